@@ -26,7 +26,7 @@ class Gloo {
     auto device = gloo::transport::tcp::CreateDevice(where);
     const auto connected = [&](const std::string& keys) {
       auto made = std::make_shared<gloo::rendezvous::Context>(world->rank(), world->size());
-      dhp::comm::GlooStore store(world, keys);
+      dhp::detail::GlooStore store(world, keys);
       made->setTimeout(std::chrono::seconds(60));
       made->connectFullMesh(store, device);
       return made;

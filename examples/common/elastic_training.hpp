@@ -151,7 +151,7 @@ class ElasticTraining {
     dhp::TrainingProgress progress{.steps = -1};
     Measures last_step{};  ///< its line of metrics, for whichever rank writes from now on
     bool repeats = false;  ///< it forgot the step that follows, and does it again
-    void pass(dhp::comm::Fields& fields) { fields(progress, last_step, repeats); }
+    void pass(dhp::detail::Fields& fields) { fields(progress, last_step, repeats); }
   };
   /// Collective. False: nobody has some of it.
   [[nodiscard]] bool take_state(Rank& rank, Built* next) {
@@ -166,8 +166,8 @@ class ElasticTraining {
     moved_bytes_ = exchanged.moved_bytes;
     position.repeats = repeats_;
     for (const auto& text :
-         dhp::gather_texts(dev_, rank.world, dhp::comm::Fields::written(position))) {
-      const auto gathered = dhp::comm::Fields::parsed<Position>(text);
+         dhp::gather_texts(dev_, rank.world, dhp::detail::Fields::written(position))) {
+      const auto gathered = dhp::detail::Fields::parsed<Position>(text);
       if (!gathered) continue;
       repeats_ |= gathered->repeats;
       if (gathered->progress.steps > position.progress.steps) position = *gathered;

@@ -150,7 +150,7 @@ std::optional<dhp::ProcessRank> RunOptions::process() const {
 }
 std::string RunOptions::misfit(const dhp::ProcessRank& me) const {
   if (elastic || me.size == mesh.size()) return {};
-  return dhp::comm::or_unset(
+  return dhp::detail::or_unset(
       dhp::concat("there are ", me.size, " processes (", me.launcher, "), but a layout of ", mesh,
                   " needs ", mesh.size(), "; start as many, or choose other axes"),
       me.variables);

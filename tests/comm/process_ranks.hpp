@@ -86,7 +86,7 @@ struct MemoryNetwork {
 };
 
 /// A message is copied when both sides have begun it, by the later one.
-class MemoryMessages final : public dhp::comm::Messages {
+class MemoryMessages final : public dhp::detail::Messages {
  public:
   MemoryMessages(World& world, std::shared_ptr<MemoryNetwork> network)
       : world_(&world), network_(std::move(network)), me_(world.rank()) {
@@ -205,15 +205,15 @@ std::vector<std::string> ends_with(int ranks, double timeout_s, Body body,
 
 /// Connects a rank to the others.
 using MakeMessages =
-    std::function<std::shared_ptr<dhp::comm::Messages>(const std::shared_ptr<World>&)>;
+    std::function<std::shared_ptr<dhp::detail::Messages>(const std::shared_ptr<World>&)>;
 
 /// body(comm, dev) of every rank, over messages that `make` connects; its calls are recorded, but for who asks.
 template <class Body>
 std::vector<std::string> ends_of(int ranks, double timeout_s, const MakeMessages& make, Body body,
                                  bool recorded = true) {
   return ends_with(ranks, timeout_s, [&](const std::shared_ptr<World>& world) {
-    dhp::comm::ProcessComm engine(world, make(world));
-    auto comm = recorded ? dhp::comm::recorded(*world, engine) : Comm<Cpu>::of(engine);
+    dhp::detail::ProcessComm engine(world, make(world));
+    auto comm = recorded ? dhp::detail::recorded(*world, engine) : Comm<Cpu>::of(engine);
     Cpu dev;
     body(comm, dev);
   });

@@ -7,7 +7,7 @@
 #include <set>
 
 using namespace dhp;
-using namespace dhp::cuda;
+using namespace dhp::detail::cuda;
 using namespace tests;
 
 namespace {

@@ -199,7 +199,7 @@ TEST_CASE("device fake: state is copied beside later work, as it was") {
                         View<Cuda>(state.back().get(), DType::f32, {many / 4})});
       }
       if (short_of_memory) fake::gpu_memory.total = fake::gpu_memory.held;
-      StateCopy<Cuda> copy(replayed);
+      dhp::detail::StateCopy<Cuda> copy(replayed);
       copy.start(dev, held);
       if (!replayed) copy.finish(dev);  // a replayed step does not call it
       for (const auto& tensor : state) dev.fill_zero(tensor.get(), many);

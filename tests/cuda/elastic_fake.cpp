@@ -72,7 +72,7 @@ struct Member {
   std::string seen{};                // what it has been through
   template <class... Parts>
   void saw(const Parts&... parts) {
-    append_text(seen, concat(seen.empty() ? "" : " ", parts...));
+    dhp::detail::append_text(seen, concat(seen.empty() ? "" : " ", parts...));
   }
 };
 
@@ -81,7 +81,7 @@ class Job {
   using Body = std::function<GenerationEnd(Member&, Rank&)>;
   /// body(member, rank) in each generation; on_connect(member, generation) before it connects.
   Job(int started, Body body) : started_(started), body_(std::move(body)) {
-    prepare_process_for_nccl();
+    dhp::detail::prepare_process_for_nccl();
   }
   std::function<void(Member&, const ProcessRank&)> on_connect = [](Member&, const ProcessRank&) {};
   ElasticOptions elastic{.timeout_s = 20};
@@ -100,7 +100,7 @@ class Job {
     for (auto& thread : threads_) thread.join();
     std::string seen;
     for (const auto& member : members_)
-      append_text(seen, concat(seen.empty() ? "" : " | ", member->seen));
+      dhp::detail::append_text(seen, concat(seen.empty() ? "" : " | ", member->seen));
     members_.clear();
     return seen;
   }
@@ -329,7 +329,7 @@ TEST_CASE("elastic fake: a rank that was slow to look does not take garbage for 
       member.die();
     }
     if (member.me == 2 && at == At::synchronize)  // until its communicators have been aborted
-      while (!CudaEvent::of(member.dev->stream()).passed()) sleep_ms(1);
+      while (!dhp::detail::CudaEvent::of(member.dev->stream()).passed()) sleep_ms(1);
   });
   CHECK(ends == "0; weights 0; | 0; weights 0; | killed");
 }

@@ -22,7 +22,7 @@ TEST_CASE_TEMPLATE("add, scale and cast agree with the Cpu at any count and addr
         auto y = side.fresh({count});
         add(side.dev, part(a.view()), part(b.view()), part(y.mut()));
         scale(side.dev, 0.5, part(y.mut()));
-        scale_by(side.dev, 0.5, side.tensor({1}, std::vector{3.0}), part(y.mut()));
+        detail::scale_by(side.dev, 0.5, side.tensor({1}, std::vector{3.0}), part(y.mut()));
         axpy(side.dev, -2.0, part(b.view()), part(y.mut()));
         return {side.values(part(y.view()))};
       });
@@ -41,7 +41,7 @@ TEST_CASE_TEMPLATE("add_both: vectors of two lengths, over what is not read if b
           fill(side.dev, y.mut(), NAN);
           fill(side.dev, z.mut(), NAN);
         }
-        add_both(side.dev, {1, a, y.mut()}, {-0.25, b, z.mut()}, beta);
+        detail::add_both(side.dev, {1, a, y.mut()}, {-0.25, b, z.mut()}, beta);
         return {side.values(y.view()), side.values(z.view())};
       });
       CHECK(distance(got[0], right[0]) <= tolerance<T> * 4);

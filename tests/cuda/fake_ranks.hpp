@@ -17,9 +17,9 @@ template <class Body>
 [[nodiscard]] std::vector<std::string> on_gpus(int n, Body body,
                                                const World::Options& options = {.timeout_s = 60}) {
   std::vector<std::string> results(static_cast<std::size_t>(n));
-  const auto id = new_nccl_id();
+  const auto id = dhp::detail::new_nccl_id();
   const auto shared = std::make_shared<World>(n, options);
-  comm::run_rank_threads(
+  dhp::detail::run_rank_threads(
       *shared,
       [&](int rank) {
         Cuda dev({.device = rank, .pinned_bytes = 1 << 20, .workspace_bytes = 256});

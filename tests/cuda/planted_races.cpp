@@ -40,7 +40,7 @@ struct Rotate {
 };
 
 template <class Kernel>
-std::string said_of(dhp::cuda::Grid grid) {
+std::string said_of(dhp::detail::cuda::Grid grid) {
   tests::Emulated dev;
   const auto memory = dev.allocate(1 << 12);
   try {

@@ -76,7 +76,7 @@ TEST_CASE("tiles cover a matrix of any size, in numbers that a GPU can start") {
         CAPTURE(rows);
         CAPTURE(columns);
         CAPTURE(width);
-        const auto tiles = cuda::column_tiles(rows, columns, width);
+        const auto tiles = detail::cuda::column_tiles(rows, columns, width);
         CHECK(tiles.across * tiles.down <= tiles.threads);
         CHECK(tiles.across * tiles.down > tiles.threads / 2);
         CHECK(tiles.tiles_across * tiles.across * width >= columns);
@@ -84,7 +84,7 @@ TEST_CASE("tiles cover a matrix of any size, in numbers that a GPU can start") {
         CHECK(tiles.tiles_down * tiles.tile_rows >= rows);
         CHECK((tiles.tiles_down - 1) * tiles.tile_rows < rows);
         CHECK(tiles.tiles_down * tiles.tiles_across <= std::max(1056L, tiles.tiles_across));
-        const auto second = cuda::one_tile_down(tiles.tiles_down, columns);
+        const auto second = detail::cuda::one_tile_down(tiles.tiles_down, columns);
         CHECK(second.across * second.down == second.threads);
         CHECK(second.tiles_across * second.across >= columns);
       }
@@ -132,7 +132,7 @@ TEST_CASE_TEMPLATE("one element that is not finite is found wherever it is", T, 
     if (at >= 0) host.mut().template data<T>()[at] = static_cast<T>(value);
     const auto x = to_device(gpu, host);
     auto flag = Tensor<Gpu>::zeros(gpu, DType::i32, {1});
-    find_nonfinite(gpu, x.view().slice(skip, count), flag.mut());
+    detail::find_nonfinite(gpu, x.view().slice(skip, count), flag.mut());
     return flag.template to_host<std::int32_t>(gpu)[0];
   };
   CHECK(found(0, -1, 0) == 0);
@@ -150,9 +150,9 @@ TEST_CASE("the flag stays as it is where all is finite") {
   Side<float, Gpu> side;
   for (const std::int32_t before : {0, 1}) {
     auto flag = side.tensor({1}, std::vector{before});
-    find_nonfinite(side.dev, side.tensor({1}, std::vector{std::numeric_limits<float>::max()}),
-                   flag.mut());
-    find_nonfinite(side.dev, side.fresh({0}), flag.mut());
+    detail::find_nonfinite(
+        side.dev, side.tensor({1}, std::vector{std::numeric_limits<float>::max()}), flag.mut());
+    detail::find_nonfinite(side.dev, side.fresh({0}), flag.mut());
     CHECK(flag.to_host<std::int32_t>(side.dev)[0] == before);
   }
 }

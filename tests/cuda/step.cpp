@@ -55,11 +55,12 @@ TEST_CASE(
     const auto state = make_step_state(
         dev, StepState{.learning_rate = 0.1, .gradient_scale = 0.5, .loss_scale = 8});
     Tensor<Dev> scales(dev, DType::f64, {3});
-    objective_scales(dev, Tensor<Dev>::from_host(dev, {3}, std::vector<std::int64_t>{4, 0, 32}),
-                     state, scales.mut());
+    detail::objective_scales(dev,
+                             Tensor<Dev>::from_host(dev, {3}, std::vector<std::int64_t>{4, 0, 32}),
+                             state, scales.mut());
     auto value = Tensor<Dev>::from_host(dev, {3}, std::vector<float>{1, 8, -2});
     auto second = Tensor<Dev>::from_host(dev, {1}, std::vector<float>{3});
-    const SegmentTable<Dev> table(
+    const detail::SegmentTable<Dev> table(
         dev, DType::f16,
         {{.range = {0, 3}, .value = value.mut()}, {.range = {32, 33}, .value = second.mut()}});
     std::vector<float> flat(33, 100);
@@ -70,8 +71,9 @@ TEST_CASE(
     update_moving_averages(dev, 0.25, 4, table, state, sums);
     const auto weights = of(dev, {4, 4, 0, 9}), others = of(dev, {16, 0, 16, 0});
     Tensor<Dev> lars(dev, DType::f64, {4}), lamb(dev, DType::f64, {4});
-    lars_rates(dev, {.trust = 0.01, .weight_decay = 0.5}, state, weights, others, lars.mut());
-    lamb_rates(dev, state, weights, others, lamb.mut());
+    detail::lars_rates(dev, {.trust = 0.01, .weight_decay = 0.5}, state, weights, others,
+                       lars.mut());
+    detail::lamb_rates(dev, state, weights, others, lamb.mut());
     auto all = scales.template to_host<double>(dev);
     for (const auto* moved : {&value, &second})
       for (const float each : moved->template to_host<float>(dev)) all.push_back(each);

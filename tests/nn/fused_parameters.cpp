@@ -45,7 +45,7 @@ TEST_CASE("fused parameters: the values are those of the parts, one after the ot
     for (const auto& part : three.weights)
       for (const double value : widened(clone(dev, ConstView<Cpu>(part->value))))
         expected.push_back(value);
-    const FusedValues<Cpu> joined(dev, three.weights);
+    const dhp::detail::FusedValues<Cpu> joined(dev, three.weights);
     CHECK(joined.view().shape()[0] == 3 * rows);
     CHECK(widened(clone(dev, joined.view())) == expected);
     CHECK((joined.view().bytes() == three.weights[0]->value.bytes()) == (rows == 32));
@@ -65,7 +65,7 @@ TEST_CASE("fused parameters: contributions reach each gradient, with and without
       const auto dw = random_tensor<double>(dev, {3 * rows, rows}, 1);
       const auto db = random_tensor<double>(dev, {3 * rows}, 2);
       for (int micro_batch = 0; micro_batch < 2; ++micro_batch)
-        accumulate_fused(
+        dhp::detail::accumulate_fused(
             dev, three.weights, three.biases, [&](View<Cpu> to, View<Cpu> to_bias, double beta) {
               for (const auto& [view, from] : {std::pair(to, dw.view()), {to_bias, db.view()}}) {
                 CHECK(view.shape() == from.shape());
@@ -112,9 +112,9 @@ TEST_CASE(
           list.insert(list.begin(), first);
           ParameterStore<Cpu> store(
               dev, list, {.sharding = {.stage = stage, .bucket_bytes = bucket_bytes}}, {1, 2});
-          if (segments_are_adjacent(rows * columns, 3)) CHECK(together(three.weights));
+          if (dhp::detail::segments_are_adjacent(rows * columns, 3)) CHECK(together(three.weights));
           else CHECK((stage == ZeroStage::none) == together(three.weights));
-          CHECK(segments_are_adjacent(rows, 3));
+          CHECK(dhp::detail::segments_are_adjacent(rows, 3));
           CHECK(together(three.biases));
         }
 }

@@ -73,7 +73,7 @@ TEST_CASE("store: the first contribution of a step overwrites, and what gets non
       store.begin_gradients(dev);
       list[0]->accumulate(dev, write);
       // one of two has a contribution already
-      accumulate_all(dev, {list[0], list[1]}, [&](const auto& views, double beta) {
+      dhp::detail::accumulate_all(dev, {list[0], list[1]}, [&](const auto& views, double beta) {
         for (const auto& view : views) write(view, beta);
       });
       list[3]->accumulate(dev, write);
@@ -124,10 +124,11 @@ TEST_CASE(
       build.parameter({.name = "running", .shape = {2}, .buffer = true}),
       build.parameter({.name = "norm", .shape = {7}, .decays = false, .keep_fp32 = true}),
       build.parameter(split({.name = "replica", .shape = {4, 2}}, 0, 2, 1)),
-      build.parameter({.name = "whole", .shape = {segment_tile + 1}})};
+      build.parameter({.name = "whole", .shape = {dhp::detail::segment_tile + 1}})};
   list[4]->owned = false;
   ParameterStore<Cpu> store(dev, list, {.compute = DType::bf16});
-  const auto check_table = [&](const SegmentTable<Cpu>& table, const std::vector<int>& expected) {
+  const auto check_table = [&](const dhp::detail::SegmentTable<Cpu>& table,
+                               const std::vector<int>& expected) {
     REQUIRE(table.summed_parameters() == static_cast<std::int64_t>(expected.size()));
     for (std::size_t at = 0; at < expected.size(); ++at) {
       const auto& parameter = *list[static_cast<std::size_t>(expected[at])];

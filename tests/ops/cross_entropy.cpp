@@ -46,14 +46,14 @@ Results run(Cpu& dev, const Tensor<Cpu>& logits, const Ints& wanted, double smoo
                        .smoothing = smoothing,
                        .local_classes = padding == 0 ? -1 : part.size()});
     Tensor<Cpu> max(dev, dtype_of<A>(), {rows});
-    cross_entropy_max(dev, mine.back(), options.back(), max.mut());
+    detail::cross_entropy_max(dev, mine.back(), options.back(), max.mut());
     const auto here = max.template to_host<A>(dev);
     for (std::size_t at = 0; at < here.size(); ++at) most[at] = std::max(most[at], here[at]);
   }
   const auto max = Tensor<Cpu>::from_host(dev, {rows}, most);
   for (std::size_t at = 0; at < parts.size(); ++at) {
     Tensor<Cpu> sums(dev, dtype_of<A>(), {3, rows});
-    cross_entropy_sums(dev, mine[at], labels, max, options[at], sums.mut());
+    detail::cross_entropy_sums(dev, mine[at], labels, max, options[at], sums.mut());
     const auto here = sums.template to_host<A>(dev);
     for (std::size_t i = 0; i < here.size(); ++i) totals[i] += here[i];
   }
@@ -62,20 +62,22 @@ Results run(Cpu& dev, const Tensor<Cpu>& logits, const Ints& wanted, double smoo
   Results out;
   Tensor<Cpu> gradient(dev, dtype_of<T>(), logits.shape()), loss(dev, dtype_of<A>(), {rows});
   for (std::size_t at = 0; at < parts.size(); ++at) {
-    cross_entropy_loss(dev, max, sums, labels, options[at], loss.mut());
+    detail::cross_entropy_loss(dev, max, sums, labels, options[at], loss.mut());
     if (at > 0) CHECK(widened(loss) == out.loss);  // every rank knows the same loss
     out.loss = widened(loss);
     Tensor<Cpu> rank(dev, DType::i32, {rows});
-    cross_entropy_rank(dev, mine[at], sums, labels, options[at], rank.mut());
+    detail::cross_entropy_rank(dev, mine[at], sums, labels, options[at], rank.mut());
     const auto here = rank.to_host<std::int32_t>(dev);
     for (std::size_t i = 0; i < here.size(); ++i) ranks[i] += here[i];
     Tensor<Cpu> piece(dev, dtype_of<T>(), mine[at].shape());
-    cross_entropy_backward(dev, mine[at], max, sums, labels, options[at], factor, piece.mut());
+    detail::cross_entropy_backward(dev, mine[at], max, sums, labels, options[at], factor,
+                                   piece.mut());
     copy_columns(dev, piece, 0, gradient.mut(), parts[at].first, parts[at].size());
     const auto values = widened(piece);
     for (std::size_t i = 0; i < values.size(); ++i)
       if (static_cast<std::int64_t>(i) % piece.columns() >= parts[at].size()) CHECK(values[i] == 0);
-    cross_entropy_backward(dev, mine[at], max, sums, labels, options[at], factor, mine[at].mut());
+    detail::cross_entropy_backward(dev, mine[at], max, sums, labels, options[at], factor,
+                                   mine[at].mut());
     // In place is the same, to the bit (a NaN, too).
     CHECK(std::memcmp(mine[at].view().bytes(), piece.view().bytes(), piece.size_bytes()) == 0);
   }
@@ -219,12 +221,12 @@ TEST_CASE("a label outside of the classes is an error in every piece") {
     const auto right =
         concat("cross_entropy: label ", wrong, " of row 1 is not among 7 classes (-1: ignored)");
     const auto refused = [&](auto body) { CHECK(message_of(body) == right); };
-    refused([&] { cross_entropy_sums(dev, x, labels, max, options, sums.mut()); });
-    refused([&] { cross_entropy_loss(dev, max, sums, labels, options, loss.mut()); });
-    refused([&] { cross_entropy_rank(dev, x, sums, labels, options, rank.mut()); });
+    refused([&] { detail::cross_entropy_sums(dev, x, labels, max, options, sums.mut()); });
+    refused([&] { detail::cross_entropy_loss(dev, max, sums, labels, options, loss.mut()); });
+    refused([&] { detail::cross_entropy_rank(dev, x, sums, labels, options, rank.mut()); });
     refused([&] {
-      cross_entropy_backward(dev, x, max, sums, labels, options, list_on(dev, Values{1}),
-                             out.mut());
+      detail::cross_entropy_backward(dev, x, max, sums, labels, options, list_on(dev, Values{1}),
+                                     out.mut());
     });
   }
 }
@@ -239,7 +241,8 @@ TEST_CASE("what does not fit is refused") {
   const auto labels = list_on(dev, Ints{0, 1}), three = list_on(dev, Ints{0, 1, 2});
   const CrossEntropyOptions good{.classes = 3};
   const auto of_sums = [&](const Tensor<Cpu>& wanted, const CrossEntropyOptions& options) {
-    return message_of([&] { cross_entropy_sums(dev, x, wanted, max, options, sums.mut()); });
+    return message_of(
+        [&] { detail::cross_entropy_sums(dev, x, wanted, max, options, sums.mut()); });
   };
   CHECK(of_sums(labels, good) == "no error");
   CHECK(of_sums(three, good) == "cross_entropy: the labels [3] of i32 are not [2] of i32");
@@ -252,17 +255,17 @@ TEST_CASE("what does not fit is refused") {
         "cross_entropy: logits of 3 columns cannot have 4 classes");
   CHECK(of_sums(labels, {.classes = 3, .smoothing = 1.5}) ==
         "cross_entropy: the smoothing must be in [0, 1], got 1.5");
-  CHECK(message_of([&] { cross_entropy_max(dev, x, good, wide.mut()); }) ==
+  CHECK(message_of([&] { detail::cross_entropy_max(dev, x, good, wide.mut()); }) ==
         "cross_entropy: the maxima [2] of f64 do not fit the logits [2, 3] of bf16");
-  CHECK(message_of([&] { cross_entropy_sums(dev, x, labels, max, good, max.mut()); }) ==
+  CHECK(message_of([&] { detail::cross_entropy_sums(dev, x, labels, max, good, max.mut()); }) ==
         "cross_entropy: the sums [2] of f32 are not [3, 2] of f32");
-  CHECK(message_of([&] { cross_entropy_loss(dev, max, sums, labels, good, wide.mut()); }) ==
+  CHECK(message_of([&] { detail::cross_entropy_loss(dev, max, sums, labels, good, wide.mut()); }) ==
         "cross_entropy: the maxima [2] of f32 are not [2] of f64");
-  CHECK(message_of([&] { cross_entropy_rank(dev, x, sums, labels, good, rank.mut()); }) ==
+  CHECK(message_of([&] { detail::cross_entropy_rank(dev, x, sums, labels, good, rank.mut()); }) ==
         "cross_entropy: the ranks [2] of i64 are not [2] of i32");
   CHECK(message_of([&] {
-          cross_entropy_backward(dev, x, max, sums, labels, good, list_on(dev, Values{1}),
-                                 sums.mut());
+          detail::cross_entropy_backward(dev, x, max, sums, labels, good, list_on(dev, Values{1}),
+                                         sums.mut());
         }) == "cross_entropy: the gradient [3, 2] of f32 does not fit the logits [2, 3] of bf16");
 }
 
@@ -272,8 +275,8 @@ TEST_CASE("cross_entropy_totals: sum, counted rows, and the ranks where they are
   const auto labels = Tensor<Cpu>::from_host(dev, {5}, Ints{3, -1, 0, 2, -1});
   const auto rank = Tensor<Cpu>::from_host(dev, {5}, Ints{0, 0, 4, 5, 0});
   Tensor<Cpu> totals(dev, DType::f64, {4});
-  cross_entropy_totals(dev, loss, labels, {}, totals.mut());
+  detail::cross_entropy_totals(dev, loss, labels, {}, totals.mut());
   CHECK(widened(totals) == Values{7.5, 3, 0, 0});
-  cross_entropy_totals(dev, loss, labels, rank, totals.mut());
+  detail::cross_entropy_totals(dev, loss, labels, rank, totals.mut());
   CHECK(widened(totals) == Values{7.5, 3, 1, 2});
 }

@@ -86,7 +86,7 @@ struct Residual {
   DType type;
   Shape shape;
   DropoutOptions options;
-  RowNumbers<Cpu> rows{.index = {}, .first = 1000003};
+  detail::RowNumbers<Cpu> rows{.index = {}, .first = 1000003};
   Tensor<Cpu> x, residual, gamma, beta, dy;
   Tensor<Cpu> sum, y, mean, inv_std, dresidual, dx, dgamma, dbeta;
 
@@ -112,13 +112,13 @@ struct Residual {
 
   void forward() { forward(sum); }
   void forward(Tensor<Cpu>& to) {
-    residual_layer_norm_forward(dev, x, residual, rows, options, gamma, beta, 1e-2, to.mut(),
-                                y.mut(), mean.mut(), inv_std.mut());
+    detail::residual_layer_norm_forward(dev, x, residual, rows, options, gamma, beta, 1e-2,
+                                        to.mut(), y.mut(), mean.mut(), inv_std.mut());
   }
   void backward() { backward(dresidual, dx); }
   void backward(Tensor<Cpu>& both, Tensor<Cpu>& through) {
-    residual_layer_norm_backward(dev, dy, sum, gamma, mean, inv_std, rows, options, both.mut(),
-                                 through.mut(), dgamma.mut(), dbeta.mut(), 0);
+    detail::residual_layer_norm_backward(dev, dy, sum, gamma, mean, inv_std, rows, options,
+                                         both.mut(), through.mut(), dgamma.mut(), dbeta.mut(), 0);
   }
   [[nodiscard]] std::vector<std::vector<double>> results() const {
     return {widened(sum),       widened(y),  widened(mean),   widened(inv_std),
@@ -308,11 +308,11 @@ TEST_CASE("what does not fit is refused") {
       "layer_norm: the gradient of the shift [3] of f32 does not fit the columns of [3, 4] of f32");
   const DropoutOptions options{.total_columns = 4};
   CHECK(message_of([&] {
-          residual_layer_norm_forward(dev, x, other, {}, options, four, four, 0, y.mut(), y.mut(),
-                                      mean.mut(), inv_std.mut());
+          detail::residual_layer_norm_forward(dev, x, other, {}, options, four, four, 0, y.mut(),
+                                              y.mut(), mean.mut(), inv_std.mut());
         }) == "layer_norm: the residual [3, 4] of bf16 does not fit [3, 4] of f32");
   CHECK(message_of([&] {
-          residual_layer_norm_backward(dev, x, x, four, mean, inv_std, {}, options, sum.mut(),
-                                       y.mut(), sum.mut(), sum.mut(), 0);
+          detail::residual_layer_norm_backward(dev, x, x, four, mean, inv_std, {}, options,
+                                               sum.mut(), y.mut(), sum.mut(), sum.mut(), 0);
         }) == "layer_norm: the gradient of the residual [4] of f32 does not fit [3, 4] of f32");
 }

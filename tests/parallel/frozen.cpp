@@ -86,7 +86,8 @@ TEST_CASE("frozen parameters have no gradient, no state, and keep their bytes") 
         std::int64_t of_trained = 0, weights = 0;
         for (const auto& parameter : store.parameters()) {
           weights += parameter->value.count();
-          if (!parameter->spec.frozen) of_trained += parameter->value.count() + segment_alignment;
+          if (!parameter->spec.frozen)
+            of_trained += parameter->value.count() + detail::segment_alignment;
         }
         CHECK(store.size() <= of_trained);
         CHECK(of_trained < weights / 2);

@@ -159,7 +159,7 @@ TEST_CASE("ZeRO: a replica of one holds everything; a store needs somebody to mo
   const auto weight = std::make_shared<ParameterState<Cpu>>(
       ParameterSpec{.name = "w", .shape = {40, 500}, .init = normal(0.1)}, 0, 0);
   ParameterStore<Cpu> store(dev, {weight}, {.sharding = {ZeroStage::weights}}, {0, 2});
-  CHECK(store.size() == segment_tile);
+  CHECK(store.size() == detail::segment_tile);
   CHECK(store.held().size() == 1);
   CHECK(weight->value.empty());
   CHECK_THROWS_WITH(static_cast<void>(store.exchange()),
@@ -174,7 +174,9 @@ TEST_CASE("ZeRO: no tile of a parameter lies on two pages, so that no share cuts
         ParameterSpec{.name = concat("w", parameters.size()), .shape = {count}}, 0, 0));
   const ParameterStore<Cpu> store(dev, parameters, {.sharding = {ZeroStage::optimizer}}, {0, 2});
   for (const auto& parameter : parameters)
-    for (auto first = parameter->range.first; first < parameter->range.last; first += segment_tile)
-      CHECK(first / segment_tile ==
-            (std::min(first + segment_tile, parameter->range.last) - 1) / segment_tile);
+    for (auto first = parameter->range.first; first < parameter->range.last;
+         first += detail::segment_tile)
+      CHECK(first / detail::segment_tile ==
+            (std::min(first + detail::segment_tile, parameter->range.last) - 1) /
+                detail::segment_tile);
 }

@@ -94,13 +94,13 @@ class TiedCases {
         by_stage[1].push_back(pair);
       }
       by_stage.back().push_back(table);  // with one stage the list has it twice
-      tied = TiedParameters<Dev>(pipeline, by_stage);
+      tied = dhp::detail::TiedParameters<Dev>(pipeline, by_stage);
       store =
           ParameterStore<Dev>(dev, by_stage[static_cast<std::size_t>(pipeline.rank())], options);
       parameters = 2 + pipeline.size();
     }
     std::vector<ParameterList<Dev>> by_stage;
-    TiedParameters<Dev> tied;
+    dhp::detail::TiedParameters<Dev> tied;
     ParameterStore<Dev> store;
     int parameters = 0;
   };

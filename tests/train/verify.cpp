@@ -117,7 +117,7 @@ const Case cases[] = {{},
                       {.mesh = {.data = 3}, .stage = ZeroStage::gradients},
                       {.mesh = {.data = 2, .tensor = 2}, .stage = ZeroStage::weights}};
 
-using verification::outvoted;
+using detail::verification::outvoted;
 
 }  // namespace
 
@@ -128,7 +128,7 @@ TEST_CASE("verified steps: those that are outvoted, and the rank whose they are"
   CHECK_FALSE(outvoted({4, 5}).has_value());
   CHECK_FALSE(outvoted({4, 5, 6}).has_value());
 
-  using verification::Signatures;
+  using detail::verification::Signatures;
   // 3x1x1; passes of right replicas give 10, 11, 12 for shares 0, 1, 2, and sums of 7.
   const auto right = [](int replica, int passes) {
     Signatures told{.weights = 3};
@@ -137,25 +137,25 @@ TEST_CASE("verified steps: those that are outvoted, and the rank whose they are"
   };
   const MeshShape three{.data = 3};
   std::vector<Signatures> told{right(0, 2), right(1, 2), right(2, 2)};
-  CHECK(verification::compare(three, told).agrees);
+  CHECK(detail::verification::compare(three, told).agrees);
   told[1].passes[0].given = 99;  // two passes cannot tell
-  CHECK_FALSE(verification::compare(three, told).agrees);
-  CHECK(verification::compare(three, told).wrong.empty());
+  CHECK_FALSE(detail::verification::compare(three, told).agrees);
+  CHECK(detail::verification::compare(three, told).wrong.empty());
   told = {right(0, 3), right(1, 3), right(2, 3)};
   told[1].passes[0].given = 99;
   told[0].passes[0].sums = told[1].passes[0].sums = told[2].passes[0].sums = 8;  // as a consequence
-  CHECK(verification::compare(three, told).what == "gradients");
-  CHECK(verification::compare(three, told).wrong == std::vector{1});
+  CHECK(detail::verification::compare(three, told).what == "gradients");
+  CHECK(detail::verification::compare(three, told).wrong == std::vector{1});
   told = {right(0, 3), right(1, 3), right(2, 3)};
   told[2].passes[1].sums = 8;
-  CHECK(verification::compare(three, told).what == "sums of gradients");
-  CHECK(verification::compare(three, told).wrong == std::vector{2});
+  CHECK(detail::verification::compare(three, told).what == "sums of gradients");
+  CHECK(detail::verification::compare(three, told).wrong == std::vector{2});
   told[0].passes[1].sums = 8;  // of several replicas it is not known whose fault it is
-  CHECK(verification::compare(three, told).wrong.empty());
+  CHECK(detail::verification::compare(three, told).wrong.empty());
   told = {right(0, 2), right(1, 2), right(2, 2)};
   told[2].weights = 4;
-  CHECK(verification::compare(three, told).what == "weights");
-  CHECK(verification::compare(three, told).wrong == std::vector{2});
+  CHECK(detail::verification::compare(three, told).what == "weights");
+  CHECK(detail::verification::compare(three, told).wrong == std::vector{2});
 }
 
 TEST_CASE("verified steps: not a bit of the run changes") {
@@ -204,5 +204,6 @@ TEST_CASE("verified steps: only of exact sums") {
   Cpu dev;
   Mesh<Cpu> mesh(Comm<Cpu>{}, {});
   ParameterStore<Cpu> store(dev, {}, {});
-  CHECK(has(message_of([&] { StepVerifier<Cpu>(dev, mesh, store, 1, {}); }), "deterministic"));
+  CHECK(has(message_of([&] { detail::StepVerifier<Cpu>(dev, mesh, store, 1, {}); }),
+            "deterministic"));
 }

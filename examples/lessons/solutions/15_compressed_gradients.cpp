@@ -17,7 +17,7 @@ class ForgetfulCompressor {
   }
 
  private:
-  dhp::OneBitCompressor<Dev> inner_;
+  dhp::detail::OneBitCompressor<Dev> inner_;
 };
 dhp::CompressedReducer<Dev, ForgetfulCompressor> make_reducer(Dev& dev,
                                                               dhp::ParameterStore<Dev>& store,

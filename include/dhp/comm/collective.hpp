@@ -77,9 +77,9 @@ struct Call {
   [[nodiscard]] std::string agreed() const {
     auto text = std::string(is_message() ? "message" : name_of(kind));
     if (kind == CallKind::barrier || kind == CallKind::split) return text;
-    append_text(text, concat(" of ", count, " ", dtype));
-    if (kind == CallKind::all_reduce) append_text(text, concat(" (", name_of(reduce), ")"));
-    if (kind == CallKind::broadcast) append_text(text, concat(" from rank ", other));
+    detail::append_text(text, concat(" of ", count, " ", dtype));
+    if (kind == CallKind::all_reduce) detail::append_text(text, concat(" (", name_of(reduce), ")"));
+    if (kind == CallKind::broadcast) detail::append_text(text, concat(" from rank ", other));
     return text;
   }
   /// For people: "recv of a message of 5 f32".
@@ -160,6 +160,7 @@ struct Collective {
   }
 };
 
+namespace detail {
 /// Throws Error where rank `rank` of `ranks` cannot exchange a message with rank `other`.
 inline void check_message(CallKind kind, int rank, int ranks, int other, CallSite where) {
   if (other >= 0 && other < ranks && other != rank) return;
@@ -168,5 +169,6 @@ inline void check_message(CallKind kind, int rank, int ranks, int other, CallSit
       concat(name_of(kind), ": rank ", rank, " of ", ranks, " cannot ", way, " rank ", other),
       where);
 }
+}  // namespace detail
 
 }  // namespace dhp

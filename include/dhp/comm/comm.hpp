@@ -11,6 +11,7 @@
 
 namespace dhp {
 
+namespace detail {
 template <Device Dev>
 class SelfComm {
  public:
@@ -35,11 +36,12 @@ class SelfComm {
   /// There is nobody else to end: throws Error(message).
   [[noreturn]] void abort(const std::string& message) { throw Error(message); }
 };
+}  // namespace detail
 
 template <class Dev>
 class Comm {
  public:
-  Comm() : Comm(of(SelfComm<Dev>())) {}
+  Comm() : Comm(of(detail::SelfComm<Dev>())) {}
 
   template <class C>
   [[nodiscard]] static Comm of(C comm) {
@@ -162,7 +164,7 @@ class Comm {
   std::shared_ptr<Base> model_;
 };
 
-static_assert(Communicator<SelfComm<Cpu>, Cpu>);
+static_assert(Communicator<detail::SelfComm<Cpu>, Cpu>);
 static_assert(Communicator<Comm<Cpu>, Cpu>);
 static_assert(!Communicator<Cpu, Cpu>);
 

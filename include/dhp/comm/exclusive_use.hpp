@@ -6,7 +6,7 @@
 #include <atomic>
 #include <utility>
 
-namespace dhp::comm {
+namespace dhp::detail {
 
 /// While a thread uses what `taken` guards; throws Error where another thread does.
 class ExclusiveUse {
@@ -29,4 +29,4 @@ class ExclusiveUse {
   std::atomic<bool>* taken_ = nullptr;
 };
 
-}  // namespace dhp::comm
+}  // namespace dhp::detail

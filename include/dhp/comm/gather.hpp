@@ -12,6 +12,7 @@
 
 namespace dhp {
 
+namespace detail {
 /// For a group whose ranks do not all send messages: over NCCL all have to come to the first one, and here they do.
 /// Collective.
 template <class Dev>
@@ -23,6 +24,7 @@ void open_messages(Dev& dev, Comm<Dev>& comm, CallSite where = CallSite::current
   Tensor<Dev> got(dev, DType::u8, Shape{1});
   comm.recv(dev, got.mut(), (me + n - 1) % n, where);
 }
+}  // namespace detail
 
 /// `own` of every rank, as long on each: those of rank r begin at r * own.size(). Collective.
 template <class Dev>
@@ -42,7 +44,7 @@ template <class Dev>
                                                     const std::string& own,
                                                     CallSite where = CallSite::current()) {
   std::string padded;
-  comm::append_field(padded, own);
+  detail::append_field(padded, own);
   std::size_t longest = 0;
   for (const double length : gather(dev, comm, {static_cast<double>(padded.size())}, where))
     longest = std::max(longest, static_cast<std::size_t>(length));
@@ -58,7 +60,7 @@ template <class Dev>
   for (int rank = 0; rank < comm.size(); ++rank) {
     const auto first = bytes.begin() + rank * width;
     const std::string field(first, first + width);
-    texts.push_back(comm::FieldReader(field).field().value_or(""));
+    texts.push_back(detail::FieldReader(field).field().value_or(""));
   }
   return texts;
 }

@@ -17,7 +17,7 @@
 
 namespace dhp {
 
-namespace comm {
+namespace detail {
 
 /// body(rank) on a thread for each rank of the world, until all have ended. The first rank that failed by itself counts;
 /// what others throw because the world has ended does not.
@@ -65,8 +65,6 @@ void run_rank_threads(World& world, Body body, CallSite where) {
   }
 }
 
-}  // namespace comm
-
 /// Starts ranks of a device, with body(Comm<Dev>) on each: here threads for the Cpu. Not inline: dhp::cpu_compiled has it.
 template <class Dev>
 class RankLauncher {
@@ -74,16 +72,17 @@ class RankLauncher {
   using Body = std::function<void(Comm<Dev>)>;
   static void run(int ranks, const Body& body, const WorldOptions& options, CallSite where);
 };
+}  // namespace detail
 
 template <class Dev>
-void RankLauncher<Dev>::run(int ranks, const Body& body, const WorldOptions& options,
-                            CallSite where) {
+void detail::RankLauncher<Dev>::run(int ranks, const Body& body, const WorldOptions& options,
+                                    CallSite where) {
   if constexpr (std::is_same_v<Dev, Cpu>) {
     const auto world = std::make_shared<World>(ranks, options);
     const auto comms = ThreadComm::all_of(world);
-    comm::run_rank_threads(
+    detail::run_rank_threads(
         *world,
-        [&](int rank) { body(comm::recorded(*world, comms[static_cast<std::size_t>(rank)])); },
+        [&](int rank) { body(detail::recorded(*world, comms[static_cast<std::size_t>(rank)])); },
         where);
   } else {
     throw Error(concat("this program was built without what ", ranks,
@@ -99,7 +98,7 @@ void run_ranks(int ranks, Body body, WorldOptions options = {},
                CallSite where = CallSite::current()) {
   check(ranks >= 1, "a world has at least 1 rank, got ", ranks);
   if (ranks == 1) body(Comm<Dev>());
-  else RankLauncher<Dev>::run(ranks, std::ref(body), options, where);
+  else detail::RankLauncher<Dev>::run(ranks, std::ref(body), options, where);
 }
 
 }  // namespace dhp

@@ -39,7 +39,7 @@ struct ProcessOptions {
   }
 };
 
-namespace comm {
+namespace detail {
 
 [[nodiscard]] inline RendezvousOptions rendezvous_of(const ProcessRank& me,
                                                      const ProcessOptions& options) {
@@ -73,16 +73,16 @@ void run_in(World& world, Work work) {
   }
 }
 
-}  // namespace comm
+}  // namespace detail
 
 /// connect(world, me, options) makes the communicator of the world: collective. body(Comm<Dev>) is run with it, and what
 /// it throws goes on to the caller when all ranks have been told; Aborted where another rank is to blame.
 template <class Connect, class Body>
 void run_process_rank(const ProcessRank& me, Connect connect, Body body,
                       const ProcessOptions& options = {}) {
-  const auto store = rendezvous(comm::rendezvous_of(me, options));
+  const auto store = rendezvous(detail::rendezvous_of(me, options));
   const auto world = std::make_shared<World>(store, me.rank, me.size, options.world());
-  comm::run_in(*world, [&] {
+  detail::run_in(*world, [&] {
     body(connect(world, me, options));
     world->finish(me.rank);
   });

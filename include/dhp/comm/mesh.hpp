@@ -76,6 +76,7 @@ class Mesh {
   Comm<Dev> pipeline_backward_;
 };
 
+namespace detail {
 /// The ranks of a tensor group each compute what is not split, and their copies of a weight must stay equal: so the bits
 /// of the device may not depend on what it found fastest, or on the order of sums.
 template <class Dev>
@@ -83,5 +84,6 @@ void make_copies_agree(Dev& dev, const Mesh<Dev>& mesh) {
   if constexpr (requires { dev.make_deterministic(); })
     if (mesh.shape().tensor > 1) dev.make_deterministic();
 }
+}  // namespace detail
 
 }  // namespace dhp

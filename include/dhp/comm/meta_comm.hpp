@@ -39,10 +39,10 @@ class MetaComm {
     return {};
   }
   void send(Dev&, Tensor<Dev>, int to, CallSite where) {
-    check_message(CallKind::send, rank(), size(), to, where);
+    detail::check_message(CallKind::send, rank(), size(), to, where);
   }
   void recv(Dev&, View<Dev>, int from, CallSite where) {
-    check_message(CallKind::recv, rank(), size(), from, where);
+    detail::check_message(CallKind::recv, rank(), size(), from, where);
   }
   void barrier(CallSite) {}
   [[nodiscard]] MetaComm split(int color, int, CallSite) {

@@ -10,7 +10,7 @@
 #include <type_traits>
 #include <vector>
 
-namespace dhp::comm {
+namespace dhp::detail {
 
 /// Sums of integers wrap.
 struct Sum {
@@ -136,4 +136,4 @@ inline void reduce_slice(DType dtype, const Inputs& in, const Outputs& out, std:
   visit_any(dtype, [&]<class T>(Tag<T>) { reduce_slice_of<T>(in, out, first, last, reduce); });
 }
 
-}  // namespace dhp::comm
+}  // namespace dhp::detail

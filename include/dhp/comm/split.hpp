@@ -9,7 +9,7 @@
 #include <numeric>
 #include <vector>
 
-namespace dhp::comm {
+namespace dhp::detail {
 
 [[nodiscard]] inline std::vector<int> all_ranks(int size) {
   std::vector<int> ranks(static_cast<std::size_t>(size));
@@ -33,4 +33,4 @@ struct ColorKey {
   return part;
 }
 
-}  // namespace dhp::comm
+}  // namespace dhp::detail

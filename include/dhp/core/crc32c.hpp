@@ -11,7 +11,7 @@
 
 namespace dhp {
 
-namespace core {
+namespace detail {
 
 inline constexpr auto crc32c_table = [] {
   std::array<std::uint32_t, 256> table{};
@@ -42,7 +42,7 @@ inline std::uint32_t crc32c_bytes(std::uint32_t state, std::span<const std::byte
 }
 #endif
 
-}  // namespace core
+}  // namespace detail
 
 /// Of all bytes; `before` is the checksum of those that come before them.
 [[nodiscard]] inline std::uint32_t crc32c(std::span<const std::byte> bytes,
@@ -50,11 +50,11 @@ inline std::uint32_t crc32c_bytes(std::uint32_t state, std::span<const std::byte
   auto state = ~before;
 #if defined(__x86_64__)
   if (__builtin_cpu_supports("sse4.2")) {
-    state = core::crc32c_words(state, bytes);
+    state = detail::crc32c_words(state, bytes);
     bytes = bytes.subspan(bytes.size() / 8 * 8);
   }
 #endif
-  return ~core::crc32c_bytes(state, bytes);
+  return ~detail::crc32c_bytes(state, bytes);
 }
 
 /// The checksum of TFRecords: rotated and moved, so that checksums of data with checksums in it stay good ones.

@@ -35,6 +35,7 @@ class Error : public std::runtime_error {
   std::source_location where_;
 };
 
+namespace detail {
 /// A text with its source location, so that check() can name its caller. A view.
 struct Located {
   std::string_view text;
@@ -44,16 +45,17 @@ struct Located {
         const Text& beginning, std::source_location here = std::source_location::current())
         : text(beginning), where(here) {}
 };
+}  // namespace detail
 
 /// Throws Error(first + rest...) located at the caller.
 template <class... Parts>
-[[noreturn]] void fail(Located first, const Parts&... rest) {
+[[noreturn]] void fail(detail::Located first, const Parts&... rest) {
   throw Error(concat(first.text, rest...), first.where);
 }
 
 /// check(ok, "op: what is wrong, ", value, "; what would be right"): throws Error unless ok.
 template <class... Parts>
-void check(bool ok, Located first, const Parts&... rest) {
+void check(bool ok, detail::Located first, const Parts&... rest) {
   if (!ok) [[unlikely]]
     fail(first, rest...);
 }

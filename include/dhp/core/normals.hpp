@@ -7,8 +7,7 @@
 #include <cmath>
 #include <cstdint>
 
-namespace dhp {
-
+namespace dhp::detail {
 /// RandomStream::normal of consecutive indices, within error * radius.
 struct NormalBlock {
   static constexpr int count = 256;
@@ -87,5 +86,4 @@ struct NormalBlock {
     return turned < 0 ? -sine : sine;
   }
 };
-
-}  // namespace dhp
+}  // namespace dhp::detail

@@ -59,7 +59,7 @@ class Shape {
     std::string out = "[";
     for (int dim = 0; dim < shape.rank_; ++dim) {
       if (dim > 0) out += ", ";
-      append_text(out, shape[dim]);
+      detail::append_text(out, shape[dim]);
     }
     return out + "]";
   }

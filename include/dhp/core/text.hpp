@@ -14,6 +14,7 @@
 
 namespace dhp {
 
+namespace detail {
 inline void append_text(std::string& out, std::string_view part) { out += part; }
 template <std::same_as<char> Char>
 void append_text(std::string& out, Char part) {
@@ -37,27 +38,30 @@ void append_text(std::string& out, Number part) {
   const auto end = std::to_chars(digits, digits + sizeof digits, part).ptr;  // shortest exact form
   out.append(digits, end);
 }
+}  // namespace detail
 
 /// "trainer.hpp:120"
 [[nodiscard]] inline std::string to_text(const std::source_location& where) {
   const std::string_view file(where.file_name());
   std::string text(file.substr(file.rfind('/') + 1));
   text += ':';
-  append_text(text, where.line());
+  detail::append_text(text, where.line());
   return text;
 }
 
+namespace detail {
 /// A type takes part if its namespace has `std::string to_text(const T&)`.
 template <class T>
   requires requires(const T& part) {
     { to_text(part) } -> std::convertible_to<std::string>;
   }
 void append_text(std::string& out, const T& part) { out += to_text(part); }
+}  // namespace detail
 
 template <class... Parts>
 [[nodiscard]] std::string concat(const Parts&... parts) {
   std::string out;
-  (append_text(out, parts), ...);
+  (detail::append_text(out, parts), ...);
   return out;
 }
 

@@ -5,7 +5,7 @@
 #include <dhp/cpu/vector_math.hpp>
 #include <dhp/ops/activation.hpp>
 
-namespace dhp {
+namespace dhp::detail {
 
 void activation_forward_on(std::same_as<Cpu> auto& dev, Activation kind, ConstView<Cpu> x,
                            View<Cpu> y) {
@@ -39,4 +39,4 @@ void activation_backward_on(std::same_as<Cpu> auto& dev, Activation kind, ConstV
   });
 }
 
-}  // namespace dhp
+}  // namespace dhp::detail

@@ -7,7 +7,7 @@
 #include <cstdint>
 #include <vector>
 
-namespace dhp::cpu {
+namespace dhp::detail::cpu {
 
 /// Calls body(row) for all rows; threads share tiles of `tile` rows.
 template <class Body>
@@ -83,4 +83,4 @@ template <class A, class Term>
   return most[0];
 }
 
-}  // namespace dhp::cpu
+}  // namespace dhp::detail::cpu

@@ -5,7 +5,7 @@
 #include <dhp/cpu/gemm.hpp>
 #include <dhp/ops/conv2d.hpp>
 
-namespace dhp::cpu {
+namespace dhp::detail::cpu {
 
 /// The matrix [grid pixels, taps * C] of an image [N, H, W, C]: row (n, h, w) holds the pixels (h *
 /// step + first_h + th, w * step + first_w + tw), 0 outside the image. A Source (gemm_pack.hpp).
@@ -120,9 +120,9 @@ void dense_product(Cpu& dev, const Image& image, const Weights& weights, std::in
   else product(dev, image, weights, m, n, k, out, beta, [n](std::int64_t row) { return row * n; });
 }
 
-}  // namespace dhp::cpu
+}  // namespace dhp::detail::cpu
 
-namespace dhp {
+namespace dhp::detail {
 
 void conv2d_forward_on(std::same_as<Cpu> auto& dev, ConstView<Cpu> x, ConstView<Cpu> w,
                        Conv2dGeometry geometry, View<Cpu> y) {
@@ -234,4 +234,4 @@ void conv2d_backward_filter_on(std::same_as<Cpu> auto& dev, ConstView<Cpu> x, Co
   });
 }
 
-}  // namespace dhp
+}  // namespace dhp::detail

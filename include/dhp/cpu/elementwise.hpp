@@ -6,7 +6,7 @@
 
 #include <cmath>
 
-namespace dhp::cpu {
+namespace dhp::detail::cpu {
 
 inline constexpr std::int64_t elementwise_tile = 1 << 15;  ///< elements; fits the L2 cache
 
@@ -28,9 +28,9 @@ void update(Cpu& dev, std::int64_t count, T* y, F f, const From*... from) {
   });
 }
 
-}  // namespace dhp::cpu
+}  // namespace dhp::detail::cpu
 
-namespace dhp {
+namespace dhp::detail {
 
 void fill_on(std::same_as<Cpu> auto& dev, View<Cpu> y, double value) {
   visit_floating(y.dtype(), [&]<class T>(Tag<T>) {
@@ -117,4 +117,4 @@ void rsqrt_on(std::same_as<Cpu> auto& dev, ConstView<Cpu> x, double epsilon, Vie
   });
 }
 
-}  // namespace dhp
+}  // namespace dhp::detail

@@ -6,7 +6,7 @@
 #include <dhp/device/cpu.hpp>
 #include <dhp/ops/gemm.hpp>
 
-namespace dhp::cpu {
+namespace dhp::detail::cpu {
 
 /// One tile: rows x columns of C from sources A and B, in blocks of k. T: float or double.
 template <class T>
@@ -142,9 +142,9 @@ void serial_gemm(bool ta, bool tb, std::int64_t m, std::int64_t n, std::int64_t 
   Blocks<T>::multiply_all(serially, left, right, m, n, k, to);
 }
 
-}  // namespace dhp::cpu
+}  // namespace dhp::detail::cpu
 
-namespace dhp {
+namespace dhp::detail {
 
 void gemm_on(std::same_as<Cpu> auto& dev, ConstView<Cpu> a, ConstView<Cpu> b, View<Cpu> c,
              const GemmOptions& options, ConstView<Cpu> bias) {
@@ -181,4 +181,4 @@ void gemm_on(std::same_as<Cpu> auto& dev, ConstView<Cpu> a, ConstView<Cpu> b, Vi
   });
 }
 
-}  // namespace dhp
+}  // namespace dhp::detail

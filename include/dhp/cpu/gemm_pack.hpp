@@ -15,7 +15,7 @@
 #pragma nv_diag_suppress 1675  // nvcc passes "GCC unroll" on to the host compiler
 #endif
 
-namespace dhp::cpu {
+namespace dhp::detail::cpu {
 
 /// A Source of T yields runs of a matrix: `const T* run(line, first, count, scratch)` returns
 /// `count` elements of a line, in place or via scratch. Lines are contiguous in memory: along k
@@ -176,7 +176,7 @@ void pack_b(const Source& source, std::int64_t column, std::int64_t columns, std
   }
 }
 
-}  // namespace dhp::cpu
+}  // namespace dhp::detail::cpu
 
 #ifdef __CUDACC__
 #pragma nv_diagnostic pop

@@ -4,7 +4,7 @@
 #include <dhp/cpu/step.hpp>
 #include <dhp/ops/optimizer.hpp>
 
-namespace dhp::cpu {
+namespace dhp::detail::cpu {
 
 template <class Body>
 void for_tiles(Cpu& dev, const SegmentTable<Cpu>& table, Body body) {
@@ -18,7 +18,7 @@ template <class T, class StepOf>
 void update_weights(Cpu& dev, const SegmentTable<Cpu>& table, const View<Cpu>& masters,
                     StepOf step_of) {
   using A = Accumulator<T>;
-  for_tiles(dev, table, [=, all = ops::data_or_null<A>(masters)](const SegmentTile& tile) {
+  for_tiles(dev, table, [=, all = detail::data_or_null<A>(masters)](const SegmentTile& tile) {
     const auto first = tile.first;
     const auto count = tile.last - first;
     const auto step = step_of(tile);
@@ -33,9 +33,9 @@ void update_weights(Cpu& dev, const SegmentTable<Cpu>& table, const View<Cpu>& m
   });
 }
 
-}  // namespace dhp::cpu
+}  // namespace dhp::detail::cpu
 
-namespace dhp {
+namespace dhp::detail {
 
 void sgd_update_on(std::same_as<Cpu> auto& dev, const SgdUpdate& update,
                    const SegmentTable<Cpu>& table, ConstView<Cpu> state, ConstView<Cpu> rates,
@@ -46,7 +46,7 @@ void sgd_update_on(std::same_as<Cpu> auto& dev, const SgdUpdate& update,
     using A = Accumulator<T>;
     const A* const from = gradient.data<A>();
     const auto step_of =
-        [=, &now, by_parameter = ops::data_or_null<double>(rates)](const SegmentTile& tile) {
+        [=, &now, by_parameter = detail::data_or_null<double>(rates)](const SegmentTile& tile) {
           return SgdStep<A>(update, now, tile_rate(tile, now, by_parameter),
                             tile_decay(tile, update.weight_decay));
         };
@@ -103,7 +103,7 @@ void lamb_squares_on(std::same_as<Cpu> auto& dev, const AdamUpdate& update,
   if (!now.applies()) return;
   visit_accumulator(table.accumulation(), [&]<class A>(Tag<A>) {
     const AdamStep<A> adam(update, now);
-    const TileSource<A> weight_of{ops::data_or_null<A>(masters), true};
+    const TileSource<A> weight_of{detail::data_or_null<A>(masters), true};
     cpu::for_tiles(dev, table, [&](const SegmentTile& tile) {
       const auto count = tile.last - tile.first;
       const A* const w = weight_of(tile);
@@ -153,4 +153,4 @@ void lamb_rates_on(std::same_as<Cpu> auto&, ConstView<Cpu> state, ConstView<Cpu>
                                          directions.data<double>()[at]);
 }
 
-}  // namespace dhp
+}  // namespace dhp::detail

@@ -10,7 +10,7 @@
 #include <limits>
 #include <type_traits>
 
-namespace dhp::cpu {
+namespace dhp::detail::cpu {
 
 /// The signed integer with the size of T.
 template <class T>
@@ -39,9 +39,9 @@ double squares_of(const T* x, std::int64_t count) {
   });
 }
 
-}  // namespace dhp::cpu
+}  // namespace dhp::detail::cpu
 
-namespace dhp {
+namespace dhp::detail {
 
 void column_sums_on(std::same_as<Cpu> auto& dev, ConstView<Cpu> x, View<Cpu> sums, double beta) {
   visit_floating(x.dtype(), [&]<class T>(Tag<T>) {
@@ -106,4 +106,4 @@ void find_nonfinite_on(std::same_as<Cpu> auto& dev, ConstView<Cpu> x, View<Cpu> 
   });
 }
 
-}  // namespace dhp
+}  // namespace dhp::detail

@@ -6,7 +6,7 @@
 #include <dhp/cuda/block.hpp>
 #include <dhp/tensor/tensor.hpp>
 
-namespace dhp::cuda {
+namespace dhp::detail::cuda {
 
 /// The sample whose rows [offsets[n], offsets[n + 1]) contain `row`; skips empty samples.
 [[nodiscard]] constexpr std::int64_t sample_of(std::int64_t row, const std::int32_t* offsets,
@@ -138,4 +138,4 @@ void clear_padding(Dev& dev, std::initializer_list<View<Dev>> views, std::int64_
   launch(dev, grid_for(dev, x.rows() * warp_size), kernel);
 }
 
-}  // namespace dhp::cuda
+}  // namespace dhp::detail::cuda

@@ -15,7 +15,7 @@
 #include <cstdint>
 #include <type_traits>
 
-namespace dhp {
+namespace dhp::detail {
 
 /// A device that runs the kernels of cuda/. most_shared_bytes: shared memory per block.
 /// multiprocessors: how many run blocks at once.
@@ -26,9 +26,9 @@ concept KernelDevice = Device<Dev> && requires(const Dev& dev) {
   { dev.multiprocessors() } -> std::same_as<int>;
 };
 
-}  // namespace dhp
+}  // namespace dhp::detail
 
-namespace dhp::cuda {
+namespace dhp::detail::cuda {
 
 inline constexpr int warp_size = 32;
 
@@ -183,4 +183,4 @@ template <class B, class A, class Op = Plus>
   return total;
 }
 
-}  // namespace dhp::cuda
+}  // namespace dhp::detail::cuda

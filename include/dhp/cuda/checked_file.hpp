@@ -9,7 +9,7 @@
 #include <string>
 #include <string_view>
 
-namespace dhp::cuda {
+namespace dhp::detail::cuda {
 
 inline constexpr std::string_view checksum_line = "sum ";
 
@@ -37,4 +37,4 @@ inline constexpr std::string_view checksum_line = "sum ";
   return text;
 }
 
-}  // namespace dhp::cuda
+}  // namespace dhp::detail::cuda

@@ -11,7 +11,7 @@
 #include <bit>
 #include <type_traits>
 
-namespace dhp::cuda {
+namespace dhp::detail::cuda {
 
 /// The tiling; depends on the matrix size and on `width`, the elements of a row per thread.
 struct ColumnTiles {
@@ -321,4 +321,4 @@ struct ColumnTerms {
   }
 };
 
-}  // namespace dhp::cuda
+}  // namespace dhp::detail::cuda

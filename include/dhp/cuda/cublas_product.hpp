@@ -7,7 +7,7 @@
 #include <array>
 #include <vector>
 
-namespace dhp::cuda {
+namespace dhp::detail::cuda {
 
 using CublasDescription = CudaOwner<cublasLtMatmulDesc_t, cublasLtMatmulDescDestroy>;
 using CublasLayout = CudaOwner<cublasLtMatrixLayout_t, cublasLtMatrixLayoutDestroy>;
@@ -140,4 +140,4 @@ inline constexpr int most_algorithms = 8;
                         dev.workspace(), dev.workspace_bytes(), dev.stream());
 }
 
-}  // namespace dhp::cuda
+}  // namespace dhp::detail::cuda

@@ -9,7 +9,7 @@
 #include <dhp/cuda/map.hpp>
 #include <dhp/cuda/plan_cache.hpp>
 
-namespace dhp::cuda {
+namespace dhp::detail::cuda {
 
 /// Argument numbers.
 struct NormUids {
@@ -165,9 +165,9 @@ struct SquaredDeviations {
   }
 };
 
-}  // namespace dhp::cuda
+}  // namespace dhp::detail::cuda
 
-namespace dhp {
+namespace dhp::detail {
 
 template <KernelDevice Dev>
   requires(std::same_as<Dev, Cuda>)
@@ -255,4 +255,4 @@ std::optional<BatchNormGradients<Dev>> batch_norm_fused_backward_on(
   return made;
 }
 
-}  // namespace dhp
+}  // namespace dhp::detail

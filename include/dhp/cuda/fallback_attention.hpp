@@ -10,7 +10,7 @@
 #include <cmath>
 #include <limits>
 
-namespace dhp::cuda {
+namespace dhp::detail::cuda {
 
 /// The sample, head and numbering of a block. Invalid offsets and lengths are clamped.
 struct AttentionPlace {
@@ -384,9 +384,9 @@ void fallback_attention_backward(Dev& dev, ConstView<Dev> dy, ConstView<Dev> q, 
   });
 }
 
-}  // namespace dhp::cuda
+}  // namespace dhp::detail::cuda
 
-namespace dhp {
+namespace dhp::detail {
 
 template <KernelDevice Dev>
 void attention_forward_on(Dev& dev, ConstView<Dev> q, ConstView<Dev> k, ConstView<Dev> v,
@@ -402,4 +402,4 @@ void attention_backward_on(Dev& dev, ConstView<Dev> dy, ConstView<Dev> q, ConstV
   cuda::fallback_attention_backward(dev, dy, q, k, v, y, logsumexp, sequences, options, dq, dk, dv);
 }
 
-}  // namespace dhp
+}  // namespace dhp::detail

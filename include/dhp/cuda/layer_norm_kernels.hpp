@@ -8,7 +8,7 @@
 
 #include <cmath>
 
-namespace dhp::cuda {
+namespace dhp::detail::cuda {
 
 template <class T>
 struct LayerNormArguments {
@@ -391,4 +391,4 @@ void launch_norm_gradient(Dev& dev, Arguments in, const AddLayerNormSums<Accumul
       pointers...);
 }
 
-}  // namespace dhp::cuda
+}  // namespace dhp::detail::cuda

@@ -8,7 +8,7 @@
 #include <string>
 #include <vector>
 
-namespace dhp::cuda {
+namespace dhp::detail::cuda {
 
 struct LibraryUse {
   std::string name;        ///< the library: "cuDNN"
@@ -46,4 +46,4 @@ class RefusalNews : public CudaCached {
   std::set<std::string> reported_;
 };
 
-}  // namespace dhp::cuda
+}  // namespace dhp::detail::cuda

@@ -14,7 +14,7 @@
 #include <string>
 #include <utility>
 
-namespace dhp::cuda {
+namespace dhp::detail::cuda {
 
 class PlanFiles {
  public:
@@ -82,4 +82,4 @@ class PlanFiles {
   bool reported_ = false;
 };
 
-}  // namespace dhp::cuda
+}  // namespace dhp::detail::cuda

@@ -19,8 +19,7 @@
 #include <utility>
 #include <vector>
 
-namespace dhp {
-
+namespace dhp::detail {
 class BlockCache {
  public:
   static constexpr std::uint64_t usual_block_bytes = std::uint64_t{4} << 20;
@@ -149,5 +148,4 @@ class BlockCache {
   std::uint64_t used_ = 0;
   std::atomic<bool> broken_{false};
 };
-
-}  // namespace dhp
+}  // namespace dhp::detail

@@ -27,7 +27,7 @@ struct HostBatch {
   friend bool operator==(const HostBatch&, const HostBatch&) = default;
 };
 
-namespace data {
+namespace detail {
 
 template <class B>
 concept HasSize = requires(const B& batcher) {
@@ -39,21 +39,23 @@ concept HasCollate = requires(const B& batcher, std::span<const std::int64_t> in
   { batcher.collate(indices, epoch) } -> std::same_as<HostBatch>;
 };
 
-}  // namespace data
+}  // namespace detail
 
 /// Makes host batches of the samples of its dataset. collate(indices, epoch) is pure and thread-safe; its
 /// random numbers are SampleRandom(seed, epoch, index, use), independent of a sample's place in the batch.
 template <class B>
-concept Batcher = data::HasSize<B> && data::HasCollate<B>;
+concept Batcher = detail::HasSize<B> && detail::HasCollate<B>;
 
+namespace detail {
 /// Compile-time check: the error names the missing member.
 template <class B>
 constexpr void require_batcher() {
-  static_assert(data::HasSize<B>, "a batcher lacks: std::int64_t size() const");
-  static_assert(data::HasCollate<B>,
+  static_assert(detail::HasSize<B>, "a batcher lacks: std::int64_t size() const");
+  static_assert(detail::HasCollate<B>,
                 "a batcher lacks: HostBatch collate(std::span<const std::int64_t> indices, "
                 "std::int64_t epoch) const");
 }
+}  // namespace detail
 
 /// Runs body() and adds the sample to its error; for Batchers.
 template <class Body>

@@ -26,9 +26,11 @@ concept HasLabels = requires(const D& data, std::int64_t index) {
   { data.label(index) } -> std::same_as<std::int32_t>;
 };
 
+namespace detail {
 inline void check_sample_index(std::int64_t index, std::int64_t size) {
   check(index >= 0 && index < size, "no sample ", index, " in a dataset of ", size);
 }
+}  // namespace detail
 
 /// Samples [first, last) of a dataset.
 template <Dataset D>
@@ -42,11 +44,11 @@ class Slice {
   }
   [[nodiscard]] std::int64_t size() const { return last_ - first_; }
   [[nodiscard]] Sample get(std::int64_t index) const {
-    check_sample_index(index, size());
+    detail::check_sample_index(index, size());
     return data_.get(first_ + index);
   }
   [[nodiscard]] std::int32_t label(std::int64_t index) const requires HasLabels<D> {
-    check_sample_index(index, size());
+    detail::check_sample_index(index, size());
     return data_.label(first_ + index);
   }
 
@@ -91,6 +93,7 @@ template <Dataset D>
   return {Slice<D>(data, 0, first), Slice<D>(data, first, size)};
 }
 
+namespace detail {
 /// One of the two parts of a dataset whose held-out samples lie evenly among the others, both in the order of the
 /// dataset: places that are near each other stay so.
 template <Dataset D>
@@ -127,16 +130,18 @@ class EvenPart {
   std::int64_t shift_;
   bool is_held_out_;
 };
+}  // namespace detail
 
 /// Holds out a fraction in [0, 1] of the samples, at even distances from a place that `seed` chooses: at least one
 /// unless it is 0.
 template <Dataset D>
-[[nodiscard]] DatasetSplit<EvenPart<D>> split_evenly(const D& data, double fraction,
-                                                     std::uint64_t seed) {
+[[nodiscard]] DatasetSplit<detail::EvenPart<D>> split_evenly(const D& data, double fraction,
+                                                             std::uint64_t seed) {
   const auto held_out = split_fraction(data, fraction).held_out.size();
   const std::int64_t size = data.size();
   const auto shift = size == 0 ? 0 : Permutation(size, seed, -1)(0);
-  return {EvenPart<D>(data, held_out, shift, false), EvenPart<D>(data, held_out, shift, true)};
+  return {detail::EvenPart<D>(data, held_out, shift, false),
+          detail::EvenPart<D>(data, held_out, shift, true)};
 }
 
 }  // namespace dhp

@@ -29,17 +29,20 @@ struct DecodeOptions {
   std::shared_ptr<std::atomic<std::int64_t>> turned = {};
 };
 
+namespace detail {
 /// Decodes the bytes of a file; errors start with the file's `name`.
 using Decode = Image (*)(std::span<const std::byte> bytes, const std::string& name,
                          const DecodeOptions& options);
+}  // namespace detail
 
 /// An image format: png_decoder() of data/png.hpp, jpeg_decoder() of data/jpeg.hpp, or your own.
 struct Decoder {
   std::vector<std::string> extensions;  ///< lower case, with the dot
-  Decode decode = nullptr;
+  detail::Decode decode = nullptr;
   std::string magic = {};  ///< how its files begin; empty: they are known by their extension alone
 };
 
+namespace detail {
 inline void check_decode(std::uint64_t height, std::uint64_t width, const std::string& name,
                          const DecodeOptions& options) {
   check(options.channels == 1 || options.channels == 3,
@@ -87,12 +90,13 @@ inline void check_decode(std::uint64_t height, std::uint64_t width, const std::s
 }
 
 inline constexpr std::size_t image_file_limit_bytes = std::size_t{1} << 30;
+}  // namespace detail
 
 /// Decodes a file. Throws where it is of no decoder's format, or damaged.
 [[nodiscard]] inline Image read_image(const std::string& path, std::span<const Decoder> decoders,
                                       const DecodeOptions& options = {},
-                                      std::size_t limit_bytes = image_file_limit_bytes) {
-  return decode_image(decoders, read_file(path, limit_bytes), path, options);
+                                      std::size_t limit_bytes = detail::image_file_limit_bytes) {
+  return detail::decode_image(decoders, read_file(path, limit_bytes), path, options);
 }
 
 }  // namespace dhp

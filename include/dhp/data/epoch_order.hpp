@@ -8,8 +8,7 @@
 #include <cmath>
 #include <cstdint>
 
-namespace dhp {
-
+namespace dhp::detail {
 /// A block is a run of about sqrt(window) samples, so that a window has as many blocks as a block has samples. The places
 /// [w * window, (w + 1) * window) have samples of at most window / block() + 2 blocks, rounded up. Each sample comes once.
 class EpochOrder {
@@ -57,5 +56,4 @@ class EpochOrder {
   Permutation blocks_;
   std::int64_t rest_at_ = 0;
 };
-
-}  // namespace dhp
+}  // namespace dhp::detail

@@ -5,8 +5,7 @@
 
 #include <utility>
 
-namespace dhp {
-
+namespace dhp::detail {
 /// The orientation in a TIFF block of EXIF, 1 to 8; 1, upright, where it has none or is damaged.
 [[nodiscard]] inline int exif_orientation(std::span<const std::byte> tiff) {
   const bool little = tiff.size() > 8 && tiff[0] == std::byte{'I'};
@@ -65,5 +64,4 @@ namespace dhp {
     }
   return made;
 }
-
-}  // namespace dhp
+}  // namespace dhp::detail

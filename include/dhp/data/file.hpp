@@ -77,6 +77,7 @@ inline constexpr std::size_t default_file_limit_bytes = std::size_t{64} << 30;
 using Unpack = Bytes (*)(std::span<const std::byte> packed, const std::string& name,
                          std::size_t limit_bytes);
 
+namespace detail {
 [[nodiscard]] inline bool is_gzip(std::span<const std::byte> bytes) {
   return bytes.size() >= 2 && bytes[0] == std::byte{0x1f} && bytes[1] == std::byte{0x8b};
 }
@@ -146,5 +147,6 @@ class ByteCursor {
   for (const auto extent : extents) shape.push_back(static_cast<std::int64_t>(extent));
   return {dtype, shape, elements};
 }
+}  // namespace detail
 
 }  // namespace dhp

@@ -24,7 +24,7 @@ struct FoundShards {
   [[nodiscard]] bool empty() const { return train.empty(); }
 };
 
-namespace data {
+namespace detail {
 
 /// What lies beside shards: indices, dhp's own and those of others, check sums and descriptions.
 [[nodiscard]] inline bool is_beside_shards(std::string_view name) {
@@ -63,7 +63,7 @@ template <std::size_t N>
   return false;
 }
 
-}  // namespace data
+}  // namespace detail
 
 /// One shard, those directly in a directory, by their names, or all files of a pattern such as "data/*.bin"; none is no
 /// error. Where names have the word train, those with val, valid, validation, test or eval are held out.
@@ -71,12 +71,12 @@ template <std::size_t N>
   std::vector<std::string> files;
   std::error_code error;
   if (std::filesystem::is_regular_file(path, error)) {
-    if (data::named_like_shard(std::filesystem::path(path).filename().string()))
+    if (detail::named_like_shard(std::filesystem::path(path).filename().string()))
       files.push_back(path);
   } else if (std::filesystem::is_directory(path, error)) {
     for (std::filesystem::directory_iterator at(path, error), end; !error && at != end;
          at.increment(error))
-      if (data::named_like_shard(at->path().filename().string()) && at->is_regular_file(error))
+      if (detail::named_like_shard(at->path().filename().string()) && at->is_regular_file(error))
         files.push_back(at->path().string());
     check(!error, "", path, ": ", error.message());
   } else {
@@ -85,7 +85,7 @@ template <std::size_t N>
       for (std::size_t at = 0; at < found.gl_pathc; ++at)
         if (const std::filesystem::path file = found.gl_pathv[at];
             std::filesystem::is_regular_file(file, error) &&
-            !data::is_beside_shards(file.filename().string()))
+            !detail::is_beside_shards(file.filename().string()))
           files.emplace_back(found.gl_pathv[at]);
     ::globfree(&found);
   }
@@ -93,10 +93,11 @@ template <std::size_t N>
   constexpr std::array<std::string_view, 1> train{"train"};
   constexpr std::array<std::string_view, 5> others{"val", "valid", "validation", "test", "eval"};
   const bool divided = std::any_of(files.begin(), files.end(),
-                                   [&](auto& file) { return data::has_word(file, train); });
+                                   [&](auto& file) { return detail::has_word(file, train); });
   FoundShards made;
   for (auto& file : files) {
-    const bool held_out = divided && !data::has_word(file, train) && data::has_word(file, others);
+    const bool held_out =
+        divided && !detail::has_word(file, train) && detail::has_word(file, others);
     (held_out ? made.held_out : made.train).push_back(std::move(file));
   }
   return made;

@@ -97,7 +97,7 @@ class ImageBatcher {
               static_cast<T>((static_cast<double>(value) / 255 - mean) / deviation);
         }
       T* to = input.values<T>().data() + at * image.pixels.size();
-      data::visit_channels(options_.channels, [&](auto count) {
+      detail::visit_channels(options_.channels, [&](auto count) {
         for (std::size_t first = 0; first < image.pixels.size(); first += count)
           for (std::size_t c = 0; c < count; ++c)
             to[first + c] = table[image.pixels[first + c] * count + c];

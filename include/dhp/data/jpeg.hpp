@@ -12,7 +12,7 @@
 
 namespace dhp {
 
-namespace data {
+namespace detail {
 
 /// Inverted CMYK, as all known writers store it, to RGB or gray.
 [[nodiscard]] inline Image from_inverted_cmyk(const Image& inks, int channels) {
@@ -55,8 +55,6 @@ namespace data {
   return tjGetErrorCode(handle) == TJERR_WARNING && untidy && jpeg_has_end(bytes);
 }
 
-}  // namespace data
-
 [[nodiscard]] inline Image decode_jpeg(std::span<const std::byte> bytes, const std::string& name,
                                        const DecodeOptions& options = {}) {
   const std::unique_ptr<void, int (*)(tjhandle)> handle(tjInitDecompress(), &tjDestroy);
@@ -86,13 +84,14 @@ namespace data {
   // A small file can request thousands of passes over a large image.
   const int wrong = tjDecompress2(handle.get(), data, size, made.pixels.data(), width, 0, height,
                                   format, TJFLAG_LIMITSCANS);
-  if (wrong != 0 && !data::harmless_jpeg_warning(handle.get(), bytes)) damaged();
-  if (inks) made = data::from_inverted_cmyk(made, options.channels);
+  if (wrong != 0 && !detail::harmless_jpeg_warning(handle.get(), bytes)) damaged();
+  if (inks) made = detail::from_inverted_cmyk(made, options.channels);
   return oriented(std::move(made), jpeg_orientation(bytes), options);
 }
+}  // namespace detail
 
 [[nodiscard]] inline Decoder jpeg_decoder() {
-  return {{".jpg", ".jpeg"}, &decode_jpeg, "\xff\xd8"};
+  return {{".jpg", ".jpeg"}, &detail::decode_jpeg, "\xff\xd8"};
 }
 
 }  // namespace dhp

@@ -141,7 +141,7 @@ struct LoaderOptions {
 /// The first micro-batch of a dataset in its own order: an example of a model's input.
 template <Device Dev, class B>
 [[nodiscard]] MicroBatch<Dev> example_batch(Dev& dev, const B& batcher, std::int64_t samples) {
-  require_batcher<B>();
+  detail::require_batcher<B>();
   const Range range{0, std::min<std::int64_t>(samples, batcher.size())};
   std::vector<std::int64_t> indices;
   for (auto sample = range.first; sample < range.last; ++sample) indices.push_back(sample);
@@ -152,7 +152,7 @@ template <Device Dev, class B>
 template <Device Dev, class B>
 class Loader {
  public:
-  static_assert((require_batcher<B>(), true));
+  static_assert((detail::require_batcher<B>(), true));
 
   Loader(Dev& dev, B batcher, const LoaderOptions& options)
       : dev_(&dev),
@@ -291,8 +291,8 @@ class Loader {
 
   [[nodiscard]] HostBatch read(const StepPlan& plan, std::int64_t k) const {
     const Range samples = plan.samples_of(k);
-    const EpochOrder order(batching_.dataset_size(), options_.shuffle_window, options_.seed,
-                           plan.epoch);
+    const detail::EpochOrder order(batching_.dataset_size(), options_.shuffle_window, options_.seed,
+                                   plan.epoch);
     std::vector<std::int64_t> indices;
     for (auto sample = samples.first; sample < samples.last; ++sample) {
       const auto place = plan.first + sample;

@@ -11,6 +11,7 @@
 
 namespace dhp {
 
+namespace detail {
 /// A PNG without the chunks that would change its pixels.
 struct PlainPng {
   Bytes bytes;
@@ -70,7 +71,8 @@ struct PlainPng {
   }
   return oriented(std::move(made), plain.orientation, options);
 }
+}  // namespace detail
 
-[[nodiscard]] inline Decoder png_decoder() { return {{".png"}, &decode_png, "\x89PNG"}; }
+[[nodiscard]] inline Decoder png_decoder() { return {{".png"}, &detail::decode_png, "\x89PNG"}; }
 
 }  // namespace dhp

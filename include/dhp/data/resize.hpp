@@ -14,7 +14,7 @@
 
 namespace dhp {
 
-namespace data {
+namespace detail {
 
 /// visit(channels), for three as a constant: copies of a pixel are then no loops.
 template <class Visit>
@@ -23,8 +23,6 @@ void visit_channels(int channels, const Visit& visit) {
   else visit(static_cast<std::size_t>(channels));
 }
 
-}  // namespace data
-
 /// A rectangle of an image, in pixels.
 struct Box {
   int top = 0;
@@ -32,9 +30,10 @@ struct Box {
   int height = 0;
   int width = 0;
 };
+}  // namespace detail
 
 /// Crops; parts of the box outside the image are black.
-[[nodiscard]] inline Image crop(const Image& image, const Box& box) {
+[[nodiscard]] inline Image crop(const Image& image, const detail::Box& box) {
   check(box.height > 0 && box.width > 0, "crop: a box of ", box.height, " x ", box.width);
   Image made = Image::blank(box.height, box.width, image.channels);
   const int first = std::max(0, -box.left);
@@ -52,7 +51,7 @@ struct Box {
 /// Flips horizontally.
 [[nodiscard]] inline Image mirror(const Image& image) {
   Image made = Image::blank(image.height, image.width, image.channels);
-  data::visit_channels(image.channels, [&](auto channels) {
+  detail::visit_channels(image.channels, [&](auto channels) {
     for (int y = 0; y < image.height; ++y) {
       const auto* from = image.pixels.data() + image.at(y, 0);
       for (auto* to = made.pixels.data() + made.at(y + 1, 0);
@@ -65,6 +64,7 @@ struct Box {
   return made;
 }
 
+namespace detail {
 /// The weights of one output position along one axis: inputs first, first + 1, ...
 struct ResizeWeights {
   int first = 0;
@@ -92,8 +92,6 @@ struct ResizeWeights {
   }
   return made;
 }
-
-namespace data {
 
 // Vectors of GCC and Clang: at -O2 they leave loops like these as they are.
 inline constexpr std::size_t lanes = 8;
@@ -145,28 +143,29 @@ void sum_columns(const float* from, Channels channels, const std::vector<float>&
   }
 }
 
-}  // namespace data
+}  // namespace detail
 
 /// Resizes the part `box`, which must lie inside the image.
-[[nodiscard]] inline Image resize(const Image& image, const Box& box, int height, int width) {
+[[nodiscard]] inline Image resize(const Image& image, const detail::Box& box, int height,
+                                  int width) {
   check(height > 0 && width > 0, "resize: to ", height, " x ", width);
   check(box.height > 0 && box.width > 0 && box.top >= 0 && box.left >= 0 &&
             box.top + box.height <= image.height && box.left + box.width <= image.width,
         "resize: the box does not lie inside the image of ", image.height, " x ", image.width);
   if (box.height == height && box.width == width) return crop(image, box);
-  const auto rows = resize_weights(box.top, box.height, height);
-  const auto columns = resize_weights(0, box.width, width);
+  const auto rows = detail::resize_weights(box.top, box.height, height);
+  const auto columns = detail::resize_weights(0, box.width, width);
   const auto channels = static_cast<std::size_t>(image.channels);
   Image made = Image::blank(height, width, image.channels);
-  std::vector<float> row(channels * static_cast<std::size_t>(box.width) + data::lanes);
+  std::vector<float> row(channels * static_cast<std::size_t>(box.width) + detail::lanes);
   for (int y = 0; y < height; ++y) {
     const auto& [first, weights] = rows[static_cast<std::size_t>(y)];
-    data::sum_rows(image.pixels.data() + image.at(first, box.left), image.at(1, 0), weights,
-                   std::span(row).first(row.size() - data::lanes));
-    data::visit_channels(image.channels, [&](auto count) {
+    detail::sum_rows(image.pixels.data() + image.at(first, box.left), image.at(1, 0), weights,
+                     std::span(row).first(row.size() - detail::lanes));
+    detail::visit_channels(image.channels, [&](auto count) {
       auto* to = made.pixels.data() + made.at(y, 0);
       for (const auto& [left, taps] : columns) {
-        data::sum_columns(row.data() + count * static_cast<std::size_t>(left), count, taps, to);
+        detail::sum_columns(row.data() + count * static_cast<std::size_t>(left), count, taps, to);
         to += count;
       }
     });

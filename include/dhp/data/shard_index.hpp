@@ -15,8 +15,7 @@
 #include <bit>
 #include <optional>
 
-namespace dhp {
-
+namespace dhp::detail {
 /// A shard as it was when it was scanned.
 struct ShardFile {
   std::string path;
@@ -45,7 +44,7 @@ struct ShardIndex {
   std::vector<ShardFile> shards;  ///< in the order of their samples
   std::vector<ShardSample> samples;
   std::vector<std::string> skipped;  ///< a sentence for each damaged part that was left out
-  LeftOut left_out{};
+  SkippedSample left_out{};
   bool checked = false;  ///< every image was decoded, and those that cannot be are left out
 
   [[nodiscard]] Bytes to_bytes() const {
@@ -156,5 +155,4 @@ struct ShardIndex {
   }
   return made;
 }
-
-}  // namespace dhp
+}  // namespace dhp::detail

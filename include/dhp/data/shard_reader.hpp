@@ -9,8 +9,7 @@
 #include <mutex>
 #include <utility>
 
-namespace dhp {
-
+namespace dhp::detail {
 class ShardReader {
  public:
   /// `shards` and `cache`, which may be null, outlive it.
@@ -64,5 +63,4 @@ class ShardReader {
   mutable std::vector<std::uint32_t> order_;  // a ring of those that are open
   mutable std::size_t oldest_ = 0;
 };
-
-}  // namespace dhp
+}  // namespace dhp::detail

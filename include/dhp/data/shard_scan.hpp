@@ -15,8 +15,7 @@
 #include <utility>
 #include <vector>
 
-namespace dhp {
-
+namespace dhp::detail {
 /// Where the encoded image of a sample lies, in bytes of its shard. The record of a TFRecord that it is a part of begins
 /// `before` bytes earlier and ends `after` bytes later.
 struct ShardSample {
@@ -73,10 +72,10 @@ class ScannedFile {
 };
 
 /// What of tar shards belongs to no sample: it is no damage.
-struct LeftOut {
+struct SkippedSample {
   std::uint64_t members = 0;
   std::string first{};  ///< "SHARD: NAME"
-  void add(const LeftOut& other) {
+  void add(const SkippedSample& other) {
     if (members == 0) first = other.first;
     members += other.members;
   }
@@ -87,7 +86,7 @@ struct ShardScan {
   bool skip_bad = false;  ///< leave damaged parts out, instead of an error at the first
   std::vector<ShardSample> samples{};
   std::vector<std::string> skipped{};
-  LeftOut left_out{};
+  SkippedSample left_out{};
 
   void damaged(std::string sentence) {
     constexpr std::string_view hint = "; --skip-bad leaves out what is damaged";
@@ -124,5 +123,4 @@ inline void check_is_shard(ScannedFile& file) {
 
 /// The largest image and the largest record of a shard.
 inline constexpr std::uint64_t shard_record_limit = std::uint64_t{1} << 30;
-
-}  // namespace dhp
+}  // namespace dhp::detail

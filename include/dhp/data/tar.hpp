@@ -10,8 +10,7 @@
 #include <optional>
 #include <string_view>
 
-namespace dhp {
-
+namespace dhp::detail {
 /// A member of a tar file, whose contents are [first, first + bytes).
 struct TarMember {
   std::string name;
@@ -147,8 +146,8 @@ inline void scan_tar(const std::string& path, std::span<const Decoder> decoders,
   struct Sample {
     std::string key;
     std::uint64_t header = 0;
-    std::string names{};  // of its members
-    LeftOut members{};    // if it is no sample
+    std::string names{};      // of its members
+    SkippedSample members{};  // if it is no sample
     std::optional<TarMember> image{};
     std::optional<std::int32_t> label{};
     bool damaged = false;
@@ -225,5 +224,4 @@ inline void scan_tar(const std::string& path, std::span<const Decoder> decoders,
   });
   finish();
 }
-
-}  // namespace dhp
+}  // namespace dhp::detail

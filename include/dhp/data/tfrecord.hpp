@@ -8,8 +8,7 @@
 #include <optional>
 #include <utility>
 
-namespace dhp {
-
+namespace dhp::detail {
 /// A part of a file that holds a message of Protocol Buffers: its fields, one by one.
 class WireFields {
  public:
@@ -84,8 +83,6 @@ struct ImageExample {
   std::string list{};      ///< the name of image or label, if it has several values
 };
 
-namespace data {
-
 /// The one value of a tf.Feature: bytes, or an integer, packed or not. None of floats, and none of an empty one.
 [[nodiscard]] inline std::optional<WireFields::Field> feature_value(ScannedFile& file,
                                                                     WireFields::Field feature) {
@@ -108,8 +105,6 @@ namespace data {
   return value;
 }
 
-}  // namespace data
-
 /// Reads the tf.Example in [first, last) of a file. The image is `image/encoded`, else `image`; the label is
 /// `image/class/label`, else `label`.
 [[nodiscard]] inline ImageExample read_image_example(ScannedFile& file, std::uint64_t first,
@@ -129,7 +124,7 @@ namespace data {
         if (!part->is_bytes) continue;
         if (part->number == 1)
           name = file.text(part->first, std::min<std::size_t>(part->size(), 80));
-        if (part->number == 2) value = data::feature_value(file, *part);
+        if (part->number == 2) value = detail::feature_value(file, *part);
       }
       if (made.features.size() < 200) made.features += (made.features.empty() ? "" : ", ") + name;
       if (!value) continue;
@@ -194,5 +189,4 @@ inline void scan_tfrecord(const std::string& path, ShardScan& scan) {
     at = first + bytes + tail;
   }
 }
-
-}  // namespace dhp
+}  // namespace dhp::detail

@@ -23,6 +23,7 @@
 
 namespace dhp {
 
+namespace detail {
 /// Caches freed blocks by size class.
 class CpuMemory : public MemoryCount, public std::enable_shared_from_this<CpuMemory> {
  public:
@@ -94,6 +95,7 @@ class CpuMemory : public MemoryCount, public std::enable_shared_from_this<CpuMem
   std::mutex mutex_;  // of free_
   std::map<std::size_t, std::vector<std::byte*>> free_;
 };
+}  // namespace detail
 
 struct CpuOptions {
   int threads = 1;  ///< per op; the number changes no bit of a result
@@ -105,13 +107,13 @@ struct CpuOptions {
 };
 
 /// The Cpu of one rank, movable, for one thread at a time. Any thread may free its memory.
-class Cpu {
+class Cpu : detail::Kernels {
  public:
   static constexpr bool host_accessible = true;
 
   explicit Cpu(CpuOptions options = {})
-      : memory_(std::make_shared<CpuMemory>(options.memory)),
-        pool_(std::make_unique<ThreadPool>(options.threads)),
+      : memory_(std::make_shared<detail::CpuMemory>(options.memory)),
+        pool_(std::make_unique<detail::ThreadPool>(options.threads)),
         trace_(std::move(options.trace)),
         waits_(std::move(options.waits)) {}
 
@@ -122,7 +124,7 @@ class Cpu {
     return memory_->allocate(bytes, true);
   }
   void copy(std::byte* to, const std::byte* from, std::size_t bytes) {
-    copy_bytes(to, from, bytes);
+    detail::copy_bytes(to, from, bytes);
   }
   void copy_from_host(std::byte* to, const std::byte* from, std::size_t bytes) {
     copy(to, from, bytes);
@@ -152,8 +154,8 @@ class Cpu {
   }
 
   [[nodiscard]] int threads() const { return pool_->size(); }
-  [[nodiscard]] const CpuMemory& memory() const { return *memory_; }
-  [[nodiscard]] CpuMemory& memory() { return *memory_; }
+  [[nodiscard]] const detail::CpuMemory& memory() const { return *memory_; }
+  [[nodiscard]] detail::CpuMemory& memory() { return *memory_; }
 
   /// Calls body(tile) for each of `tiles` tiles, in parallel.
   template <class Body>
@@ -172,8 +174,8 @@ class Cpu {
   }
 
  private:
-  std::shared_ptr<CpuMemory> memory_;
-  std::unique_ptr<ThreadPool> pool_;
+  std::shared_ptr<detail::CpuMemory> memory_;
+  std::unique_ptr<detail::ThreadPool> pool_;
   std::shared_ptr<Trace> trace_;
   std::shared_ptr<WaitClock> waits_;
 };

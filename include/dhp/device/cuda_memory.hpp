@@ -32,6 +32,7 @@ struct CudaAllocator {
   [[nodiscard]] explicit operator bool() const { return allocate != nullptr; }
 };
 
+namespace detail {
 /// Makes a GPU current for the calling thread, which may use others too, until the end of a scope.
 class CurrentDevice {
  public:
@@ -183,5 +184,6 @@ class CudaMemory : public MemoryCount, public std::enable_shared_from_this<CudaM
   std::vector<Arena> arenas_{1};
   std::size_t current_ = 0;
 };
+}  // namespace detail
 
 }  // namespace dhp

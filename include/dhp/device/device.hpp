@@ -15,6 +15,13 @@
 
 namespace dhp {
 
+namespace detail {
+
+/// A base of every device: argument-dependent lookup finds its kernels, in namespace detail.
+struct Kernels {};
+
+}  // namespace detail
+
 // Forward declaration: core/trace.hpp would cost more compile time than this whole header.
 class Trace;
 class TraceMoment;

@@ -5,8 +5,7 @@
 
 #include <cstddef>
 
-namespace dhp {
-
+namespace dhp::detail {
 class DownloadQueue {
  public:
   /// Copies what `work` has written so far; returns the point at which the copy is complete.
@@ -23,5 +22,4 @@ class DownloadQueue {
  private:
   CudaStream stream_;
 };
-
-}  // namespace dhp
+}  // namespace dhp::detail

@@ -22,7 +22,7 @@
 namespace dhp {
 
 /// Counts as the caching allocators of Cpu and Cuda do. For one thread.
-class MetaMemory : public MemoryCount, public std::enable_shared_from_this<MetaMemory> {
+class MetaMemory : public detail::MemoryCount, public std::enable_shared_from_this<MetaMemory> {
  public:
   static constexpr std::size_t small_bytes = 1 << 16;
 
@@ -31,7 +31,7 @@ class MetaMemory : public MemoryCount, public std::enable_shared_from_this<MetaM
 
   [[nodiscard]] std::shared_ptr<std::byte> allocate(std::size_t bytes, bool persistent = false) {
     const std::size_t size =
-        persistent ? bytes : std::max<std::size_t>(size_class(bytes, least_step_), 512);
+        persistent ? bytes : std::max<std::size_t>(detail::size_class(bytes, least_step_), 512);
     auto& cached = cached_[size];
     const bool fresh = persistent || cached == 0;
     if (!fresh) --cached;
@@ -77,7 +77,7 @@ struct MetaOptions {
 };
 
 /// For one thread.
-class Meta {
+class Meta : detail::Kernels {
  public:
   static constexpr bool host_accessible = false;
 

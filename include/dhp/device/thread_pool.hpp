@@ -13,8 +13,7 @@
 #include <thread>
 #include <vector>
 
-namespace dhp {
-
+namespace dhp::detail {
 class ThreadPool {
  public:
   /// threads: the total number, including the caller; 1 starts none. Throws, after joining the
@@ -122,5 +121,4 @@ class ThreadPool {
   int busy_ = 0;
   bool stop_ = false;
 };
-
-}  // namespace dhp
+}  // namespace dhp::detail

@@ -8,8 +8,7 @@
 #include <cstddef>
 #include <memory>
 
-namespace dhp {
-
+namespace dhp::detail {
 class UploadQueue {
  public:
   /// Below this size, one copy on the work's stream is faster than synchronizing two streams.
@@ -38,5 +37,4 @@ class UploadQueue {
   CudaStream stream_;
   std::shared_ptr<std::byte> landing_;  // mirrors the pinned memory
 };
-
-}  // namespace dhp
+}  // namespace dhp::detail

@@ -21,7 +21,8 @@ class CrossEntropy {
     Range part{0, classes};
     if (split) {
       group_ = build.tensor;
-      part = tensor_part("the classes of a cross-entropy", classes, group_.size(), group_.rank());
+      part = detail::tensor_part("the classes of a cross-entropy", classes, group_.size(),
+                                 group_.rank());
     }
     options_.first_class = part.first;
     if (padded) options_.local_classes = part.size();
@@ -37,20 +38,20 @@ class CrossEntropy {
     const auto accumulation = accumulation_type(logits.dtype());
     Tensor<Dev> max(dev, accumulation, {rows});
     Tensor<Dev> sums(dev, accumulation, {3, rows});
-    cross_entropy_max(dev, logits.view(), options, max.mut());
+    detail::cross_entropy_max(dev, logits.view(), options, max.mut());
     if (group_.size() > 1) group_.all_reduce(dev, max.mut(), Reduce::max).wait();
-    cross_entropy_sums(dev, logits.view(), labels, max.view(), options, sums.mut());
+    detail::cross_entropy_sums(dev, logits.view(), labels, max.view(), options, sums.mut());
     if (group_.size() > 1) group_.all_reduce(dev, sums.mut()).wait();
 
     Tensor<Dev> loss(dev, accumulation, {rows});
-    cross_entropy_loss(dev, max.view(), sums.view(), labels, options, loss.mut());
+    detail::cross_entropy_loss(dev, max.view(), sums.view(), labels, options, loss.mut());
     Tensor<Dev> rank;
     if (!training) {
       rank = Tensor<Dev>(dev, DType::i32, {rows});
-      cross_entropy_rank(dev, logits.view(), sums.view(), labels, options_, rank.mut());
+      detail::cross_entropy_rank(dev, logits.view(), sums.view(), labels, options_, rank.mut());
       if (group_.size() > 1) group_.all_reduce(dev, rank.mut()).wait();
     }
-    cross_entropy_totals(dev, loss.view(), labels, rank.view(), totals);
+    detail::cross_entropy_totals(dev, loss.view(), labels, rank.view(), totals);
     tape.push(std::move(logits));
     tape.push(std::move(max));
     tape.push(std::move(sums));
@@ -78,8 +79,8 @@ class CrossEntropy {
     const auto max = tape.pop();
     auto logits = tape.pop();
     if (!logits.unique()) logits = clone(dev, logits.view());
-    cross_entropy_backward(dev, logits.view(), max.view(), sums.view(), labels, options_, scale,
-                           logits.mut());
+    detail::cross_entropy_backward(dev, logits.view(), max.view(), sums.view(), labels, options_,
+                                   scale, logits.mut());
     return logits;
   }
 

@@ -8,7 +8,7 @@ namespace dhp {
 
 /// The global numbers of an activation's rows: from a packed batch, else counted from its first sample.
 template <class Dev>
-[[nodiscard]] RowNumbers<Dev> row_numbers(const Tape<Dev>& tape, std::int64_t rows) {
+[[nodiscard]] detail::RowNumbers<Dev> row_numbers(const Tape<Dev>& tape, std::int64_t rows) {
   const auto& batch = tape.batch();
   if (batch.has("row_numbers")) {
     const auto& numbers = batch.at("row_numbers");
@@ -19,6 +19,7 @@ template <class Dev>
   return {.index = {}, .first = batch.first_sample * (rows / batch.samples)};
 }
 
+namespace detail {
 /// A use of dropout in a model.
 template <class Dev>
 class DropoutUse {
@@ -48,6 +49,7 @@ class DropoutUse {
   double probability_;
   std::uint32_t use_;
 };
+}  // namespace detail
 
 template <class Dev>
 class Dropout : public ElementwiseLayer<Dev> {
@@ -73,7 +75,7 @@ class Dropout : public ElementwiseLayer<Dev> {
     return y;
   }
 
-  DropoutUse<Dev> use_;
+  detail::DropoutUse<Dev> use_;
 };
 
 }  // namespace dhp

@@ -9,9 +9,7 @@
 
 #include <vector>
 
-namespace dhp {
-
-namespace nn {
+namespace dhp::detail {
 
 /// Views of one shape and type, each of which begins where the one before it ends.
 template <class AnyView>
@@ -28,8 +26,6 @@ template <class AnyView>
   return {views[0].bytes(), views[0].dtype(), fused_shape(views[0].shape(), views.size())};
 }
 
-}  // namespace nn
-
 /// The values of `parts`, along dim 0.
 template <class Dev>
 class FusedValues {
@@ -37,8 +33,8 @@ class FusedValues {
   FusedValues(Dev& dev, const ParameterList<Dev>& parts) {
     std::vector<ConstView<Dev>> views;
     for (const auto& part : parts) views.push_back(part->value);
-    view_ = nn::fused_view(views);
-    if (nn::are_adjacent(views)) return;
+    view_ = detail::fused_view(views);
+    if (detail::are_adjacent(views)) return;
     copy_ = Tensor<Dev>(dev, view_.dtype(), view_.shape());
     auto* to = copy_.mut().bytes();
     for (const auto& view : views) {
@@ -67,12 +63,12 @@ void accumulate_fused(Dev& dev, const ParameterList<Dev>& weights, const Paramet
     bool in_place = true;
     // The rule decides, too: a sharded store must not round otherwise than one that is not.
     for (const auto& group : groups)
-      in_place = in_place && nn::are_adjacent(group) &&
+      in_place = in_place && detail::are_adjacent(group) &&
                  segments_are_adjacent(group[0].count(), static_cast<std::int64_t>(group.size()));
-    if (in_place) return write(nn::fused_view(groups[0]), nn::fused_view(groups[1]), beta);
+    if (in_place) return write(detail::fused_view(groups[0]), detail::fused_view(groups[1]), beta);
     Tensor<Dev> fresh[2];
     for (int at = 0; at < 2; ++at)
-      fresh[at] = Tensor<Dev>(dev, groups[at][0].dtype(), nn::fused_view(groups[at]).shape());
+      fresh[at] = Tensor<Dev>(dev, groups[at][0].dtype(), detail::fused_view(groups[at]).shape());
     write(fresh[0].mut(), fresh[1].mut(), 0.0);
     for (int at = 0; at < 2; ++at) {
       const auto rows = groups[at][0].shape()[0];
@@ -86,5 +82,4 @@ void accumulate_fused(Dev& dev, const ParameterList<Dev>& weights, const Paramet
     }
   });
 }
-
-}  // namespace dhp
+}  // namespace dhp::detail

@@ -38,9 +38,9 @@ struct Initializer {
     } else if (kind == Kind::uniform || std::is_same_v<T, double> || to.size() < short_run) {
       for (std::size_t at = 0; at < to.size(); ++at) to[at] = one(at);
     } else if constexpr (!std::is_same_v<T, double>) {
-      constexpr std::size_t most = NormalBlock::count;
+      constexpr std::size_t most = detail::NormalBlock::count;
       for (std::size_t begin = 0; begin < to.size(); begin += most) {
-        const NormalBlock normals(stream, static_cast<std::uint64_t>(first) + begin);
+        const detail::NormalBlock normals(stream, static_cast<std::uint64_t>(first) + begin);
         T low[most], high[most];
         const bool sure = bounds(normals, low, high);
         const auto part = std::min(most, to.size() - begin);
@@ -63,12 +63,12 @@ struct Initializer {
   /// element. Seldom, about once in a million floats, a border between two numbers is as close.
   /// Returns whether there is none.
   template <class T>
-  [[nodiscard]] bool bounds(const NormalBlock& normals, T* low, T* high) const {
+  [[nodiscard]] bool bounds(const detail::NormalBlock& normals, T* low, T* high) const {
     const double size = std::fabs(value);
     std::uint32_t differ = 0;
-    for (int at = 0; at < NormalBlock::count; ++at) {
+    for (int at = 0; at < detail::NormalBlock::count; ++at) {
       const double near = value * normals.value[at];
-      const double error = size * (normals.radius[at] * NormalBlock::error) + 0x1p-1000;
+      const double error = size * (normals.radius[at] * detail::NormalBlock::error) + 0x1p-1000;
       if constexpr (is_16_bit<T>) {  // from float, which is faster
         const auto narrow = static_cast<float>(near);
         const float wide = static_cast<float>(error + std::fabs(near) * 0x1p-22) + 0x1p-126f;

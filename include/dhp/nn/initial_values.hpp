@@ -11,8 +11,7 @@
 #include <span>
 #include <vector>
 
-namespace dhp {
-
+namespace dhp::detail {
 template <class Dev>
 class InitialValues {
  public:
@@ -82,5 +81,4 @@ class InitialValues {
   std::uint64_t seed_;
   std::optional<ThreadPool> pool_;
 };
-
-}  // namespace dhp
+}  // namespace dhp::detail

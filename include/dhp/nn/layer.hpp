@@ -17,7 +17,7 @@
 
 namespace dhp {
 
-namespace nn {
+namespace detail {
 
 template <class L, class Dev>
 concept HasForward = requires(L& layer, Dev& dev, Tensor<Dev> x, Tape<Dev>& tape) {
@@ -73,29 +73,31 @@ constexpr void require_flops_and_parameters() {
                 "a layer or loss lacks: void parameters(ParameterList<Dev>&) const");
 }
 
-}  // namespace nn
+}  // namespace detail
 
 /// output_shape: the shape of forward's result, without computing it. flops: multiplications and additions of a
 /// forward pass; stages are cut by it.
 template <class L, class Dev>
-concept Layer = nn::HasForward<L, Dev> && nn::HasBackward<L, Dev> && nn::HasOutputShape<L, Dev> &&
-    nn::HasFlops<L, Dev> && nn::HasParameters<L, Dev>;
+concept Layer = detail::HasForward<L, Dev> && detail::HasBackward<L, Dev> &&
+    detail::HasOutputShape<L, Dev> && detail::HasFlops<L, Dev> && detail::HasParameters<L, Dev>;
 
+namespace detail {
 /// Makes the compiler name a missing member.
 template <class L, class Dev>
 constexpr void require_layer() {
-  static_assert(nn::HasForward<L, Dev>,
+  static_assert(detail::HasForward<L, Dev>,
                 "a layer lacks: Tensor<Dev> forward(Dev&, Tensor<Dev> x, Tape<Dev>&)");
-  static_assert(nn::HasBackward<L, Dev>,
+  static_assert(detail::HasBackward<L, Dev>,
                 "a layer lacks: Tensor<Dev> backward(Dev&, Tensor<Dev> dy, Tape<Dev>&)");
-  static_assert(!nn::InheritsBackwardOnto<L, Dev>,
+  static_assert(!detail::InheritsBackwardOnto<L, Dev>,
                 "a layer replaces backward of its base, but not backward_onto");
-  static_assert(nn::HasOutputShape<L, Dev>,
+  static_assert(detail::HasOutputShape<L, Dev>,
                 "a layer lacks: Shape output_shape(const Shape& in, const MicroBatch<Dev>&) const");
-  nn::require_flops_and_parameters<L, Dev>();
-  static_assert(!nn::LacksKernels<Dev>,
+  detail::require_flops_and_parameters<L, Dev>();
+  static_assert(!detail::LacksKernels<Dev>,
                 "the kernels of the Cpu are missing: include dhp/cpu.hpp, not dhp/dhp.hpp alone");
 }
+}  // namespace detail
 
 /// A base for layers without weights whose y has the shape of x.
 template <class Dev>
@@ -113,11 +115,13 @@ enum class Split { none, outputs, inputs };
   return split == Split::none ? -1 : split == Split::outputs ? of_outputs : of_inputs;
 }
 
+namespace detail {
 /// [.., C] seen as [rows, C].
 template <class AnyView>
 [[nodiscard]] AnyView as_matrix(AnyView view) {
   return view.as({view.rows(), view.columns()});
 }
+}  // namespace detail
 
 /// x itself, to be overwritten, if it is not shared; else a new tensor like it. Views of x stay valid.
 template <class Dev>
@@ -125,11 +129,13 @@ template <class Dev>
   return x.unique() ? std::move(x) : Tensor<Dev>(dev, x.dtype(), x.shape());
 }
 
+namespace detail {
 /// x itself, to be added to, if it is not shared; else a copy.
 template <class Dev>
 [[nodiscard]] Tensor<Dev> writable(Dev& dev, Tensor<Dev> x) {
   return x.unique() ? std::move(x) : clone(dev, x.view());
 }
+}  // namespace detail
 
 /// a + b, in the memory of one that is not shared, if there is one.
 template <class Dev>
@@ -146,7 +152,7 @@ template <class Dev>
 template <class Dev, class L>
 [[nodiscard]] Tensor<Dev> backward_onto(Dev& dev, L& layer, Tensor<Dev> dy, Tensor<Dev> onto,
                                         Tape<Dev>& tape) {
-  if constexpr (nn::HasBackwardOnto<L, Dev>)
+  if constexpr (detail::HasBackwardOnto<L, Dev>)
     return layer.backward_onto(dev, std::move(dy), std::move(onto), tape);
   else return sum_of(dev, layer.backward(dev, std::move(dy), tape), std::move(onto));
 }
@@ -168,6 +174,7 @@ class NotFinite : public Error {
   std::string what_;
 };
 
+namespace detail {
 /// Returns body(), a pass of that layer. Throws NotFinite if asked to check; adds the name to other errors.
 template <class Dev, class Body>
 [[nodiscard]] Tensor<Dev> in_layer(Dev& dev, const std::string& name, const char* what,
@@ -183,10 +190,11 @@ template <class Dev, class Body>
   }
   if (!tape.context().find_nonfinite || result.count() == 0) return result;
   auto flag = Tensor<Dev>::zeros(dev, DType::i32, {1});
-  dhp::find_nonfinite(dev, result.view(), flag.mut());
+  dhp::detail::find_nonfinite(dev, result.view(), flag.mut());
   if (flag.template to_host<std::int32_t>(dev)[0] != 0) throw NotFinite(name, what);
   return result;
 }
+}  // namespace detail
 
 /// A layer of any type, with a name for messages.
 template <class Dev>
@@ -194,7 +202,7 @@ class AnyLayer {
  public:
   template <class L>
   AnyLayer(std::string name, L layer) : name_(std::move(name)) {
-    require_layer<L, Dev>();
+    detail::require_layer<L, Dev>();
     model_ = std::make_unique<Model<L>>(std::move(layer));
   }
 
@@ -202,20 +210,20 @@ class AnyLayer {
 
   Tensor<Dev> forward(Dev& dev, Tensor<Dev> x, Tape<Dev>& tape) {
     const auto began = tape.mark();
-    auto y = in_layer(dev, name_, "output", tape,
-                      [&] { return model_->forward(dev, std::move(x), tape); });
+    auto y = detail::in_layer(dev, name_, "output", tape,
+                              [&] { return model_->forward(dev, std::move(x), tape); });
     tape.end_of_forward(began);
     return y;
   }
   Tensor<Dev> backward(Dev& dev, Tensor<Dev> dy, Tape<Dev>& tape) {
     return tape.backward_of(name_, [&] {
-      return in_layer(dev, name_, "input gradient", tape,
-                      [&] { return model_->backward(dev, std::move(dy), tape); });
+      return detail::in_layer(dev, name_, "input gradient", tape,
+                              [&] { return model_->backward(dev, std::move(dy), tape); });
     });
   }
   Tensor<Dev> backward_onto(Dev& dev, Tensor<Dev> dy, Tensor<Dev> onto, Tape<Dev>& tape) {
     return tape.backward_of(name_, [&] {
-      return in_layer(dev, name_, "input gradient", tape, [&] {
+      return detail::in_layer(dev, name_, "input gradient", tape, [&] {
         return model_->backward_onto(dev, std::move(dy), std::move(onto), tape);
       });
     });

@@ -6,6 +6,7 @@
 
 namespace dhp {
 
+namespace detail {
 /// Gamma, "name.weight", and beta, "name.bias", both [columns].
 template <class Dev>
 class LayerNormParameters {
@@ -42,6 +43,7 @@ class LayerNormParameters {
   Parameter<Dev> gamma_;
   Parameter<Dev> beta_;
 };
+}  // namespace detail
 
 template <class Dev>
 class LayerNorm {
@@ -81,7 +83,7 @@ class LayerNorm {
   void parameters(ParameterList<Dev>& out) const { weights_.parameters(out); }
 
  private:
-  LayerNormParameters<Dev> weights_;
+  detail::LayerNormParameters<Dev> weights_;
   double epsilon_;
 };
 

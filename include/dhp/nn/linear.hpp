@@ -51,10 +51,11 @@ class Linear {
   Tensor<Dev> forward(Dev& dev, Tensor<Dev> x, Tape<Dev>& tape) {
     Tensor<Dev> y(dev, x.dtype(), with_columns(x.shape()));
     if (padded_) dev.fill_zero(y.mut().bytes(), y.size_bytes());
-    gemm(dev, as_matrix(x.view()), weight_->value, as_matrix(y.mut()),
+    gemm(dev, detail::as_matrix(x.view()), weight_->value, detail::as_matrix(y.mut()),
          {.transpose_b = true, .padded = padded_},
          adds_bias_ ? ConstView<Dev>(bias_->value) : ConstView<Dev>());
-    if (adapter_) adapter_->forward(dev, as_matrix(x.view()), as_matrix(y.mut()), tape);
+    if (adapter_)
+      adapter_->forward(dev, detail::as_matrix(x.view()), detail::as_matrix(y.mut()), tape);
     tape.push(std::move(x));
     return y;
   }
@@ -66,7 +67,7 @@ class Linear {
     return dx;
   }
   Tensor<Dev> backward_onto(Dev& dev, Tensor<Dev> dy, Tensor<Dev> onto, Tape<Dev>& tape) {
-    auto dx = writable(dev, std::move(onto));
+    auto dx = detail::writable(dev, std::move(onto));
     backward_into(dev, std::move(dy), dx.mut(), 1, tape);
     return dx;
   }
@@ -112,10 +113,10 @@ class Linear {
   /// bias: null if its gradient is not added here.
   void backward_into(Dev& dev, Tensor<Dev> dy, View<Dev> dx, double beta, Parameter<Dev> bias,
                      Tape<Dev>& tape) {
-    gemm(dev, as_matrix(dy.view()), weight_->value, as_matrix(dx),
+    gemm(dev, detail::as_matrix(dy.view()), weight_->value, detail::as_matrix(dx),
          {.beta = beta, .padded = padded_});
     auto x = tape.pop();
-    if (adapter_) adapter_->backward(dev, x, dy, as_matrix(dx), tape);
+    if (adapter_) adapter_->backward(dev, x, dy, detail::as_matrix(dx), tape);
     weight_gradient(dev, std::move(x), std::move(dy), std::move(bias), tape);
   }
   /// The bias gradient is computed with the weight gradient, and deferred with it: a device may fuse them.
@@ -124,13 +125,13 @@ class Linear {
     if (!is_trained<Dev>({weight_, bias})) return;
     tape.weight_gradient(dev, [weight = weight_, bias = std::move(bias), x = std::move(x),
                                dy = std::move(dy), padded = padded_](Dev& device) {
-      const auto out = as_matrix(dy.view()), in = as_matrix(x.view());
+      const auto out = detail::as_matrix(dy.view()), in = detail::as_matrix(x.view());
       if (!bias)
         return weight->accumulate(device, [&](View<Dev> dw, double beta) {
           gemm(device, out, in, dw, {.transpose_a = true, .beta = beta, .padded = padded});
         });
-      accumulate_all(device, {weight, bias}, [&](const auto& views, double beta) {
-        linear_gradients(device, out, in, views[0], views[1], beta, padded);
+      detail::accumulate_all(device, {weight, bias}, [&](const auto& views, double beta) {
+        detail::linear_gradients(device, out, in, views[0], views[1], beta, padded);
       });
     });
   }

@@ -33,7 +33,7 @@ struct LossTerm {
 /// On the device a term is f64 [loss_fields], in this order.
 inline constexpr std::int64_t loss_fields = 4;
 
-namespace nn {
+namespace detail {
 
 template <class L>
 concept HasTermNames = requires(const L& loss) {
@@ -55,7 +55,7 @@ concept HasPredict = requires(L& loss, Dev& dev, Tensor<Dev> x, Tape<Dev>& tape)
   { loss.predict(dev, std::move(x), tape) } -> std::same_as<Tensor<Dev>>;
 };
 
-}  // namespace nn
+}  // namespace detail
 
 /// term_names: one per term, fixed; MicroBatch::counts has the count of each under the same name.
 /// forward: pushes on the tape, writes every term to totals, f64 [terms, loss_fields] on the device.
@@ -63,19 +63,22 @@ concept HasPredict = requires(L& loss, Dev& dev, Tensor<Dev> x, Tape<Dev>& tape)
 /// on the device, are loss scale / global count.
 /// predict, which a loss may have: logits, embeddings or whatever the model was trained for, of the last layer's output.
 template <class L, class Dev>
-concept Loss = nn::HasTermNames<L> && nn::HasLossForward<L, Dev> && nn::HasLossBackward<L, Dev> &&
-    nn::HasFlops<L, Dev> && nn::HasParameters<L, Dev>;
+concept Loss = detail::HasTermNames<L> && detail::HasLossForward<L, Dev> &&
+    detail::HasLossBackward<L, Dev> && detail::HasFlops<L, Dev> && detail::HasParameters<L, Dev>;
 
+namespace detail {
 /// Makes the compiler name a missing member.
 template <class L, class Dev>
 constexpr void require_loss() {
-  static_assert(nn::HasTermNames<L>, "a loss lacks: std::vector<std::string> term_names() const");
-  static_assert(nn::HasLossForward<L, Dev>,
+  static_assert(detail::HasTermNames<L>,
+                "a loss lacks: std::vector<std::string> term_names() const");
+  static_assert(detail::HasLossForward<L, Dev>,
                 "a loss lacks: void forward(Dev&, Tensor<Dev> x, Tape<Dev>&, View<Dev> totals)");
-  static_assert(nn::HasLossBackward<L, Dev>,
+  static_assert(detail::HasLossBackward<L, Dev>,
                 "a loss lacks: Tensor<Dev> backward(Dev&, ConstView<Dev> scales, Tape<Dev>&)");
-  nn::require_flops_and_parameters<L, Dev>();
+  detail::require_flops_and_parameters<L, Dev>();
 }
+}  // namespace detail
 
 template <class Dev>
 class AnyLoss {
@@ -84,7 +87,7 @@ class AnyLoss {
   template <class L>
     requires(!std::same_as<L, AnyLoss>)
   AnyLoss(L loss) {
-    require_loss<L, Dev>();
+    detail::require_loss<L, Dev>();
     model_ = std::make_unique<Model<L>>(std::move(loss));
   }
 
@@ -130,7 +133,7 @@ class AnyLoss {
       return loss.backward(dev, scales, tape);
     }
     Tensor<Dev> predict(Dev& dev, Tensor<Dev> x, Tape<Dev>& tape) override {
-      if constexpr (nn::HasPredict<L, Dev>) return loss.predict(dev, std::move(x), tape);
+      if constexpr (detail::HasPredict<L, Dev>) return loss.predict(dev, std::move(x), tape);
       else
         fail(
             "this model's loss has no predictions; give it "
@@ -178,6 +181,7 @@ struct GlobalLoss {
   }
 };
 
+namespace detail {
 /// The losses of all replicas, f64 [micro_batches, terms, loss_fields] on the device. `mine`: those of this rank's
 /// `batches`, zeros on ranks without the loss. Collective over the data and the pipeline axis. request: f64 [1] to sum
 /// over all ranks; there is one more row then, which begins with the sum.
@@ -243,5 +247,6 @@ void check_counts(const std::vector<double>& entries, const std::vector<std::str
     }
   return loss;
 }
+}  // namespace detail
 
 }  // namespace dhp

@@ -54,10 +54,10 @@ class LowRank {
   void backward(Dev& dev, const Tensor<Dev>& x, const Tensor<Dev>& dy, View<Dev> dx,
                 Tape<Dev>& tape) {
     auto inner = tape.pop();
-    const auto out = as_matrix(dy.view());
+    const auto out = detail::as_matrix(dy.view());
     Tensor<Dev> dinner(dev, inner.dtype(), inner.shape());
     gemm(dev, out, b_->value, dinner.mut(), {.alpha = scale_});
-    auto in = dropped(dev, as_matrix(x.view()), tape);
+    auto in = dropped(dev, detail::as_matrix(x.view()), tape);
     if (in) {
       Tensor<Dev> of_dropped(dev, in.dtype(), in.shape());
       gemm(dev, dinner.view(), a_->value, of_dropped.mut());
@@ -72,11 +72,11 @@ class LowRank {
     tape.weight_gradient(dev, [a = a_, b = b_, in = std::move(in), dy = dy.share(),
                                inner = std::move(inner), dinner = std::move(dinner)](Dev& device) {
       b->accumulate(device, [&](View<Dev> gradient, double beta) {
-        gemm(device, as_matrix(dy.view()), inner.view(), gradient,
+        gemm(device, detail::as_matrix(dy.view()), inner.view(), gradient,
              {.transpose_a = true, .beta = beta});
       });
       a->accumulate(device, [&](View<Dev> gradient, double beta) {
-        gemm(device, dinner.view(), as_matrix(in.view()), gradient,
+        gemm(device, dinner.view(), detail::as_matrix(in.view()), gradient,
              {.transpose_a = true, .beta = beta});
       });
     });
@@ -109,7 +109,7 @@ class LowRank {
   double scale_;
   std::int64_t first_column_, columns_;  // of the whole layer's inputs
   bool adds_;                            // this rank's y has the adapter's part
-  DropoutUse<Dev> dropout_;
+  detail::DropoutUse<Dev> dropout_;
   Parameter<Dev> a_, b_;
   Comm<Dev> group_;
 };

@@ -50,6 +50,7 @@ struct ParameterSpec {
   }
 };
 
+namespace detail {
 /// A rank's part of something split over the tensor axis; what: its name, for messages.
 [[nodiscard]] inline Range tensor_part(const std::string& what, std::int64_t extent, int ranks,
                                        int rank) {
@@ -57,21 +58,24 @@ struct ParameterSpec {
         " ranks, and each needs at least one; choose a smaller tensor axis");
   return part_of(extent, ranks, rank);
 }
+}  // namespace detail
 
 /// Splits a dim of the spec into near-equal parts.
 [[nodiscard]] inline ParameterSpec split(ParameterSpec spec, int dim, int parts, int index) {
   if (parts > 1) {
     spec.split_dim = dim;
-    spec.part =
-        tensor_part(concat("dimension ", dim, " of ", spec.name), spec.shape[dim], parts, index);
+    spec.part = detail::tensor_part(concat("dimension ", dim, " of ", spec.name), spec.shape[dim],
+                                    parts, index);
   }
   return spec;
 }
 
 template <class Dev>
 class ParameterStore;
+namespace detail {
 template <class Dev>
 class ShardedBucket;
+}  // namespace detail
 
 template <class Dev>
 class ParameterState {
@@ -123,7 +127,7 @@ class ParameterState {
 
  private:
   friend class ParameterStore<Dev>;
-  friend class ShardedBucket<Dev>;
+  friend class detail::ShardedBucket<Dev>;
   void point_gradient(View<Dev> own, View<Dev> high, View<Dev> low) {
     gradient_ = own;
     gradient = own;
@@ -136,7 +140,7 @@ class ParameterState {
   View<Dev> low_;
   View<Dev> overflow_;  // i32 [1], shared by the store
   // Null: the store holds all of it.
-  ShardedBucket<Dev>* bucket_ = nullptr;
+  detail::ShardedBucket<Dev>* bucket_ = nullptr;
   bool fresh_ =
       false;  // the gradient has no value yet: the first contribution overwrites what is there
 };
@@ -154,7 +158,7 @@ template <class Dev>
   });
 }
 
-namespace nn {
+namespace detail {
 
 template <class Dev, class Write>
 void accumulate_from(Dev& dev, const ParameterList<Dev>& parameters, std::vector<View<Dev>>& views,
@@ -167,8 +171,6 @@ void accumulate_from(Dev& dev, const ParameterList<Dev>& parameters, std::vector
   });
 }
 
-}  // namespace nn
-
 /// ParameterState::accumulate for several parameters of one store by one op: write(views, beta), with one beta for all.
 template <class Dev, class Write>
 void accumulate_all(Dev& dev, const ParameterList<Dev>& parameters, const Write& write) {
@@ -177,7 +179,8 @@ void accumulate_all(Dev& dev, const ParameterList<Dev>& parameters, const Write&
                    [](const auto& parameter) { return parameter->is_fresh(); }))
     for (const auto& parameter : parameters) parameter->complete(dev);
   std::vector<View<Dev>> views;
-  nn::accumulate_from(dev, parameters, views, write);
+  detail::accumulate_from(dev, parameters, views, write);
 }
+}  // namespace detail
 
 }  // namespace dhp

@@ -52,6 +52,7 @@ class ReplicaExchange {
   [[nodiscard]] virtual bool steps_alone() const { return false; }
 };
 
+namespace detail {
 /// What this rank holds of a parameter, with the optimizer state that belongs to it.
 template <class Dev>
 struct HeldPart {
@@ -62,6 +63,7 @@ struct HeldPart {
   bool sharded = false;    ///< replicas shard this parameter
   bool copy = false;       ///< it is the share of another replica
 };
+}  // namespace detail
 
 template <class Dev>
 class ParameterStore {
@@ -70,7 +72,7 @@ class ParameterStore {
   /// Allocates and initializes the parameters of this rank; stores a repeated handle once. replica: which one
   /// this is of those that shard the store, if the options say so.
   ParameterStore(Dev& dev, const ParameterList<Dev>& parameters, ParameterStoreOptions options,
-                 ReplicaOf replica = {})
+                 detail::ReplicaOf replica = {})
       : options_(options), replica_(replica) {
     if (replica.size == 1) options_.sharding.stage = ZeroStage::none;
     auto& redundancy = options_.sharding.redundancy;
@@ -102,13 +104,13 @@ class ParameterStore {
   }
 
   /// For optimizers: all trained parameters, of sharded ones this replica's shares.
-  [[nodiscard]] const SegmentTable<Dev>& trained() const { return trained_; }
+  [[nodiscard]] const detail::SegmentTable<Dev>& trained() const { return trained_; }
   /// For norms: trained parameters that this stage owns, replicated ones only on the first rank of the tensor axis.
-  [[nodiscard]] const SegmentTable<Dev>& counted(bool first_of_tensor_axis) const {
+  [[nodiscard]] const detail::SegmentTable<Dev>& counted(bool first_of_tensor_axis) const {
     return first_of_tensor_axis ? owned_ : owned_parts_;
   }
   /// The parts that make up trained().
-  [[nodiscard]] const std::vector<HeldPart<Dev>>& held() const { return held_; }
+  [[nodiscard]] const std::vector<detail::HeldPart<Dev>>& held() const { return held_; }
 
   /// In the accumulation type, of what this replica holds.
   [[nodiscard]] ConstView<Dev> gradients() const { return gradients_; }
@@ -170,8 +172,10 @@ class ParameterStore {
   // What replicas exchange beside sums of gradients; a sharded store (ZeRO) is told who moves its shares before the first
   // layer runs. Without it these do nothing.
   [[nodiscard]] bool is_sharded() const { return options_.sharding.stage != ZeroStage::none; }
-  [[nodiscard]] const ReplicaOf& replica() const { return replica_; }
-  [[nodiscard]] std::vector<std::unique_ptr<ShardedBucket<Dev>>>& buckets() { return buckets_; }
+  [[nodiscard]] const detail::ReplicaOf& replica() const { return replica_; }
+  [[nodiscard]] std::vector<std::unique_ptr<detail::ShardedBucket<Dev>>>& buckets() {
+    return buckets_;
+  }
   /// Memory for what summands() gives, also where no layer has added anything.
   void prepare_gradients(Dev& dev, Range range) {
     complete_gradients(dev, range);
@@ -268,7 +272,7 @@ class ParameterStore {
   }
 
  private:
-  [[nodiscard]] ShardedBucket<Dev>* bucket_with(Range range) {
+  [[nodiscard]] detail::ShardedBucket<Dev>* bucket_with(Range range) {
     for (auto& bucket : buckets_)
       if (bucket->range().first <= range.first && range.last <= bucket->range().last)
         return bucket.get();
@@ -292,7 +296,8 @@ class ParameterStore {
       value_offsets.push_back(value_bytes);
       if (is_cut(*parameter)) continue;
       const auto count = parameter->spec.local_shape().count();
-      const auto padded = (count + segment_alignment - 1) / segment_alignment * segment_alignment;
+      const auto padded = (count + detail::segment_alignment - 1) / detail::segment_alignment *
+                          detail::segment_alignment;
       const bool numbered = !parameter->spec.frozen;
       parameter->range = {size_, size_ + (numbered ? count : 0)};
       if (numbered) size_ += padded;
@@ -349,7 +354,7 @@ class ParameterStore {
     }
     auto first = whole_;
     for (auto list = lists.rbegin(); list != lists.rend(); ++list) {
-      buckets_.push_back(std::make_unique<ShardedBucket<Dev>>(
+      buckets_.push_back(std::make_unique<detail::ShardedBucket<Dev>>(
           dev, std::move(*list), options_.sharding, replica_, options_.compute,
           options_.deterministic, first, size_));
       first = buckets_.back()->range().last;
@@ -392,7 +397,7 @@ class ParameterStore {
                              true,
                              ahead > 0});
         }
-    std::vector<Segment<Dev>> running;
+    std::vector<detail::Segment<Dev>> running;
     for (const auto& parameter : parameters_)
       if (parameter->spec.buffer)
         running.push_back({.range = parameter->range, .value = flat(*parameter)});
@@ -408,25 +413,25 @@ class ParameterStore {
   /// A table of held parts. The sums of tiles are those of whole parameters, in any sharding. with_whole: with what
   /// every replica holds; with_redundant: with copies of other replicas' shares.
   template <class Which>
-  [[nodiscard]] SegmentTable<Dev> table(Dev& dev, Which which, bool with_whole,
-                                        bool with_redundant = false) const {
-    std::vector<TileSums> sums;
+  [[nodiscard]] detail::SegmentTable<Dev> table(Dev& dev, Which which, bool with_whole,
+                                                bool with_redundant = false) const {
+    std::vector<detail::TileSums> sums;
     std::map<const ParameterState<Dev>*, std::int64_t> first_sums;
     std::int64_t tiles = 0;
     for (const auto& parameter : parameters_) {
       if (!is_trained(*parameter) || !which(*parameter)) continue;
       first_sums[parameter.get()] = tiles;
       const auto first = tiles;
-      tiles += SegmentTable<Dev>::tiles_of(parameter->range.size());
+      tiles += detail::SegmentTable<Dev>::tiles_of(parameter->range.size());
       sums.push_back({first, tiles, parameter->index});
     }
-    std::vector<Segment<Dev>> segments;
+    std::vector<detail::Segment<Dev>> segments;
     for (const auto& held : held_)
       if (which(*held.parameter) && (with_redundant || !held.copy) &&
           (held.sharded || with_whole || !is_sharded()))
-        segments.push_back({held.range, held.value, held.parameter->index,
-                            held.parameter->spec.decays,
-                            first_sums.at(held.parameter.get()) + held.first / segment_tile});
+        segments.push_back(
+            {held.range, held.value, held.parameter->index, held.parameter->spec.decays,
+             first_sums.at(held.parameter.get()) + held.first / detail::segment_tile});
     return {dev, options_.compute, segments, sums};
   }
 
@@ -436,7 +441,7 @@ class ParameterStore {
 
   void initialize(Dev& dev) {
     const bool shares = options_.sharding.stage == ZeroStage::weights;
-    InitialValues<Dev> values(dev, options_.seed);
+    detail::InitialValues<Dev> values(dev, options_.seed);
     for (const auto& parameter : parameters_)
       if (!shares || !is_cut(*parameter)) values.write(*parameter, 0, flat(*parameter));
     for (const auto& held : held_)
@@ -444,21 +449,21 @@ class ParameterStore {
   }
 
   ParameterStoreOptions options_;
-  ReplicaOf replica_;
+  detail::ReplicaOf replica_;
   ReplicaExchange<Dev>* exchange_ = nullptr;
   ParameterList<Dev> parameters_;
   std::multimap<std::int64_t, ParameterState<Dev>*> by_first_;  // by the begin of their ranges
   bool has_buffers_ = false;
-  std::vector<std::unique_ptr<ShardedBucket<Dev>>> buckets_;
-  std::vector<HeldPart<Dev>> held_;
-  std::int64_t whole_ = 0;     // elements that every replica holds
-  std::int64_t summed_ = 0;    // these and this replica's shares
-  std::int64_t size_ = 0;      // of buffers: with copies of other shares
-  SegmentTable<Dev> running_;  // statistics, of which every replica holds all
-  SegmentTable<Dev> trained_;
-  SegmentTable<Dev> owned_;
-  SegmentTable<Dev> owned_parts_;  // those split over the tensor axis
-  Tensor<Dev> values_;             // bytes: types differ between parameters
+  std::vector<std::unique_ptr<detail::ShardedBucket<Dev>>> buckets_;
+  std::vector<detail::HeldPart<Dev>> held_;
+  std::int64_t whole_ = 0;             // elements that every replica holds
+  std::int64_t summed_ = 0;            // these and this replica's shares
+  std::int64_t size_ = 0;              // of buffers: with copies of other shares
+  detail::SegmentTable<Dev> running_;  // statistics, of which every replica holds all
+  detail::SegmentTable<Dev> trained_;
+  detail::SegmentTable<Dev> owned_;
+  detail::SegmentTable<Dev> owned_parts_;  // those split over the tensor axis
+  Tensor<Dev> values_;                     // bytes: types differ between parameters
   Tensor<Dev> gradients_;
   Tensor<Dev> high_;
   Tensor<Dev> low_;

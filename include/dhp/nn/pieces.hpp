@@ -47,6 +47,7 @@ struct Piece {
   friend bool operator==(const Piece&, const Piece&) = default;
 };
 
+namespace detail {
 /// Elements of a piece that are contiguous in the whole tensor.
 struct Extent {
   std::int64_t whole = 0;  ///< place of the first one in the whole tensor, row-major
@@ -102,6 +103,7 @@ void for_common_extents(const Piece& a, const Piece& b, Move move) {
     else right.next();
   }
 }
+}  // namespace detail
 
 /// A piece and the memory that holds it.
 template <class Dev>

@@ -46,9 +46,10 @@ class SelfAttention {
   Tensor<Dev> forward(Dev& dev, Tensor<Dev> x, Tape<Dev>& tape) {
     if (adapted_) return forward_apart(dev, std::move(x), tape);
     const auto columns = local_columns();
-    const FusedValues<Dev> weight(dev, weights_), bias(dev, biases_);
+    const detail::FusedValues<Dev> weight(dev, weights_), bias(dev, biases_);
     Tensor<Dev> qkv(dev, x.dtype(), {x.rows(), 3 * columns});
-    gemm(dev, as_matrix(x.view()), weight.view(), qkv.mut(), {.transpose_b = true}, bias.view());
+    gemm(dev, detail::as_matrix(x.view()), weight.view(), qkv.mut(), {.transpose_b = true},
+         bias.view());
     tape.push(std::move(x));
     Tensor<Dev> y(dev, qkv.dtype(), {qkv.rows(), columns});
     Tensor<Dev> logsumexp(dev, accumulation_type(qkv.dtype()), {local_heads_, qkv.rows()});
@@ -66,7 +67,7 @@ class SelfAttention {
     return backward_into(dev, std::move(dy), std::move(dx), 0, tape);
   }
   Tensor<Dev> backward_onto(Dev& dev, Tensor<Dev> dy, Tensor<Dev> onto, Tape<Dev>& tape) {
-    return backward_into(dev, std::move(dy), writable(dev, std::move(onto)), 1, tape);
+    return backward_into(dev, std::move(dy), detail::writable(dev, std::move(onto)), 1, tape);
   }
 
   [[nodiscard]] Shape output_shape(const Shape& in, const MicroBatch<Dev>&) const {
@@ -131,13 +132,16 @@ class SelfAttention {
     attention_backward(dev, dy.view(), third(in, 0), third(in, 1), third(in, 2), y.view(),
                        logsumexp.view(), sequences(tape), options_for(tape, in.columns()),
                        third(out, 0), third(out, 1), third(out, 2));
-    gemm(dev, dqkv.view(), FusedValues<Dev>(dev, weights_).view(), dx.mut(), {.beta = beta});
+    gemm(dev, dqkv.view(), detail::FusedValues<Dev>(dev, weights_).view(), dx.mut(),
+         {.beta = beta});
     if (!is_trained(weights_) && !is_trained(biases_)) return dx;
     tape.weight_gradient(dev, [weights = weights_, biases = biases_, x = std::move(x),
                                dqkv = std::move(dqkv)](Dev& device) {
-      accumulate_fused(device, weights, biases, [&](View<Dev> dw, View<Dev> dbias, double old) {
-        linear_gradients(device, dqkv.view(), as_matrix(x.view()), dw, dbias, old);
-      });
+      detail::accumulate_fused(
+          device, weights, biases, [&](View<Dev> dw, View<Dev> dbias, double old) {
+            detail::linear_gradients(device, dqkv.view(), detail::as_matrix(x.view()), dw, dbias,
+                                     old);
+          });
     });
     return dx;
   }

@@ -31,6 +31,7 @@ struct Sharding {
   int redundancy = 0;
 };
 
+namespace detail {
 /// Which replica this is.
 struct ReplicaOf {
   int rank = 0;
@@ -224,5 +225,6 @@ class ShardedBucket {
   std::vector<View<Dev>> held_sums_;
   std::vector<Event<Dev>> sums_under_way_;
 };
+}  // namespace detail
 
 }  // namespace dhp

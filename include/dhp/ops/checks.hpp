@@ -3,7 +3,7 @@
 
 #include <dhp/tensor/view.hpp>
 
-namespace dhp::ops {
+namespace dhp::detail {
 
 /// Throws unless `view` has the element count and type of x.
 void check_like(const char* what, const auto& view, const auto& x) {
@@ -36,4 +36,4 @@ void check_rows(const char* what, const auto& vector, const auto& x) {
   return {along(x[1]), along(x[2])};
 }
 
-}  // namespace dhp::ops
+}  // namespace dhp::detail

@@ -9,8 +9,7 @@
 #include <cstdint>
 #include <limits>
 
-namespace dhp {
-
+namespace dhp::detail {
 /// After a step, in the loss scale of the next one: memory = fresh where the step was applied, else memory; both times
 /// loss_scale / used_loss_scale. All of one floating-point type.
 template <Device Dev>
@@ -64,8 +63,6 @@ void orthonormalize(Dev& dev, Out<Dev> x, const RandomStream& random) {
   if (x.count() > 0) orthonormalize_on(dev, x, random);
 }
 
-namespace ops {
-
 /// Gram-Schmidt for any device. sum(f): of f(row) over all rows, in double; for_rows(f): f(row) for each, by the thread
 /// that will read it again.
 template <class T, class Sum, class ForRows>
@@ -108,6 +105,4 @@ constexpr void gram_schmidt(T* x, std::int64_t columns, const RandomStream& rand
   }
 }
 
-}  // namespace ops
-
-}  // namespace dhp
+}  // namespace dhp::detail

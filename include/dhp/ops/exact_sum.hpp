@@ -12,7 +12,7 @@
 
 namespace dhp {
 
-namespace ops {
+namespace detail {
 template <Device Dev>
 void check_limbs(const char* op, In<Dev> x, In<Dev> high, In<Dev> low, In<Dev> flag) {
   check(high.count() == x.count() && low.count() == x.count() && high.dtype() == DType::i64 &&
@@ -21,25 +21,26 @@ void check_limbs(const char* op, In<Dev> x, In<Dev> high, In<Dev> low, In<Dev> f
   check(flag.dtype() == DType::i32 && flag.count() == 1, op, ": the flag is i32 [1], got ",
         flag.dtype(), " ", flag.shape());
 }
-}  // namespace ops
+}  // namespace detail
 
 /// Accumulates: adds the limbs of x, f64 or f32 [n], to high and low. If |x| >= 2^18 or x is not
 /// finite, x is skipped and flag, i32 [1], becomes 1.
 template <Device Dev>
 void exact_accumulate(Dev& dev, In<Dev> x, Out<Dev> high, Out<Dev> low, Out<Dev> flag) {
-  ops::check_limbs<Dev>("exact_accumulate", x, high, low, flag);
+  detail::check_limbs<Dev>("exact_accumulate", x, high, low, flag);
   exact_accumulate_on(dev, x, high, low, flag);
 }
 
 /// Finalizes: x = the sum of the limbs, rounded once; NaN if flag, i32 [1], is not 0.
 template <Device Dev>
 void exact_finalize(Dev& dev, In<Dev> high, In<Dev> low, In<Dev> flag, Out<Dev> x) {
-  ops::check_limbs<Dev>("exact_finalize", x, high, low, flag);
+  detail::check_limbs<Dev>("exact_finalize", x, high, low, flag);
   exact_finalize_on(dev, high, low, flag, x);
 }
 
 // The arithmetic per element, shared by all devices.
 
+namespace detail {
 __extension__ using Int128 = __int128;  ///< a type of g++, clang++ and nvcc
 
 /// Converts a double with an integer value below 2^51 to int64 and back. It vectorizes on
@@ -101,5 +102,6 @@ template <class T>
   return static_cast<T>(static_cast<Int128>(high) * (Int128{1} << 50) + low) *
          static_cast<T>(0x1p-83);
 }
+}  // namespace detail
 
 }  // namespace dhp

@@ -19,12 +19,11 @@ void fingerprint(Dev& dev, In<Dev> x, std::int64_t first, Out<Dev> sum, std::int
   if (x.count() > 0) fingerprint_on(dev, x, first, sum, times);
 }
 
+namespace detail {
 /// Odd, so that no single bit is multiplied away.
 [[nodiscard]] constexpr std::uint64_t fingerprint_factor(std::int64_t place) {
   return mix(static_cast<std::uint64_t>(place)) | 1;
 }
-
-namespace ops {
 
 /// body(pointer to the elements as unsigned integers of their size).
 template <class V, class Body>
@@ -37,5 +36,5 @@ void visit_bits(V x, Body body) {
   }
 }
 
-}  // namespace ops
+}  // namespace detail
 }  // namespace dhp

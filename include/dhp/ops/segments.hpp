@@ -12,8 +12,7 @@
 #include <span>
 #include <vector>
 
-namespace dhp {
-
+namespace dhp::detail {
 inline constexpr std::int64_t segment_alignment = 32;  ///< elements; segments start at multiples
 inline constexpr std::int64_t segment_tile = 1 << 14;  ///< elements
 
@@ -157,8 +156,6 @@ class SegmentTable {
   Tensor<Dev> sums_;   // TileSums
 };
 
-namespace ops {
-
 /// Null for an empty view.
 template <class T, class Dev, class Byte>
 [[nodiscard]] auto* data_or_null(const BasicView<Dev, Byte>& view) {
@@ -195,28 +192,26 @@ void check_sums(const char* op, const SegmentTable<Dev>& table, ConstView<Dev> s
          sums.shape());
 }
 
-}  // namespace ops
-
 /// sums[tile.sum] = the sum of squares of the tile's part of x, in double; the sums of tiles that the table does not
 /// have are unchanged. x is flat; sums f64 [table.sum_count()].
 template <Device Dev>
 void tile_squares(Dev& dev, const SegmentTable<Dev>& table, In<Dev> x, Out<Dev> sums) {
-  ops::check_flat<Dev>("tile_squares", "the tensor", table, x);
-  ops::check_sums<Dev>("tile_squares", table, sums);
+  detail::check_flat<Dev>("tile_squares", "the tensor", table, x);
+  detail::check_sums<Dev>("tile_squares", table, sums);
   if (table.tile_count() > 0) tile_squares_on(dev, table, x, false, sums);
 }
 /// The same for the weights: master weights for 16-bit values, else the values.
 template <Device Dev>
 void tile_weight_squares(Dev& dev, const SegmentTable<Dev>& table, In<Dev> masters, Out<Dev> sums) {
-  ops::check_masters<Dev>("tile_weight_squares", table, masters);
-  ops::check_sums<Dev>("tile_weight_squares", table, sums);
+  detail::check_masters<Dev>("tile_weight_squares", table, masters);
+  detail::check_sums<Dev>("tile_weight_squares", table, sums);
   if (table.tile_count() > 0) tile_squares_on(dev, table, masters, true, sums);
 }
 /// squares[parameter] = the sum of the sums of its tiles, in their order; entries of other parameters are unchanged.
 template <Device Dev>
 void sum_tiles(Dev& dev, const SegmentTable<Dev>& table, In<Dev> sums, Out<Dev> squares) {
-  ops::check_sums<Dev>("sum_tiles", table, sums);
-  ops::check_by_parameter<Dev>("sum_tiles", "squares", table, squares);
+  detail::check_sums<Dev>("sum_tiles", table, sums);
+  detail::check_by_parameter<Dev>("sum_tiles", "squares", table, squares);
   if (table.summed_parameters() > 0) sum_tiles_on(dev, table, sums, squares);
 }
 
@@ -229,5 +224,4 @@ struct TileSource {
     return weights && !tile.narrow ? reinterpret_cast<const A*>(tile.value) : flat + tile.first;
   }
 };
-
-}  // namespace dhp
+}  // namespace dhp::detail

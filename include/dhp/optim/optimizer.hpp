@@ -27,8 +27,8 @@ class Norms {
   /// every rank. x has the store's numbering and accumulation type; buffers do not count. Collective over
   /// the tensor and the pipeline axis.
   [[nodiscard]] Tensor<Dev> squares(Dev& dev, ParameterStore<Dev>& store, ConstView<Dev> x) {
-    return squares(dev, store, 1, [&](const SegmentTable<Dev>& counted, View<Dev> sums) {
-      tile_squares(dev, counted, x, sums);
+    return squares(dev, store, 1, [&](const detail::SegmentTable<Dev>& counted, View<Dev> sums) {
+      detail::tile_squares(dev, counted, x, sums);
     });
   }
   [[nodiscard]] Tensor<Dev> gradient_squares(Dev& dev, ParameterStore<Dev>& store) {
@@ -37,8 +37,8 @@ class Norms {
   /// The same of the weights: of their masters if values have 16 bits.
   [[nodiscard]] Tensor<Dev> weight_squares(Dev& dev, ParameterStore<Dev>& store,
                                            ConstView<Dev> masters) {
-    return squares(dev, store, 1, [&](const SegmentTable<Dev>& counted, View<Dev> sums) {
-      tile_weight_squares(dev, counted, masters, sums);
+    return squares(dev, store, 1, [&](const detail::SegmentTable<Dev>& counted, View<Dev> sums) {
+      detail::tile_weight_squares(dev, counted, masters, sums);
     });
   }
   /// The same of `lists` quantities by the same collectives, f64 [lists * parameters], one list behind the other.
@@ -53,8 +53,8 @@ class Norms {
     store.sum_over_replicas(dev, sums.mut());
     auto squares = Tensor<Dev>::zeros(dev, DType::f64, {lists * parameters_});
     for (std::int64_t list = 0; list < lists; ++list)
-      sum_tiles(dev, counted, sums.view().slice(list * tiles, (list + 1) * tiles),
-                squares.mut().slice(list * parameters_, (list + 1) * parameters_));
+      detail::sum_tiles(dev, counted, sums.view().slice(list * tiles, (list + 1) * tiles),
+                        squares.mut().slice(list * parameters_, (list + 1) * parameters_));
     if (tensor_.size() > 1) tensor_.all_reduce(dev, squares.mut()).wait();
     if (pipeline_.size() > 1) pipeline_.all_reduce(dev, squares.mut()).wait();
     return squares;

@@ -7,6 +7,7 @@
 
 namespace dhp {
 
+namespace detail {
 /// This rank's columns of x, which is whole on every rank. Nothing is exchanged.
 template <class Dev>
 [[nodiscard]] Tensor<Dev> take_part(Dev& dev, Comm<Dev>& group, const Tensor<Dev>& x) {
@@ -15,6 +16,7 @@ template <class Dev>
   copy_columns(dev, x.view(), part.first, y.mut(), 0, part.size());
   return y;
 }
+}  // namespace detail
 
 /// split -> whole. The gradient arrives complete: column-parallel layers have summed it.
 template <class Dev>
@@ -23,14 +25,14 @@ class GatherChannels {
   GatherChannels(ModelBuilder<Dev>& build, std::int64_t channels)
       : group_(build.tensor),
         channels_(channels),
-        part_(tensor_part("channels", channels, group_.size(), group_.rank())) {}
+        part_(detail::tensor_part("channels", channels, group_.size(), group_.rank())) {}
   Tensor<Dev> forward(Dev& dev, Tensor<Dev> x, Tape<Dev>&) {
     if (group_.size() == 1) return x;
     return gather_parts(dev, group_, x, channels_);
   }
   Tensor<Dev> backward(Dev& dev, Tensor<Dev> dy, Tape<Dev>&) {
     if (group_.size() == 1) return dy;
-    return take_part(dev, group_, dy);
+    return detail::take_part(dev, group_, dy);
   }
   [[nodiscard]] Shape output_shape(const Shape& in, const MicroBatch<Dev>&) const {
     return in.with(in.rank() - 1, channels_);

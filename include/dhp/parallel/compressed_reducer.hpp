@@ -15,6 +15,7 @@
 
 namespace dhp {
 
+namespace detail {
 /// A gradient that is compressed, as a matrix: its first dimension by all others.
 template <class Dev>
 struct CompressedGradient {
@@ -24,15 +25,18 @@ struct CompressedGradient {
       unsent{};  ///< [rows, columns]: gradient and memory; becomes what this replica does not send
   ConstView<Dev> memory{};  ///< [rows, columns]: what it has not sent before
 };
+}  // namespace detail
 template <class Dev>
-using CompressedGradients = std::vector<CompressedGradient<Dev>>;
+using CompressedGradients = std::vector<detail::CompressedGradient<Dev>>;
 
+namespace detail {
 /// Keeps what a step has made, unless it was skipped. state: after its decision; empty: it was applied.
 template <class Dev>
 void keep_made(Dev& dev, ConstView<Dev> state, ConstView<Dev> made, View<Dev> kept) {
   if (state) keep_if_applied(dev, state, made, kept);
   else dev.copy(kept.bytes(), made.bytes(), kept.size_bytes());
 }
+}  // namespace detail
 
 /// Compressor(dev, gradients, replicas, seed, options) sees the shapes; sum(dev, group, gradients) exchanges, with the
 /// same collectives on every replica. One that has begin(dev, state) learns there whether the step before was skipped.
@@ -52,7 +56,7 @@ class CompressedReducer {
   /// Keeps what the step before has not sent. If it was skipped, the memory stays what it was before it.
   void begin(const Step<Dev>& step) {
     if (gradients_.empty()) return;
-    keep_made<Dev>(dev_, step.state, unsent_, memory_.mut());
+    detail::keep_made<Dev>(dev_, step.state, unsent_, memory_.mut());
     if constexpr (requires { compressor_.begin(dev_, step.state); })
       compressor_.begin(dev_, step.state);
   }
@@ -78,7 +82,7 @@ class CompressedReducer {
   template <class Options>
   [[nodiscard]] CompressedGradients<Dev> gradients_of(ParameterStore<Dev>& store,
                                                       const Options& options) {
-    check_not_sharded(store);
+    detail::check_not_sharded(store);
     check(!store.options().deterministic,
           "exact sums have no compressed form: a reducer that compresses needs sums in "
           "floating point");
@@ -118,7 +122,8 @@ class CompressedReducer {
   }
   /// Parts of a buffer begin where vector instructions like it.
   [[nodiscard]] static std::int64_t padded(std::int64_t count) {
-    return (count + segment_alignment - 1) / segment_alignment * segment_alignment;
+    return (count + detail::segment_alignment - 1) / detail::segment_alignment *
+           detail::segment_alignment;
   }
   template <class Body>
   void for_whole(Body body) {

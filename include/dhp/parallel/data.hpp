@@ -8,7 +8,7 @@
 
 namespace dhp {
 
-template <class Dev, ReportsReady<Dev> Inner, class ReducerOptions = ReducerChoice>
+template <class Dev, detail::ReportsReady<Dev> Inner, class ReducerOptions = ReducerChoice>
 class DataParallel {
  public:
   DataParallel(Dev& dev, Inner& inner, Comm<Dev> replicas, ReducerOptions options = {})
@@ -20,7 +20,7 @@ class DataParallel {
   [[nodiscard]] ParameterStore<Dev>& store() { return inner_->store(); }
 
   Tensor<Dev> forward_backward(Dev& dev, const Step<Dev>& step) {
-    auto counts = device_counts(dev, step, term_names());
+    auto counts = detail::device_counts(dev, step, term_names());
     const auto* const exchange = store().exchange();
     const bool alone = exchange != nullptr && exchange->steps_alone();
     if (replicas_.size() > 1 && !alone) replicas_.all_reduce(dev, counts.mut()).wait();
@@ -41,7 +41,7 @@ class DataParallel {
 
   Tensor<Dev> evaluate(Dev& dev, const Step<Dev>& step) { return inner_->evaluate(dev, step); }
   [[nodiscard]] std::vector<Tensor<Dev>> predict(
-      Dev& dev, const Step<Dev>& step) requires Predicts<Inner, Dev> {
+      Dev& dev, const Step<Dev>& step) requires detail::Predicts<Inner, Dev> {
     return inner_->predict(dev, step);
   }
   void replay(Dev& dev, const Step<Dev>& step) { inner_->replay(dev, step); }

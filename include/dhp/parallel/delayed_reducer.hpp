@@ -17,6 +17,7 @@ struct Delayed {
   int steps = 1;  ///< between a step's gradients and their use; 0: none
 };
 
+namespace detail {
 /// Step t uses the gradients of step t - steps. The first steps have none and are skipped; so are those after weights were
 /// loaded, since gradients under way are of other weights. Running statistics of batch norms are not delayed. Holds
 /// steps + 1 copies of the gradients. Refuses exact sums, and f16, whose loss scale may change in between.
@@ -94,10 +95,11 @@ class DelayedReducer final : public ReplicaExchange<Dev> {
   bool in_step_ = false;  // between finish() and the update
   bool has_gradients_ = false;
 };
+}  // namespace detail
 
 template <class Dev>
-[[nodiscard]] DelayedReducer<Dev> make_reducer(Dev& dev, ParameterStore<Dev>& store,
-                                               Comm<Dev> group, const Delayed& options) {
+[[nodiscard]] detail::DelayedReducer<Dev> make_reducer(Dev& dev, ParameterStore<Dev>& store,
+                                                       Comm<Dev> group, const Delayed& options) {
   return {dev, store, std::move(group), options};
 }
 

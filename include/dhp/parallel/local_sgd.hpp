@@ -20,6 +20,7 @@ struct LocalSgd {
   double outer_momentum = 0;  ///< DiLoCo has 0.9, and an outer rate of 0.7
 };
 
+namespace detail {
 /// A replica's gradients are the mean over its own samples; in the average each replica counts the same. The decision on
 /// a step, its clipping and what optimizers do by norms are those of all replicas: norms are root mean squares over them.
 /// Running statistics of batch norms are summed in each step. Optimizer state stays a replica's own. Between two averages
@@ -137,10 +138,11 @@ class LocalSgdReducer final : public ReplicaExchange<Dev> {
   int since_average_ = 0;
   bool in_step_ = false;  // between finish() and the update
 };
+}  // namespace detail
 
 template <class Dev>
-[[nodiscard]] LocalSgdReducer<Dev> make_reducer(Dev& dev, ParameterStore<Dev>& store,
-                                                Comm<Dev> group, const LocalSgd& options) {
+[[nodiscard]] detail::LocalSgdReducer<Dev> make_reducer(Dev& dev, ParameterStore<Dev>& store,
+                                                        Comm<Dev> group, const LocalSgd& options) {
   return {dev, store, std::move(group), options};
 }
 

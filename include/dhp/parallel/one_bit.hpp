@@ -10,6 +10,7 @@ namespace dhp {
 
 struct OneBit {};
 
+namespace detail {
 template <class Dev>
 class OneBitCompressor {
  public:
@@ -59,12 +60,11 @@ class OneBitCompressor {
   std::int64_t bytes_ = 0, matrices_ = 0;
   Tensor<Dev> bits_, magnitudes_, all_bits_, all_magnitudes_;
 };
+}  // namespace detail
 
 template <class Dev>
-[[nodiscard]] CompressedReducer<Dev, OneBitCompressor<Dev>> make_reducer(Dev& dev,
-                                                                         ParameterStore<Dev>& store,
-                                                                         Comm<Dev> group,
-                                                                         OneBit options) {
+[[nodiscard]] CompressedReducer<Dev, detail::OneBitCompressor<Dev>> make_reducer(
+    Dev& dev, ParameterStore<Dev>& store, Comm<Dev> group, OneBit options) {
   return {dev, store, std::move(group), options};
 }
 

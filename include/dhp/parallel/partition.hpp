@@ -13,8 +13,7 @@
 #include <limits>
 #include <vector>
 
-namespace dhp {
-
+namespace dhp::detail {
 /// Flops of the forward pass of each layer on this micro-batch; the last one's include the loss.
 template <class Dev>
 [[nodiscard]] std::vector<double> computed_costs(const Model<Dev>& model,
@@ -78,5 +77,4 @@ template <class Dev>
   world.synchronize(dev);
   return shared.template to_host<std::int64_t>(dev);
 }
-
-}  // namespace dhp
+}  // namespace dhp::detail

@@ -53,12 +53,12 @@ class PipelineParallel {
       // Rank 0 decides where to cut; it cannot measure without its tensor group.
       const bool measures = mesh.data_index() == 0 && mesh.pipeline_index() == 0 && parts > 1;
       options_.costs = options_.measure_costs && measures
-                           ? measured_costs(dev, model_, example, store)
-                           : computed_costs(model_, example);
+                           ? detail::measured_costs(dev, model_, example, store)
+                           : detail::computed_costs(model_, example);
     }
     check(options_.costs.size() == model_.layers.size(), "pipeline: ", options_.costs.size(),
           " costs were given for ", model_.layers.size(), " layers");
-    cuts_ = agree_on_cuts(dev, mesh.world(), options_.costs, parts);
+    cuts_ = detail::agree_on_cuts(dev, mesh.world(), options_.costs, parts);
     if (options_.synthetic) {
       options_.synthetic->check_fits(store, options_.chunks);
       options_.schedule = AnySchedule("synthetic gradients", SyntheticGradients::schedule);
@@ -75,7 +75,7 @@ class PipelineParallel {
   /// First layer of each part and the end.
   [[nodiscard]] const std::vector<std::int64_t>& cuts() const { return cuts_; }
   /// Of synthetic gradients; null without them, and where nothing is to be predicted.
-  [[nodiscard]] BoundaryPredictor<Dev>* predictor() { return predictor_.get(); }
+  [[nodiscard]] detail::BoundaryPredictor<Dev>* predictor() { return predictor_.get(); }
 
   Tensor<Dev> forward_backward(Dev& dev, const Step<Dev>& step) {
     return forward_backward(dev, step, [](Range) {});
@@ -182,7 +182,7 @@ class PipelineParallel {
               parameter->spec.name);
       }
     find_first_trained();
-    tied_ = TiedParameters<Dev>(forward_, by_stage);
+    tied_ = detail::TiedParameters<Dev>(forward_, by_stage);
     auto& own = by_stage[static_cast<std::size_t>(stage_)];
     // Tied ones are ready last: they come first in the store, which reducers go through from its end.
     std::stable_partition(own.begin(), own.end(),
@@ -213,9 +213,9 @@ class PipelineParallel {
     const int next = part_number(0) + 1;
     if (holds_loss(next - 1) || !returns_gradient(next)) return;
     const auto columns = boundary(dev, next, example).shape().back();
-    predictor_ =
-        std::make_unique<BoundaryPredictor<Dev>>(dev, backward_, stage_ + 1, mesh.data(), columns,
-                                                 store_options_.compute, *options_.synthetic);
+    predictor_ = std::make_unique<detail::BoundaryPredictor<Dev>>(
+        dev, backward_, stage_ + 1, mesh.data(), columns, store_options_.compute,
+        *options_.synthetic);
   }
 
   /// Keeps the weights of a layer here, where replicas share them out (ZeRO).
@@ -284,10 +284,11 @@ class PipelineParallel {
     run.losses = Tensor<Dev>::zeros(
         dev, DType::f64, {static_cast<std::int64_t>(step.batches.size()), terms, loss_fields});
     if (mode == Mode::eval) return run;
-    const auto counts = device_counts(dev, step, term_names());
+    const auto counts = detail::device_counts(dev, step, term_names());
     const auto plain = step.state ? Tensor<Dev>() : make_step_state(dev, StepState{});
     run.scales = Tensor<Dev>(dev, DType::f64, {terms});
-    objective_scales(dev, counts.view(), step.state ? step.state : plain.view(), run.scales.mut());
+    detail::objective_scales(dev, counts.view(), step.state ? step.state : plain.view(),
+                             run.scales.mut());
     return run;
   }
 
@@ -436,7 +437,7 @@ class PipelineParallel {
 
   PipelineOptions options_;
   ParameterStoreOptions store_options_;
-  ReplicaOf replica_;
+  detail::ReplicaOf replica_;
   Model<Dev> model_;
   Comm<Dev> forward_;
   Comm<Dev> backward_;
@@ -445,8 +446,8 @@ class PipelineParallel {
   std::vector<std::int64_t> cuts_;
   int first_trained_ = 0;  // the first layer with something to train; the loss comes after the last
   std::map<std::pair<int, Pass>, StageLists> proven_;
-  std::unique_ptr<BoundaryPredictor<Dev>> predictor_;
-  TiedParameters<Dev> tied_;
+  std::unique_ptr<detail::BoundaryPredictor<Dev>> predictor_;
+  detail::TiedParameters<Dev> tied_;
   ParameterStore<Dev> store_;
   int parameters_in_model_ = 0;
 };

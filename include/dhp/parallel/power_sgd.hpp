@@ -22,6 +22,7 @@ struct PowerSgd {
   }
 };
 
+namespace detail {
 template <class Dev>
 class PowerSgdCompressor {
  public:
@@ -90,9 +91,10 @@ class PowerSgdCompressor {
   Tensor<Dev> p_, q_, made_q_;
   std::vector<Factors> factors_;
 };
+}  // namespace detail
 
 template <class Dev>
-[[nodiscard]] CompressedReducer<Dev, PowerSgdCompressor<Dev>> make_reducer(
+[[nodiscard]] CompressedReducer<Dev, detail::PowerSgdCompressor<Dev>> make_reducer(
     Dev& dev, ParameterStore<Dev>& store, Comm<Dev> group, const PowerSgd& options) {
   return {dev, store, std::move(group), options};
 }

@@ -25,6 +25,7 @@ void all_reduce_overflow(Dev& dev, ParameterStore<Dev>& store, Comm<Dev>& group)
   if (auto flag = store.overflow()) group.all_reduce(dev, flag, Reduce::max).wait();
 }
 
+namespace detail {
 /// Throws where replicas shard the store: only the sharded reducer moves shares.
 template <class Dev>
 void check_not_sharded(const ParameterStore<Dev>& store) {
@@ -32,6 +33,7 @@ void check_not_sharded(const ParameterStore<Dev>& store) {
         "a reducer of whole gradients was given a store that is sharded over replicas; leave the "
         "choice of the reducer to ReducerChoice");
 }
+}  // namespace detail
 
 struct Plain {};
 
@@ -41,7 +43,7 @@ class PlainReducer {
  public:
   PlainReducer(Dev& dev, ParameterStore<Dev>& store, Comm<Dev> group)
       : dev_(&dev), store_(&store), group_(std::move(group)) {
-    check_not_sharded(store);
+    detail::check_not_sharded(store);
   }
 
   void ready(Range) {}
@@ -77,7 +79,7 @@ class BucketedReducer {
  public:
   BucketedReducer(Dev& dev, ParameterStore<Dev>& store, Comm<Dev> group, Bucketed options)
       : dev_(&dev), store_(&store), group_(std::move(group)) {
-    check_not_sharded(store);
+    detail::check_not_sharded(store);
     if (group_.size() > 1) progress_.emplace(group_);
     const auto element = size_of(store.accumulation());
     const auto& parameters = store.parameters();

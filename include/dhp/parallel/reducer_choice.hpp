@@ -26,6 +26,7 @@ using ReducerChoice =
   return std::holds_alternative<Bucketed>(choice) || std::holds_alternative<Plain>(choice);
 }
 
+namespace detail {
 /// A reducer of any kind, chosen at run time.
 template <class Dev>
 class AnyReducer {
@@ -59,16 +60,19 @@ class AnyReducer {
   };
   std::unique_ptr<Base> model_;
 };
+}  // namespace detail
 
 /// The reducer of these options, or that of ZeRO where replicas shard the store.
 template <class Dev>
-[[nodiscard]] AnyReducer<Dev> make_reducer(Dev& dev, ParameterStore<Dev>& store, Comm<Dev> group,
-                                           const ReducerChoice& choice) {
+[[nodiscard]] detail::AnyReducer<Dev> make_reducer(Dev& dev, ParameterStore<Dev>& store,
+                                                   Comm<Dev> group, const ReducerChoice& choice) {
   if (store.is_sharded())
-    return AnyReducer<Dev>([&] { return ShardedReducer<Dev>(dev, store, std::move(group)); });
+    return detail::AnyReducer<Dev>(
+        [&] { return detail::ShardedReducer<Dev>(dev, store, std::move(group)); });
   return std::visit(
       [&](const auto& options) {
-        return AnyReducer<Dev>([&] { return make_reducer(dev, store, std::move(group), options); });
+        return detail::AnyReducer<Dev>(
+            [&] { return make_reducer(dev, store, std::move(group), options); });
       },
       choice);
 }

@@ -7,8 +7,7 @@
 
 #include <vector>
 
-namespace dhp {
-
+namespace dhp::detail {
 template <class Dev>
 class RunningStatistics {
  public:
@@ -52,5 +51,4 @@ class RunningStatistics {
   std::vector<Range> ranges_;
   Tensor<Dev> packed_;
 };
-
-}  // namespace dhp
+}  // namespace dhp::detail

@@ -80,7 +80,7 @@ concept Schedule = requires(const S& schedule, int number) {
   { schedule.name } -> std::convertible_to<std::string_view>;
 };
 
-namespace parallel {
+namespace detail {
 
 inline void check_stage(const char* name, int stage, int stages, int micro_batches, int chunks,
                         bool only_one_chunk) {
@@ -92,7 +92,7 @@ inline void check_stage(const char* name, int stage, int stages, int micro_batch
         chunks, "; several chunks need the schedule interleaved");
 }
 
-}  // namespace parallel
+}  // namespace detail
 
 /// All forwards, then all backwards (Huang et al. 2019, GPipe). Holds all micro-batches at once.
 struct GPipe {
@@ -100,7 +100,7 @@ struct GPipe {
 
   [[nodiscard]] static std::vector<Action> actions(int stage, int stages, int micro_batches,
                                                    int chunks = 1) {
-    parallel::check_stage(name, stage, stages, micro_batches, chunks, true);
+    detail::check_stage(name, stage, stages, micro_batches, chunks, true);
     std::vector<Action> list;
     for (int m = 0; m < micro_batches; ++m) list.push_back({Action::Kind::forward, 0, m});
     for (int m = 0; m < micro_batches; ++m) list.push_back({Action::Kind::backward, 0, m});
@@ -115,7 +115,7 @@ struct OneForwardOneBackward {
 
   [[nodiscard]] static std::vector<Action> actions(int stage, int stages, int micro_batches,
                                                    int chunks = 1) {
-    parallel::check_stage(name, stage, stages, micro_batches, chunks, true);
+    detail::check_stage(name, stage, stages, micro_batches, chunks, true);
     std::vector<Action> list;
     int forwards = 0;
     const auto forward = [&] {
@@ -138,7 +138,7 @@ struct ZeroBubble {
 
   [[nodiscard]] static std::vector<Action> actions(int stage, int stages, int micro_batches,
                                                    int chunks = 1) {
-    parallel::check_stage(name, stage, stages, micro_batches, chunks, true);
+    detail::check_stage(name, stage, stages, micro_batches, chunks, true);
     std::vector<Action> list;
     int forwards = 0;
     int weights = 0;
@@ -166,7 +166,7 @@ struct Interleaved {
 
   [[nodiscard]] static std::vector<Action> actions(int stage, int stages, int micro_batches,
                                                    int chunks) {
-    parallel::check_stage(name, stage, stages, micro_batches, chunks, false);
+    detail::check_stage(name, stage, stages, micro_batches, chunks, false);
     if (chunks == 1) return OneForwardOneBackward::actions(stage, stages, micro_batches);
     std::vector<Action> list;
     const auto all = turns(stages, micro_batches, chunks);
@@ -212,7 +212,7 @@ struct ForwardOnly {
 
   [[nodiscard]] static std::vector<Action> actions(int stage, int stages, int micro_batches,
                                                    int chunks = 1) {
-    parallel::check_stage(name, stage, stages, micro_batches, chunks, false);
+    detail::check_stage(name, stage, stages, micro_batches, chunks, false);
     return Interleaved::forwards(stages, micro_batches, chunks);
   }
 };

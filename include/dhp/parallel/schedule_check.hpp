@@ -22,7 +22,7 @@ struct ScheduleReport {
   std::vector<int> most_until_weight_gradient;  ///< activations are held for so long
 };
 
-namespace parallel {
+namespace detail {
 
 class ScheduleChecker {
  public:
@@ -235,7 +235,7 @@ class ScheduleChecker {
   ScheduleReport report_;
 };
 
-}  // namespace parallel
+}  // namespace detail
 
 /// Sends are asynchronous until their edge holds `capacity` messages, then they wait; messages keep their order. An
 /// edge leads from one stage to another, for forwards or for backwards.
@@ -246,7 +246,7 @@ class ScheduleChecker {
   check(chunks >= 1 && micro_batches >= 0, "schedule: ", chunks, " chunks and ", micro_batches,
         " micro-batches; at least 1 and 0");
   check(capacity >= 1, "schedule: an edge holds at least 1 message, not ", capacity);
-  return parallel::ScheduleChecker(lists, chunks, micro_batches, capacity, pass).run();
+  return detail::ScheduleChecker(lists, chunks, micro_batches, capacity, pass).run();
 }
 
 }  // namespace dhp

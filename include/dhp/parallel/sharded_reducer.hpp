@@ -14,8 +14,7 @@
 #include <map>
 #include <vector>
 
-namespace dhp {
-
+namespace dhp::detail {
 template <class Dev>
 class ShardedReducer final : public ReplicaExchange<Dev> {
  public:
@@ -216,5 +215,4 @@ class ShardedReducer final : public ReplicaExchange<Dev> {
   std::size_t last_needed_ = 0;
   ShardedBucket<Dev>* summed_before_ = nullptr;
 };
-
-}  // namespace dhp
+}  // namespace dhp::detail

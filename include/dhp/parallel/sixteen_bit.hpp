@@ -8,6 +8,7 @@ namespace dhp {
 
 struct SixteenBit {};
 
+namespace detail {
 template <class Dev>
 class SixteenBitCompressor {
  public:
@@ -43,9 +44,10 @@ class SixteenBitCompressor {
 
   Tensor<Dev> rounded_;
 };
+}  // namespace detail
 
 template <class Dev>
-[[nodiscard]] CompressedReducer<Dev, SixteenBitCompressor<Dev>> make_reducer(
+[[nodiscard]] CompressedReducer<Dev, detail::SixteenBitCompressor<Dev>> make_reducer(
     Dev& dev, ParameterStore<Dev>& store, Comm<Dev> group, SixteenBit options) {
   return {dev, store, std::move(group), options};
 }

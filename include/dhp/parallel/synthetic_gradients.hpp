@@ -51,6 +51,7 @@ struct SyntheticGradients {
   }
 };
 
+namespace detail {
 /// At the end of a stage. Gradient of y [rows, C], predicted: y weights; weights [C, C], zero at first, the same on all
 /// replicas. One step of normalised least mean squares (Nagumo and Noda 1967) for each step of the model.
 template <class Dev>
@@ -136,5 +137,6 @@ class BoundaryPredictor {
   std::map<int, Tensor<Dev>> sent_;  // by micro-batch
   std::deque<Late> late_;
 };
+}  // namespace detail
 
 }  // namespace dhp

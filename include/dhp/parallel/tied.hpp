@@ -11,8 +11,7 @@
 #include <set>
 #include <vector>
 
-namespace dhp {
-
+namespace dhp::detail {
 template <class Dev>
 class TiedParameters {
  public:
@@ -72,5 +71,4 @@ class TiedParameters {
 
   std::vector<Group> groups_;
 };
-
-}  // namespace dhp
+}  // namespace dhp::detail

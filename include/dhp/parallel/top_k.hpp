@@ -19,6 +19,7 @@ struct TopK {
   }
 };
 
+namespace detail {
 template <class Dev>
 class TopKCompressor {
  public:
@@ -70,12 +71,11 @@ class TopKCompressor {
   std::int64_t sent_ = 0;
   Tensor<Dev> indices_, values_, all_indices_, all_values_;
 };
+}  // namespace detail
 
 template <class Dev>
-[[nodiscard]] CompressedReducer<Dev, TopKCompressor<Dev>> make_reducer(Dev& dev,
-                                                                       ParameterStore<Dev>& store,
-                                                                       Comm<Dev> group,
-                                                                       const TopK& options) {
+[[nodiscard]] CompressedReducer<Dev, detail::TopKCompressor<Dev>> make_reducer(
+    Dev& dev, ParameterStore<Dev>& store, Comm<Dev> group, const TopK& options) {
   return {dev, store, std::move(group), options};
 }
 

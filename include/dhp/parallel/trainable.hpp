@@ -34,6 +34,7 @@ concept Trainable = requires(T& model, Dev& dev, const Step<Dev>& step) {
   { model.store() } -> std::same_as<ParameterStore<Dev>&>;
 };
 
+namespace detail {
 /// A Trainable that calls ready(range) once per range and step, when this replica will add no more to its gradients.
 template <class T, class Dev>
 concept ReportsReady = Trainable<T, Dev> &&
@@ -67,5 +68,6 @@ template <class Dev>
   return Tensor<Dev>::from_host(dev, {static_cast<std::int64_t>(names.size())},
                                 counts_of(step.batches, names));
 }
+}  // namespace detail
 
 }  // namespace dhp

@@ -11,10 +11,12 @@
 
 namespace dhp {
 
+namespace detail {
 template <class Dev>
 struct NormTrace;
 template <class Dev>
 struct ElementFacts;
+}  // namespace detail
 
 template <class Dev>
 class Tensor {
@@ -122,11 +124,11 @@ class Tensor {
   }
   /// What a batch norm and its ReLU that made the elements left for whoever computes their gradient. Goes along in the
   /// same way.
-  void carry_norm(std::shared_ptr<const NormTrace<Dev>> norm) {
+  void carry_norm(std::shared_ptr<const detail::NormTrace<Dev>> norm) {
     if (norm != nullptr) facts().norm = std::move(norm);
   }
   /// Null if nothing was left.
-  [[nodiscard]] const NormTrace<Dev>* norm() const {
+  [[nodiscard]] const detail::NormTrace<Dev>* norm() const {
     return facts_ == nullptr ? nullptr : facts_->norm.get();
   }
   /// For one of several readers, whose gradients are summed, or to free what the norm left.
@@ -158,18 +160,19 @@ class Tensor {
   }
 
  private:
-  ElementFacts<Dev>& facts() {
-    if (facts_ == nullptr) facts_ = std::make_unique<ElementFacts<Dev>>();
+  detail::ElementFacts<Dev>& facts() {
+    if (facts_ == nullptr) facts_ = std::make_unique<detail::ElementFacts<Dev>>();
     return *facts_;
   }
 
   DType dtype_ = DType::f32;
   Shape shape_;
   std::shared_ptr<std::byte> storage_;
-  std::unique_ptr<ElementFacts<Dev>> facts_;
+  std::unique_ptr<detail::ElementFacts<Dev>> facts_;
   bool read_only_ = false;  ///< borrowed from a const owner
 };
 
+namespace detail {
 /// The input of a batch norm with a ReLU, its statistics [C], and where its result is above 0, in the device's format.
 template <class Dev>
 struct NormTrace {
@@ -182,6 +185,7 @@ struct ElementFacts {
   Tensor<Dev> column_sums, norm_sums;
   std::shared_ptr<const NormTrace<Dev>> norm;
 };
+}  // namespace detail
 
 /// A deep copy on the same device.
 template <Device Dev>

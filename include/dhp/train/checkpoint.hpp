@@ -128,10 +128,10 @@ class Checkpoint {
   }
 
   /// The parts of a save, for those who save in the background. Collective over the mesh.
-  [[nodiscard]] CheckpointSave begin_save(Dev& dev, const std::string& path,
-                                          const TrainingProgress& progress) {
+  [[nodiscard]] detail::CheckpointSave begin_save(Dev& dev, const std::string& path,
+                                                  const TrainingProgress& progress) {
     auto& world = mesh_.world();
-    CheckpointSave save(path, progress.steps, world.rank(), world.size());
+    detail::CheckpointSave save(path, progress.steps, world.rank(), world.size());
     fail_together(dev, rank() == 0 ? problem_in([&] { save.begin(); }) : std::string());
     return save;
   }
@@ -331,7 +331,7 @@ class Checkpoint {
   }
   [[nodiscard]] static TrainingProgress progress_of(const nlohmann::json& json,
                                                     const std::string& path) {
-    const checkpoint::Fields fields(json, path, "the run's state");
+    const detail::checkpoint::Fields fields(json, path, "the run's state");
     TrainingProgress progress{.steps = fields.number("steps"), .updates = fields.number("updates")};
     const auto& scale = fields.at("loss_scale");
     fields.need(scale.is_number() && scale.template get<double>() >= 0,
@@ -373,7 +373,7 @@ class Checkpoint {
         for (const auto& [files, names] : sources) {
           const auto* const found = is_new ? nullptr : names.find(name);
           if (found == nullptr) continue;
-          read_from_file(dev, *files->tensors().at(*found), *found, piece);
+          detail::read_from_file(dev, *files->tensors().at(*found), *found, piece);
           found_as[name] = *found;
           break;
         }
@@ -444,7 +444,7 @@ class Checkpoint {
         const auto name = buffer.name + "." + piece.piece.name.substr(buffer.name.size() + 11);
         // Another precision may have had no masters; they were made from the weights.
         if (buffer.name == "master" && state.find(name) == nullptr) continue;
-        read_from_file(dev, state, name, piece);
+        detail::read_from_file(dev, state, name, piece);
       }
     return progress;
   }

@@ -13,8 +13,10 @@
 
 namespace dhp {
 
+namespace detail {
 /// PyTorch's batch norms count their batches under their name and this.
 inline constexpr const char* batch_counter = ".num_batches_tracked";
+}  // namespace detail
 
 class NameMap {
  public:

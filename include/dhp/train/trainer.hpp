@@ -91,7 +91,7 @@ class Trainer {
         number_(dev, DType::i32, {1}),
         counts_(dev, DType::i64, {static_cast<std::int64_t>(model.term_names().size())}),
         request_(dev, DType::f64, {1}) {
-    make_copies_agree(dev, mesh);
+    detail::make_copies_agree(dev, mesh);
   }
 
   /// One step over this replica's micro-batches. Collective over the mesh. Throws if the loss or a gradient is not
@@ -104,9 +104,9 @@ class Trainer {
     ticket.step = steps_ + 1;
     ticket.learning_rate = options_.learning_rate.at(steps_);
     ticket.mine = mine.share();
-    put(counts_.mut(), counts_of<Dev>(mine.batches, model_.term_names()));
+    put(counts_.mut(), detail::counts_of<Dev>(mine.batches, model_.term_names()));
     put(request_.mut(), std::vector<double>{stop_requested_ ? 1.0 : 0.0});
-    write_learning_rate<Dev>(dev_, ticket.learning_rate, state_.mut());
+    detail::write_learning_rate<Dev>(dev_, ticket.learning_rate, state_.mut());
     if (update_barrier_)
       interrupted_.emplace(
           Interrupted{ticket.step, ticket.learning_rate, mine.share(), clone(dev_, state_.view())});
@@ -129,9 +129,9 @@ class Trainer {
     const auto request = losses.end() - static_cast<std::ptrdiff_t>(names.size() * loss_fields);
     const bool stop_requested = *request > 0;
     losses.erase(request, losses.end());
-    check_counts<Dev>(losses, names, ticket.mine.batches);
-    const auto loss = sum_losses(losses, names.size());
-    const auto state = step_state_of(ticket.state.template wait<std::byte>());
+    detail::check_counts<Dev>(losses, names, ticket.mine.batches);
+    const auto loss = detail::sum_losses(losses, names.size());
+    const auto state = detail::step_state_of(ticket.state.template wait<std::byte>());
     if (state.decision == StepDecision::stop) stop(ticket, loss, state.norm);
     return {.step = ticket.step,
             .loss = loss.value(),
@@ -154,23 +154,23 @@ class Trainer {
     model_.store().synchronize(dev_);
     const auto step = outside_training(mine);
     const auto names = model_.term_names();
-    const auto gathered = gather_losses<Dev>(dev_, mesh_, model_.evaluate(dev_, step), mine.batches,
-                                             mine.micro_batches);
+    const auto gathered = detail::gather_losses<Dev>(dev_, mesh_, model_.evaluate(dev_, step),
+                                                     mine.batches, mine.micro_batches);
     mesh_.world().synchronize(dev_);
     const auto losses = gathered.template to_host<double>(dev_);
-    check_counts<Dev>(losses, names, mine.batches);
-    return sum_losses(losses, names.size());
+    detail::check_counts<Dev>(losses, names, mine.batches);
+    return detail::sum_losses(losses, names.size());
   }
 
   /// What the loss predicts for each micro-batch, dropout off: on rank 0 those of all replicas, in the order of their
   /// indices; nothing on the others. Collective over the mesh; H moves last digits, D and P nothing.
   [[nodiscard]] std::vector<HostArray> predict(
-      const StepBatches<Dev>& mine) requires Predicts<M, Dev> {
+      const StepBatches<Dev>& mine) requires detail::Predicts<M, Dev> {
     const auto scope = dev_.scope("prediction");
     model_.store().synchronize(dev_);
-    return gather_predictions<Dev>(dev_, mesh_, model_.predict(dev_, outside_training(mine)),
-                                   mine.batches, mine.micro_batches,
-                                   model_.store().options().compute);
+    return detail::gather_predictions<Dev>(
+        dev_, mesh_, model_.predict(dev_, outside_training(mine)), mine.batches, mine.micro_batches,
+        model_.store().options().compute);
   }
 
   /// Asks all ranks to stop: a later step's report says so on every rank. By any thread.
@@ -182,7 +182,7 @@ class Trainer {
   void before_update(std::function<void()> call) { before_update_ = std::move(call); }
 
   /// Every so many steps one is verified against silent errors, before its update: see StepVerifier.
-  void verify_every(std::int64_t steps, typename StepVerifier<Dev>::Batches batches) {
+  void verify_every(std::int64_t steps, typename detail::StepVerifier<Dev>::Batches batches) {
     check_exchange("a step can be verified only");
     verifier_.emplace(dev_, mesh_, model_.store(), steps, std::move(batches));
   }
@@ -260,7 +260,7 @@ class Trainer {
       state.loss_scale = progress.loss_scale;
       state.good_steps = progress.good_steps;
     }
-    write_step_state<Dev>(dev_, state, state_.mut());
+    detail::write_step_state<Dev>(dev_, state, state_.mut());
   }
 
  private:
@@ -279,10 +279,10 @@ class Trainer {
     return exchange == nullptr || exchange->has_gradients();
   }
   [[nodiscard]] std::uint64_t seed() { return model_.store().options().seed; }
-  [[nodiscard]] Recording recording(std::int64_t step, bool same_shapes) {
-    if (!may_record() || verifies(step)) return Recording::none;
-    if (mesh_.world().size() == 1) return Recording::where_alike;
-    return same_shapes ? Recording::promised : Recording::none;
+  [[nodiscard]] detail::Recording recording(std::int64_t step, bool same_shapes) {
+    if (!may_record() || verifies(step)) return detail::Recording::none;
+    if (mesh_.world().size() == 1) return detail::Recording::where_alike;
+    return same_shapes ? detail::Recording::promised : detail::Recording::none;
   }
   /// The work of a step on the device; the host does not wait.
   Tensor<Dev> run(const Step<Dev>& step) {
@@ -323,8 +323,8 @@ class Trainer {
     store.begin_gradients(dev_);
     auto mine = model_.forward_backward(dev_, step);
     store.sign(dev_, {mine.mut()}, 2 * store.size());  // behind the limbs of the gradients
-    auto losses = gather_losses<Dev>(dev_, mesh_, std::move(mine), step.batches, step.micro_batches,
-                                     request_.view());
+    auto losses = detail::gather_losses<Dev>(dev_, mesh_, std::move(mine), step.batches,
+                                             step.micro_batches, request_.view());
     store.complete_gradients(dev_, {0, store.size()});
     return losses;
   }
@@ -416,10 +416,10 @@ class Trainer {
   Tensor<Dev> counts_;   // i64 [terms] of this replica's micro-batches
   Tensor<Dev> request_;  // f64 [1]: not 0 where this rank asks to stop
   std::atomic<bool> stop_requested_{false};
-  StepRecorder<Dev> recorder_;
+  detail::StepRecorder<Dev> recorder_;
   std::function<void()> before_update_;
   std::function<void()> update_barrier_;
-  std::optional<StepVerifier<Dev>> verifier_;
+  std::optional<detail::StepVerifier<Dev>> verifier_;
   std::optional<Interrupted> interrupted_;
   std::int64_t steps_ = 0, batches_before_ = 0;
 };

@@ -19,7 +19,7 @@
 
 namespace dhp {
 
-namespace verification {
+namespace detail::verification {
 
 /// Fingerprints that a rank tells of a verified step.
 struct Signatures {
@@ -30,7 +30,7 @@ struct Signatures {
   std::int64_t weights = 0;  ///< those that all replicas hold
   /// Pass k is over the micro-batches of the replica k places after its own, modulo replicas.
   std::vector<Pass> passes{};
-  void pass(comm::Fields& fields) { fields(weights, passes); }
+  void pass(detail::Fields& fields) { fields(weights, passes); }
 };
 
 struct Verdict {
@@ -109,8 +109,9 @@ struct Verdict {
   return verdict("sums of gradients");
 }
 
-}  // namespace verification
+}  // namespace detail::verification
 
+namespace detail {
 template <class Dev>
 class StepVerifier {
  public:
@@ -135,9 +136,9 @@ class StepVerifier {
   /// if it can't be told which, throws on all. Collective over the mesh.
   template <class Pass>
   [[nodiscard]] Tensor<Dev> run(const Step<Dev>& step, Pass pass) {
-    verification::Signatures mine{.weights = signature_of_weights()};
+    detail::verification::Signatures mine{.weights = signature_of_weights()};
     auto losses = signed_pass(step, pass, mine);
-    verification::Verdict verdict;
+    detail::verification::Verdict verdict;
     for (int ahead = 1; ahead <= 2; ++ahead) {
       const auto others = batches_(ahead);
       auto again = step;
@@ -172,7 +173,7 @@ class StepVerifier {
   }
   template <class Pass>
   [[nodiscard]] Tensor<Dev> signed_pass(const Step<Dev>& step, Pass& pass,
-                                        verification::Signatures& mine) {
+                                        detail::verification::Signatures& mine) {
     auto found = Tensor<Dev>::zeros(dev_, DType::i64, {2});
     auto losses = [&] {
       const Signing signing(store_, found.mut().slice(0, 1));
@@ -186,13 +187,14 @@ class StepVerifier {
     mine.passes.push_back({values[0], values[1]});
     return losses;
   }
-  [[nodiscard]] verification::Verdict judged(const verification::Signatures& mine) {
-    std::vector<verification::Signatures> signatures;
-    for (const auto& text : gather_texts(dev_, mesh_.world(), comm::Fields::written(mine)))
-      signatures.push_back(comm::Fields::parsed<verification::Signatures>(text).value_or(mine));
-    return verification::compare(mesh_.shape(), signatures);
+  [[nodiscard]] detail::verification::Verdict judged(const detail::verification::Signatures& mine) {
+    std::vector<detail::verification::Signatures> signatures;
+    for (const auto& text : gather_texts(dev_, mesh_.world(), detail::Fields::written(mine)))
+      signatures.push_back(
+          detail::Fields::parsed<detail::verification::Signatures>(text).value_or(mine));
+    return detail::verification::compare(mesh_.shape(), signatures);
   }
-  [[noreturn]] void end(std::int64_t step, const verification::Verdict& verdict) {
+  [[noreturn]] void end(std::int64_t step, const detail::verification::Verdict& verdict) {
     auto& world = mesh_.world();
     const auto& wrong = verdict.wrong;
     const bool others = mesh_.shape().data > 1;
@@ -216,5 +218,6 @@ class StepVerifier {
   std::int64_t every_;
   Batches batches_;
 };
+}  // namespace detail
 
 }  // namespace dhp

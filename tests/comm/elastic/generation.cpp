@@ -7,12 +7,12 @@
 namespace {
 
 using namespace dhp;
-using dhp::comm::next_generation;
+using dhp::detail::next_generation;
 
-std::map<MemberId, MemberReport> reports_of(const Generation& last,
-                                            const std::set<MemberId>& lost = {},
-                                            const std::set<MemberId>& leaving = {}) {
-  std::map<MemberId, MemberReport> reports;
+std::map<MemberId, detail::MemberReport> reports_of(const Generation& last,
+                                                    const std::set<MemberId>& lost = {},
+                                                    const std::set<MemberId>& leaving = {}) {
+  std::map<MemberId, detail::MemberReport> reports;
   for (const auto member : last.members)
     if (!lost.contains(member)) reports[member] = {7, leaving.contains(member)};
   return reports;

@@ -49,7 +49,7 @@ Found found_by(const std::vector<std::string>& from, const std::vector<std::stri
                   static_cast<int>(from.size()), {.period_s = 0.02});
       found.ends[rank] = message_of([&] {
         try {
-          found.addresses[rank] = dhp::comm::own_address(world, options);
+          found.addresses[rank] = dhp::detail::own_address(world, options);
         } catch (const Aborted&) {
           throw;
         } catch (const Error& error) {

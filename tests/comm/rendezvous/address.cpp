@@ -7,7 +7,7 @@
 namespace {
 
 using namespace tests;
-using namespace dhp::comm;
+using namespace dhp::detail;
 
 TEST_CASE("host name: with or without a domain it is this machine's own") {
   const auto label = host_name().substr(0, host_name().find('.'));

@@ -67,7 +67,7 @@ TEST_CASE("etcd store: members are told apart by their numbers, and jobs by thei
   CHECK(other.list("") == KeyValueStore::Entries{{"key", "of job"}});
 
   // It ends in good order, and comes back.
-  CHECK(other.list(dhp::comm::left_prefix).empty());
+  CHECK(other.list(dhp::detail::left_prefix).empty());
   store.reset();
   CHECK(other.find("left/5") == "");
   CHECK(!other.find("left/").has_value());

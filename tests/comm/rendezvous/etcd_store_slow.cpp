@@ -16,7 +16,7 @@ TEST_CASE("etcd store: one member of three may be killed, and even the store's o
   for (int i = 20; i < 40; ++i) store.set(concat("key/", i), concat(i));
   CHECK(other.list("key/").size() == 40);
   outlive_a_lease();
-  CHECK(other.list(dhp::comm::left_prefix).empty());
+  CHECK(other.list(dhp::detail::left_prefix).empty());
   store.set("still", "here");
   CHECK(other.find("still").value() == "here");
 }
@@ -60,7 +60,7 @@ TEST_CASE("etcd store: when etcd comes back, even after more than a lease, the s
   CHECK(poll_until(is_back, hang_s));
   CHECK(store.find("a").value() == "b");
   outlive_a_lease();
-  CHECK(store.list(dhp::comm::left_prefix).empty());
+  CHECK(store.list(dhp::detail::left_prefix).empty());
 }
 
 TEST_CASE(
@@ -82,7 +82,7 @@ TEST_CASE(
   CHECK(::read(ready[0], &byte, 1) == 1);
   EtcdStore store(etcd.options(), member(4));
   outlive_a_lease();
-  CHECK(store.list(dhp::comm::left_prefix).empty());
+  CHECK(store.list(dhp::detail::left_prefix).empty());
   CHECK(::kill(child, SIGKILL) == 0);
   CHECK(::waitpid(child, nullptr, 0) == child);
   const auto start = std::chrono::steady_clock::now();
@@ -91,7 +91,7 @@ TEST_CASE(
   CHECK(seconds_since(start) > 0.3);
   CHECK(seconds_since(start) < hang_s);
   CHECK(store.find("from").value() == "member 3");
-  CHECK(store.list(dhp::comm::left_prefix).size() == 1);
+  CHECK(store.list(dhp::detail::left_prefix).size() == 1);
   ::close(ready[0]);
   ::close(ready[1]);
 }

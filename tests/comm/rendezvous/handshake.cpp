@@ -7,8 +7,8 @@
 
 namespace {
 
-using namespace dhp::comm;
-using namespace dhp::comm::handshake;
+using namespace dhp::detail;
+using namespace dhp::detail::handshake;
 
 const std::string secret = "the secret of the job";
 

@@ -9,7 +9,7 @@
 namespace {
 
 using namespace dhp;
-using namespace dhp::comm;
+using namespace dhp::detail;
 
 // As text, or the sentence of the error.
 template <class Read>
@@ -30,7 +30,7 @@ std::string tasks(const std::string& list, int node) {
 TEST_CASE("environment: whole numbers, and nothing but those") {
   const auto number = [](const char* text) {
     return text_of([&] {
-      return Environment(Environment::Variables{{"N", text}}).number("N").value();
+      return detail::Environment(detail::Environment::Variables{{"N", text}}).number("N").value();
     });
   };
   for (const char* good : {"12", "-3", "2147483647"}) CHECK(number(good) == good);
@@ -40,10 +40,10 @@ TEST_CASE("environment: whole numbers, and nothing but those") {
 
 TEST_CASE("environment: that of the process, as it was when it was read") {
   REQUIRE(::setenv("DHP_TEST_OF_ENVIRONMENT", "a=b", 1) == 0);
-  const auto before = Environment::of_process();
+  const auto before = detail::Environment::of_process();
   REQUIRE(::unsetenv("DHP_TEST_OF_ENVIRONMENT") == 0);
   CHECK(before.text("DHP_TEST_OF_ENVIRONMENT") == "a=b");
-  CHECK_FALSE(Environment::of_process().has("DHP_TEST_OF_ENVIRONMENT"));
+  CHECK_FALSE(detail::Environment::of_process().has("DHP_TEST_OF_ENVIRONMENT"));
 }
 
 // The right sides are what Slurm's own scontrol show hostnames prints first.

@@ -10,7 +10,7 @@
 namespace {
 
 using namespace tests;
-using Variables = Environment::Variables;
+using Variables = dhp::detail::Environment::Variables;
 
 std::string described(const std::optional<ProcessRank>& me) {
   if (!me) return "nobody";
@@ -22,7 +22,7 @@ std::string described(const std::optional<ProcessRank>& me) {
 // What these variables, and no others, say; errors without what may be left over, which a case of its own looks at.
 std::string read(const Variables& variables, const RankOverrides& given = {}) {
   try {
-    return described(ProcessRank::from_environment(given, Environment(variables)));
+    return described(ProcessRank::from_environment(given, dhp::detail::Environment(variables)));
   } catch (const Error& error) {
     const auto& said = error.sentence();
     const auto end = std::min(said.find("; set what is meant, or"), said.find(", or unset those"));
@@ -220,7 +220,7 @@ TEST_CASE("process rank: the port is no one else's") {
 
 TEST_CASE("process rank: the job tells starts apart where the launcher does") {
   const auto job = [](const Variables& variables) {
-    return ProcessRank::from_environment({}, Environment(variables)).value().job;
+    return ProcessRank::from_environment({}, dhp::detail::Environment(variables)).value().job;
   };
   CHECK(job(with(slurm, {{"SLURM_RESTART_COUNT", "1"}})) == "slurm-99.4.1");
   // On several machines torchrun's counts may differ from rank to rank.
@@ -289,7 +289,8 @@ TEST_CASE("process rank: launchers that differ are refused, and both are named")
 
 TEST_CASE("process rank: errors name the variables that are set, which may be left over") {
   const auto said = [](const Variables& variables, const RankOverrides& given = {}) {
-    return message_of([&] { (void)ProcessRank::from_environment(given, Environment(variables)); });
+    return message_of(
+        [&] { (void)ProcessRank::from_environment(given, dhp::detail::Environment(variables)); });
   };
   CHECK(said({{"RANK", "3"}, {"MASTER_PORT", "1"}, {"PATH", "/bin"}}) ==
         "RANK and WORLD_SIZE belong together, but only one of them is set; set what is meant, or "
@@ -299,7 +300,7 @@ TEST_CASE("process rank: errors name the variables that are set, which may be le
                        "over (RANK, WORLD_SIZE, OMPI_COMM_WORLD_RANK, OMPI_COMM_WORLD_SIZE)"));
   // The program's own options overrule them.
   CHECK(said(plain, {.rank = 4, .size = 4}).ends_with("from 0 to the given world size - 1"));
-  const auto me = ProcessRank::from_environment({}, Environment(plain)).value();
+  const auto me = ProcessRank::from_environment({}, dhp::detail::Environment(plain)).value();
   CHECK(me.variables == "RANK, WORLD_SIZE, LOCAL_RANK, LOCAL_WORLD_SIZE, MASTER_ADDR, MASTER_PORT");
 }
 

@@ -7,7 +7,7 @@
 namespace {
 
 using namespace tests;
-using namespace dhp::comm;
+using namespace dhp::detail;
 
 std::string first_address(const std::string& host) {
   std::string problem;

@@ -12,7 +12,7 @@
 
 namespace tests {
 
-using namespace dhp::comm;
+using namespace dhp::detail;
 
 inline const std::string secret = "a secret of at least sixteen bytes";
 

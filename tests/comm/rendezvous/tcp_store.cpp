@@ -31,10 +31,10 @@ TEST_CASE("tcp store: it says which ranks have left") {
   TcpStoreServer server(serve());
   auto first = std::make_unique<TcpStore>(client_of(server, 1));
   const TcpStore second(client_of(server, 2));
-  CHECK(server.list(dhp::comm::left_prefix).empty());
+  CHECK(server.list(dhp::detail::left_prefix).empty());
   first.reset();
   CHECK(server.get("left/1", 10) == "");
-  CHECK(server.list(dhp::comm::left_prefix).size() == 1);
+  CHECK(server.list(dhp::detail::left_prefix).size() == 1);
 }
 
 TEST_CASE("tcp store: long lists come whole and sorted") {
@@ -99,10 +99,10 @@ TEST_CASE("tcp store: members of an elastic job have any numbers") {
                  " refuses member 1234567890: another process is that rank already"));
   from.rank = -1;  // 2^32 - 1 on the wire
   CHECK(contains(message_of([&] { TcpStore none(from); }), " refuses member -1: "));
-  CHECK(server.list(dhp::comm::left_prefix).empty());
+  CHECK(server.list(dhp::detail::left_prefix).empty());
   last.reset();
   CHECK(member.get("left/2147483647", 10) == "");
-  CHECK(member.list(dhp::comm::left_prefix).size() == 1);
+  CHECK(member.list(dhp::detail::left_prefix).size() == 1);
   from.rank = 2147483647;
   from.refused_s = hang_s;
   TcpStore again(from);  // a member that has left may come back

@@ -153,7 +153,7 @@ TEST_CASE("tcp store server: requests that make no sense end the connection, and
   CHECK(member.raw.send(header.substr(0, Frame::header_bytes)));
   CHECK(member.raw.closes());
   CHECK(contains(notes.all(), "a frame is longer than is allowed"));
-  CHECK(server.list("") == server.list(dhp::comm::left_prefix));
+  CHECK(server.list("") == server.list(dhp::detail::left_prefix));
 }
 
 TEST_CASE("tcp store server: random requests of a member do nothing but what they ask for") {
@@ -182,7 +182,7 @@ TEST_CASE("tcp store server: random requests of a member do nothing but what the
   CHECK(answered > 200);
   CHECK(ended > 40);
   for (const auto& [key, value] : server.list(""))
-    CHECK((key.starts_with(dhp::comm::left_prefix) || (key.size() <= 2 && value.size() <= 2)));
+    CHECK((key.starts_with(dhp::detail::left_prefix) || (key.size() <= 2 && value.size() <= 2)));
   server.remove("alive");
   check_alive(server);
 }

@@ -9,7 +9,7 @@
 namespace {
 
 using namespace dhp;
-using namespace dhp::comm;
+using namespace dhp::detail;
 
 TEST_CASE("fields: numbers and texts come back in their order") {
   std::string bytes;

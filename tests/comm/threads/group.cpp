@@ -7,7 +7,7 @@
 namespace {
 
 using namespace tests;
-using dhp::comm::WaitWord;
+using dhp::detail::WaitWord;
 
 // Rank 1 makes one call, the others another; every rank gets to hear of both. Of the others, rank 2 is named where the
 // failure detector looks before rank 0 has come.

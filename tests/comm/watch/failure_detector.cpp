@@ -6,7 +6,7 @@
 namespace {
 
 using namespace tests;
-using dhp::comm::FailureDetector, dhp::comm::RankState;
+using dhp::detail::FailureDetector, dhp::detail::RankState;
 
 // Of a series of its own, or of the world's calls.
 RankState::OpenCall call(const std::string& what, double age_s, std::vector<int> needs = {},

@@ -48,7 +48,7 @@ TEST_CASE("world: calls of an earlier world are not compared with those of this 
   const std::vector<std::shared_ptr<FlightRecorder>> recorders{std::make_shared<FlightRecorder>(),
                                                                std::make_shared<FlightRecorder>()};
   {
-    const auto sent = comm::GroupRecorder(recorders[0], 0, 2)
+    const auto sent = dhp::detail::GroupRecorder(recorders[0], 0, 2)
                           .begin({.kind = CallKind::send, .count = 3, .other = 1});
   }
   const auto store = std::make_shared<MemoryStore>();
@@ -57,16 +57,16 @@ TEST_CASE("world: calls of an earlier world are not compared with those of this 
     worlds.push_back(world_of(store, rank, 2,
                               {.timeout_s = 60, .recorders = {recorders[rank]}, .period_s = 0.02}));
   {
-    const auto receives = comm::GroupRecorder(recorders[1], 1, 2)
+    const auto receives = dhp::detail::GroupRecorder(recorders[1], 1, 2)
                               .begin({.kind = CallKind::recv, .count = 5, .other = 0});
     sleep_ms(800);
     CHECK_FALSE(worlds[0]->ended());
   }
   {
-    const auto sent = comm::GroupRecorder(recorders[0], 0, 2)
+    const auto sent = dhp::detail::GroupRecorder(recorders[0], 0, 2)
                           .begin({.kind = CallKind::send, .count = 3, .other = 1});
   }
-  const auto receives = comm::GroupRecorder(recorders[1], 1, 2)
+  const auto receives = dhp::detail::GroupRecorder(recorders[1], 1, 2)
                             .begin({.kind = CallKind::recv, .count = 5, .other = 0});
   CHECK(contains(end_of(*worlds[1]), "ranks do not agree"));
 }
@@ -92,7 +92,7 @@ TEST_CASE("world: a failure is heard everywhere") {
 
 TEST_CASE("world: a rank that is silent ends it") {
   const auto store = std::make_shared<MemoryStore>();
-  store->set("state/1", dhp::comm::RankState{.beat = 1, .name = "thread 1"}.written());
+  store->set("state/1", dhp::detail::RankState{.beat = 1, .name = "thread 1"}.written());
   const auto zero = world_of(store, 0, 2, {.timeout_s = 0.3});
   CHECK(contains(end_of(*zero), "rank 1 (thread 1) has not been heard of for "));
 }
@@ -102,7 +102,7 @@ TEST_CASE("world: a rank that is silent ends it") {
 bool says_of_lost(int peer, const std::string& expected,
                   const std::function<Worlds(const std::shared_ptr<KeyValueStore>&)>& make,
                   bool all_hear = true) {
-  return comm::poll_until(
+  return dhp::detail::poll_until(
       [&] {
         const auto worlds = make(std::make_shared<MemoryStore>());
         const auto said = message_of([&] { worlds[1]->lost(peer, "reset by peer"); });
@@ -113,7 +113,7 @@ bool says_of_lost(int peer, const std::string& expected,
 
 TEST_CASE("world: a lost connection to a rank that is gone, and to one that is not") {
   const auto gone = [](const auto& store) {
-    store->set("state/2", dhp::comm::RankState{.beat = 1, .name = "thread 2"}.written());
+    store->set("state/2", dhp::detail::RankState{.beat = 1, .name = "thread 2"}.written());
     return Worlds{world_of(store, 0, 3), world_of(store, 1, 3)};
   };
   CHECK(says_of_lost(2, "rank 2 (thread 2) is gone: rank 1 has lost its connection to it", gone));
@@ -139,7 +139,7 @@ struct Stepping {
   explicit Stepping(int ranks) {
     for (int rank = 0; rank < ranks; ++rank) {
       deadlines.push_back(std::make_shared<Deadlines>(
-          DeadlineRules{.least_s = 3, .unlearned_s = hang_s, .passes = 5}));
+          dhp::detail::DeadlineRules{.least_s = 3, .unlearned_s = hang_s, .passes = 5}));
       worlds.push_back(
           world_of(store, rank, ranks, {.deadlines = deadlines.back(), .period_s = 0.02}));
     }
@@ -154,7 +154,7 @@ TEST_CASE("world: rank 0 is gone, and its store is not") {
                      "rank 0, which watches over all in the store in memory, is gone (the "
                      "connection to it has broken",
                      [](const auto& store) {
-                       store->set("state/0", dhp::comm::RankState{.beat = 1}.written());
+                       store->set("state/0", dhp::detail::RankState{.beat = 1}.written());
                        return Worlds{world_of(store, 2, 3), world_of(store, 1, 3)};
                      }));
   CHECK(seconds_since(start) >= 1);
@@ -163,7 +163,7 @@ TEST_CASE("world: rank 0 is gone, and its store is not") {
 TEST_CASE("world: a learned limit ends a hang soon after a few quick steps") {
   Stepping run(3);
   const auto start = Clock::now();
-  dhp::comm::GroupRecorder group(run.worlds[1]->recorder(1), 1, 3);
+  dhp::detail::GroupRecorder group(run.worlds[1]->recorder(1), 1, 3);
   const auto call =
       group.begin({.kind = CallKind::recv, .count = 3, .other = 2, .where = CallSite::current()});
   const auto message = end_of(*run.worlds[1]);
@@ -379,7 +379,8 @@ TEST_CASE("world: the host's waits end with what they wait for, the world, or th
   });
   CHECK(message_of([&] { other.wait_until(for_ever, late); }) == "rank 1: no more");
   elsewhere.join();
-  World learned(2, {.deadlines = std::make_shared<Deadlines>(DeadlineRules{.unlearned_s = 1})});
+  World learned(
+      2, {.deadlines = std::make_shared<Deadlines>(dhp::detail::DeadlineRules{.unlearned_s = 1})});
   CHECK(contains(message_of([&] { learned.wait_until(for_ever, late); }),
                  "rank 2 waits, beyond the limit of 1 s for the start"));
   CHECK(contains(message_of([] { World(2, {.timeout_s = -1}); }), "or 0 for none, got -1"));

@@ -31,12 +31,14 @@ struct ElasticOptions {
   std::function<bool()> gives_up{};
 };
 
+namespace detail {
 /// What a member reports at the end of a generation.
 struct MemberReport {
   std::int64_t steps = -1;  ///< updates in its state; -1: it has no state
   bool leaving = false;     ///< it hands over its state, and leaves the job
-  void pass(comm::Fields& fields) { fields(steps, leaving); }
+  void pass(detail::Fields& fields) { fields(steps, leaving); }
 };
+}  // namespace detail
 
 struct Generation {
   std::int64_t number = 0;  ///< from 1; 0: none yet
@@ -47,7 +49,7 @@ struct Generation {
   /// first. -1: no member has state.
   std::int64_t steps = -1;
 
-  void pass(comm::Fields& fields) {
+  void pass(detail::Fields& fields) {
     fields(number, layout.data, layout.tensor, layout.pipeline, members, steps);
   }
   /// None: it is no member.
@@ -58,7 +60,7 @@ struct Generation {
   }
 };
 
-namespace comm {
+namespace detail {
 
 /// The generation after `last`, from the members that report and from newcomers, in their order. Whole replicas stay as
 /// they are. Holes in others are filled by members that had the same place in another replica, then by spares, then by
@@ -145,5 +147,5 @@ namespace comm {
   return next;
 }
 
-}  // namespace comm
+}  // namespace detail
 }  // namespace dhp

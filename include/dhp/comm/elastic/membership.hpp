@@ -16,9 +16,7 @@
 #include <utility>
 #include <vector>
 
-namespace dhp {
-
-namespace comm {
+namespace dhp::detail {
 
 [[nodiscard]] inline std::string generation_key(std::int64_t number) {
   return concat("generation/", number);
@@ -100,17 +98,15 @@ struct Newcomer {
   void pass(Fields& fields) { fields(hint, name); }
 };
 
-}  // namespace comm
-
 class Membership {
  public:
   /// Presents this process to the others. Where no generation has a member left, newcomers propose the next one, of as
   /// many as the launcher has started: the one with hint 0 at once, others a little later, in case it is lost.
-  Membership(std::shared_ptr<KeyValueStore> store, MemberId me, const comm::Newcomer& presented,
+  Membership(std::shared_ptr<KeyValueStore> store, MemberId me, const detail::Newcomer& presented,
              int started, ElasticOptions options)
       : store_(std::move(store)),
         me_(me),
-        presented_(comm::Fields::written(presented)),
+        presented_(detail::Fields::written(presented)),
         first_(presented.hint == 0),
         started_(started),
         options_(options) {
@@ -129,15 +125,15 @@ class Membership {
     bool member = last.rank_of(me_).has_value();
     bool was_member = member;
     if (member)
-      member = store_->set_unless(comm::generation_key(last.number + 1),
-                                  report_key(last.number, me_), comm::Fields::written(mine));
+      member = store_->set_unless(detail::generation_key(last.number + 1),
+                                  report_key(last.number, me_), detail::Fields::written(mine));
     else if (last.number == 0) newest.number = hint_of_newest();
     const std::string nobody_takes_it = "it is not taken in by any";
     auto& problem = waits_for_ = nobody_takes_it;
     double looked_s = 0;  // as a newcomer
     for (double pause_s = 0.001;; pause_s = std::min(2 * pause_s, member ? 0.01 : 0.05)) {
-      while (auto text = store_->find(comm::generation_key(newest.number + 1))) {
-        auto read = comm::Fields::parsed<Generation>(*text);
+      while (auto text = store_->find(detail::generation_key(newest.number + 1))) {
+        auto read = detail::Fields::parsed<Generation>(*text);
         check(read.has_value(), "the ", store_->description(), " has no generation ",
               newest.number + 1, " that this program can read; do all run the same version?");
         newest = std::move(*read);
@@ -184,7 +180,7 @@ class Membership {
   void finish() { store_->set(finished_key, ""); }
   /// The store is this process's, and it is about to end: waits a little for others to hear how the job has ended.
   void let_others_leave(double limit_s) {
-    (void)comm::poll_until(
+    (void)detail::poll_until(
         [&] {
           const auto gone = members_with("left/");
           for (const auto member : members_with("member/"))
@@ -218,7 +214,7 @@ class Membership {
   /// Where to begin to look for the newest generation.
   [[nodiscard]] std::int64_t hint_of_newest() {
     const auto text = store_->find(newest_key);
-    return text ? comm::Fields::parsed<std::int64_t>(*text).value_or(1) - 1 : 0;
+    return text ? detail::Fields::parsed<std::int64_t>(*text).value_or(1) - 1 : 0;
   }
   /// Who has come and is in no generation so far.
   [[nodiscard]] std::vector<MemberId> newcomers(const Generation& last) {
@@ -226,7 +222,7 @@ class Membership {
     std::vector<std::pair<int, MemberId>> found;
     for (const auto& [name, value] : store_->list("member/")) {
       const auto member = member_in(name);
-      const auto presented = comm::Fields::parsed<comm::Newcomer>(value);
+      const auto presented = detail::Fields::parsed<detail::Newcomer>(value);
       if (presented && !gone.contains(member) && !last.rank_of(member))
         found.emplace_back(presented->hint, member);
     }
@@ -242,7 +238,7 @@ class Membership {
     std::map<MemberId, MemberReport> reports;
     for (const auto& [name, value] : store_->list(
              report_key(last.number, 0).substr(0, report_key(last.number, 0).size() - 1))) {
-      const auto report = comm::Fields::parsed<MemberReport>(value);
+      const auto report = detail::Fields::parsed<MemberReport>(value);
       if (report && !gone.contains(member_in(name))) reports.emplace(member_in(name), *report);
     }
     const bool is_member = reports.contains(me_);
@@ -250,11 +246,11 @@ class Membership {
     if (!is_member && std::any_of(last.members.begin(), last.members.end(), anybody))
       return "it is not taken in by any";
     if (!is_member && store_->find(finished_key)) return "the job has finished";
-    std::map<std::size_t, comm::RankState> states;
+    std::map<std::size_t, detail::RankState> states;
     std::set<int> lost;  // to whom a connection has broken
     for (const auto& [name, value] :
-         store_->list(concat(comm::generation_prefix(last.number), "state/")))
-      if (auto state = comm::RankState::parsed(value)) {
+         store_->list(concat(detail::generation_prefix(last.number), "state/")))
+      if (auto state = detail::RankState::parsed(value)) {
         lost.insert(state->lost.begin(), state->lost.end());
         states.emplace(member_in(name), std::move(*state));
       }
@@ -283,7 +279,7 @@ class Membership {
     if (!is_member && fresh.size() < static_cast<std::size_t>(started_) &&
         waited_s < options_.timeout_s / 2)
       return concat(fresh.size(), " of ", started_, " ranks have come");
-    const auto next = comm::next_generation(last, reports, fresh, options_);
+    const auto next = detail::next_generation(last, reports, fresh, options_);
     too_few_ = !next;
     if (too_few_)
       return concat(here + fresh.size(), " ranks are left, and ", options_.least_replicas,
@@ -292,10 +288,10 @@ class Membership {
     // Who is left out is no newcomer until it presents itself again.
     for (const auto member : last.members)
       if (!reports.contains(member)) store_->remove(concat("member/", member));
-    const auto made = comm::generation_key(next->number);
-    if (store_->set_unless(made, made, comm::Fields::written(*next))) {
-      store_->set(newest_key, comm::Fields::written(next->number));
-      for (const auto& [name, value] : store_->list(comm::generation_prefix(last.number - 1)))
+    const auto made = detail::generation_key(next->number);
+    if (store_->set_unless(made, made, detail::Fields::written(*next))) {
+      store_->set(newest_key, detail::Fields::written(next->number));
+      for (const auto& [name, value] : store_->list(detail::generation_prefix(last.number - 1)))
         store_->remove(name);
     }
     return {};
@@ -313,5 +309,4 @@ class Membership {
   std::string waits_for_{};
   bool too_few_ = false;  // ranks for a generation, when it was proposed last
 };
-
-}  // namespace dhp
+}  // namespace dhp::detail

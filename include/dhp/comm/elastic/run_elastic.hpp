@@ -28,8 +28,8 @@ template <class Dev>
 class GenerationRank {
  public:
   using Clock = std::chrono::steady_clock;
-  GenerationRank(Membership& membership, const Generation& generation,
-                 std::shared_ptr<World> in_world, Comm<Dev> comm, MemberReport& own)
+  GenerationRank(detail::Membership& membership, const Generation& generation,
+                 std::shared_ptr<World> in_world, Comm<Dev> comm, detail::MemberReport& own)
       : now(generation),
         world(std::move(comm)),
         report(own),
@@ -37,8 +37,9 @@ class GenerationRank {
         world_(std::move(in_world)) {}
 
   const Generation now;
-  Comm<Dev> world;         ///< of all members
-  MemberReport& report;    ///< kept up to date by the body: it counts when the generation ends
+  Comm<Dev> world;  ///< of all members
+  detail::MemberReport&
+      report;              ///< kept up to date by the body: it counts when the generation ends
   std::string ended{};     ///< why the generation before has ended; empty: in order
   double agreed_s = 0;     ///< from its end to the agreement on this one
   double connected_s = 0;  ///< from there to the connections
@@ -84,14 +85,14 @@ class GenerationRank {
  private:
   static constexpr const char* end_key = "end";
   static constexpr std::array end_names{"finished", "stopped", "changed"};
-  Membership& membership_;
+  detail::Membership& membership_;
   std::shared_ptr<World> world_;
   Clock::time_point looked_{};
 };
 
 /// A number that no other process of the job has.
 [[nodiscard]] inline MemberId new_member_id() {
-  const auto bytes = comm::nonce(sizeof(MemberId));
+  const auto bytes = detail::nonce(sizeof(MemberId));
   MemberId id = 0;
   std::memcpy(&id, bytes.data(), sizeof id);
   return std::max<MemberId>(id >> 1, 1);
@@ -99,7 +100,7 @@ class GenerationRank {
 /// How a member connects to the store of its job, whichever holds it.
 [[nodiscard]] inline RendezvousOptions rendezvous_of_member(const ProcessRank& me, MemberId id,
                                                             const ProcessOptions& process) {
-  auto options = comm::rendezvous_of(me, process);
+  auto options = detail::rendezvous_of(me, process);
   options.rank = static_cast<int>(id);
   options.size = 0;
   options.operation_timeout_s = 10;  // etcd may have to elect a leader first, or a network to heal
@@ -109,11 +110,11 @@ class GenerationRank {
 [[nodiscard]] inline std::shared_ptr<KeyValueStore> rendezvous_elastic(
     const ProcessRank& me, MemberId id, const ProcessOptions& process) {
   const auto options = rendezvous_of_member(me, id, process);
-  if (me.rank == 0) return std::make_shared<comm::TcpStoreServer>(options);
-  return std::make_shared<comm::TcpStore>(options);
+  if (me.rank == 0) return std::make_shared<detail::TcpStoreServer>(options);
+  return std::make_shared<detail::TcpStore>(options);
 }
 
-namespace comm {
+namespace detail {
 
 /// Returns when nothing of the world's communicators runs any more; fails if that takes too long.
 inline void end_generation(World& world, std::int64_t number, const ProcessOptions& process) {
@@ -125,7 +126,7 @@ inline void end_generation(World& world, std::int64_t number, const ProcessOptio
   fail(text);
 }
 
-}  // namespace comm
+}  // namespace detail
 
 /// body(GenerationRank<Dev>&) -> GenerationEnd, for each generation. Aborted, which it may throw, ends the generation
 /// and not the job. What else it throws ends this process's part in the job; the others go on. Spares run it, too, as
@@ -138,9 +139,9 @@ void run_elastic(std::shared_ptr<KeyValueStore> store, const ProcessRank& me, Me
   const auto since = [](Clock::time_point begin) {
     return std::chrono::duration<double>(Clock::now() - begin).count();
   };
-  Membership membership(store, id, {me.rank, process_name()}, me.size, options);
+  detail::Membership membership(store, id, {me.rank, process_name()}, me.size, options);
   Generation last;
-  MemberReport report;
+  detail::MemberReport report;
   std::shared_ptr<World> before;  // of the last generation
   std::string ended;
   bool connected = true;
@@ -162,12 +163,12 @@ void run_elastic(std::shared_ptr<KeyValueStore> store, const ProcessRank& me, Me
     if (last.number > 0 && now.number != last.number + 1) report.steps = -1;  // it was left out
     // All have left the last generation, so nobody needs its communicators. Those on GPUs must be over before the next ones
     // work there: one that ends waits for all that its GPU does.
-    if (before) comm::end_generation(*before, last.number, process);
+    if (before) detail::end_generation(*before, last.number, process);
     const double agreed_s = since(begin);
     auto place = me;
     place.rank = *now.rank_of(id);
     place.size = static_cast<int>(now.members.size());
-    const auto fenced = std::make_shared<comm::GenerationStore>(store, now);
+    const auto fenced = std::make_shared<detail::GenerationStore>(store, now);
     const auto world = std::make_shared<World>(fenced, place.rank, place.size, process.world());
     before = world;
     last = now;
@@ -193,11 +194,11 @@ void run_elastic(std::shared_ptr<KeyValueStore> store, const ProcessRank& me, Me
     } catch (const Aborted& error) {
       ended = error.sentence();
     } catch (const std::exception& error) {
-      if (!world->ended()) world->abort(comm::sentence_of(error));
+      if (!world->ended()) world->abort(detail::sentence_of(error));
       // A rank that cannot be connected to may be gone. A process that was left out comes back as a newcomer.
-      const bool left_out = dynamic_cast<const comm::LeftOut*>(&error) != nullptr;
-      if (!left_out && dynamic_cast<const NotConnected*>(&error) == nullptr) throw;
-      ended = comm::sentence_of(error);
+      const bool left_out = dynamic_cast<const detail::LeftOut*>(&error) != nullptr;
+      if (!left_out && dynamic_cast<const detail::NotConnected*>(&error) == nullptr) throw;
+      ended = detail::sentence_of(error);
     }
     if (connected) continue;
     const auto text = concat("generation ", now.number, " does not connect: ", ended);

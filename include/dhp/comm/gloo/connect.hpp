@@ -11,7 +11,7 @@
 
 namespace dhp {
 
-namespace comm {
+namespace detail {
 
 /// Where the others reach this rank: at its interface, or where it or rank 0 has been reached. Collective.
 [[nodiscard]] inline std::string own_address(World& world, const ProcessOptions& options) {
@@ -36,14 +36,14 @@ namespace comm {
   return address;
 }
 
-}  // namespace comm
+}  // namespace detail
 
 /// For run_process_rank. Collective.
 [[nodiscard]] inline Comm<Cpu> connect_gloo(const std::shared_ptr<World>& world, const ProcessRank&,
                                             const ProcessOptions& options) {
-  const auto address = comm::own_address(*world, options);
-  return comm::recorded(
-      *world, comm::ProcessComm(world, std::make_shared<comm::GlooMessages>(world, address)));
+  const auto address = detail::own_address(*world, options);
+  return detail::recorded(
+      *world, detail::ProcessComm(world, std::make_shared<detail::GlooMessages>(world, address)));
 }
 
 }  // namespace dhp

@@ -23,7 +23,7 @@
 #include <utility>
 #include <vector>
 
-namespace dhp::comm {
+namespace dhp::detail {
 
 /// While it lives, writing to a broken connection is an error of this thread's call, and not a SIGPIPE.
 class NoPipeSignal {
@@ -249,4 +249,4 @@ class GlooMessages final : public Messages {
   std::uint64_t id_;            // of the group
 };
 
-}  // namespace dhp::comm
+}  // namespace dhp::detail

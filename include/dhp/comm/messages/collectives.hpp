@@ -14,7 +14,7 @@
 #include <utility>
 #include <vector>
 
-namespace dhp::comm {
+namespace dhp::detail {
 
 /// Memory for a call, until the next one: fresh pages cost more than the transfer of as many bytes.
 class Scratch {
@@ -263,4 +263,4 @@ class MessageCollective {
   Transfers incoming_, returning_, outgoing_;
 };
 
-}  // namespace dhp::comm
+}  // namespace dhp::detail

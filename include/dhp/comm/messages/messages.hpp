@@ -11,7 +11,7 @@
 #include <string>
 #include <vector>
 
-namespace dhp::comm {
+namespace dhp::detail {
 
 /// The connection to a rank of the group has broken.
 class PeerLost : public std::runtime_error {
@@ -53,4 +53,4 @@ class Messages {
   [[nodiscard]] virtual std::string description() const = 0;
 };
 
-}  // namespace dhp::comm
+}  // namespace dhp::detail

@@ -19,7 +19,7 @@
 #include <utility>
 #include <vector>
 
-namespace dhp::comm {
+namespace dhp::detail {
 
 /// One rank's handle, cheap to copy; used by one thread at a time. Buffers as ThreadComm's.
 class ProcessComm {
@@ -194,4 +194,4 @@ class ProcessComm {
 static_assert(Communicator<ProcessComm, Cpu>);
 static_assert(!Communicator<Messages, Cpu>);
 
-}  // namespace dhp::comm
+}  // namespace dhp::detail

@@ -19,6 +19,7 @@
 
 namespace dhp {
 
+namespace detail {
 /// What MPI says about `code`.
 [[nodiscard]] inline std::string mpi_error_text(int code) {
   char text[MPI_MAX_ERROR_STRING] = "";
@@ -26,15 +27,16 @@ namespace dhp {
   const bool known = MPI_Error_string(code, text, &length) == MPI_SUCCESS;
   return concat(known ? text : "an error that it does not know", " (code ", code, ")");
 }
+}  // namespace detail
 
 /// Throws Error where a call of MPI has failed.
 inline void check_mpi(int code, const char* call,
                       std::source_location where = std::source_location::current()) {
   if (code != MPI_SUCCESS) [[unlikely]]
-    throw Error(concat(call, ": ", mpi_error_text(code)), where);
+    throw Error(concat(call, ": ", detail::mpi_error_text(code)), where);
 }
 
-namespace comm {
+namespace detail {
 
 /// The pause between two looks at something that may move only while it is looked at: none at first, since an answer is
 /// often a microsecond away, then a yield of the core, then longer and longer sleeps.
@@ -167,6 +169,6 @@ class MpiContext {
   int size_ = 1;
 };
 
-}  // namespace comm
+}  // namespace detail
 
 }  // namespace dhp

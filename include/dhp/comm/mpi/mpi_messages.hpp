@@ -15,7 +15,7 @@
 #include <utility>
 #include <vector>
 
-namespace dhp::comm {
+namespace dhp::detail {
 
 class MpiMessages final : public Messages {
  public:
@@ -222,4 +222,4 @@ class MpiMessages final : public Messages {
   std::size_t piece_bytes_;
 };
 
-}  // namespace dhp::comm
+}  // namespace dhp::detail

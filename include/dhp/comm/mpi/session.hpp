@@ -20,7 +20,7 @@
 
 namespace dhp {
 
-namespace comm {
+namespace detail {
 
 /// A text of each rank, at all of them; of a long one the beginning. Collective.
 [[nodiscard]] inline std::vector<std::string> texts_of_all(MpiContext& comm,
@@ -95,7 +95,7 @@ namespace comm {
   return store;
 }
 
-}  // namespace comm
+}  // namespace detail
 
 struct MpiSessionOptions {
   double timeout_s = 300;  ///< of every wait for another rank, and of its silence; 0: none
@@ -115,10 +115,10 @@ class MpiSession {
   /// Collective over the ranks of `host`, as MPI_Comm_dup is. `host` may be used, and freed, as before.
   explicit MpiSession(MPI_Comm host, MpiSessionOptions options = {}) {
     if (!options.lock) options.lock = std::make_shared<std::mutex>();
-    context_ = std::make_shared<comm::MpiContext>(host, options.timeout_s, options.lock);
+    context_ = std::make_shared<detail::MpiContext>(host, options.timeout_s, options.lock);
     if (context_->size() == 1) return;
     constexpr double for_ever_s = 1e8;
-    const auto store = comm::rendezvous_over_mpi(
+    const auto store = detail::rendezvous_over_mpi(
         *context_, options.address, options.timeout_s > 0 ? options.timeout_s : for_ever_s);
     watched_ = std::make_shared<World>(store, context_->rank(), context_->size(),
                                        WorldOptions{.timeout_s = options.timeout_s,
@@ -126,9 +126,9 @@ class MpiSession {
                                                     .recorders = {options.recorder},
                                                     .name = process_name(),
                                                     .stuck = options.stuck});
-    world_ = comm::recorded(
+    world_ = detail::recorded(
         *watched_,
-        comm::ProcessComm(watched_, std::make_shared<comm::MpiMessages>(*watched_, context_)));
+        detail::ProcessComm(watched_, std::make_shared<detail::MpiMessages>(*watched_, context_)));
   }
   MpiSession(const MpiSession&) = delete;
   MpiSession& operator=(const MpiSession&) = delete;
@@ -154,7 +154,7 @@ class MpiSession {
     try {
       body(world());
     } catch (const std::exception& error) {
-      leave(comm::sentence_of(error));
+      leave(detail::sentence_of(error));
       throw;
     }
   }
@@ -166,7 +166,7 @@ class MpiSession {
     check_mpi(MPI_Finalized(&finalised), "MPI_Finalized");
     if (finalised != 0) return;
     if (watched_) {
-      comm::run_in(*watched_, [&] {
+      detail::run_in(*watched_, [&] {
         world_.barrier();
         watched_->finish(context_->rank());
       });
@@ -186,7 +186,7 @@ class MpiSession {
     }
   }
 
-  std::shared_ptr<comm::MpiContext> context_;
+  std::shared_ptr<detail::MpiContext> context_;
   std::shared_ptr<World> watched_{};
   Comm<Cpu> world_{};
   bool closed_ = false;

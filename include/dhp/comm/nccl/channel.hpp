@@ -18,7 +18,7 @@
 #include <utility>
 #include <vector>
 
-namespace dhp::comm {
+namespace dhp::detail {
 
 /// What a recorded step does on one communicator of NCCL. Each run of the step is watched and recorded as one call of each
 /// kind: the first of its calls, "and so many more of a recorded step". owner: what the communicator lives in.
@@ -301,4 +301,4 @@ class NcclEvent final : public Event<Cuda>::Work {
   mutable bool waited_ = false;
 };
 
-}  // namespace dhp::comm
+}  // namespace dhp::detail

@@ -10,6 +10,7 @@
 
 namespace dhp {
 
+namespace detail {
 /// Whether this process can have the GPU of its local rank; throws if not.
 inline void check_local_gpu(const ProcessRank& me) {
   const int gpus = usable_gpus();
@@ -17,17 +18,18 @@ inline void check_local_gpu(const ProcessRank& me) {
         me.local_rank, ", but this process sees ", gpus,
         " GPUs; start as many ranks as GPUs on a machine");
 }
+}  // namespace detail
 
 /// For run_process_rank: all ranks of `world`, for this one, whose GPU is that of its local rank. The body makes its device
 /// with CudaOptions{.device = me.local_rank}. Collective.
 [[nodiscard]] inline Comm<Cuda> connect_nccl(const std::shared_ptr<World>& world,
                                              const ProcessRank& me, const ProcessOptions&) {
-  if (me.size > 1) prepare_process_for_nccl();
-  check_local_gpu(me);
+  if (me.size > 1) detail::prepare_process_for_nccl();
+  detail::check_local_gpu(me);
   const std::string key = "nccl/id";
   ncclUniqueId id{};
   if (me.rank == 0) {
-    id = new_nccl_id();
+    id = detail::new_nccl_id();
     world->store().set(key, std::string(id.internal, sizeof id.internal));
   } else {
     const auto bytes = world->get(key);

@@ -8,7 +8,7 @@
 
 #include <string>
 
-namespace dhp::comm {
+namespace dhp::detail {
 
 /// What NCCL says about `code`; the last error that it has noted may say more.
 [[nodiscard]] inline std::string nccl_error_text(ncclResult_t code) {
@@ -53,15 +53,13 @@ inline void check_nccl_version() {
   check_library_version("NCCL", "libnccl", NCCL_VERSION_CODE, static_cast<std::size_t>(running));
 }
 
-}  // namespace dhp::comm
+}  // namespace dhp::detail
 
-namespace dhp {
-
+namespace dhp::detail {
 /// What the ranks of a world find each other by. A secret: a process that has it can join.
 [[nodiscard]] inline ncclUniqueId new_nccl_id() {
   ncclUniqueId id;
-  comm::check_nccl(ncclGetUniqueId(&id), "ncclGetUniqueId");
+  detail::check_nccl(ncclGetUniqueId(&id), "ncclGetUniqueId");
   return id;
 }
-
-}  // namespace dhp
+}  // namespace dhp::detail

@@ -15,7 +15,7 @@
 #include <string>
 #include <utility>
 
-namespace dhp::comm {
+namespace dhp::detail {
 
 /// What is done with a communicator beside its ranks' calls, for messages: "the creation of a group".
 struct NcclTask {
@@ -187,4 +187,4 @@ class NcclHandle final : public World::Channel {
   std::deque<Pending> pending_;
 };
 
-}  // namespace dhp::comm
+}  // namespace dhp::detail

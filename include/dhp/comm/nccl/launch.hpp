@@ -8,8 +8,7 @@
 #include <functional>
 #include <memory>
 
-namespace dhp {
-
+namespace dhp::detail {
 /// Settings of CUDA for several communicators, unless the user has set them: streams that do not queue behind each other,
 /// and kernels loaded before one waits for another GPU. Before anything of CUDA, while the process has one thread.
 inline void prepare_process_for_nccl() {
@@ -30,11 +29,10 @@ class RankLauncher<Cuda> {
           gpus, "; see CUDA_VISIBLE_DEVICES, or start fewer ranks");
     const auto world = std::make_shared<World>(ranks, options);
     const auto id = new_nccl_id();
-    comm::run_rank_threads(
+    detail::run_rank_threads(
         *world,
         [&](int rank) { body(Comm<Cuda>::of(NcclComm(world, rank, rank, ranks, id, {}, where))); },
         where);
   }
 };
-
-}  // namespace dhp
+}  // namespace dhp::detail

@@ -38,12 +38,12 @@ class NcclComm {
     check(size >= 1 && rank >= 0 && rank < size, "a world of ", size, " ranks has no rank ", rank);
     check(device >= 0 && device < usable_gpus(), "there is no GPU ", device, " for rank ", rank,
           ": this process sees ", usable_gpus());
-    const comm::NcclChannel::Place place{device, rank, size};
-    state_->channel = std::make_shared<comm::NcclChannel>(state_->world, place, id,
-                                                          options.collective_ctas, where);
+    const detail::NcclChannel::Place place{device, rank, size};
+    state_->channel = std::make_shared<detail::NcclChannel>(state_->world, place, id,
+                                                            options.collective_ctas, where);
   }
   /// Ranks that have a channel already.
-  explicit NcclComm(std::shared_ptr<comm::NcclChannel> channel, const NcclOptions& options = {})
+  explicit NcclComm(std::shared_ptr<detail::NcclChannel> channel, const NcclOptions& options = {})
       : NcclComm(channel->world(), options) {
     state_->channel = std::move(channel);
   }
@@ -51,7 +51,7 @@ class NcclComm {
   [[nodiscard]] int rank() const { return alone() ? 0 : state_->channel->place().rank; }
   [[nodiscard]] int size() const { return alone() ? 1 : state_->channel->place().size; }
   /// Messages to one rank that wait to be received, before the *device* of the sender waits; its host never does.
-  [[nodiscard]] int send_capacity() const { return comm::message_capacity; }
+  [[nodiscard]] int send_capacity() const { return detail::message_capacity; }
   [[nodiscard]] std::string transport() const { return "NCCL"; }
 
   Event<Cuda> start(Cuda& dev, const Collective<Cuda>& collective) {
@@ -61,16 +61,16 @@ class NcclComm {
       return put(collective, static_cast<std::size_t>(size()), on...);
     });
     return Event<Cuda>(
-        std::make_shared<comm::NcclEvent>(state_->channel, std::move(end), dev.stream()));
+        std::make_shared<detail::NcclEvent>(state_->channel, std::move(end), dev.stream()));
   }
 
   void send(Cuda& dev, Tensor<Cuda> message, int to, CallSite where) {
-    check_message(CallKind::send, rank(), size(), to, where);
+    detail::check_message(CallKind::send, rank(), size(), to, where);
     messages(where).send(dev, std::move(message), to, where);
   }
   /// The device waits, not the host.
   void recv(Cuda& dev, View<Cuda> buffer, int from, CallSite where) {
-    check_message(CallKind::recv, rank(), size(), from, where);
+    detail::check_message(CallKind::recv, rank(), size(), from, where);
     messages(where).recv(dev, buffer, from, where);
   }
   /// The host waits for the device; Aborted where the world has ended by then.
@@ -96,15 +96,15 @@ class NcclComm {
   struct State {
     std::shared_ptr<World> world;
     NcclOptions options;
-    std::shared_ptr<comm::NcclChannel> channel{};  // null: of no other rank
-    std::optional<comm::NcclMessages> messages{};
+    std::shared_ptr<detail::NcclChannel> channel{};  // null: of no other rank
+    std::optional<detail::NcclMessages> messages{};
   };
 
   NcclComm(std::shared_ptr<World> world, const NcclOptions& options)
       : state_(std::make_shared<State>(State{std::move(world), options})) {}
 
   [[nodiscard]] bool alone() const { return state_->channel == nullptr; }
-  [[nodiscard]] comm::NcclMessages& messages(CallSite where) {
+  [[nodiscard]] detail::NcclMessages& messages(CallSite where) {
     if (!state_->messages)
       state_->messages.emplace(*state_->channel, state_->options.message_ctas, where);
     return *state_->messages;
@@ -116,10 +116,11 @@ class NcclComm {
     const auto* const in = collective.in.bytes();
     auto* const out = collective.out.bytes();
     const auto count = static_cast<std::size_t>(call.count);
-    const auto type = comm::nccl_type(call.dtype);
+    const auto type = detail::nccl_type(call.dtype);
     switch (call.kind) {
       case CallKind::all_reduce:
-        return ncclAllReduce(in, out, count, type, comm::nccl_reduction(call.reduce), comm, stream);
+        return ncclAllReduce(in, out, count, type, detail::nccl_reduction(call.reduce), comm,
+                             stream);
       case CallKind::reduce_scatter:
         return ncclReduceScatter(in, out, count / ranks, type, ncclSum, comm, stream);
       case CallKind::all_gather: return ncclAllGather(in, out, count, type, comm, stream);
@@ -134,7 +135,7 @@ class NcclComm {
                                       ncclComm_t comm, cudaStream_t stream) {
     const auto count = static_cast<std::size_t>(collective.call.count) / ranks;
     const auto bytes = count * size_of(collective.call.dtype);
-    const auto type = comm::nccl_type(collective.call.dtype);
+    const auto type = detail::nccl_type(collective.call.dtype);
     auto code = ncclGroupStart();
     const auto next = [&](ncclResult_t result) {
       if (result != ncclSuccess && result != ncclInProgress && code == ncclSuccess) code = result;
@@ -149,7 +150,7 @@ class NcclComm {
   }
 
   std::shared_ptr<State> state_;
-  SelfComm<Cuda> self_;
+  detail::SelfComm<Cuda> self_;
 };
 
 /// This process's rank of a world whose processes have no store in common: collective over them. `id` is made by one of
@@ -168,12 +169,12 @@ class NcclComm {
 [[nodiscard]] inline Comm<Cuda> nccl_world(std::shared_ptr<World> world, ncclComm_t hosts,
                                            const NcclOptions& options = {},
                                            CallSite where = CallSite::current()) {
-  comm::NcclChannel::Place place{};
-  comm::check_nccl(ncclCommCuDevice(hosts, &place.device), "ncclCommCuDevice", where);
-  comm::check_nccl(ncclCommUserRank(hosts, &place.rank), "ncclCommUserRank", where);
-  comm::check_nccl(ncclCommCount(hosts, &place.size), "ncclCommCount", where);
-  auto channel = std::make_shared<comm::NcclChannel>(std::move(world), place, hosts,
-                                                     options.collective_ctas, where);
+  detail::NcclChannel::Place place{};
+  detail::check_nccl(ncclCommCuDevice(hosts, &place.device), "ncclCommCuDevice", where);
+  detail::check_nccl(ncclCommUserRank(hosts, &place.rank), "ncclCommUserRank", where);
+  detail::check_nccl(ncclCommCount(hosts, &place.size), "ncclCommCount", where);
+  auto channel = std::make_shared<detail::NcclChannel>(std::move(world), place, hosts,
+                                                       options.collective_ctas, where);
   return Comm<Cuda>::of(NcclComm(std::move(channel), options));
 }
 

@@ -12,7 +12,7 @@
 #include <utility>
 #include <vector>
 
-namespace dhp::comm {
+namespace dhp::detail {
 
 /// Messages to one rank that nobody has received yet, before a send waits.
 inline constexpr int message_capacity = 4;
@@ -82,4 +82,4 @@ class NcclMessages {
   std::vector<std::shared_ptr<NcclChannel>> queues_;
 };
 
-}  // namespace dhp::comm
+}  // namespace dhp::detail

@@ -77,7 +77,7 @@ class CallChecking final : public CommObserver<Dev> {
     std::string words;
     for (const auto& text :
          {call.agreed(), to_text(call.where).substr(0, 128), concat(world_rank_)})
-      comm::append_field(words, text);
+      detail::append_field(words, text);
     words.resize(static_cast<std::size_t>(width));
     return Tensor<Dev>::from_host(dev, {width},
                                   std::vector<std::uint8_t>(words.begin(), words.end()));
@@ -85,7 +85,7 @@ class CallChecking final : public CommObserver<Dev> {
   [[nodiscard]] static Words read(const std::vector<std::uint8_t>& bytes, int rank) {
     const auto first = bytes.begin() + rank * width;
     const std::string own(first, first + width);
-    comm::FieldReader fields(own);
+    detail::FieldReader fields(own);
     const auto next = [&] { return fields.field().value_or(""); };
     return {next(), next(), next()};
   }

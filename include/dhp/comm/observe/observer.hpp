@@ -27,7 +27,7 @@ class CommObserver {
   [[nodiscard]] virtual std::shared_ptr<CommObserver> of_part(Comm<Dev> part, CallSite where) = 0;
 };
 
-namespace comm {
+namespace detail {
 
 /// A communicator and who looks at it.
 template <class Dev>
@@ -80,12 +80,12 @@ class ObservedComm {
   std::shared_ptr<CommObserver<Dev>> observer_;
 };
 
-}  // namespace comm
+}  // namespace detail
 
 /// `comm`, with every call shown to the observer.
 template <class Dev>
 [[nodiscard]] Comm<Dev> observe(Comm<Dev> comm, std::shared_ptr<CommObserver<Dev>> observer) {
-  return Comm<Dev>::of(comm::ObservedComm<Dev>(std::move(comm), std::move(observer)));
+  return Comm<Dev>::of(detail::ObservedComm<Dev>(std::move(comm), std::move(observer)));
 }
 
 }  // namespace dhp

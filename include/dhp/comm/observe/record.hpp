@@ -8,11 +8,10 @@
 #include <memory>
 #include <utility>
 
-namespace dhp {
-
+namespace dhp::detail {
 class CallRecording final : public CommObserver<Cpu> {
  public:
-  explicit CallRecording(comm::GroupRecorder group) : group_(std::move(group)) {}
+  explicit CallRecording(detail::GroupRecorder group) : group_(std::move(group)) {}
 
   [[nodiscard]] std::unique_ptr<Watch> before(Cpu*, const Call& call) override {
     return std::make_unique<Recorded>(group_.begin(call));
@@ -29,10 +28,8 @@ class CallRecording final : public CommObserver<Cpu> {
     explicit Recorded(FlightRecorder::Open call) : open(std::move(call)) {}
     FlightRecorder::Open open;
   };
-  comm::GroupRecorder group_;
+  detail::GroupRecorder group_;
 };
-
-namespace comm {
 
 /// The communicator of all ranks of a world, with every call recorded.
 template <class Engine>
@@ -42,6 +39,4 @@ template <class Engine>
                       std::make_shared<CallRecording>(std::move(group)));
 }
 
-}  // namespace comm
-
-}  // namespace dhp
+}  // namespace dhp::detail

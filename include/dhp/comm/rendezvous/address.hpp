@@ -26,7 +26,7 @@ namespace dhp {
   return concat("host ", host_name(), ", process ", ::getpid());
 }
 
-namespace comm {
+namespace detail {
 
 /// Whether this machine calls itself that, with or without a domain: "node7.cluster" for "node7".
 [[nodiscard]] inline bool is_own_name(std::string_view name) {
@@ -113,6 +113,6 @@ inline void check_own_address(const std::string& host) {
                "this machine cannot listen at ", host);
 }
 
-}  // namespace comm
+}  // namespace detail
 
 }  // namespace dhp

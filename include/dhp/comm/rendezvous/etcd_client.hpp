@@ -42,7 +42,7 @@ struct EtcdOptions {
   return options;
 }
 
-namespace comm {
+namespace detail {
 
 [[nodiscard]] inline std::string to_base64(std::string_view bytes) {
   std::string text((bytes.size() + 2) / 3 * 4 + 1, '\0');  // it writes a zero at the end
@@ -249,6 +249,6 @@ class EtcdClient {
   std::string token_{};  // of all members; empty: none yet
 };
 
-}  // namespace comm
+}  // namespace detail
 
 }  // namespace dhp

@@ -13,7 +13,7 @@
 #include <string>
 #include <thread>
 
-namespace dhp::comm {
+namespace dhp::detail {
 
 /// Two leases: one of this process alone, and one that all processes of the job share, which outlives them a while: with it
 /// etcd removes what the job has left behind.
@@ -91,4 +91,4 @@ class EtcdLease {
   std::jthread thread_;
 };
 
-}  // namespace dhp::comm
+}  // namespace dhp::detail

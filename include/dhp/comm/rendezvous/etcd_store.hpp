@@ -14,7 +14,7 @@
 #include <utility>
 #include <vector>
 
-namespace dhp::comm {
+namespace dhp::detail {
 
 /// In etcd the keys of a job begin with "dhp/JOB/", where / and % of its name are written %2F and %25:
 ///
@@ -258,4 +258,4 @@ class EtcdStore final : public KeyValueStore {
   EtcdLease lease_;
 };
 
-}  // namespace dhp::comm
+}  // namespace dhp::detail

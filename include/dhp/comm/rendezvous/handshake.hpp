@@ -21,7 +21,7 @@
 #include <string_view>
 #include <utility>
 
-namespace dhp::comm {
+namespace dhp::detail {
 
 inline constexpr std::size_t hmac_bytes = 32;
 
@@ -123,4 +123,4 @@ struct Hello {
 
 }  // namespace handshake
 
-}  // namespace dhp::comm
+}  // namespace dhp::detail

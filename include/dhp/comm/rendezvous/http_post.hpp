@@ -10,7 +10,7 @@
 #include <string>
 #include <vector>
 
-namespace dhp::comm {
+namespace dhp::detail {
 
 /// Keeps its connections open from request to request. One thread at a time.
 class HttpPost {
@@ -96,4 +96,4 @@ class HttpPost {
   std::unique_ptr<CURL, void (*)(CURL*)> handle_{curl_easy_init(), curl_easy_cleanup};
 };
 
-}  // namespace dhp::comm
+}  // namespace dhp::detail

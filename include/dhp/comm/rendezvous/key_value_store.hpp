@@ -16,7 +16,7 @@
 
 namespace dhp {
 
-namespace comm {
+namespace detail {
 
 /// Calls done() with pauses that grow until it is true or the time is over; whether it is true.
 template <class Done>
@@ -34,7 +34,7 @@ template <class Done>
 /// Before the number of a rank or member: its connection to the store has ended. Written by the store.
 inline constexpr const char* left_prefix = "left/";
 
-}  // namespace comm
+}  // namespace detail
 
 /// The store cannot be reached any more: its process has ended or does not answer.
 class KeyValueStoreLost : public Error {
@@ -80,7 +80,7 @@ class KeyValueStore {
   [[nodiscard]] std::string get(const std::string& key, double timeout_s) {
     std::optional<std::string> value;
     const auto is_set = [&] { return (value = find(key)).has_value(); };
-    check(comm::poll_until(is_set, timeout_s), "nobody has set \"", key, "\" in the ",
+    check(detail::poll_until(is_set, timeout_s), "nobody has set \"", key, "\" in the ",
           description(), " within ", timeout_s,
           " s; has the rank that is to set it ended, or not come so far?");
     return std::move(*value);

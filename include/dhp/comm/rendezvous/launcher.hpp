@@ -15,8 +15,7 @@
 #include <string_view>
 #include <utility>
 
-namespace dhp {
-
+namespace dhp::detail {
 /// Variables by name: those of the process, or a map of a test's.
 class Environment {
  public:
@@ -58,8 +57,6 @@ class Environment {
  private:
   Variables variables_;
 };
-
-namespace comm {
 
 /// Variables that make a process one rank of several, as far as they are set: "RANK, WORLD_SIZE".
 [[nodiscard]] inline std::string rank_variables(const Environment& environment) {
@@ -252,6 +249,4 @@ struct LauncherInfo {
   return read_pod(environment, "Kubernetes", "JOB_COMPLETION_INDEX", "DHP_WORLD_SIZE");
 }
 
-}  // namespace comm
-
-}  // namespace dhp
+}  // namespace dhp::detail

@@ -41,14 +41,15 @@ struct ProcessRank {
   /// None where no launcher's variables are set: then the program starts its ranks itself, as threads. Throws where
   /// the variables make no sense, or where several ranks would not know where to meet.
   [[nodiscard]] static std::optional<ProcessRank> from_environment(
-      const RankOverrides& given = {}, const Environment& environment = Environment::of_process()) {
-    const auto variables = given.rank ? std::string() : comm::rank_variables(environment);
+      const RankOverrides& given = {},
+      const detail::Environment& environment = detail::Environment::of_process()) {
+    const auto variables = given.rank ? std::string() : detail::rank_variables(environment);
     try {
       auto me = read(given, environment);
       if (me) me->variables = variables;
       return me;
     } catch (const Error& error) {
-      throw Error(comm::or_unset(error.sentence(), variables));
+      throw Error(detail::or_unset(error.sentence(), variables));
     }
   }
 
@@ -60,10 +61,10 @@ struct ProcessRank {
   }
 
  private:
-  using Info = comm::LauncherInfo;
+  using Info = detail::LauncherInfo;
 
   static std::optional<ProcessRank> read(const RankOverrides& given,
-                                         const Environment& environment) {
+                                         const detail::Environment& environment) {
     const auto info = choose(given, environment);
     if (!info) {
       check(!given.master && !given.local_rank,
@@ -91,7 +92,8 @@ struct ProcessRank {
     return me;
   }
 
-  static std::optional<Info> choose(const RankOverrides& given, const Environment& environment) {
+  static std::optional<Info> choose(const RankOverrides& given,
+                                    const detail::Environment& environment) {
     const auto both = concat(given.rank_name, " and ", given.size_name);
     check(given.rank.has_value() == given.size.has_value(), both,
           " belong together, but only one of them is given");
@@ -100,21 +102,21 @@ struct ProcessRank {
   }
 
   /// The launcher that is nearest to this process, where several have left their variables.
-  static std::optional<Info> from_launcher(const Environment& environment) {
+  static std::optional<Info> from_launcher(const detail::Environment& environment) {
     if (environment.has("DHP_RANK"))
-      return comm::read_launcher(environment, "DHP_RANK and DHP_WORLD_SIZE", "DHP_RANK",
-                                 "DHP_WORLD_SIZE");
-    if (auto info = comm::torchrun_rank(environment)) return info;
-    for (const auto read : {comm::open_mpi_rank, comm::mpich_rank, comm::slurm_rank,
-                            comm::kubeflow_rank, comm::kubernetes_rank})
+      return detail::read_launcher(environment, "DHP_RANK and DHP_WORLD_SIZE", "DHP_RANK",
+                                   "DHP_WORLD_SIZE");
+    if (auto info = detail::torchrun_rank(environment)) return info;
+    for (const auto read : {detail::open_mpi_rank, detail::mpich_rank, detail::slurm_rank,
+                            detail::kubeflow_rank, detail::kubernetes_rank})
       if (auto info = read(environment)) {
         if (environment.has("RANK") && environment.has("WORLD_SIZE"))
-          check_agree(*info, *comm::plain_rank(environment));
-        if (const auto mpich = comm::mpich_rank(environment)) check_agree(*info, *mpich);
+          check_agree(*info, *detail::plain_rank(environment));
+        if (const auto mpich = detail::mpich_rank(environment)) check_agree(*info, *mpich);
         check_size(*info, environment);
         return info;
       }
-    auto info = comm::plain_rank(environment);
+    auto info = detail::plain_rank(environment);
     check(info || !environment.has("DHP_WORLD_SIZE"),
           "DHP_RANK and DHP_WORLD_SIZE belong together, but only one of them is set");
     if (info) check_size(*info, environment);
@@ -126,13 +128,14 @@ struct ProcessRank {
           " and ", other.size_name, " say rank ", other.rank, " of ", other.size,
           "; set DHP_RANK and DHP_WORLD_SIZE to what is meant");
   }
-  static void check_size(const Info& info, const Environment& environment) {
+  static void check_size(const Info& info, const detail::Environment& environment) {
     const int size = environment.number("DHP_WORLD_SIZE").value_or(info.size);
     check(size == info.size, info.size_name, " is ", info.size, ", but DHP_WORLD_SIZE is ", size,
           "; unset DHP_WORLD_SIZE, or set DHP_RANK, too");
   }
 
-  void set_place(const Info& info, const RankOverrides& given, const Environment& environment) {
+  void set_place(const Info& info, const RankOverrides& given,
+                 const detail::Environment& environment) {
     const auto set_rank = environment.number("DHP_LOCAL_RANK");
     const auto set_size = environment.number("DHP_LOCAL_WORLD_SIZE");
     const auto& chosen = given.local_rank ? given.local_rank
@@ -147,9 +150,10 @@ struct ProcessRank {
           " on its machine; set DHP_LOCAL_RANK and DHP_LOCAL_WORLD_SIZE to what is meant");
   }
 
-  void set_master(const Info& info, const RankOverrides& given, const Environment& environment) {
+  void set_master(const Info& info, const RankOverrides& given,
+                  const detail::Environment& environment) {
     if (given.master) {
-      const auto parsed = comm::parse_host_port(given.master_name, *given.master);
+      const auto parsed = detail::parse_host_port(given.master_name, *given.master);
       master = parsed.host;
       port = parsed.port;
     } else {
@@ -160,22 +164,22 @@ struct ProcessRank {
     }
     if (!master.empty() && port == 0) port = choose_port(info, environment);
   }
-  static std::string host(const Environment& environment, std::string_view prefix) {
+  static std::string host(const detail::Environment& environment, std::string_view prefix) {
     const auto name = concat(prefix, "MASTER_ADDR");
     const auto text = environment.text(name);
     const bool bare_ipv6 = !text.starts_with('[') && std::count(text.begin(), text.end(), ':') > 1;
     if (text.empty() || bare_ipv6) return text;
-    const auto parsed = comm::parse_host_port(name, text);
+    const auto parsed = detail::parse_host_port(name, text);
     check(parsed.port == 0, name, " is \"", text, "\"; the port is to be in ", prefix,
           "MASTER_PORT");
     return parsed.host;
   }
-  [[nodiscard]] int choose_port(const Info& info, const Environment& environment) const {
+  [[nodiscard]] int choose_port(const Info& info, const detail::Environment& environment) const {
     if (const auto text = environment.text("DHP_MASTER_PORT"); !text.empty())
-      return comm::parse_port("DHP_MASTER_PORT", text);
+      return detail::parse_port("DHP_MASTER_PORT", text);
     int port_given = 0;
     if (const auto text = environment.text("MASTER_PORT"); !text.empty())
-      port_given = comm::parse_port("MASTER_PORT", text);
+      port_given = detail::parse_port("MASTER_PORT", text);
     // Then torchrun itself listens there.
     const bool of_torchrun = environment.text("TORCHELASTIC_USE_AGENT_STORE") == "True";
     if (port_given != 0 && !of_torchrun) return port_given;

@@ -15,7 +15,7 @@
 
 namespace dhp {
 
-namespace comm {
+namespace detail {
 
 inline constexpr std::size_t shortest_secret_bytes = 16, longest_secret_bytes = 4096;
 
@@ -109,11 +109,11 @@ inline void join_ranks(KeyValueStore& store, const RendezvousOptions& options) {
   fail(outcome);
 }
 
-}  // namespace comm
+}  // namespace detail
 
 /// Of the variable DHP_JOB_SECRET or of the file that DHP_JOB_SECRET_FILE names, which fewer people can see.
 [[nodiscard]] inline std::string job_secret() {
-  return comm::job_secret(std::getenv("DHP_JOB_SECRET"), std::getenv("DHP_JOB_SECRET_FILE"));
+  return detail::job_secret(std::getenv("DHP_JOB_SECRET"), std::getenv("DHP_JOB_SECRET_FILE"));
 }
 
 /// Collective. All ranks return when all have arrived, or all throw an Error that names the missing ones. The store has
@@ -124,14 +124,14 @@ inline void join_ranks(KeyValueStore& store, const RendezvousOptions& options) {
   check(options.timeout_s > 0, "the time limit for ranks to meet is a number of seconds, got ",
         options.timeout_s);
   if (options.rank == 0) {
-    auto server = std::make_shared<comm::TcpStoreServer>(options);
-    comm::announce(*server, options);
-    comm::gather_ranks(*server, options);
+    auto server = std::make_shared<detail::TcpStoreServer>(options);
+    detail::announce(*server, options);
+    detail::gather_ranks(*server, options);
     return server;
   }
-  auto client = std::make_shared<comm::TcpStore>(options);
-  comm::announce(*client, options);
-  comm::join_ranks(*client, options);
+  auto client = std::make_shared<detail::TcpStore>(options);
+  detail::announce(*client, options);
+  detail::join_ranks(*client, options);
   return client;
 }
 

@@ -21,7 +21,7 @@
 #include <utility>
 #include <vector>
 
-namespace dhp::comm {
+namespace dhp::detail {
 
 /// A moment of the steady clock.
 class Deadline {
@@ -195,4 +195,4 @@ class Socket {
   int fd_ = -1;
 };
 
-}  // namespace dhp::comm
+}  // namespace dhp::detail

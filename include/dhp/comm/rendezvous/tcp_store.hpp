@@ -14,7 +14,7 @@
 #include <thread>
 #include <utility>
 
-namespace dhp::comm {
+namespace dhp::detail {
 
 class TcpStore final : public KeyValueStore {
  public:
@@ -215,4 +215,4 @@ class TcpStore final : public KeyValueStore {
   std::string lost_{};  // why, in a sentence
 };
 
-}  // namespace dhp::comm
+}  // namespace dhp::detail

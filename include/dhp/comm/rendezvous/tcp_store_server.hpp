@@ -19,7 +19,7 @@
 #include <utility>
 #include <vector>
 
-namespace dhp::comm {
+namespace dhp::detail {
 
 namespace store_request {
 inline constexpr std::uint8_t set = 16, find = 17, list = 18, remove = 19, set_unless = 20;
@@ -326,4 +326,4 @@ class TcpStoreServer final : public KeyValueStore {
   std::thread thread_;
 };
 
-}  // namespace dhp::comm
+}  // namespace dhp::detail

@@ -14,7 +14,7 @@
 #include <utility>
 #include <vector>
 
-namespace dhp::comm {
+namespace dhp::detail {
 
 /// Four bytes, the highest first.
 inline void append_number(std::string& to, std::uint32_t number) {
@@ -170,4 +170,4 @@ class FrameReader {
   std::string refusal_;
 };
 
-}  // namespace dhp::comm
+}  // namespace dhp::detail

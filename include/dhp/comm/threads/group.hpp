@@ -16,7 +16,7 @@
 #include <utility>
 #include <vector>
 
-namespace dhp::comm {
+namespace dhp::detail {
 
 /// A word that threads block on. It counts changes, and its lowest bit says that the world has ended: one
 /// atomic word, so that "all have come" and "it is over" cannot both be true.
@@ -213,4 +213,4 @@ class ThreadGroup {
   std::shared_ptr<void> at_end_;
 };
 
-}  // namespace dhp::comm
+}  // namespace dhp::detail

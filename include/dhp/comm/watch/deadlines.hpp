@@ -46,6 +46,7 @@ struct TimeLimit {
   }
 };
 
+namespace detail {
 struct DeadlineRules {
   /// No limit is shorter: a connection that loses packets, or a busy file system, stops a rank for some seconds.
   double least_s = 30;
@@ -56,6 +57,7 @@ struct DeadlineRules {
   /// Passes after which a section is known: the first ones often are not like the others.
   std::size_t passes = 5;
 };
+}  // namespace detail
 
 /// Shared by a program, which says what it is at, and the world that it runs in, which asks. Of a process: where ranks
 /// are threads, one of them speaks for all. A section ends for all ranks together, by a barrier or any other collective.
@@ -64,7 +66,7 @@ class Deadlines {
   using Clock = std::chrono::steady_clock;
 
   /// Learned limits.
-  explicit Deadlines(DeadlineRules rules = {}) : rules_(rules) {
+  explicit Deadlines(detail::DeadlineRules rules = {}) : rules_(rules) {
     check(rules.least_s > 0 && rules.factor >= 1 && rules.unlearned_s > 0 && rules.passes > 0,
           "learned time limits need at least 1 pass, a factor of at least 1, and seconds above 0");
     limit_ = learned(Section::start);
@@ -125,7 +127,7 @@ class Deadlines {
     return {rules_.least_s, concat("for ", name_of(section), ", the least there is")};
   }
 
-  DeadlineRules rules_{};
+  detail::DeadlineRules rules_{};
   bool fixed_ = false;
   mutable std::mutex mutex_;
   TimeLimit limit_{};

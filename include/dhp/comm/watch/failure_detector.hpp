@@ -13,7 +13,7 @@
 #include <utility>
 #include <vector>
 
-namespace dhp::comm {
+namespace dhp::detail {
 
 class FailureDetector {
  public:
@@ -261,4 +261,4 @@ class FailureDetector {
   double start_s_ = -1;
 };
 
-}  // namespace dhp::comm
+}  // namespace dhp::detail

@@ -18,14 +18,16 @@
 
 namespace dhp {
 
+namespace detail {
 /// A group of ranks, the same on all of them. Names tell groups apart that have a rank in common.
 struct RecordedGroup {
   std::string name{};
   std::vector<int> members{};  ///< ranks of the world, in the order of the group
 };
+}  // namespace detail
 
 struct FlightRecord {
-  std::shared_ptr<const RecordedGroup> group{};
+  std::shared_ptr<const detail::RecordedGroup> group{};
   Call call{};
   int rank = 0;              ///< of the world; so are those of the next line
   int from = -1, to = -1;    ///< of a message
@@ -152,7 +154,7 @@ class FlightRecorder {
   Records spare_;  // memory of forgotten ones, for the next: a call allocates little
 };
 
-namespace comm {
+namespace detail {
 
 /// What the calls of one group are recorded with; used by one rank.
 class GroupRecorder {
@@ -197,6 +199,6 @@ class GroupRecorder {
   std::shared_ptr<const RecordedGroup> group_;
 };
 
-}  // namespace comm
+}  // namespace detail
 
 }  // namespace dhp

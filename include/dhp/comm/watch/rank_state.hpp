@@ -15,7 +15,7 @@
 #include <utility>
 #include <vector>
 
-namespace dhp::comm {
+namespace dhp::detail {
 
 struct RankState {
   /// A call under way; fields as FlightRecord's.
@@ -114,4 +114,4 @@ struct RankState {
   }
 };
 
-}  // namespace dhp::comm
+}  // namespace dhp::detail

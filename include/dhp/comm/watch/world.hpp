@@ -33,6 +33,7 @@ class Aborted : public Error {
       : Error(sentence, where) {}
 };
 
+namespace detail {
 /// A rank cannot connect to another one, which may have ended meanwhile.
 class NotConnected : public Error {
  public:
@@ -40,6 +41,7 @@ class NotConnected : public Error {
                         std::source_location where = std::source_location::current())
       : Error(sentence, where) {}
 };
+}  // namespace detail
 
 struct WorldOptions {
   double timeout_s = 300;  ///< of every wait for another rank, and of a rank's silence; 0: none
@@ -298,7 +300,7 @@ class World {
     return limit_s > 0 ? std::min(often_s, limit_s / 4) : often_s;
   }
   /// Why the world ends, if it does.
-  [[nodiscard]] std::string look(std::vector<comm::RankState>& states,
+  [[nodiscard]] std::string look(std::vector<detail::RankState>& states,
                                  const std::vector<std::shared_ptr<Channel>>& channels,
                                  bool& over) {
     try {
@@ -316,7 +318,7 @@ class World {
     }
   }
   // Of several processes: says how this rank is, and hears how the others are. Rank 0 decides.
-  [[nodiscard]] std::string judge(const std::vector<comm::RankState>& states,
+  [[nodiscard]] std::string judge(const std::vector<detail::RankState>& states,
                                   const std::vector<std::shared_ptr<Channel>>& channels,
                                   bool& over) {
     const double now_s = options_.recorders.front()->now_s();
@@ -366,15 +368,15 @@ class World {
         end_one();
       }
     }
-    return comm::poll_until([&] { return *left == 0; }, options_.end_limit_s);
+    return detail::poll_until([&] { return *left == 0; }, options_.end_limit_s);
   }
 
   void read_states(double now_s) {
     for_ranks("state/", [&](int rank, const std::string& text) {
-      if (auto reported = comm::RankState::parsed(text))
+      if (auto reported = detail::RankState::parsed(text))
         detector_.update(rank, std::move(*reported), now_s);
     });
-    for_ranks(comm::left_prefix, [&](int rank, const std::string&) { detector_.leave(rank); });
+    for_ranks(detail::left_prefix, [&](int rank, const std::string&) { detector_.leave(rank); });
   }
   /// use(rank, value) for each rank that has a key with this prefix.
   template <class Use>
@@ -386,11 +388,11 @@ class World {
     }
   }
   // Rank 0 looks at all others, and they at it.
-  [[nodiscard]] std::string rank_zero_silent(const comm::RankState& state, double now_s) {
+  [[nodiscard]] std::string rank_zero_silent(const detail::RankState& state, double now_s) {
     const auto text = store_->find("state/0");
-    const auto zero = text ? comm::RankState::parsed(*text) : std::nullopt;
+    const auto zero = text ? detail::RankState::parsed(*text) : std::nullopt;
     const bool finished = zero && zero->finished;
-    if (!finished && store_->find(concat(comm::left_prefix, 0)))
+    if (!finished && store_->find(concat(detail::left_prefix, 0)))
       return store_lost(state, "its connection to the store has ended");
     if (!text || *text != rank_zero_said_) {
       rank_zero_said_ = text.value_or("");
@@ -409,7 +411,8 @@ class World {
         state, concat("nothing has been heard of it for ", static_cast<std::int64_t>(silence_s),
                       " s", limit.why.empty() ? "" : concat(", beyond ", limit)));
   }
-  [[nodiscard]] std::string store_lost(const comm::RankState& state, const std::string& why) const {
+  [[nodiscard]] std::string store_lost(const detail::RankState& state,
+                                       const std::string& why) const {
     const auto* call = state.busy();
     auto text = concat("rank 0, which watches over all in the ",
                        store_ ? store_->description() : std::string("process"), ", is gone (", why,
@@ -419,7 +422,7 @@ class World {
   }
   // The others read the reason in this store: rank 0 stays until they have, or should have. And no channel ends before:
   // a kernel of NCCL that is aborted passes garbage on, as if it were done, and no rank may take that for a result.
-  void publish_end(const comm::RankState& state, bool has_channels) noexcept {
+  void publish_end(const detail::RankState& state, bool has_channels) noexcept {
     try {
       store_->set(concat("state/", first_), state.written());
       if (first_ != 0 && !has_channels) return;
@@ -428,7 +431,7 @@ class World {
         read_states(now_s);
         return detector_.all_ended(now_s);
       };
-      (void)comm::poll_until(all_ended, 1.5);
+      (void)detail::poll_until(all_ended, 1.5);
     } catch (const std::exception&) {  // then the others have ended, or will by themselves
     }
   }
@@ -450,14 +453,14 @@ class World {
   Options options_;
   std::shared_ptr<const Deadlines> deadlines_;
   std::vector<std::uint64_t> calls_before_;  // by recorder: calls of earlier worlds
-  comm::FailureDetector detector_;           // the watching thread's, as are the next three
+  detail::FailureDetector detector_;         // the watching thread's, as are the next three
   std::string own_trouble_;                  // of a channel, for the other processes
   std::string rank_zero_said_;
   double rank_zero_heard_s_ = 0;
 
   std::mutex mutex_;
   std::condition_variable changed_;
-  std::vector<comm::RankState> states_;  // of the ranks of this process
+  std::vector<detail::RankState> states_;  // of the ranks of this process
   std::vector<std::shared_ptr<Channel>> channels_;
   std::vector<std::weak_ptr<AtEnd>> at_end_;
   std::atomic<bool> ended_ = false;
