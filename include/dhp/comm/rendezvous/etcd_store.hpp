@@ -259,3 +259,9 @@ class EtcdStore final : public KeyValueStore {
 };
 
 }  // namespace dhp::detail
+
+namespace dhp {
+
+using detail::EtcdStore;
+
+}  // namespace dhp
