@@ -1,7 +1,7 @@
-// BatchNorm (Ioffe & Szegedy 2015) over the rows of [N, H, W, C], with an optional residual and ReLU:
-// y = ReLU(norm(x) + residual). Statistics are those of the micro-batch or, synchronised, of the micro-batches that all
-// replicas work on at the same time. Running statistics are buffer parameters: each micro-batch adds its mean and
-// variance to their "gradient", which is summed over the global batch and applied once a step.
+// BatchNorm (Ioffe & Szegedy 2015) over the rows of [N, H, W, C], with an optional residual and ReLU: y =
+// ReLU(norm(x) + residual). It normalizes over the micro-batch or, synchronised, over the concurrent micro-batches of
+// all replicas. Running statistics are buffer parameters: each micro-batch adds its mean and variance to their
+// "gradient", which is summed over the global batch and applied once per step.
 #pragma once
 
 #include <dhp/nn/layer.hpp>
@@ -20,7 +20,7 @@ struct BatchNormOptions {
   double epsilon = 1e-5;
   double gamma_init = 1;  ///< 0 in the last norm of a residual block: it starts as the identity
   bool split = false;     ///< channels are split over the tensor axis
-  /// Over replicas, which then need equally many micro-batches in each step.
+  /// Synchronised over replicas, which then need equally many micro-batches in each step.
   bool synchronised = false;
 };
 
@@ -66,7 +66,7 @@ class BatchNorm {
     tape.push(std::move(made.mean));
     tape.push(std::move(made.inv_std));
     tape.push(std::move(made.signs));
-    // For the ReLU's backward pass, which needs x only if there is no residual.
+    // Saved for the ReLU's backward pass, which reads x only without a residual.
     if (options_.relu && adds) tape.push(made.y.share());
     made.y.carry_norm(std::move(trace));
     return std::move(made.y);
@@ -124,7 +124,7 @@ class BatchNorm {
                              made.y.mut());
     return made;
   }
-  /// What made x took its sums.
+  /// The op that produced x computed its sums.
   void known_statistics(Dev& dev, ConstView<Dev> sums, std::int64_t rows, Tensor<Dev>& mean,
                         Tensor<Dev>& inv_std, const Tape<Dev>& tape) {
     Tensor<Dev> squared_deviations(dev, mean.dtype(), mean.shape());
@@ -237,7 +237,7 @@ class BatchNorm {
     double factor;
     ConstView<Dev> vector;
   };
-  /// One launch: there are many norms, and their vectors are short.
+  /// One kernel launch for both vectors, because they are short.
   static void accumulate_both(Dev& dev, const Parameter<Dev>& one, const Scaled& to_one,
                               const Parameter<Dev>& other, const Scaled& to_other) {
     detail::accumulate_all(dev, {one, other}, [&](const std::vector<View<Dev>>& sums, double beta) {

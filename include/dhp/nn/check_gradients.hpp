@@ -1,5 +1,5 @@
-// check_gradients: whether backward of a layer or a loss is the derivative of its forward. Compares the gradient of a
-// random sum of the outputs with central differences, for each element of the input and the weights, in double.
+// check_gradients compares a layer's or a loss's backward with central differences of its forward: the gradient of a
+// random sum of the outputs, for each element of the input and the weights, in double.
 #pragma once
 
 #include <dhp/nn/loss.hpp>
@@ -49,7 +49,7 @@ void compare_gradient(std::vector<double>& values, const std::vector<double>& gr
   }
 }
 
-/// forward(x, tape) returns a number, backward(tape) the gradient of x, or none; x may be empty.
+/// forward(x, tape) returns a number, backward(tape) the gradient of x or nothing; x may be empty.
 template <class Dev, class Part, class Forward, class Backward>
 GradientGap gradient_gap(Dev& dev, const MicroBatch<Dev>& batch, Part& part, const Tensor<Dev>& x,
                          Forward forward, Backward backward) {

@@ -14,8 +14,8 @@ struct Conv2dOptions {
   int stride = 1;
   int padding = 0;
   bool input_gradient = true;  ///< false for the first layer of a model
-  /// In training y carries the sums of its columns, where the device has them at once: for a batch norm that follows
-  /// in the same stage of any pipeline.
+  /// In training the device may compute the column sums of y with it, for a batch norm that follows in the same layer
+  /// list.
   bool column_sums = false;
 };
 
@@ -51,7 +51,7 @@ class Conv2d {
   Tensor<Dev> backward(Dev& dev, Tensor<Dev> dy, Tape<Dev>& tape) {
     return backward_onto(dev, std::move(dy), Tensor<Dev>(), tape);
   }
-  /// onto may be no tensor.
+  /// onto may be empty.
   Tensor<Dev> backward_onto(Dev& dev, Tensor<Dev> dy, Tensor<Dev> onto, Tape<Dev>& tape) {
     Tensor<Dev> x = tape.pop();
     if (input_gradient_) onto = input_gradient(dev, dy, x, std::move(onto));

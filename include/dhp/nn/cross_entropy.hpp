@@ -14,7 +14,7 @@ namespace dhp {
 template <class Dev>
 class CrossEntropy {
  public:
-  /// split: the logits hold this rank's part_of() the classes. padded: they may have further columns, which are none.
+  /// split: the logits hold this rank's part_of() the classes. padded: columns beyond them are ignored.
   CrossEntropy(const ModelBuilder<Dev>& build, std::int64_t classes, bool split,
                double smoothing = 0, bool padded = false)
       : options_{.classes = classes, .smoothing = smoothing} {
@@ -68,7 +68,7 @@ class CrossEntropy {
     return gather_parts(dev, group_, logits, options_.classes);
   }
 
-  /// Of one forward pass over logits of this shape.
+  /// Flops of one forward pass over logits of this shape.
   [[nodiscard]] double flops(const Shape& logits) const {
     return 4 * static_cast<double>(logits.rows() * options_.classes_of(logits));
   }
@@ -89,7 +89,7 @@ class CrossEntropy {
   Comm<Dev> group_;
 };
 
-/// A classifier's loss: x are the logits; labels come from the side input "labels"; counts samples.
+/// A classifier's loss: x holds the logits, the side input "labels" the labels. It counts samples.
 template <class Dev>
 class ClassificationLoss {
  public:

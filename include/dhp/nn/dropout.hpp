@@ -1,4 +1,4 @@
-// Dropout (Srivastava et al. 2014), inverted. Backward computes the mask again from its number.
+// Dropout (Srivastava et al. 2014), inverted. Backward recomputes the mask.
 #pragma once
 
 #include <dhp/nn/layer.hpp>
@@ -6,7 +6,7 @@
 
 namespace dhp {
 
-/// The global numbers of an activation's rows: from a packed batch, else counted from its first sample.
+/// The global row numbers of an activation: from a packed batch, or counted from the first sample.
 template <class Dev>
 [[nodiscard]] detail::RowNumbers<Dev> row_numbers(const Tape<Dev>& tape, std::int64_t rows) {
   const auto& batch = tape.batch();
@@ -20,7 +20,7 @@ template <class Dev>
 }
 
 namespace detail {
-/// A use of dropout in a model.
+/// One use of dropout in a model, with its own random stream.
 template <class Dev>
 class DropoutUse {
  public:
@@ -34,7 +34,7 @@ class DropoutUse {
   [[nodiscard]] bool active(const Tape<Dev>& tape) const {
     return tape.context().training() && probability_ > 0;
   }
-  /// For whole rows of `columns`; probability 0 if not active.
+  /// Options for whole rows of `columns`; probability 0 if inactive.
   [[nodiscard]] DropoutOptions options(const Tape<Dev>& tape, std::int64_t columns) const {
     if (!active(tape)) return {.total_columns = columns};
     return {.probability = probability_,

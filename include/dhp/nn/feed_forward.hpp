@@ -9,7 +9,7 @@ namespace dhp {
 
 struct FeedForwardOptions {
   std::int64_t columns = 0;  ///< of x and y
-  std::int64_t inner = 0;    ///< between the two, of the whole layer
+  std::int64_t inner = 0;    ///< hidden columns of the whole layer
   Initializer weight_init = LinearOptions{}.weight_init;
 };
 
@@ -43,7 +43,7 @@ class FeedForward {
                             [&] { return second_.forward(dev, std::move(inner), tape); });
   }
 
-  /// The gradient of b1 comes free with an input gradient; the others may be deferred.
+  /// The gradient of b1 is computed with an input gradient; the others may be deferred.
   Tensor<Dev> backward(Dev& dev, Tensor<Dev> dy, Tape<Dev>& tape) {
     Tensor<Dev> dx(dev, dy.dtype(), dy.shape());
     return backward_into(dev, std::move(dy), std::move(dx), 0, tape);
@@ -66,7 +66,7 @@ class FeedForward {
   }
 
  private:
-  /// With adapters, of which the fused products know nothing.
+  /// Unfused path for adapters.
   Tensor<Dev> forward_apart(Dev& dev, Tensor<Dev> x, Tape<Dev>& tape) {
     auto before = first_.forward(dev, std::move(x), tape);
     Tensor<Dev> y(dev, before.dtype(), before.shape());

@@ -1,6 +1,6 @@
-// Parameters of one shape as one matrix, for one product instead of several: the projections of attention, say. Their
-// names, initial values and norms stay their own. Where the store places them next to each other (segments_are_adjacent), the
-// products read and write them there; elsewhere they are copied.
+// Fused parameters: several parameters of one shape as one matrix, for one product instead of several, such as the
+// query, key and value projections. Names, initial values and norms stay separate. Products use the parameters in
+// place where the store puts them next to each other (segments_are_adjacent), and copies elsewhere.
 #pragma once
 
 #include <dhp/nn/parameter.hpp>
@@ -11,7 +11,7 @@
 
 namespace dhp::detail {
 
-/// Views of one shape and type, each of which begins where the one before it ends.
+/// Whether each view begins where the one before it ends.
 template <class AnyView>
 [[nodiscard]] bool are_adjacent(const std::vector<AnyView>& views) {
   for (std::size_t at = 1; at < views.size(); ++at)
@@ -26,7 +26,7 @@ template <class AnyView>
   return {views[0].bytes(), views[0].dtype(), fused_shape(views[0].shape(), views.size())};
 }
 
-/// The values of `parts`, along dim 0.
+/// The values of `parts`, concatenated along dim 0.
 template <class Dev>
 class FusedValues {
  public:
@@ -50,8 +50,8 @@ class FusedValues {
   ConstView<Dev> view_;
 };
 
-/// Adds a contribution to the gradients of weights and biases, each seen as one along dim 0: write(dw, dbias, beta)
-/// stores beta * view + contribution in both.
+/// Adds a contribution to the gradients of weights and of biases, each concatenated along dim 0: write(dw, dbias,
+/// beta) stores beta * view + contribution in both.
 template <class Dev, class Write>
 void accumulate_fused(Dev& dev, const ParameterList<Dev>& weights, const ParameterList<Dev>& biases,
                       Write write) {
@@ -61,7 +61,7 @@ void accumulate_fused(Dev& dev, const ParameterList<Dev>& weights, const Paramet
     const auto split = views.begin() + static_cast<std::ptrdiff_t>(weights.size());
     const std::vector<View<Dev>> groups[] = {{views.begin(), split}, {split, views.end()}};
     bool in_place = true;
-    // The rule decides, too: a sharded store must not round otherwise than one that is not.
+    // The rule decides too, so that a sharded store rounds as an unsharded one does.
     for (const auto& group : groups)
       in_place = in_place && detail::are_adjacent(group) &&
                  segments_are_adjacent(group[0].count(), static_cast<std::int64_t>(group.size()));

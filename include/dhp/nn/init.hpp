@@ -26,8 +26,8 @@ struct Initializer {
     }
     return 0;
   }
-  /// The elements from `first` on, each rounded once. The same bits as one by one, several times as
-  /// fast for normal values of less than double.
+  /// The elements from `first` on, each rounded once: the same bits as one by one, and several times as fast for
+  /// normal values narrower than double.
   template <class T>
   void fill(const RandomStream& stream, std::int64_t first, std::span<T> to) const {
     const auto one = [&](std::size_t at) {
@@ -52,16 +52,15 @@ struct Initializer {
   }
 
  private:
-  static constexpr std::size_t short_run = 32;  // not worth a block of normals
+  static constexpr std::size_t short_run = 32;  // too few for a block of normals
 
   template <class T>
   [[nodiscard]] static std::uint32_t bits(T value) {
     if constexpr (is_16_bit<T>) return value.bits;
     else return std::bit_cast<std::uint32_t>(value);
   }
-  /// Rounds values just below and just above the elements. Where both are the same number, so is the
-  /// element. Seldom, about once in a million floats, a border between two numbers is as close.
-  /// Returns whether there is none.
+  /// Rounds a lower and an upper bound of each element. If both round to the same number, that is the element; about
+  /// one float in a million is too close to a rounding boundary. Returns whether all elements are decided.
   template <class T>
   [[nodiscard]] bool bounds(const detail::NormalBlock& normals, T* low, T* high) const {
     const double size = std::fabs(value);

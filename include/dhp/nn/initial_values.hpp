@@ -1,5 +1,5 @@
-// InitialValues: writes the initial values of a rank's part of parameters. They are made on the host, whose threads
-// share the elements, in the parameter's own type.
+// InitialValues writes the initial values of a rank's part of parameters. The host's threads make them, in the
+// parameter's own type.
 #pragma once
 
 #include <dhp/device/thread_pool.hpp>
@@ -15,14 +15,14 @@ namespace dhp::detail {
 template <class Dev>
 class InitialValues {
  public:
-  /// No training step has this number.
+  /// A step number that training never reaches.
   static constexpr std::uint32_t step = 0xffffffffu;
 
   /// Keeps a reference to the device.
   InitialValues(Dev& dev, std::uint64_t seed) : dev_(dev), seed_(seed) {}
 
   /// to: the elements from `first` on of this rank's part of the parameter. Each is a function of its index in the
-  /// unsplit parameter, so a part starts as its part of the whole.
+  /// unsplit parameter, so splitting changes no value.
   void write(const ParameterState<Dev>& parameter, std::int64_t first, View<Dev> to) {
     if constexpr (has_data<Dev>)
       visit_floating(to.dtype(), [&]<class T>(Tag<T>) {
@@ -43,7 +43,7 @@ class InitialValues {
 
  private:
   static constexpr std::int64_t tile = 1 << 13;
-  // Copies stay below those that Cuda sends on a stream of their own, which needs memory on the GPU.
+  // Keeps copies too small for Cuda's upload stream, which needs a staging buffer on the GPU.
   static constexpr std::size_t most_staged = 24 * tile;
 
   [[nodiscard]] static std::size_t size_of(View<Dev> view) {

@@ -1,6 +1,6 @@
-// A layer: forward pushes on the tape what backward needs; backward pops it, adds weight gradients and returns
-// the gradient of the input. Containers hold layers type-erased, so that a model is cut by splitting a vector.
-// A layer may add its input gradient onto another, as residual connections need it: see backward_onto.
+// A layer: forward pushes on the tape what backward needs; backward pops it, adds weight gradients and returns the
+// input gradient. Containers hold type-erased layers, so cutting a model splits a vector. For residual connections a
+// layer may add its input gradient onto another tensor: see backward_onto.
 #pragma once
 
 #include <dhp/device/out_of_memory.hpp>
@@ -27,7 +27,7 @@ template <class L, class Dev>
 concept HasBackward = requires(L& layer, Dev& dev, Tensor<Dev> dy, Tape<Dev>& tape) {
   { layer.backward(dev, std::move(dy), tape) } -> std::same_as<Tensor<Dev>>;
 };
-/// The member that a layer may have: onto, of x's shape, + the gradient of x; onto is the layer's to overwrite.
+/// Optional member: returns onto + the gradient of x. onto has x's shape, and the layer may overwrite it.
 template <class L, class Dev>
 concept HasBackwardOnto = requires(L& layer, Dev& dev, Tensor<Dev> dy, Tensor<Dev> onto,
                                    Tape<Dev>& tape) {
@@ -38,7 +38,7 @@ template <class Dev, class Owner>
 Owner backward_owner(Tensor<Dev> (Owner::*)(Dev&, Tensor<Dev>, Tape<Dev>&));
 template <class Dev, class Owner>
 Owner backward_owner(Tensor<Dev> (Owner::*)(Dev&, Tensor<Dev>, Tensor<Dev>, Tape<Dev>&));
-/// L replaces the backward of its base, and inherits a backward_onto that knows nothing of it.
+/// L replaces its base's backward but inherits the base's backward_onto.
 template <class L, class Dev>
 concept InheritsBackwardOnto = requires {
   backward_owner<Dev>(&L::backward);
@@ -58,7 +58,7 @@ template <class L, class Dev>
 concept HasParameters = requires(const L& layer, ParameterList<Dev>& parameters) {
   layer.parameters(parameters);
 };
-/// The entry header of the Cpu's kernels declares kernels_are_included.
+/// The kernels' entry header declares kernels_are_included.
 template <class Dev>
 concept LacksKernels = std::same_as<Dev, Cpu> && !requires(const Dev& dev) {
   kernels_are_included(dev);
@@ -109,7 +109,7 @@ struct ElementwiseLayer {
   void parameters(ParameterList<Dev>&) const {}
 };
 
-/// What of a layer the tensor axis splits.
+/// How the tensor axis splits a layer.
 enum class Split { none, outputs, inputs };
 [[nodiscard]] constexpr int split_dim(Split split, int of_outputs, int of_inputs) {
   return split == Split::none ? -1 : split == Split::outputs ? of_outputs : of_inputs;
@@ -123,21 +123,21 @@ template <class AnyView>
 }
 }  // namespace detail
 
-/// x itself, to be overwritten, if it is not shared; else a new tensor like it. Views of x stay valid.
+/// Returns x to be overwritten, or a new tensor of its shape where x is shared. Views of x stay valid.
 template <class Dev>
 [[nodiscard]] Tensor<Dev> reuse(Dev& dev, Tensor<Dev>& x) {
   return x.unique() ? std::move(x) : Tensor<Dev>(dev, x.dtype(), x.shape());
 }
 
 namespace detail {
-/// x itself, to be added to, if it is not shared; else a copy.
+/// Returns x to be added to, or a copy where x is shared.
 template <class Dev>
 [[nodiscard]] Tensor<Dev> writable(Dev& dev, Tensor<Dev> x) {
   return x.unique() ? std::move(x) : clone(dev, x.view());
 }
 }  // namespace detail
 
-/// a + b, in the memory of one that is not shared, if there is one.
+/// a + b, in place where one of them is not shared.
 template <class Dev>
 [[nodiscard]] Tensor<Dev> sum_of(Dev& dev, Tensor<Dev> a, Tensor<Dev> b) {
   if (!a.unique() && b.unique()) std::swap(a, b);
@@ -147,8 +147,8 @@ template <class Dev>
   return total;
 }
 
-/// onto + the layer's input gradient: in one pass by its own backward_onto, if it has one, else as a sum of two. A layer
-/// that derives from another and replaces backward replaces backward_onto, too.
+/// onto + the layer's input gradient: one pass by its own backward_onto, otherwise a sum. A class that replaces
+/// backward must replace backward_onto too.
 template <class Dev, class L>
 [[nodiscard]] Tensor<Dev> backward_onto(Dev& dev, L& layer, Tensor<Dev> dy, Tensor<Dev> onto,
                                         Tape<Dev>& tape) {
@@ -164,7 +164,7 @@ class NotFinite : public Error {
       : Error(concat("the ", what, " of layer ", layer, " is not finite")),
         layer_(std::move(layer)),
         what_(std::move(what)) {}
-  /// Puts the name of the enclosing layer in front.
+  /// Prefixes the name of the enclosing layer.
   [[nodiscard]] NotFinite inside(const std::string& outer) const {
     return {concat(outer, " > ", layer_), what_};
   }

@@ -1,4 +1,4 @@
-// Linear: y = x W^T + b over the rows of x. For a part of its outputs or inputs see parallel/tensor.hpp.
+// Linear: y = x W^T + b over the rows of x. parallel/tensor.hpp splits its outputs or inputs.
 #pragma once
 
 #include <dhp/nn/low_rank.hpp>
@@ -19,14 +19,14 @@ struct LinearOptions {
 
 struct TiedLinearOptions {
   bool bias = true;  ///< one of its own
-  /// y has further columns of zeros, up to a multiple of 64, and those of dy are not read. Words seldom come in multiples
-  /// of 8, without which rows of 16 bits do not begin where tensor cores want them.
+  /// Pads y with columns of zeros to a multiple of 64; those of dy are ignored. Tensor cores need aligned rows, and
+  /// vocabulary sizes are seldom multiples of 8.
   bool padded = false;
 };
 
 /// x [.., in], y [.., out]; weight "name.weight" [out, in], bias "name.bias" [out]. Where the tensor axis splits the
-/// inputs, y is this rank's summand: the first rank adds the bias, and each has the whole gradient of it. The model's
-/// builder may give it an adapter (nn/low_rank.hpp).
+/// inputs, y is this rank's summand: the first rank adds the bias, and each rank computes its whole gradient. The
+/// model's builder may add an adapter (nn/low_rank.hpp).
 template <class Dev>
 class Linear {
  public:
@@ -40,7 +40,7 @@ class Linear {
     if (options.bias) add_bias(build, name, options.bias_init, split_over, options.fused);
     if (build.adapts(name)) adapter_.emplace(build, name, weight_->spec, split_over);
   }
-  /// With the weight of another layer, split like it: a tied decoder.
+  /// Shares the weight of another layer, with the same split: a tied decoder.
   Linear(ModelBuilder<Dev>& build, const std::string& name, Parameter<Dev> tied,
          TiedLinearOptions options = {})
       : weight_(std::move(tied)), padded_(options.padded) {
@@ -72,17 +72,17 @@ class Linear {
     return dx;
   }
 
-  // Parts of backward, for layers made of several; each pops what forward pushed.
+  // Parts of backward, for composite layers; each pops what forward pushed.
 
   /// dx = beta dx + the gradient of x, for several layers with the same x.
   void backward_into(Dev& dev, Tensor<Dev> dy, View<Dev> dx, double beta, Tape<Dev>& tape) {
     backward_into(dev, std::move(dy), dx, beta, bias_, tape);
   }
-  /// Something else adds the bias gradient.
+  /// The caller adds the bias gradient.
   void backward_without_bias(Dev& dev, Tensor<Dev> dy, View<Dev> dx, double beta, Tape<Dev>& tape) {
     backward_into(dev, std::move(dy), dx, beta, nullptr, tape);
   }
-  /// Something else computes the gradient of x.
+  /// The caller computes the gradient of x.
   void backward_weight(Dev& dev, Tensor<Dev> dy, Tape<Dev>& tape) {
     weight_gradient(dev, tape.pop(), std::move(dy), bias_, tape);
   }
@@ -90,7 +90,7 @@ class Linear {
   [[nodiscard]] const Parameter<Dev>& weight() const { return weight_; }
   /// Null without a bias.
   [[nodiscard]] const Parameter<Dev>& bias() const { return bias_; }
-  /// Whether it has an adapter: weight and bias are not all of it.
+  /// Whether it has an adapter beside weight and bias.
   [[nodiscard]] bool is_adapted() const { return adapter_.has_value(); }
 
   [[nodiscard]] Shape output_shape(const Shape& in, const MicroBatch<Dev>&) const {
@@ -110,7 +110,7 @@ class Linear {
   }
 
  private:
-  /// bias: null if its gradient is not added here.
+  /// bias: null if the caller adds its gradient.
   void backward_into(Dev& dev, Tensor<Dev> dy, View<Dev> dx, double beta, Parameter<Dev> bias,
                      Tape<Dev>& tape) {
     gemm(dev, detail::as_matrix(dy.view()), weight_->value, detail::as_matrix(dx),
@@ -119,7 +119,7 @@ class Linear {
     if (adapter_) adapter_->backward(dev, x, dy, detail::as_matrix(dx), tape);
     weight_gradient(dev, std::move(x), std::move(dy), std::move(bias), tape);
   }
-  /// The bias gradient is computed with the weight gradient, and deferred with it: a device may fuse them.
+  /// Computes and defers the bias gradient with the weight gradient: a device may fuse them.
   void weight_gradient(Dev& dev, Tensor<Dev> x, Tensor<Dev> dy, Parameter<Dev> bias,
                        Tape<Dev>& tape) {
     if (!is_trained<Dev>({weight_, bias})) return;

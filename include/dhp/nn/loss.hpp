@@ -17,7 +17,7 @@ namespace dhp {
 
 /// One term of the loss of one micro-batch, or of many.
 struct LossTerm {
-  double sum = 0;                    ///< of the loss, over tokens or samples
+  double sum = 0;                    ///< sum of the loss over tokens or samples
   std::int64_t count = 0;            ///< of tokens or samples
   std::int64_t correct = 0;          ///< top-1; counted in evaluation only
   std::int64_t correct_in_five = 0;  ///< top-5
@@ -49,7 +49,8 @@ concept HasLossBackward = requires(L& loss, Dev& dev, ConstView<Dev> scales, Tap
   { loss.backward(dev, scales, tape) } -> std::same_as<Tensor<Dev>>;
 };
 
-/// Optional. What the model says, without labels: whole on each rank of the tensor axis, a row for each sample or token.
+/// Optional. The model's predictions without labels: complete on each rank of the tensor axis, a row for each sample
+/// or token.
 template <class L, class Dev>
 concept HasPredict = requires(L& loss, Dev& dev, Tensor<Dev> x, Tape<Dev>& tape) {
   { loss.predict(dev, std::move(x), tape) } -> std::same_as<Tensor<Dev>>;
@@ -161,9 +162,10 @@ struct Model {
 };
 
 struct GlobalLoss {
-  std::vector<LossTerm> terms;              ///< summed over all micro-batches
-  std::int64_t micro_batches = 0;           ///< of all replicas
-  std::int64_t first_bad_micro_batch = -1;  ///< index of the first that is not finite
+  std::vector<LossTerm> terms;     ///< summed over all micro-batches
+  std::int64_t micro_batches = 0;  ///< of all replicas
+  std::int64_t first_bad_micro_batch =
+      -1;  ///< index of the first micro-batch with a non-finite loss
 
   /// Appends the micro-batches of `more`, which has the same terms.
   GlobalLoss& operator+=(const GlobalLoss& more) {
@@ -207,14 +209,14 @@ template <class Dev>
   }
   const auto last = all.mut().slice(micro_batches, rows);
   if (request) dev.copy(last.bytes(), request.bytes(), request.size_bytes());
-  // One rank writes each entry, all others have zeros: the sums are exact.
+  // One rank writes each entry and all others have zeros, so the sums are exact.
   if (data.size() > 1) data.all_reduce(dev, all.mut()).wait();
   if (pipeline.size() > 1) pipeline.all_reduce(dev, all.mut()).wait();
   if (request && mesh.tensor().size() > 1) mesh.tensor().all_reduce(dev, last).wait();
   return all;
 }
 
-/// Throws if the count of a term is not that of its micro-batch. entries: from gather_losses, on the host.
+/// Throws if a term's count differs from that of its micro-batch. entries: from gather_losses, on the host.
 template <class Dev>
 void check_counts(const std::vector<double>& entries, const std::vector<std::string>& names,
                   std::span<const MicroBatch<Dev>> batches) {

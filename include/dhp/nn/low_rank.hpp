@@ -1,9 +1,7 @@
-// LowRank: the adapter of a linear layer (Hu et al. 2021, "LoRA", section 4.1): y += (alpha / r) B A dropout(x). A [r, in]
-// and B [out, r] are trained while the layer's own weights, as a rule, are frozen. B begins with zeros: at first the
-// layer computes what it did.
-//
-// Where the tensor axis splits the outputs, B is split with them and each rank has all of A; where it splits the inputs,
-// A is split and each rank has all of B. What a rank has all of gets the same gradient on each, from a sum of [rows, r].
+// LowRank: the adapter of a linear layer (Hu et al. 2021, "LoRA", section 4.1): y += (alpha / r) B A dropout(x). A
+// [r, in] and B [out, r] are trained, usually with frozen base weights. B starts at zero, so the layer's output is
+// unchanged at first. Where the tensor axis splits the outputs, B is split and A replicated; where it splits the
+// inputs, A is split and B replicated. Replicated factors get equal gradients from a sum of [rows, r].
 #pragma once
 
 #include <dhp/nn/dropout.hpp>
@@ -17,7 +15,7 @@ namespace dhp {
 template <class Dev>
 class LowRank {
  public:
-  /// Of the layer with this name and weight [out, in]; the model's builder says the rest. Parameters
+  /// An adapter for the layer with this name and weight [out, in], as the model's builder specifies. Parameters:
   /// "name.lora_A.weight" and "name.lora_B.weight".
   LowRank(ModelBuilder<Dev>& build, const std::string& name, const ParameterSpec& weight,
           Split split)
@@ -92,7 +90,7 @@ class LowRank {
   }
 
  private:
-  /// Empty where nothing is dropped.
+  /// Empty without dropout.
   [[nodiscard]] Tensor<Dev> dropped(Dev& dev, ConstView<Dev> x, const Tape<Dev>& tape) const {
     if (!dropout_.active(tape)) return {};
     Tensor<Dev> made(dev, x.dtype(), x.shape());

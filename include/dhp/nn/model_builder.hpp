@@ -1,5 +1,5 @@
-// ModelBuilder: layers are constructed with it. It numbers parameters and uses of randomness in the *whole* model,
-// before stages are cut or weights are split, so masks and initial weights are the same in every layout.
+// ModelBuilder: layers are constructed with it. It numbers parameters and random streams in the *whole* model, before
+// stages are cut or weights split, so masks and initial weights are the same in every layout.
 #pragma once
 
 #include <dhp/comm/mesh.hpp>
@@ -24,21 +24,23 @@ class ModelBuilder {
   explicit ModelBuilder(Comm<Dev> tensor_axis, Comm<Dev> data_axis = {})
       : tensor(std::move(tensor_axis)), data(std::move(data_axis)) {}
 
-  /// Parameters made from now on are frozen but for those whose names it accepts. Running statistics go on.
+  /// Freezes the parameters made from now on, except those whose names `trained` accepts. Running statistics are
+  /// still updated.
   void train_only(std::function<bool(const std::string& name)> accepts) {
     trains_ = std::move(accepts);
   }
 
-  /// Linear layers made from now on get adapters, if the options name them; what else is trained, train_only() says.
+  /// Adds adapters to the linear layers made from now on that the options name. train_only() decides what else is
+  /// trained.
   void adapt(LowRankOptions options) { low_rank_ = std::move(options); }
   [[nodiscard]] const LowRankOptions& low_rank() const { return low_rank_; }
-  /// Of a layer that is being made.
+  /// The adapter of the layer that is being made.
   [[nodiscard]] bool adapts(const std::string& layer) {
     const auto* const entry = low_rank_.adapts(layer);
     if (entry != nullptr) adapted_.insert(*entry);
     return entry != nullptr;
   }
-  /// After the model is described: throws where an adapter has found no layer.
+  /// Call after the model is described: throws where an adapter's name matches no layer.
   void check_adapters() const {
     for (const auto& entry : low_rank_.layers)
       check(adapted_.contains(entry), "no linear layer of the model is called ", entry,
@@ -47,7 +49,7 @@ class ModelBuilder {
   }
 
   [[nodiscard]] std::uint32_t next_use() { return uses_++; }
-  /// split_dim: to be split over the tensor axis, or -1.
+  /// split_dim: split over the tensor axis; -1: replicated.
   [[nodiscard]] Parameter<Dev> parameter(ParameterSpec spec, int split_dim = -1) {
     spec.frozen = !spec.buffer && trains_ && !trains_(spec.name);
     if (split_dim >= 0) spec = split(std::move(spec), split_dim, tensor.size(), tensor.rank());
@@ -59,7 +61,7 @@ class ModelBuilder {
   int parameters_ = 0;
   std::function<bool(const std::string&)> trains_;
   LowRankOptions low_rank_;
-  std::set<std::string> adapted_;  // its entries that have found a layer
+  std::set<std::string> adapted_;  // entries that matched a layer
 };
 
 }  // namespace dhp

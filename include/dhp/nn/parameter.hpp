@@ -1,5 +1,5 @@
-// Parameters: the named tensors of a model. First they are descriptions; memory comes when it is known which rank holds
-// which part. Layers and the store share handles; a tied weight is one handle of two layers.
+// Parameters: the named tensors of a model. They are descriptions until the layout is known; then the store allocates
+// memory. Layers and the store share handles; a tied weight is one handle in two layers.
 #pragma once
 
 #include <dhp/nn/init.hpp>
@@ -26,14 +26,15 @@ struct ParameterSpec {
   bool buffer = false;     ///< not trained: batch norm's running statistics
   bool frozen = false;     ///< not trained: it has no gradient and no optimizer state
   FileOrder file_order = FileOrder::same;
-  /// So many parameters of the same shape follow in the list and lie directly behind this one, if segments_are_adjacent allows.
+  /// How many parameters of the same shape follow in the list, stored directly behind this one where
+  /// segments_are_adjacent allows, so that one product reads them all.
   int fused = 0;
 
   [[nodiscard]] bool is_split() const { return split_dim >= 0; }
   [[nodiscard]] Shape local_shape() const {
     return is_split() ? shape.with(split_dim, part.size()) : shape;
   }
-  /// The number of elements that are contiguous both here and in the unsplit tensor.
+  /// The number of elements that are contiguous in both the split and the unsplit tensor.
   [[nodiscard]] std::int64_t contiguous() const {
     if (!is_split()) return shape.count();
     std::int64_t inner = 1;
@@ -51,7 +52,7 @@ struct ParameterSpec {
 };
 
 namespace detail {
-/// A rank's part of something split over the tensor axis; what: its name, for messages.
+/// A rank's part of something split over the tensor axis. what: its name in messages.
 [[nodiscard]] inline Range tensor_part(const std::string& what, std::int64_t extent, int ranks,
                                        int rank) {
   check(extent >= ranks, what, " cannot be split over the tensor axis: ", extent, " for ", ranks,
@@ -85,20 +86,20 @@ class ParameterState {
 
   const ParameterSpec spec;
   const std::uint32_t use;  ///< the random stream of its initial values
-  const int index;          ///< its number in the whole model, over all stages
-  // Of a tied weight, set before the store is made.
+  const int index;          ///< index in the whole model, over all stages
+  // For a tied weight; set before the store is made.
   bool owned = true;  ///< false where another pipeline stage owns it
   bool tied = false;  ///< several stages use it
 
   // Set by the store.
   Range range;
   View<Dev> value;  ///< compute type (accumulation type if spec.keep_fp32)
-  /// Accumulation type; only accumulate() adds to it. Empty where a sharded bucket keeps it.
+  /// In the accumulation type; only accumulate() adds to it. Empty where a sharded bucket holds it.
   ConstView<Dev> gradient;
 
-  /// Adds a contribution to the gradient: write(view, beta) stores beta * view + contribution. beta is 0 for the first
-  /// one of a step; with exact sums it goes to memory of its own, with beta 0, and is added as integers. What is
-  /// written for a frozen parameter is forgotten: is_trained() tells where that is all that write would do.
+  /// Adds a contribution to the gradient: write(view, beta) stores beta * view + contribution. beta is 0 for the
+  /// first one of a step. Exact sums get each contribution in a buffer of its own, with beta 0, and add it as
+  /// integers. Gradients of frozen parameters are discarded; check is_trained() to skip the work.
   template <class Write>
   void accumulate(Dev& dev, Write write) {
     check(!value.empty() || spec.shape.count() == 0, "parameter ", spec.name,
@@ -118,9 +119,9 @@ class ParameterState {
     exact_accumulate(dev, fresh.view(), high_, low_, overflow_);
   }
 
-  /// Nothing was added since ParameterStore::begin_gradients().
+  /// True if nothing was added since ParameterStore::begin_gradients().
   [[nodiscard]] bool is_fresh() const { return fresh_ || spec.frozen; }
-  /// Zeroes a gradient that nothing was added to since ParameterStore::begin_gradients().
+  /// Zeroes the gradient if nothing was added since ParameterStore::begin_gradients().
   void complete(Dev& dev) {
     if (std::exchange(fresh_, false)) dev.fill_zero(gradient_.bytes(), gradient_.size_bytes());
   }
@@ -139,10 +140,9 @@ class ParameterState {
   View<Dev> high_;  // exact sums: two int64 limbs per element; empty otherwise
   View<Dev> low_;
   View<Dev> overflow_;  // i32 [1], shared by the store
-  // Null: the store holds all of it.
+  // Null: the store holds the whole parameter.
   detail::ShardedBucket<Dev>* bucket_ = nullptr;
-  bool fresh_ =
-      false;  // the gradient has no value yet: the first contribution overwrites what is there
+  bool fresh_ = false;  // no value yet: the first contribution overwrites the gradient
 };
 
 template <class Dev>
@@ -171,10 +171,10 @@ void accumulate_from(Dev& dev, const ParameterList<Dev>& parameters, std::vector
   });
 }
 
-/// ParameterState::accumulate for several parameters of one store by one op: write(views, beta), with one beta for all.
+/// As ParameterState::accumulate, for several parameters of one store in one op: write(views, beta), with one beta.
 template <class Dev, class Write>
 void accumulate_all(Dev& dev, const ParameterList<Dev>& parameters, const Write& write) {
-  // A tied weight may have had another contribution before the bias beside it.
+  // A tied weight may already have a contribution that the bias beside it lacks.
   if (!std::all_of(parameters.begin(), parameters.end(),
                    [](const auto& parameter) { return parameter->is_fresh(); }))
     for (const auto& parameter : parameters) parameter->complete(dev);

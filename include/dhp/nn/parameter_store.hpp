@@ -1,7 +1,7 @@
-// ParameterStore: one rank's parameters in flat buffers, in layer order, each 64-byte aligned; padding is zero.
-// All-reduce buckets are ranges of these buffers; optimizers and norms go over tables of their segments. With ZeRO most
-// parameters lie in sharded buckets instead, and the buffers hold this replica's shares. Frozen ones have values and no place in
-// the numbering: every replica holds them.
+// ParameterStore: one rank's parameters in flat buffers, in layer order, 64-byte aligned and padded with zeros.
+// All-reduce buckets are ranges of these buffers; optimizers and norms visit tables of their segments. With ZeRO most
+// parameters lie in sharded buckets, and the buffers hold this replica's shares. Frozen parameters are replicated and
+// have no gradient slot.
 #pragma once
 
 #include <dhp/nn/initial_values.hpp>
@@ -22,46 +22,46 @@ namespace dhp {
 struct ParameterStoreOptions {
   DType compute = DType::f32;
   bool deterministic = false;  ///< exact integer sums of gradients: their order changes no bit
-  std::uint64_t seed = 0;      ///< of the initial values
+  std::uint64_t seed = 0;      ///< seeds the initial values
   bool initialize = true;      ///< false: values are zero until a checkpoint is loaded
   Sharding sharding{};         ///< over replicas
-  /// Optimizer state lies in the host's memory, where the device's kernels update it over the bus.
+  /// Keeps optimizer state in host memory, where the device's kernels update it over the bus.
   bool state_on_host = false;
 };
 
-/// What replicas exchange beside the sums of a step's gradients: shares of a sharded store, weights that differ between them.
-/// A reducer does it; layers, norms and trainers ask it through the store. Here nothing is exchanged.
+/// What replicas exchange beside gradient sums: shares of a sharded store, or weights that differ. Reducers implement
+/// it; layers, norms and trainers call it through the store. The default exchanges nothing.
 template <class Dev>
 class ReplicaExchange {
  public:
   virtual ~ReplicaExchange() = default;
-  /// The weights of a layer are here when this returns, and stay until free().
+  /// gather() makes a layer's weights available; they stay until free().
   virtual void gather(Dev& /*dev*/, const ParameterList<Dev>& /*layer*/) {}
   virtual void free(Dev& /*dev*/, const ParameterList<Dev>& /*layer*/) {}
-  /// This replica has added a micro-batch's gradients of a layer.
+  /// Called when this replica has added a micro-batch's gradients of a layer.
   virtual void accumulated(Dev& /*dev*/, const ParameterList<Dev>& /*layer*/) {}
-  /// Weights were written to: by the optimizer after a step, or from outside without one.
+  /// Called after weights were written: by the optimizer, or from outside.
   virtual void updated(Dev& /*dev*/) {}
-  /// Returns when no collective reads or writes weights, and those of all replicas are the same.
+  /// Returns when no collective uses the weights and all replicas have the same.
   virtual void synchronize(Dev& /*dev*/) {}
-  /// What norms add up, in place: over the replicas, where each has its own part or its own gradients.
+  /// Sums partial norms over replicas, in place.
   virtual void sum(Dev& /*dev*/, View<Dev> /*buffer*/) {}
-  /// Whether the step has gradients: those that come late are missing in the first steps.
+  /// Whether this step has gradients: delayed ones are missing in the first steps.
   [[nodiscard]] virtual bool has_gradients() const { return true; }
-  /// Whether a replica steps on the mean over its own samples; else on its part of the mean over all.
+  /// Whether the loss is the mean over a replica's own samples, instead of its part of the global mean.
   [[nodiscard]] virtual bool steps_alone() const { return false; }
 };
 
 namespace detail {
-/// What this rank holds of a parameter, with the optimizer state that belongs to it.
+/// The part of a parameter that this rank holds, with its optimizer state.
 template <class Dev>
 struct HeldPart {
   Parameter<Dev> parameter;
-  Range range{};           ///< in buffers of state
-  std::int64_t first = 0;  ///< the element of the parameter that it begins with
+  Range range{};           ///< in optimizer state buffers
+  std::int64_t first = 0;  ///< first element of the part
   View<Dev> value{};       ///< [range.size()]
   bool sharded = false;    ///< replicas shard this parameter
-  bool copy = false;       ///< it is the share of another replica
+  bool copy = false;       ///< a redundant share of another replica
 };
 }  // namespace detail
 
@@ -70,7 +70,8 @@ class ParameterStore {
  public:
   ParameterStore() = default;
   /// Allocates and initializes the parameters of this rank; stores a repeated handle once. replica: which one
-  /// this is of those that shard the store, if the options say so.
+  /// Allocates and initializes this rank's parameters; duplicate handles are stored once. replica: this rank's
+  /// position among the replicas that shard the store.
   ParameterStore(Dev& dev, const ParameterList<Dev>& parameters, ParameterStoreOptions options,
                  detail::ReplicaOf replica = {})
       : options_(options), replica_(replica) {
@@ -95,15 +96,15 @@ class ParameterStore {
   [[nodiscard]] DType accumulation() const { return accumulation_type(options_.compute); }
   /// Elements of a flat buffer, including padding.
   [[nodiscard]] std::int64_t size() const { return size_; }
-  /// Those that this replica sums gradients of: all but what belongs to copies of other replicas' shares.
+  /// The range in which this replica sums gradients: without redundant shares.
   [[nodiscard]] Range summed() const { return {0, summed_}; }
-  /// This replica's own shares, and the copies of those of the replica `ahead` places after it.
+  /// This replica's shares, or its redundant shares of the replica `ahead` places after it.
   [[nodiscard]] Range shares(int ahead = 0) const {
     const auto length = summed_ - whole_;
     return {whole_ + ahead * length, summed_ + ahead * length};
   }
 
-  /// For optimizers: all trained parameters, of sharded ones this replica's shares.
+  /// For optimizers: all trained parameters; of sharded ones, this replica's shares.
   [[nodiscard]] const detail::SegmentTable<Dev>& trained() const { return trained_; }
   /// For norms: trained parameters that this stage owns, replicated ones only on the first rank of the tensor axis.
   [[nodiscard]] const detail::SegmentTable<Dev>& counted(bool first_of_tensor_axis) const {
@@ -112,19 +113,19 @@ class ParameterStore {
   /// The parts that make up trained().
   [[nodiscard]] const std::vector<detail::HeldPart<Dev>>& held() const { return held_; }
 
-  /// In the accumulation type, of what this replica holds.
+  /// Gradients held by this replica, in the accumulation type.
   [[nodiscard]] ConstView<Dev> gradients() const { return gradients_; }
   [[nodiscard]] View<Dev> gradients() { return gradients_.mut(); }
   [[nodiscard]] View<Dev> gradients(Range range) { return part(gradients_, range); }
-  /// The buffers whose sum over replicas gives the gradients of a range.
+  /// The buffers to sum over replicas for the gradients of a range.
   [[nodiscard]] std::vector<View<Dev>> summands(Range range) {
     auto* bucket = bucket_with(range);
     return bucket != nullptr ? bucket->summands(range) : held_sums(range);
   }
-  /// From now on the sums that this replica gives to others are fingerprinted into i64 [1]; with an empty view no more.
+  /// Fingerprints this replica's contributions to sums into i64 [1] from now on; an empty view stops that.
   void sign_sums_in(View<Dev> fingerprint) { signature_ = fingerprint; }
-  /// Of a reducer, before a sum over replicas. first: in the store's numbering; times: -1 for a part that is not this
-  /// replica's own.
+  /// Reducers call this before summing. first: in the store's numbering; times: -1 subtracts the part of other
+  /// replicas.
   void sign(Dev& dev, const std::vector<View<Dev>>& summands, std::int64_t first,
             std::int64_t times = 1) {
     if (signature_.empty()) return;
@@ -132,20 +133,20 @@ class ParameterStore {
       fingerprint(dev, summands[at], first + static_cast<std::int64_t>(at) * size_, signature_,
                   times);
   }
-  /// i32 [1]: not 0 after an exact sum left its range; empty without such sums.
+  /// i32 [1]: nonzero after an exact sum left its range; empty without exact sums.
   [[nodiscard]] View<Dev> overflow() {
     return options_.deterministic ? overflow_.mut() : View<Dev>();
   }
-  /// Turns exact sums into gradients, after they and the flag were summed over replicas. After an overflow
-  /// they are wrong and become NaN, which the decision on the step sees.
+  /// Converts exact sums to gradients, after sums and flag were reduced over replicas. An overflow makes them NaN, so
+  /// the step decision sees it.
   void finalize_gradients(Dev& dev, Range range) {
     if (!options_.deterministic) return;
     exact_finalize(dev, part(high_, range), part(low_, range), overflow_.view(),
                    part(gradients_, range));
   }
 
-  /// As zero_gradients(), but the first contribution to a gradient overwrites it, and complete_gradients() zeroes those
-  /// without one. Exact sums, shards and running statistics are zeroed here.
+  /// As zero_gradients(), but lazily: the first contribution overwrites a gradient, and complete_gradients() zeroes
+  /// those without one. Exact sums, shards and running statistics are zeroed here.
   void begin_gradients(Dev& dev) {
     const bool lazily = !options_.deterministic && !is_sharded();
     if (!lazily || has_buffers_) zero_gradients(dev);
@@ -169,19 +170,19 @@ class ParameterStore {
     for (auto& bucket : buckets_) bucket->zero_gradients(dev);
   }
 
-  // What replicas exchange beside sums of gradients; a sharded store (ZeRO) is told who moves its shares before the first
-  // layer runs. Without it these do nothing.
+  // Exchange between replicas, beside gradient sums. A sharded store needs set_exchange() before the first layer
+  // runs. Without an exchange these do nothing.
   [[nodiscard]] bool is_sharded() const { return options_.sharding.stage != ZeroStage::none; }
   [[nodiscard]] const detail::ReplicaOf& replica() const { return replica_; }
   [[nodiscard]] std::vector<std::unique_ptr<detail::ShardedBucket<Dev>>>& buckets() {
     return buckets_;
   }
-  /// Memory for what summands() gives, also where no layer has added anything.
+  /// Allocates the memory of summands(), even if no layer added to it.
   void prepare_gradients(Dev& dev, Range range) {
     complete_gradients(dev, range);
     if (auto* bucket = bucket_with(range)) bucket->prepare_gradients(dev);
   }
-  /// Elements at the begin of each buffer that every replica holds: running statistics say.
+  /// Leading elements that every replica holds, such as running statistics.
   [[nodiscard]] Range whole() const { return {0, whole_}; }
   void set_exchange(ReplicaExchange<Dev>* exchange) { exchange_ = exchange; }
   [[nodiscard]] ReplicaExchange<Dev>* exchange() const {
@@ -192,24 +193,24 @@ class ParameterStore {
   void sum_over_replicas(Dev& dev, View<Dev> sums) {
     if (exchange() != nullptr && sums.count() > 0) exchange()->sum(dev, sums);
   }
-  /// After weights were written to: by the optimizer, or from a checkpoint. Collective over the replicas.
+  /// Call after writing weights: by the optimizer, or from a checkpoint. Collective over the replicas.
   void updated(Dev& dev) {
     if (exchange() != nullptr) exchange()->updated(dev);
   }
-  /// Before weights are read or written to from outside.
+  /// Call before reading or writing weights from outside.
   void synchronize(Dev& dev) {
     if (exchange() != nullptr) exchange()->synchronize(dev);
   }
 
-  /// Moves batch norm's running statistics by the mean over the step's micro-batches, if the step is applied.
+  /// Updates batch norm's running statistics with the mean over the step's micro-batches, if the step is applied.
   void update_running_statistics(Dev& dev, double momentum, std::int64_t micro_batches,
                                  In<Dev> state) {
     if (micro_batches == 0) return;
     update_moving_averages(dev, momentum, micro_batches, running_, state, gradients_.view());
   }
 
-  /// The values that this rank holds: of weights and of running statistics. own: of weights that replicas shard
-  /// only its own shares, also where it has been brought the others.
+  /// The weights and running statistics that this rank holds. own: only its own shares of sharded weights, even where
+  /// others are gathered.
   [[nodiscard]] std::vector<HeldPiece<Dev>> pieces(bool own = false) const {
     std::vector<HeldPiece<Dev>> pieces;
     const bool shares = own || options_.sharding.stage == ZeroStage::weights;
@@ -221,8 +222,8 @@ class ParameterStore {
         pieces.push_back(piece_of("", *part.parameter, part.first, part.value, true, part.copy));
     return pieces;
   }
-  /// What a buffer in this store's numbering holds of its trained parameters; `kind` names it ("exp_avg").
-  /// narrow_only: of those whose values have 16 bits.
+  /// The pieces of a buffer in this store's numbering; `kind` names it ("exp_avg"). narrow_only: only parameters with
+  /// 16-bit values.
   [[nodiscard]] std::vector<HeldPiece<Dev>> pieces(const std::string& kind, Tensor<Dev>& buffer,
                                                    bool narrow_only = false) const {
     std::vector<HeldPiece<Dev>> pieces;
@@ -233,17 +234,17 @@ class ParameterStore {
     return pieces;
   }
 
-  /// Of this rank's weights and running statistics, with those that are gathered from other replicas now.
+  /// Bytes of this rank's weights and running statistics, including gathered ones.
   [[nodiscard]] std::size_t weight_bytes() const {
     auto bytes = values_.size_bytes();
     for (const auto& bucket : buckets_) bytes += bucket->weight_bytes();
     return bytes;
   }
-  /// Of the copies of other replicas' shares, but for their weights.
+  /// Elements of redundant shares, without their weights.
   [[nodiscard]] std::size_t redundant_elements() const {
     return static_cast<std::size_t>(size_ - summed_);
   }
-  /// Of gradients and their exact sums, with what is not yet summed over replicas.
+  /// Bytes of gradients and exact sums, including those not yet summed over replicas.
   [[nodiscard]] std::size_t gradient_bytes() const {
     auto bytes = gradients_.size_bytes() + high_.size_bytes() + low_.size_bytes();
     for (const auto& bucket : buckets_) bytes += bucket->gradient_bytes();
@@ -263,7 +264,7 @@ class ParameterStore {
           "optimizer state cannot be offloaded: this device's memory is that of the host");
     return Tensor<Dev>::persistent(dev, accumulation(), {size_});
   }
-  /// A parameter's part of such a buffer, in its local shape; of one that is not sharded.
+  /// An unsharded parameter's part of such a buffer, in its local shape.
   [[nodiscard]] static View<Dev> of(Tensor<Dev>& buffer, const ParameterState<Dev>& parameter) {
     return part(buffer, parameter.range).as(parameter.spec.local_shape());
   }
@@ -284,7 +285,7 @@ class ParameterStore {
   [[nodiscard]] static View<Dev> flat(const ParameterState<Dev>& parameter) {
     return parameter.value.as({parameter.value.count()});
   }
-  /// What has another type than most weights stays whole: norms are small.
+  /// Parameters of another type, such as norms, are small and stay replicated.
   [[nodiscard]] bool is_cut(const ParameterState<Dev>& parameter) const {
     return is_sharded() && is_trained(parameter) && value_type(parameter) == options_.compute;
   }
@@ -334,7 +335,7 @@ class ParameterStore {
     return {part(high_, range), part(low_, range)};
   }
 
-  /// From the last parameter to the first, as gradients become ready. Tied ones, whose sums over stages come last, do
+  /// From the last parameter to the first, in the order of readiness. Tied ones are summed over stages last, and must
   /// not delay others.
   void make_buckets(Dev& dev) {
     std::vector<ParameterList<Dev>> lists;
@@ -342,7 +343,7 @@ class ParameterStore {
     for (std::size_t at = parameters_.size(); at-- > 0;) {
       const auto& parameter = parameters_[at];
       if (!is_cut(*parameter)) continue;
-      const bool follows = parameter->spec.fused == 0;  // nothing that lies behind it
+      const bool follows = parameter->spec.fused == 0;  // no fused parameter follows
       if (lists.empty() || (follows && (bytes >= options_.sharding.bucket_bytes ||
                                         lists.back().front()->tied != parameter->tied))) {
         lists.emplace_back();
@@ -410,8 +411,8 @@ class ParameterStore {
         dev, [](const auto& parameter) { return parameter.owned && parameter.spec.is_split(); },
         replica_.rank == 0);
   }
-  /// A table of held parts. The sums of tiles are those of whole parameters, in any sharding. with_whole: with what
-  /// every replica holds; with_redundant: with copies of other replicas' shares.
+  /// A table of local parts. Sharding does not change the sums of tiles. with_whole: includes the replicated part;
+  /// with_redundant: includes redundant shares.
   template <class Which>
   [[nodiscard]] detail::SegmentTable<Dev> table(Dev& dev, Which which, bool with_whole,
                                                 bool with_redundant = false) const {
@@ -452,18 +453,18 @@ class ParameterStore {
   detail::ReplicaOf replica_;
   ReplicaExchange<Dev>* exchange_ = nullptr;
   ParameterList<Dev> parameters_;
-  std::multimap<std::int64_t, ParameterState<Dev>*> by_first_;  // by the begin of their ranges
+  std::multimap<std::int64_t, ParameterState<Dev>*> by_first_;  // by the start of their ranges
   bool has_buffers_ = false;
   std::vector<std::unique_ptr<detail::ShardedBucket<Dev>>> buckets_;
   std::vector<detail::HeldPart<Dev>> held_;
   std::int64_t whole_ = 0;             // elements that every replica holds
-  std::int64_t summed_ = 0;            // these and this replica's shares
-  std::int64_t size_ = 0;              // of buffers: with copies of other shares
-  detail::SegmentTable<Dev> running_;  // statistics, of which every replica holds all
+  std::int64_t summed_ = 0;            // the same plus this replica's shares
+  std::int64_t size_ = 0;              // of buffers, including redundant shares
+  detail::SegmentTable<Dev> running_;  // replicated statistics
   detail::SegmentTable<Dev> trained_;
   detail::SegmentTable<Dev> owned_;
   detail::SegmentTable<Dev> owned_parts_;  // those split over the tensor axis
-  Tensor<Dev> values_;                     // bytes: types differ between parameters
+  Tensor<Dev> values_;                     // in bytes, since types differ
   Tensor<Dev> gradients_;
   Tensor<Dev> high_;
   Tensor<Dev> low_;

@@ -1,5 +1,5 @@
-// ResidualBatchNorm: norm(body(x)) + shortcut(x), and the norm's ReLU after the sum: a residual block that ends in a
-// batch norm, in fewer passes over memory.
+// ResidualBatchNorm: ReLU(norm(body(x)) + shortcut(x)), a residual block that ends in a batch norm, in fewer passes
+// over memory.
 #pragma once
 
 #include <dhp/nn/batch_norm.hpp>

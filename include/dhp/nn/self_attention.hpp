@@ -16,7 +16,7 @@ namespace dhp {
 struct SelfAttentionOptions {
   int heads = 1;                ///< of the whole layer
   std::int64_t columns = 0;     ///< of the whole layer; the head size is columns / heads
-  std::int64_t max_length = 0;  ///< longest sample: numbers the dropped probabilities
+  std::int64_t max_length = 0;  ///< longest sample; numbers the attention dropout
   double dropout = 0;
 };
 
@@ -85,7 +85,7 @@ class SelfAttention {
   }
 
  private:
-  /// With adapters, of which one product for all three knows nothing.
+  /// Unfused path for adapters (LoRA).
   Tensor<Dev> forward_apart(Dev& dev, Tensor<Dev> x, Tape<Dev>& tape) {
     std::array<Tensor<Dev>, 3> qkv;
     for (std::size_t at = 0; at < 3; ++at) qkv[at] = projections_[at].forward(dev, x.share(), tape);

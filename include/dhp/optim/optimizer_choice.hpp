@@ -1,4 +1,4 @@
-// The optimizers of dhp: a program chooses one by its options at run time.
+// OptimizerChoice: an optimizer chosen at run time.
 #pragma once
 
 #include <dhp/optim/adamw.hpp>

@@ -1,5 +1,5 @@
-// For convolutional networks: gathers channels that are split over the tensor axis, or splits whole ones.
-// Each is the other's backward pass. A rank's part is part_of(channels, size, rank).
+// For convolutional networks: gathers channels that are split over the tensor axis, or splits replicated ones. Each
+// is the other's backward pass. A rank's part is part_of(channels, size, rank).
 #pragma once
 
 #include <dhp/nn/gather_parts.hpp>
@@ -8,7 +8,7 @@
 namespace dhp {
 
 namespace detail {
-/// This rank's columns of x, which is whole on every rank. Nothing is exchanged.
+/// This rank's columns of x, which every rank holds in full. Needs no exchange.
 template <class Dev>
 [[nodiscard]] Tensor<Dev> take_part(Dev& dev, Comm<Dev>& group, const Tensor<Dev>& x) {
   const auto part = part_of(x.columns(), group.size(), group.rank());
@@ -18,7 +18,7 @@ template <class Dev>
 }
 }  // namespace detail
 
-/// split -> whole. The gradient arrives complete: column-parallel layers have summed it.
+/// Split to whole. The incoming gradient is complete: column-parallel layers have summed it.
 template <class Dev>
 class GatherChannels {
  public:
@@ -46,7 +46,7 @@ class GatherChannels {
   Range part_;  ///< this rank's channels
 };
 
-/// whole -> split: GatherChannels the other way round.
+/// Whole to split: the inverse of GatherChannels.
 template <class Dev>
 class ScatterChannels : public GatherChannels<Dev> {
   using Gather = GatherChannels<Dev>;

@@ -1,6 +1,6 @@
-// D, the data axis: every replica runs its share of the micro-batches, then gradients are summed over the
-// replicas. They are already divided by the *global* counts: nothing is averaged afterwards. (Replicas that step alone,
-// LocalSgd, divide by their own counts.)
+// D, the data axis: every replica runs its share of the micro-batches, then gradients are summed over the replicas.
+// They are already divided by the *global* counts, so nothing is averaged. (LocalSgd replicas divide by their own
+// counts.)
 #pragma once
 
 #include <dhp/parallel/reducer_choice.hpp>
@@ -26,7 +26,7 @@ class DataParallel {
     if (replicas_.size() > 1 && !alone) replicas_.all_reduce(dev, counts.mut()).wait();
     auto global = step;
     global.counts = counts.view();
-    // If the shares are unequal, some replica sees it here, and its layers refuse to wait for the others.
+    // With unequal shares, layers that wait for other replicas must refuse to; some replica detects it here.
     const auto mine = static_cast<std::int64_t>(step.batches.size());
     global.context.equal_shares =
         replicas_.size() == 1 || mine * replicas_.size() == step.micro_batches;

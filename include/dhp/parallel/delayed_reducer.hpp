@@ -14,13 +14,13 @@
 namespace dhp {
 
 struct Delayed {
-  int steps = 1;  ///< between a step's gradients and their use; 0: none
+  int steps = 1;  ///< steps between computing and using a gradient; 0: none
 };
 
 namespace detail {
-/// Step t uses the gradients of step t - steps. The first steps have none and are skipped; so are those after weights were
-/// loaded, since gradients under way are of other weights. Running statistics of batch norms are not delayed. Holds
-/// steps + 1 copies of the gradients. Refuses exact sums, and f16, whose loss scale may change in between.
+/// Step t uses the gradients of step t - steps. The first steps, and those after weights were loaded, have none and
+/// are skipped. Running statistics of batch norms are not delayed. Holds steps + 1 copies of the gradients. Refuses
+/// exact sums, and f16, whose loss scale may change in between.
 template <class Dev>
 class DelayedReducer final : public ReplicaExchange<Dev> {
  public:
@@ -59,7 +59,7 @@ class DelayedReducer final : public ReplicaExchange<Dev> {
     has_gradients_ = step_ >= delay_;
     ++step_;
     in_step_ = true;
-    // The one that comes next in the ring is the oldest.
+    // The next slot of the ring is the oldest.
     auto& due = under_way_[step_ % under_way_.size()];
     if (has_gradients_) {
       due.arrive(*dev_);
@@ -68,7 +68,7 @@ class DelayedReducer final : public ReplicaExchange<Dev> {
     if (delay_ > 0) statistics_.put(*dev_);
   }
 
-  /// Without a step before it, weights were loaded.
+  /// No previous step: weights were loaded.
   void updated(Dev&) override {
     if (!std::exchange(in_step_, false)) step_ = 0;
   }
@@ -91,7 +91,7 @@ class DelayedReducer final : public ReplicaExchange<Dev> {
   RunningStatistics<Dev> statistics_;
   std::vector<Sum> under_way_;  // a ring, by step
   std::optional<Progress<Dev>> progress_;
-  std::size_t step_ = 0;  // since the first, or since weights were loaded
+  std::size_t step_ = 0;  // since the start, or since weights were loaded
   bool in_step_ = false;  // between finish() and the update
   bool has_gradients_ = false;
 };

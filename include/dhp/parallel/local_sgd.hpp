@@ -1,6 +1,6 @@
-// LocalSgdReducer: replicas step alone and average their weights now and then: local SGD (Stich 2019, "Local SGD converges
-// fast and communicates little"). With an outer optimizer it is DiLoCo (Douillard et al. 2023): what the replicas have moved
-// by, on the mean, is the gradient of an outer step of Nesterov's momentum, from the weights that all had before.
+// LocalSgdReducer: replicas step alone and average their weights now and then: local SGD (Stich 2019, "Local SGD
+// converges fast and communicates little"). With an outer optimizer it is DiLoCo (Douillard et al. 2023): the
+// replicas' mean change since the last average is the gradient of an outer step with Nesterov momentum.
 #pragma once
 
 #include <dhp/ops/elementwise.hpp>
@@ -14,18 +14,18 @@
 namespace dhp {
 
 struct LocalSgd {
-  int every = 8;  ///< steps of a replica from one average to the next
+  int every = 8;  ///< local steps between averages
   double outer_learning_rate =
       1;                      ///< with 1 and no momentum, weights become their mean over replicas
-  double outer_momentum = 0;  ///< DiLoCo has 0.9, and an outer rate of 0.7
+  double outer_momentum = 0;  ///< DiLoCo uses 0.9, with an outer rate of 0.7
 };
 
 namespace detail {
-/// A replica's gradients are the mean over its own samples; in the average each replica counts the same. The decision on
-/// a step, its clipping and what optimizers do by norms are those of all replicas: norms are root mean squares over them.
-/// Running statistics of batch norms are summed in each step. Optimizer state stays a replica's own. Between two averages
-/// weights differ: ParameterStore::synchronize(), which evaluations and saves call, averages first, and counts anew.
-/// Refuses exact sums, and 16 bits, whose master weights only the optimizer knows.
+/// A replica's gradients are the mean over its own samples; in the average all replicas weigh the same. Step
+/// decisions, clipping and norms are shared: norms are root mean squares over replicas. Running statistics of batch
+/// norms are summed in each step. Optimizer state stays local. Weights differ between averages: evaluations and saves
+/// call ParameterStore::synchronize(), which averages first and restarts the count. Refuses exact sums, and 16 bits,
+/// whose master weights only the optimizer knows.
 template <class Dev>
 class LocalSgdReducer final : public ReplicaExchange<Dev> {
  public:
@@ -78,7 +78,7 @@ class LocalSgdReducer final : public ReplicaExchange<Dev> {
       if (++since_average_ == options_.every) average(dev);
       return;
     }
-    since_average_ = 0;  // weights were loaded, the same on all replicas
+    since_average_ = 0;  // weights were loaded, equal on all replicas
     if (!has_outer_step()) return;
     copy_weights(dev, before_);
     dev.fill_zero(momentum_.mut().bytes(), momentum_.size_bytes());
@@ -86,7 +86,7 @@ class LocalSgdReducer final : public ReplicaExchange<Dev> {
   void synchronize(Dev& dev) override {
     if (since_average_ > 0) average(dev);
   }
-  /// The mean, so that norms are about as large as those of sums over replicas of their parts.
+  /// The mean, so that norms are comparable with those of summed gradients.
   void sum(Dev& dev, View<Dev> buffer) override { mean(dev, buffer); }
   [[nodiscard]] bool steps_alone() const override { return true; }
 
@@ -103,7 +103,7 @@ class LocalSgdReducer final : public ReplicaExchange<Dev> {
       return set_weights(dev, flat_);
     }
     scale(dev, -1, flat_.mut());
-    axpy(dev, 1, before_.view(), flat_.mut());  // what this replica has moved by, against it
+    axpy(dev, 1, before_.view(), flat_.mut());  // the negative of this replica's change
     mean(dev, flat_.mut());
     set_weights(dev, before_);
     sgd_update(dev, {.momentum = options_.outer_momentum, .nesterov = true}, store_->trained(),
@@ -131,7 +131,7 @@ class LocalSgdReducer final : public ReplicaExchange<Dev> {
   Comm<Dev> group_;
   LocalSgd options_;
   RunningStatistics<Dev> statistics_;
-  Tensor<Dev> flat_;      // weights or their differences, in the store's numbering
+  Tensor<Dev> flat_;      // weights or differences, in the store's numbering
   Tensor<Dev> before_;    // of an outer step: the weights after the last one
   Tensor<Dev> momentum_;  // of the outer steps
   Tensor<Dev> outer_;     // StepState of the outer steps

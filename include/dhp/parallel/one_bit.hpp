@@ -1,6 +1,6 @@
-// OneBit: of each element only the sign is sent, and for each matrix one magnitude (Seide et al. 2014, "1-bit SGD"). The
-// magnitude is the mean one, which is nearest to the matrix and makes error feedback converge (Karimireddy et al. 2019,
-// "Error feedback fixes SignSGD").
+// OneBit sends the sign of each element and one magnitude per matrix (Seide et al. 2014, "1-bit SGD"). The mean
+// magnitude minimizes the error and makes error feedback converge (Karimireddy et al. 2019, "Error feedback fixes
+// SignSGD").
 #pragma once
 
 #include <dhp/ops/reduce.hpp>
@@ -24,7 +24,7 @@ class OneBitCompressor {
     all_magnitudes_ = Tensor<Dev>::persistent(dev, DType::f64, {replicas * matrices_});
   }
 
-  /// Two all-gathers: of each matrix a bit per element, in whole bytes, and an f64.
+  /// Two all-gathers: one bit per element of each matrix, padded to bytes, and one f64.
   void sum(Dev& dev, Comm<Dev>& group, const CompressedGradients<Dev>& gradients) {
     for_each(gradients, 0, [&](const CompressedGradient<Dev>& gradient, Range bytes, auto number) {
       const auto bits = bits_.mut().slice(bytes.first, bytes.last);
@@ -45,7 +45,7 @@ class OneBitCompressor {
   }
 
  private:
-  /// body(gradient, its bytes in the list of this replica, its number there)
+  /// body(gradient, its bytes in this replica's list, its index there)
   template <class Body>
   void for_each(const CompressedGradients<Dev>& gradients, int replica, Body body) {
     auto first = replica * bytes_;

@@ -66,7 +66,7 @@ template <class Dev>
   return costs;
 }
 
-/// The cuts of rank 0 of `world`, by its costs, on every rank.
+/// The cuts of rank 0 of `world`, from its costs, on every rank.
 template <class Dev>
 [[nodiscard]] std::vector<std::int64_t> agree_on_cuts(Dev& dev, Comm<Dev>& world,
                                                       const std::vector<double>& costs, int parts) {

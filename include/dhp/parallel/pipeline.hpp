@@ -23,7 +23,7 @@ namespace dhp {
 struct PipelineOptions {
   AnySchedule schedule = OneForwardOneBackward{};
   int chunks = 1;  ///< parts of the model per rank; only some schedules allow more than one
-  /// Of each layer, to balance the parts. Empty: flops on the example batch, or measured seconds.
+  /// Cost of each layer, to balance the parts. Empty: flops on the example batch, or measured seconds.
   std::vector<double> costs{};
   bool measure_costs = false;
   std::optional<SyntheticGradients> synthetic{};  ///< instead of the schedule
@@ -50,7 +50,7 @@ class PipelineParallel {
           " layers; every chunk needs at least one: choose fewer chunks");
     const int parts = stages_ * options_.chunks;
     if (options_.costs.empty()) {
-      // Rank 0 decides where to cut; it cannot measure without its tensor group.
+      // Rank 0 decides where to cut; measuring needs its tensor group.
       const bool measures = mesh.data_index() == 0 && mesh.pipeline_index() == 0 && parts > 1;
       options_.costs = options_.measure_costs && measures
                            ? detail::measured_costs(dev, model_, example, store)
@@ -70,11 +70,11 @@ class PipelineParallel {
 
   [[nodiscard]] std::vector<std::string> term_names() const { return model_.loss.term_names(); }
   [[nodiscard]] ParameterStore<Dev>& store() { return store_; }
-  /// Of all stages: the range of ParameterState::index.
+  /// The range of ParameterState::index over all stages.
   [[nodiscard]] int parameters_in_model() const { return parameters_in_model_; }
   /// First layer of each part and the end.
   [[nodiscard]] const std::vector<std::int64_t>& cuts() const { return cuts_; }
-  /// Of synthetic gradients; null without them, and where nothing is to be predicted.
+  /// Null without synthetic gradients, or where nothing is predicted.
   [[nodiscard]] detail::BoundaryPredictor<Dev>* predictor() { return predictor_.get(); }
 
   Tensor<Dev> forward_backward(Dev& dev, const Step<Dev>& step) {
@@ -108,7 +108,7 @@ class PipelineParallel {
 
   void replay(Dev& dev, const Step<Dev>& step) { (void)forward_backward(dev, step); }
 
-  /// Forward only. Nothing crosses the data axis: replicas may have unequal numbers of micro-batches.
+  /// Forward only. Replicas may have unequal numbers of micro-batches, because nothing crosses the data axis.
   Tensor<Dev> evaluate(Dev& dev, const Step<Dev>& step) {
     return std::move(forward_only(dev, step, false).losses);
   }
@@ -135,7 +135,7 @@ class PipelineParallel {
     return run;
   }
 
-  /// One micro-batch inside one chunk, between its forward and its last backward action.
+  /// A micro-batch in a chunk, between its forward and its last backward action.
   struct MicroBatchState {
     MicroBatchState(const StepContext& context, const MicroBatch<Dev>& batch)
         : tape(context, &batch) {}
@@ -184,13 +184,13 @@ class PipelineParallel {
     find_first_trained();
     tied_ = detail::TiedParameters<Dev>(forward_, by_stage);
     auto& own = by_stage[static_cast<std::size_t>(stage_)];
-    // Tied ones are ready last: they come first in the store, which reducers go through from its end.
+    // Tied parameters are ready last, so they come first in the store: reducers start at its end.
     std::stable_partition(own.begin(), own.end(),
                           [&](const auto& parameter) { return tied_.contains(*parameter); });
     store_ = ParameterStore<Dev>(dev, own, store_options_, replica_);
   }
 
-  /// Below the first layer with a trained parameter nothing needs a backward pass.
+  /// No backward pass is needed below the first layer with a trained parameter.
   void find_first_trained() {
     bool any_frozen = false;
     int first = layer_of_loss() + 1;
@@ -204,7 +204,7 @@ class PipelineParallel {
           "all of the model's parameters are frozen: there is nothing to train");
     first_trained_ = first;
   }
-  /// Whether the gradient of what enters a part is wanted.
+  /// Whether the gradient of a part's input is needed.
   [[nodiscard]] bool returns_gradient(int part) const {
     return part > 0 && first_trained_ < first_layer(part);
   }
@@ -218,7 +218,7 @@ class PipelineParallel {
         *options_.synthetic);
   }
 
-  /// Keeps the weights of a layer here, where replicas share them out (ZeRO).
+  /// Keeps a layer's weights gathered while replicas shard them (ZeRO).
   class Weights {
    public:
     Weights(Dev& dev, PipelineParallel& model, int at)
@@ -228,7 +228,7 @@ class PipelineParallel {
       exchange_->gather(dev_, layer_);
     }
     ~Weights() noexcept(false) {
-      // A failing rank waits for nobody.
+      // A failing rank must not wait for others.
       if (exchange_ != nullptr && std::uncaught_exceptions() == exceptions_)
         exchange_->free(dev_, layer_);
     }
@@ -241,8 +241,8 @@ class PipelineParallel {
     int exceptions_;
     ParameterList<Dev> layer_;
   };
-  /// Micro-batches that the schedule is made for. Replicas that shard weights all run as many, so that they issue the
-  /// same collectives; a replica with fewer computes nothing in the others.
+  /// The number of micro-batches in the schedule. Replicas that shard weights all use the same number, so that they
+  /// issue the same collectives; a replica with fewer computes nothing in the rest.
   [[nodiscard]] int rounds(const Step<Dev>& step) const {
     const auto own = static_cast<std::int64_t>(step.batches.size());
     if (store_options_.sharding.stage != ZeroStage::weights) return static_cast<int>(own);
@@ -295,14 +295,14 @@ class PipelineParallel {
   [[nodiscard]] static const MicroBatch<Dev>& batch(const Execution& run, const Action& action) {
     return run.step->batches[static_cast<std::size_t>(action.micro_batch)];
   }
-  /// Memory for the activation that enters a part.
+  /// Allocates the input activation of a part.
   [[nodiscard]] Tensor<Dev> boundary(Dev& dev, int part, const MicroBatch<Dev>& of) {
     Shape shape = of.input.shape();
     for (int at = 0; at < first_layer(part); ++at) shape = layer(at).output_shape(shape, of);
     return Tensor<Dev>(dev, store_options_.compute, shape);
   }
 
-  /// Checks output_shape: the receiving stage allocates by it.
+  /// Checks output_shape, because the receiving stage allocates by it.
   static Tensor<Dev> checked_forward(Dev& dev, AnyLayer<Dev>& layer, Tensor<Dev> x,
                                      Tape<Dev>& tape) {
     const Shape in = x.shape();
@@ -424,7 +424,8 @@ class PipelineParallel {
       for (const auto& parameter : parameters_of(at)) ++run.writers_left[parameter.get()];
     });
   }
-  /// Counts a finished micro-batch of a layer. A range is ready after the last one of every layer that writes to it.
+  /// Counts a finished micro-batch of a layer. A range is ready when every layer that writes to it has finished its
+  /// last.
   template <class Ready>
   void complete(Dev& dev, int at, Execution& run, Ready& ready) {
     if (auto* exchange = store_.exchange()) exchange->accumulated(dev, parameters_of(at));
@@ -444,7 +445,8 @@ class PipelineParallel {
   int stages_;
   int stage_;
   std::vector<std::int64_t> cuts_;
-  int first_trained_ = 0;  // the first layer with something to train; the loss comes after the last
+  int first_trained_ =
+      0;  // the first layer with a trained parameter; the loss comes after the last
   std::map<std::pair<int, Pass>, StageLists> proven_;
   std::unique_ptr<detail::BoundaryPredictor<Dev>> predictor_;
   detail::TiedParameters<Dev> tied_;

@@ -1,6 +1,6 @@
-// Reducers sum gradients over the data axis. ready(range): this replica will add no more to the range.
-// finish(): returns when every gradient is the sum over all replicas. One that also has begin(step) hears of each step
-// before its forward pass. The plain reducer sums after the backward pass; the bucketed one overlaps the sums with it.
+// Reducers sum gradients over the data axis. ready(range): this replica adds no more to the range. finish(): returns
+// when every gradient is the sum over all replicas. An optional begin(step) is called before each forward pass. The
+// plain reducer sums after the backward pass; the bucketed one overlaps the two.
 #pragma once
 
 #include <dhp/comm/comm.hpp>
@@ -69,11 +69,11 @@ template <class Dev>
 }
 
 struct Bucketed {
-  std::size_t bytes = std::size_t{25} << 20;  ///< smallest size of a bucket of gradients
+  std::size_t bytes = std::size_t{25} << 20;  ///< minimum size of a bucket of gradients
 };
 
-/// Cuts the store into buckets, from its end. The all-reduce of a bucket starts when it and all buckets before it
-/// are ready, so every replica starts them in the same order.
+/// Cuts the store into buckets, from its end. A bucket's all-reduce starts when it and all earlier buckets are ready,
+/// so every replica starts them in the same order.
 template <class Dev>
 class BucketedReducer {
  public:

@@ -1,4 +1,4 @@
-// The reducers of dhp: a program chooses one by its options at run time.
+// ReducerChoice: a reducer chosen at run time.
 #pragma once
 
 #include <dhp/parallel/delayed_reducer.hpp>
@@ -17,11 +17,11 @@
 
 namespace dhp {
 
-/// For stores that are not sharded. Each has its overload of make_reducer, as has one of your own.
+/// For unsharded stores. A reducer of your own adds an overload of make_reducer.
 using ReducerChoice =
     std::variant<Bucketed, Plain, SixteenBit, TopK, PowerSgd, OneBit, Delayed, LocalSgd>;
 
-/// Whether each step has the sum of its own gradients: nothing is left out, and nothing remembered for the next step.
+/// Whether each step uses the complete sum of its own gradients.
 [[nodiscard]] inline bool sums_all(const ReducerChoice& choice) {
   return std::holds_alternative<Bucketed>(choice) || std::holds_alternative<Plain>(choice);
 }
@@ -62,7 +62,7 @@ class AnyReducer {
 };
 }  // namespace detail
 
-/// The reducer of these options, or that of ZeRO where replicas shard the store.
+/// The chosen reducer, or ZeRO's where replicas shard the store.
 template <class Dev>
 [[nodiscard]] detail::AnyReducer<Dev> make_reducer(Dev& dev, ParameterStore<Dev>& store,
                                                    Comm<Dev> group, const ReducerChoice& choice) {

@@ -1,5 +1,5 @@
-// RunningStatistics: batch norm's statistics of a step, summed over the replicas in one small all-reduce. For reducers that leave
-// the gradients beside them for later: the running statistics stay those of the step, and the same on all replicas.
+// RunningStatistics sums batch norm's statistics of a step over the replicas, in one small all-reduce. Reducers that
+// delay or compress gradients use it, so that running statistics stay current and equal on all replicas.
 #pragma once
 
 #include <dhp/comm/comm.hpp>

@@ -1,7 +1,7 @@
-// Pipeline schedules as pure data: the forwards and backwards of each stage in their order. They are drawn, timed
+// Pipeline schedules as pure data: the ordered forwards and backwards of each stage. They are drawn, timed
 // (schedule_time) and proved (schedule_check) before anything runs. A stage is a rank of the pipeline axis. It holds
-// `chunks` parts of the model; chunk c of stage s is part c * stages + s. All schedules here run on any
-// communicator: they need room for one message per edge only.
+// `chunks` parts of the model; chunk c of stage s is part c * stages + s. All schedules here need room for only one
+// message per edge, so they run on any communicator.
 #pragma once
 
 #include <dhp/core/error.hpp>
@@ -73,7 +73,7 @@ struct Wiring {
   }
 };
 
-/// A small type with a name and the list of each stage.
+/// A small type with a name and each stage's list.
 template <class S>
 concept Schedule = requires(const S& schedule, int number) {
   { schedule.actions(number, number, number, number) } -> std::same_as<std::vector<Action>>;
@@ -180,7 +180,7 @@ struct Interleaved {
     return list;
   }
 
-  /// Forwards alone, in the same groups.
+  /// Forward passes only, in the same groups.
   [[nodiscard]] static std::vector<Action> forwards(int stages, int micro_batches, int chunks) {
     std::vector<Action> list;
     for (std::int64_t turn = 0; turn < turns(stages, micro_batches, chunks); ++turn)
@@ -221,7 +221,7 @@ static_assert(Schedule<GPipe> && Schedule<OneForwardOneBackward> && Schedule<Zer
               Schedule<Interleaved> && Schedule<ForwardOnly>);
 static_assert(!Schedule<Action>);
 
-/// One of these, or a function of your own that gives the list of a stage.
+/// One of these, or your own function that returns a stage's list.
 class AnySchedule {
  public:
   /// function(stage, stages, micro_batches, chunks)

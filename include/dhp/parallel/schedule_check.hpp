@@ -14,9 +14,9 @@ namespace dhp {
 
 enum class Pass { training, evaluation };
 
-/// Bounds for any speeds of the stages.
+/// Bounds that hold for any speed of the stages.
 struct ScheduleReport {
-  int most_messages = 0;  ///< sent and not yet received, on one edge
+  int most_messages = 0;  ///< sent but not received, on one edge
   /// By stage, the most (chunk, micro-batch) pairs between their forward and the gradient named.
   std::vector<int> most_until_input_gradient;
   std::vector<int> most_until_weight_gradient;  ///< activations are held for so long
@@ -130,7 +130,7 @@ class ScheduleChecker {
          " of micro-batch ", micro_batch, " in chunk ", chunk);
   }
 
-  /// With one stage, the same list has the neighboring chunk, which must come first.
+  /// With one stage, the adjacent chunk is in the same list and must come first.
   template <class StateOf>
   void check_neighbour(Position at, StateOf& state_of) const {
     const auto& action = list(0)[at];
@@ -151,7 +151,7 @@ class ScheduleChecker {
     };
     Position sent = 0;
     Position received = 0;
-    // Both have the same number of messages: the law of order holds already.
+    // The law of order ensures equally many messages.
     for (; next(from, sent, &Wiring::target) && next(to, received, &Wiring::source);
          ++sent, ++received) {
       const auto& action = list(from)[sent];
@@ -198,7 +198,7 @@ class ScheduleChecker {
           " messages per edge these wait for ever: ", stuck);
   }
 
-  /// One action of a stage, or a send that had to wait. False: it can do nothing now.
+  /// One action of a stage, or a blocked send. False: it is blocked.
   bool move(std::vector<Runner>& runners, int stage) {
     auto& runner = runners[static_cast<std::size_t>(stage)];
     if (!runner.sending) {
@@ -237,7 +237,7 @@ class ScheduleChecker {
 
 }  // namespace detail
 
-/// Sends are asynchronous until their edge holds `capacity` messages, then they wait; messages keep their order. An
+/// Sends are asynchronous until their edge holds `capacity` messages, then they block; messages keep their order. An
 /// edge leads from one stage to another, for forwards or for backwards.
 [[nodiscard]] inline ScheduleReport check_schedule(const StageLists& lists, int chunks,
                                                    int micro_batches, int capacity,

@@ -1,7 +1,7 @@
-// ShardedReducer (ZeRO: Rajbhandari et al. 2020): replicas shard optimizer state, gradients and weights by buckets.
-// A bucket's gradients are reduce-scattered as soon as all replicas can; the optimizer then updates this replica's
-// shares, and an all-gather brings the weights: behind the next forward pass in stages 1 and 2, bucket by bucket ahead
-// of their use in stage 3. All replicas issue the same collectives in the same order, whatever their micro-batches.
+// ShardedReducer (ZeRO: Rajbhandari et al. 2020): replicas shard optimizer state, gradients and weights by buckets. A
+// bucket's gradients are reduce-scattered as soon as all replicas can; the optimizer updates this replica's shares;
+// an all-gather collects the weights: after the update in stages 1 and 2, ahead of each use in stage 3. All replicas
+// issue the same collectives in the same order, whatever their micro-batches.
 #pragma once
 
 #include <dhp/comm/comm.hpp>
@@ -18,7 +18,7 @@ namespace dhp::detail {
 template <class Dev>
 class ShardedReducer final : public ReplicaExchange<Dev> {
  public:
-  /// Keeps pointers; moves the store's shares from now on. Collective over the group.
+  /// Keeps pointers, and moves the store's shares from now on. Collective over the group.
   ShardedReducer(Dev& dev, ParameterStore<Dev>& store, Comm<Dev> group)
       : dev_(&dev), store_(&store), group_(std::move(group)), progress_(group_) {
     check(group_.size() == store.replica().size && group_.rank() == store.replica().rank,
@@ -100,13 +100,13 @@ class ShardedReducer final : public ReplicaExchange<Dev> {
   void sum(Dev& dev, View<Dev> buffer) override { group_.all_reduce(dev, buffer).wait(); }
 
  private:
-  /// Gathered weights that no layer uses: those of the layer before, and those that the next one will need.
+  /// Gathered buckets to keep without a user: the previous layer's and the next one's.
   static constexpr std::size_t kept_idle = 2;
 
   struct State {
     ShardedBucket<Dev>* bucket;
-    std::size_t added = 0;  // parameters of layers that have added a micro-batch's gradients
-    std::size_t ready = 0;  // parameters that will get no more in this step
+    std::size_t added = 0;  // parameters whose layers added a micro-batch's gradients
+    std::size_t ready = 0;  // parameters that get no more in this step
     int users = 0;          // that need the weights now
     Event<Dev> gathered{};
     bool gathering = false;
@@ -118,8 +118,8 @@ class ShardedReducer final : public ReplicaExchange<Dev> {
     return found == bucket_of_.end() ? nullptr : &states_[found->second];
   }
 
-  /// Sums go round by round, in each from the last bucket to the first. The last round of a bucket waits until all of it is
-  /// ready; the others are there to keep little memory, and take what has been added by then.
+  /// Sums run in rounds, each from the last bucket to the first. In the last round a bucket waits until all of it is
+  /// ready. Earlier rounds bound memory.
   void start_sums() {
     while (round_ < rounds_) {
       while (next_ > 0) {
@@ -140,7 +140,7 @@ class ShardedReducer final : public ReplicaExchange<Dev> {
     bucket.prepare_gradients(*dev_);
     const auto summands = bucket.summands(bucket.range());
     store_->sign(*dev_, summands, bucket.range().first);
-    // From stage 2 on they begin with what was summed before.
+    // From stage 2 on, summands include the earlier sums.
     if (stage() != ZeroStage::optimizer)
       store_->sign(*dev_, bucket.held_sums(), bucket.own().first, -1);
     std::vector<Event<Dev>> events;
@@ -148,13 +148,13 @@ class ShardedReducer final : public ReplicaExchange<Dev> {
       events.push_back(progress_.start(
           *dev_, Collective<Dev>::reduce_scatter(summands[at], bucket.held_sums()[at])));
     bucket.summing(std::move(events));
-    // From stage 2 on, the gradients of two buckets at most are in memory: this one's, and those of the next.
+    // From stage 2 on, at most two buckets of gradients are in memory: this one and the next.
     if (stage() != ZeroStage::optimizer && summed_before_ != nullptr)
       summed_before_->finish_sums(*dev_);
     summed_before_ = &bucket;
   }
 
-  /// The replicas before this one update copies of its shares, with the same gradients.
+  /// The preceding replicas update redundant copies of this replica's shares, with the same gradients.
   void send_to_redundant_shards() {
     const auto redundancy = store_->options().sharding.redundancy;
     const int me = group_.rank(), size = group_.size();
@@ -178,7 +178,7 @@ class ShardedReducer final : public ReplicaExchange<Dev> {
         *dev_, Collective<Dev>::all_gather(bucket.own_weights(), bucket.all_weights()));
     state.gathering = true;
   }
-  /// Weights that the next layer in the same direction will need.
+  /// Prefetches the weights of the next layer in the same direction.
   void gather_next(std::size_t at) {
     const bool forward = at >= last_needed_;
     last_needed_ = at;
@@ -193,7 +193,7 @@ class ShardedReducer final : public ReplicaExchange<Dev> {
     state.gathered.wait(dev);
     state.gathering = false;
   }
-  /// Gives back gathered weights that no layer uses, but for the last ones.
+  /// Frees gathered weights without a user, except for the last few.
   void free_idle(Dev& dev, std::size_t keep) {
     while (idle_.size() > keep) {
       auto& state = states_[idle_.front()];

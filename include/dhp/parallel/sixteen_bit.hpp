@@ -1,5 +1,5 @@
-// SixteenBit: gradients travel as bf16, which has the range of f32 and 8 bits of its precision. The rounding error of
-// this replica's own gradient is fed back; the sum itself is rounded once more.
+// SixteenBit sends gradients as bf16, which has f32's range and 8 bits of precision. Error feedback covers the
+// rounding of this replica's gradient; the sum is rounded once more.
 #pragma once
 
 #include <dhp/parallel/compressed_reducer.hpp>

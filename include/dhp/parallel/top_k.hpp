@@ -1,5 +1,5 @@
-// TopK: each replica sends the largest elements of each matrix, as numbers and values (Stich et al. 2018; Lin et al. 2018,
-// "Deep gradient compression", here without its momentum correction). The rest waits in the error memory.
+// TopK: each replica sends the largest elements of each matrix, as indices and values (Stich et al. 2018; Lin et al.
+// 2018, "Deep gradient compression", here without momentum correction). The rest stays in the error memory.
 #pragma once
 
 #include <dhp/ops/rows.hpp>
@@ -11,7 +11,8 @@
 namespace dhp {
 
 struct TopK {
-  double share = 0.01;  ///< of a matrix's elements that a replica sends in a step; one at least
+  double share =
+      0.01;  ///< fraction of a matrix's elements that a replica sends per step; at least one element
 
   [[nodiscard]] std::int64_t sent_of(std::int64_t count) const {
     const auto wanted = static_cast<std::int64_t>(std::ceil(share * static_cast<double>(count)));
@@ -37,7 +38,7 @@ class TopKCompressor {
     all_values_ = Tensor<Dev>::persistent(dev, type, {replicas * sent_});
   }
 
-  /// Two all-gathers: per element sent an i32 and a value.
+  /// Two all-gathers: an i32 and a value per element sent.
   void sum(Dev& dev, Comm<Dev>& group, const CompressedGradients<Dev>& gradients) {
     for_each(gradients, 0, [&](const CompressedGradient<Dev>& gradient, Range part) {
       take_largest(dev, gradient.unsent, indices_.mut().slice(part.first, part.last),

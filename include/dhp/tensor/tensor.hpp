@@ -21,7 +21,7 @@ struct ElementFacts;
 template <class Dev>
 class Tensor {
  public:
-  Tensor() = default;  ///< no tensor: the input of a stage that reads only its context
+  Tensor() = default;  ///< empty: the input of a stage that reads only side inputs
   /// Allocates uninitialized device memory.
   Tensor(Dev& dev, DType dtype, const Shape& shape)
       : dtype_(dtype),
@@ -47,7 +47,7 @@ class Tensor {
     dev.fill_zero(made.storage_.get(), made.size_bytes());
     return made;
   }
-  /// Zeros for as long as a run: where the device has it, memory of exactly this size.
+  /// Zeros for the lifetime of a run, allocated at exactly this size where the device supports it.
   [[nodiscard]] static Tensor persistent(Dev& dev, DType dtype, const Shape& shape) {
     if constexpr (requires { dev.allocate_persistent(std::size_t{}); }) {
       const auto bytes = static_cast<std::size_t>(shape.count()) * size_of(dtype);
@@ -88,11 +88,11 @@ class Tensor {
 
   operator ConstView<Dev>() const { return {storage_.get(), dtype_, shape_}; }
   [[nodiscard]] ConstView<Dev> view() const { return *this; }
-  /// Write access; throws while the elements have another owner.
+  /// Write access; throws while another owner shares the elements.
   [[nodiscard]] View<Dev> mut() {
     check(unique() || empty(), read_only_ ? "a borrowed" : "a shared", " tensor of shape ", shape_,
           " is read-only: write into a fresh one");
-    if (facts_ != nullptr) facts_.reset();  // threads may ask for views of parts at the same time
+    if (facts_ != nullptr) facts_.reset();  // threads may request views of parts concurrently
     return {storage_.get(), dtype_, shape_};
   }
   /// True if mut() would succeed: an op may work in place.
@@ -110,33 +110,32 @@ class Tensor {
     }
     return second;
   }
-  /// What made the elements may know the sums of the columns and of their squares, [2, C] in the accumulation type. They
-  /// go along until the elements are written to: a batch norm need not read the elements for them.
+  /// Producers may attach the column sums of the elements and of their squares, [2, C] in the accumulation type, so
+  /// that a batch norm need not read the elements. Writing drops them.
   void carry_column_sums(Tensor sums) {
     check(sums.dtype() == accumulation_type(dtype_) && sums.shape() == Shape{2, columns()},
           "the sums of the columns of ", shape_, " of ", dtype_, " cannot be ", sums.shape(),
           " of ", sums.dtype());
     facts().column_sums = std::move(sums);
   }
-  /// Empty if nobody knows them.
+  /// Empty if unknown.
   [[nodiscard]] ConstView<Dev> column_sums() const {
     return facts_ == nullptr ? ConstView<Dev>() : facts_->column_sums.view();
   }
-  /// What a batch norm and its ReLU that made the elements left for whoever computes their gradient. Goes along in the
-  /// same way.
+  /// A batch norm with a ReLU attaches its input here for the consumer that computes the gradient. Writing drops it.
   void carry_norm(std::shared_ptr<const detail::NormTrace<Dev>> norm) {
     if (norm != nullptr) facts().norm = std::move(norm);
   }
-  /// Null if nothing was left.
+  /// Null if there is none.
   [[nodiscard]] const detail::NormTrace<Dev>* norm() const {
     return facts_ == nullptr ? nullptr : facts_->norm.get();
   }
-  /// For one of several readers, whose gradients are summed, or to free what the norm left.
+  /// Drops it: to free its memory, or where several consumers' gradients are summed.
   void drop_norm() {
     if (facts_ != nullptr) facts_->norm.reset();
   }
-  /// Of the gradient of such elements: it is 0 where the ReLU was closed, and these are the sums that the norm needs,
-  /// [2, C]: of dy and of dy * normalised x. Until it is written to, or shared.
+  /// The same for the gradient of such elements, already 0 where the ReLU was closed: the norm's sums [2, C] of dy
+  /// and of dy * normalised x. Writing or sharing drops them.
   void carry_norm_sums(Tensor sums) { facts().norm_sums = std::move(sums); }
   [[nodiscard]] bool has_norm_sums() const {
     return facts_ != nullptr && !facts_->norm_sums.empty();
@@ -173,13 +172,14 @@ class Tensor {
 };
 
 namespace detail {
-/// The input of a batch norm with a ReLU, its statistics [C], and where its result is above 0, in the device's format.
+/// The input of a batch norm with a ReLU, its statistics [C], and where its result is above 0, in a device-specific
+/// format.
 template <class Dev>
 struct NormTrace {
   Tensor<Dev> x, mean, inv_std, signs;
 };
 
-/// What is known of a tensor's elements, until they are written to.
+/// Facts about a tensor's elements, valid until they are written.
 template <class Dev>
 struct ElementFacts {
   Tensor<Dev> column_sums, norm_sums;

@@ -384,7 +384,7 @@ class Checkpoint {
       }
       for (const auto& [name, in_file] : file.tensors()) {
         const auto& stored = *in_file->find(name);
-        if (!name.ends_with(batch_counter) || stored.dtype != DType::i64) continue;
+        if (!name.ends_with(detail::batch_counter) || stored.dtype != DType::i64) continue;
         const auto counted = in_file->read(stored);
         std::int64_t number = 0;
         if (counted.size() == sizeof number) std::memcpy(&number, counted.data(), sizeof number);

@@ -93,7 +93,7 @@ inline void export_weights(const std::string& folder, const std::string& path,
     });
     // PyTorch's strict loading wants the counters.
     if (name.ends_with(mean))
-      writer.add(name.substr(0, name.size() - mean.size()) + batch_counter, DType::i64, {},
+      writer.add(name.substr(0, name.size() - mean.size()) + detail::batch_counter, DType::i64, {},
                  [batches](OpenFile& file) { file.write(std::as_bytes(std::span(&batches, 1))); });
   }
   writer.write(path);

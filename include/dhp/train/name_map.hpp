@@ -56,7 +56,7 @@ class NameMap {
   void add(const std::string& name) {
     // Positions that are counted, batches that were counted, and a decoder that is the embedding.
     for (const auto* const of_nobody :
-         {"embeddings.position_ids", batch_counter, "cls.predictions.decoder.weight"})
+         {"embeddings.position_ids", detail::batch_counter, "cls.predictions.decoder.weight"})
       if (name.ends_with(of_nobody)) return;
     in_file_.try_emplace(model_name(name), name);
   }
