@@ -1,5 +1,5 @@
-// Comm: a communicator of any kind, cheap to copy, so that what uses it is compiled once and not for each engine. A
-// default one is a group of one, in which every collective is the identity.
+// Comm: a type-erased communicator, cheap to copy, so that its users are compiled once for all engines. The default
+// one is a group of one, in which every collective is the identity.
 #pragma once
 
 #include <dhp/comm/communicator.hpp>
@@ -33,7 +33,7 @@ class SelfComm {
   }
   void barrier(CallSite) {}
   [[nodiscard]] SelfComm split(int, int, CallSite) { return {}; }
-  /// There is nobody else to end: throws Error(message).
+  /// There is no other rank to stop: throws Error(message).
   [[noreturn]] void abort(const std::string& message) { throw Error(message); }
 };
 }  // namespace detail
@@ -67,7 +67,7 @@ class Comm {
     return Comm(std::make_shared<Model<C>>(std::move(comm)));
   }
 
-  // No move: what is moved from would be no communicator at all.
+  // Not movable, because a moved-from object would be no communicator.
   Comm(const Comm&) = default;
   Comm& operator=(const Comm&) = default;
 
@@ -107,13 +107,13 @@ class Comm {
     model_->recv(dev, buffer, from, where);
   }
   void barrier(CallSite where = CallSite::current()) { model_->barrier(where); }
-  /// The host waits until the device has done all work before. Throws Aborted where the world has ended by then, since what
-  /// other ranks have sent may be garbage: call it before the host reads results of collectives.
+  /// The host waits for all earlier work of the device. Throws Aborted if the world has ended, because received data
+  /// may then be garbage: call it before the host reads results of collectives.
   void synchronize(Dev& dev) { model_->synchronize(dev); }
   [[nodiscard]] Comm split(int color, int key, CallSite where = CallSite::current()) {
     return model_->split(color, key, where);
   }
-  /// Ends every rank of the world with this message.
+  /// Stops every rank of the world with this message.
   void abort(const std::string& message) { model_->abort(message); }
 
  private:

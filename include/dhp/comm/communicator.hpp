@@ -1,5 +1,5 @@
-// concept Communicator: a group of ranks and what they do together. An engine (threads, MPI, Gloo, NCCL) is one, and so
-// is whatever you write. All ranks of a group make the same calls in the same order.
+// concept Communicator: a group of ranks and its operations. The engines (threads, MPI, Gloo, NCCL) implement it; so
+// can you. All ranks of a group make the same calls in the same order.
 #pragma once
 
 #include <dhp/comm/collective.hpp>

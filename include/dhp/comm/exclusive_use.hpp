@@ -1,4 +1,4 @@
-// ExclusiveUse: guards a communicator against two threads of one rank at once.
+// ExclusiveUse: detects concurrent use of one communicator by two threads of a rank.
 #pragma once
 
 #include <dhp/comm/collective.hpp>
@@ -8,7 +8,7 @@
 
 namespace dhp::detail {
 
-/// While a thread uses what `taken` guards; throws Error where another thread does.
+/// Marks `taken` while it lives; throws Error if another thread has marked it.
 class ExclusiveUse {
  public:
   ExclusiveUse(std::atomic<bool>& taken, CallKind kind, CallSite where) {

@@ -1,4 +1,5 @@
-// What every rank of a group has to say, at all of them: some numbers, or a text; and their first messages.
+// gather and gather_texts: every rank's numbers or text, at all ranks of a group. open_messages connects pairs of
+// ranks.
 #pragma once
 
 #include <dhp/comm/comm.hpp>
@@ -13,8 +14,8 @@
 namespace dhp {
 
 namespace detail {
-/// For a group whose ranks do not all send messages: over NCCL all have to come to the first one, and here they do.
-/// Collective.
+/// For groups in which only some ranks send messages: NCCL needs all ranks at the first one, and this call provides
+/// it. Collective.
 template <class Dev>
 void open_messages(Dev& dev, Comm<Dev>& comm, CallSite where = CallSite::current()) {
   const int n = comm.size(), me = comm.rank();
@@ -26,7 +27,7 @@ void open_messages(Dev& dev, Comm<Dev>& comm, CallSite where = CallSite::current
 }
 }  // namespace detail
 
-/// `own` of every rank, as long on each: those of rank r begin at r * own.size(). Collective.
+/// Every rank's `own`, of equal length; rank r's numbers start at r * own.size(). Collective.
 template <class Dev>
 [[nodiscard]] std::vector<double> gather(Dev& dev, Comm<Dev>& comm, const std::vector<double>& own,
                                          CallSite where = CallSite::current()) {
@@ -38,7 +39,7 @@ template <class Dev>
   return all.template to_host<double>(dev);
 }
 
-/// A text of each rank, of any length. Collective.
+/// Every rank's text, of any length. Collective.
 template <class Dev>
 [[nodiscard]] std::vector<std::string> gather_texts(Dev& dev, Comm<Dev>& comm,
                                                     const std::string& own,

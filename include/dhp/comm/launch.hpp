@@ -1,5 +1,5 @@
-// run_ranks: starts a world of ranks as threads of this process and waits for them. A rank that throws ends all the
-// others, and the caller gets its error. RankLauncher<Dev> starts the ranks of a device: here those of the Cpu.
+// run_ranks starts a world of ranks as threads of this process and waits for them. A rank that throws stops all
+// others, and the caller gets its error. RankLauncher<Dev> starts a device's ranks: here the Cpu's.
 #pragma once
 
 #include <dhp/comm/observe/record.hpp>
@@ -19,8 +19,8 @@ namespace dhp {
 
 namespace detail {
 
-/// body(rank) on a thread for each rank of the world, until all have ended. The first rank that failed by itself counts;
-/// what others throw because the world has ended does not.
+/// Runs body(rank) on a thread per rank and waits for all. Throws the error of the first rank that failed by itself,
+/// not the Aborted of others.
 template <class Body>
 void run_rank_threads(World& world, Body body, CallSite where) {
   std::mutex mutex;
@@ -65,7 +65,7 @@ void run_rank_threads(World& world, Body body, CallSite where) {
   }
 }
 
-/// Starts ranks of a device, with body(Comm<Dev>) on each: here threads for the Cpu. Not inline: dhp::cpu_compiled has it.
+/// Starts a device's ranks with body(Comm<Dev>): here threads for the Cpu. Not inline: dhp::cpu_compiled has it.
 template <class Dev>
 class RankLauncher {
  public:
@@ -91,8 +91,8 @@ void detail::RankLauncher<Dev>::run(int ranks, const Body& body, const WorldOpti
   }
 }
 
-/// body(world) on each of `ranks` threads, which share the body. Throws Error("rank 3: ...") for the first rank that
-/// failed. A world of one runs in the calling thread, and what it throws is left as it is.
+/// Runs body(world) on each of `ranks` threads, which share the body. Throws Error("rank 3: ...") for the first rank
+/// that failed. A world of one runs in the calling thread, and its exceptions pass unchanged.
 template <class Dev = Cpu, class Body>
 void run_ranks(int ranks, Body body, WorldOptions options = {},
                CallSite where = CallSite::current()) {

@@ -1,5 +1,5 @@
-// run_process_rank: this process as one rank of a job that a launcher has started: it meets the others, is watched with
-// them, runs, and says how it ended. The caller chooses the engine: connect_gloo, connect_nccl, or an MpiSession.
+// run_process_rank: this process as one rank of a launched job: it connects to the others, is monitored with them,
+// runs, and reports how it ended. The caller chooses the engine: connect_gloo, connect_nccl, or an MpiSession.
 #pragma once
 
 #include <dhp/comm/observe/record.hpp>
@@ -17,15 +17,15 @@
 namespace dhp {
 
 struct ProcessOptions {
-  /// For ranks to meet; without deadlines also of every wait for another, and of a rank's silence; 0: none.
+  /// Limit of the rendezvous; without deadlines also of every wait for another rank, and of a rank's silence. 0:
+  /// none.
   double timeout_s = 300;
   std::shared_ptr<const Deadlines> deadlines{};  ///< the program says there what it is at
-  std::shared_ptr<FlightRecorder> recorder{};  ///< of this rank's calls; null: nobody else reads it
-  std::string
-      network_interface{};  ///< where this rank listens ("eth0"); empty: what leads to rank 0
-  /// Clients that were refused at the rendezvous. Called by other threads, too.
+  std::shared_ptr<FlightRecorder> recorder{};    ///< records this rank's calls; null: private
+  std::string network_interface{};  ///< interface to listen on ("eth0"); empty: the route to rank 0
+  /// Receives clients refused at the rendezvous. Called by other threads too.
   std::function<void(const std::string& message)> log{};
-  /// The world has ended, and this rank does not come back from its own work: see WorldOptions.
+  /// Called if this rank's own work does not return after the world's end: see WorldOptions.
   std::function<void(const std::string& message)> stuck{};
   double stuck_after_s = 10;
 
@@ -62,7 +62,7 @@ namespace detail {
   return own != nullptr ? own->sentence() : error.what();
 }
 
-/// work(), of a rank; the other ranks are told of what it throws, and that goes on to the caller.
+/// Runs work() of a rank; publishes its exception to the other ranks, then rethrows it.
 template <class Work>
 void run_in(World& world, Work work) {
   try {
@@ -75,8 +75,8 @@ void run_in(World& world, Work work) {
 
 }  // namespace detail
 
-/// connect(world, me, options) makes the communicator of the world: collective. body(Comm<Dev>) is run with it, and what
-/// it throws goes on to the caller when all ranks have been told; Aborted where another rank is to blame.
+/// connect(world, me, options) makes the world's communicator and is collective. Then runs body(Comm<Dev>). Its
+/// exception is published to all ranks, then rethrown; Aborted if another rank is the cause.
 template <class Connect, class Body>
 void run_process_rank(const ProcessRank& me, Connect connect, Body body,
                       const ProcessOptions& options = {}) {

@@ -1,4 +1,5 @@
-// Ranks of the parts of a group, as of MPI_Comm_split: by color, ordered by key, then by rank; a negative color: alone.
+// The ranks of a group's parts, as in MPI_Comm_split: by color, ordered by key, then by rank; a negative color:
+// alone.
 #pragma once
 
 #include <dhp/core/config.hpp>
@@ -21,7 +22,7 @@ struct ColorKey {
   std::int32_t color = 0, key = 0;
 };
 
-/// The part of rank `rank`: ranks of the group that is split, in their new order. color_keys: by rank.
+/// The part of rank `rank`, as ranks of the group, in their new order. color_keys: by rank.
 [[nodiscard]] inline std::vector<int> part_with(int rank, const std::vector<ColorKey>& color_keys) {
   const auto color_key = [&](int of) { return color_keys[static_cast<std::size_t>(of)]; };
   const auto earlier = [&](std::int32_t key, int than) { return key < color_key(than).key; };

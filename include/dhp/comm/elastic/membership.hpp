@@ -1,6 +1,6 @@
-// Membership: how the members of an elastic job agree on generations. All of it goes through the job's store, whose
-// set_unless() is atomic: of several proposals for a generation one counts, and who has missed it can write nothing more.
-// So there is never more than one job, whatever the network does.
+// Membership: how the members of an elastic job agree on generations, through the job's store. set_unless() is
+// atomic, so exactly one proposal for a generation wins, and members that missed it can write nothing more. There is
+// never more than one job, whatever the network does.
 #pragma once
 
 #include <dhp/comm/elastic/generation.hpp>
@@ -21,18 +21,18 @@ namespace dhp::detail {
 [[nodiscard]] inline std::string generation_key(std::int64_t number) {
   return concat("generation/", number);
 }
-/// Before all keys of the ranks of a generation.
+/// Prefix of all keys of a generation's ranks.
 [[nodiscard]] inline std::string generation_prefix(std::int64_t number) {
   return concat("in/", number, "/");
 }
 
-/// Another generation has begun without this process.
+/// Another generation has started without this process.
 class LeftOut : public Error {
  public:
   explicit LeftOut(const std::string& sentence) : Error(sentence) {}
 };
 
-/// The store as the ranks of one generation see it. Nothing is written any more when there is a later one: LeftOut.
+/// The store as seen by the ranks of one generation. Writes throw LeftOut once a later generation exists.
 class GenerationStore final : public KeyValueStore {
  public:
   GenerationStore(std::shared_ptr<KeyValueStore> store, Generation generation)
@@ -93,15 +93,15 @@ class GenerationStore final : public KeyValueStore {
 
 /// A newcomer, as it presents itself.
 struct Newcomer {
-  int hint = 0;  ///< the rank that its launcher gave it: newcomers are taken in this order
+  int hint = 0;  ///< the launcher's rank, which orders newcomers
   std::string name{};
   void pass(Fields& fields) { fields(hint, name); }
 };
 
 class Membership {
  public:
-  /// Presents this process to the others. Where no generation has a member left, newcomers propose the next one, of as
-  /// many as the launcher has started: the one with hint 0 at once, others a little later, in case it is lost.
+  /// Announces this process. If no generation has a live member, newcomers propose the next one with as many members
+  /// as the launcher started: hint 0 at once, others a little later in case it is lost.
   Membership(std::shared_ptr<KeyValueStore> store, MemberId me, const detail::Newcomer& presented,
              int started, ElasticOptions options)
       : store_(std::move(store)),
@@ -115,9 +115,9 @@ class Membership {
 
   [[nodiscard]] MemberId me() const { return me_; }
 
-  /// Reports that this process's part in `last` is over, and waits for a generation that it is a member of. Its state
-  /// counts only if it was a member of the one before. None: the job has finished, or this newcomer, or member of too few
-  /// ranks to go on, gives up. Throws Error where there are too few ranks for too long.
+  /// Reports the end of this process's part in `last`, and waits for the next generation with it. Its state counts
+  /// only if it was a member of the previous one. nullopt: the job has finished, or this newcomer, or member of too
+  /// few ranks, gives up. Throws Error after waiting too long for enough ranks.
   [[nodiscard]] std::optional<Generation> next(const Generation& last, const MemberReport& mine) {
     const auto begun = Clock::now();
     too_few_ = false;
@@ -164,7 +164,7 @@ class Membership {
 
   /// What next() has waited for last.
   [[nodiscard]] const std::string& waits_for() const { return waits_for_; }
-  /// Whether there are newcomers enough for one more replica than this generation has.
+  /// Whether newcomers suffice for one more replica.
   [[nodiscard]] bool could_grow(const Generation& now) {
     if (now.layout.data >= options_.most_replicas) return false;
     const auto spares = now.members.size() - static_cast<std::size_t>(now.layout.size());
@@ -178,7 +178,7 @@ class Membership {
   }
   /// No generation comes any more.
   void finish() { store_->set(finished_key, ""); }
-  /// The store is this process's, and it is about to end: waits a little for others to hear how the job has ended.
+  /// Before this process ends with the store it holds: waits briefly until others have read how the job ended.
   void let_others_leave(double limit_s) {
     (void)detail::poll_until(
         [&] {
@@ -211,12 +211,12 @@ class Membership {
     for (const auto& [name, value] : store_->list(prefix)) members.insert(member_in(name));
     return members;
   }
-  /// Where to begin to look for the newest generation.
+  /// Where the search for the newest generation starts.
   [[nodiscard]] std::int64_t hint_of_newest() {
     const auto text = store_->find(newest_key);
     return text ? detail::Fields::parsed<std::int64_t>(*text).value_or(1) - 1 : 0;
   }
-  /// Who has come and is in no generation so far.
+  /// Newcomers that are in no generation yet.
   [[nodiscard]] std::vector<MemberId> newcomers(const Generation& last) {
     const auto gone = members_with("left/");
     std::vector<std::pair<int, MemberId>> found;
@@ -232,7 +232,7 @@ class Membership {
     return members;
   }
 
-  /// Proposes the generation after `last` if it is time; else says what is waited for.
+  /// Proposes the generation after `last` when it is due; otherwise returns the reason to wait.
   [[nodiscard]] std::string propose(const Generation& last, double waited_s) {
     const auto gone = members_with("left/");
     std::map<MemberId, MemberReport> reports;
@@ -260,11 +260,11 @@ class Membership {
       if (gone.contains(member)) continue;
       ++expected;
       if (reports.contains(member)) {
-        // One proposes at once; others only if it does not.
+        // One member proposes at once; others only if it does not.
         if (here++ == 0 && member != me_ && waited_s < proposer_s) return "another one proposes it";
         continue;
       }
-      // Ended, it only has to come out of its own work.
+      // The world has ended; the rank only needs to return from its own work.
       const auto state = states.find(rank);
       const bool ended = state != states.end() && state->second.ended;
       const double limit_s =
@@ -285,7 +285,7 @@ class Membership {
       return concat(here + fresh.size(), " ranks are left, and ", options_.least_replicas,
                     " replicas of ", options_.tensor * options_.pipeline,
                     " ranks are the least; start more, or begin again from a checkpoint");
-    // Who is left out is no newcomer until it presents itself again.
+    // A left-out process is no newcomer until it announces itself again.
     for (const auto member : last.members)
       if (!reports.contains(member)) store_->remove(concat("member/", member));
     const auto made = detail::generation_key(next->number);
@@ -307,6 +307,6 @@ class Membership {
   int started_;
   ElasticOptions options_;
   std::string waits_for_{};
-  bool too_few_ = false;  // ranks for a generation, when it was proposed last
+  bool too_few_ = false;  // ranks at the latest proposal
 };
 }  // namespace dhp::detail

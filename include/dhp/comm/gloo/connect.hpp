@@ -1,4 +1,4 @@
-// connect_gloo: the ranks of a job of processes on CPUs, over Gloo. Needs Gloo and OpenSSL.
+// connect_gloo connects the ranks of a CPU job over Gloo. Needs Gloo and OpenSSL.
 #pragma once
 
 #include <dhp/comm/comm.hpp>
@@ -13,11 +13,11 @@ namespace dhp {
 
 namespace detail {
 
-/// Where the others reach this rank: at its interface, or where it or rank 0 has been reached. Collective.
+/// The address at which others reach this rank: of its interface, or as used with rank 0. Collective.
 [[nodiscard]] inline std::string own_address(World& world, const ProcessOptions& options) {
   auto& store = world.store();
   const auto here = host_name();
-  std::string first, other;  // machines: that of rank 0, and one that is not this one
+  std::string first, other;                                  // rank 0's machine, and one other
   for (const auto& [key, value] : store.list("arrived/")) {  // "arrived/3" is "node7 4711"
     const auto host = value.substr(0, value.find(' '));
     if (key == "arrived/0") first = host;
@@ -28,7 +28,7 @@ namespace detail {
   if (address.empty()) address = other.empty() ? "127.0.0.1" : address_towards(other);
   const std::string key = "hosts/first";
   if (world.rank() == 0) store.set(key, address);
-  // It has reached rank 0 within their machine, which others may have reached at another address.
+  // It reached rank 0 inside their machine; others may use another address.
   else if (!chosen && first == here && is_loopback(address)) address = world.get(key);
   check(chosen || other.empty() || !is_loopback(address), "rank ", world.rank(), " on ", here,
         " would listen at ", address, ", where those on ", other,

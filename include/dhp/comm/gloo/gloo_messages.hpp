@@ -1,4 +1,4 @@
-// GlooMessages: messages over Gloo. Its unbound buffers have waits that another thread can end.
+// GlooMessages: messages over Gloo. Its unbound buffers allow another thread to end a wait.
 #pragma once
 
 #include <dhp/comm/messages/messages.hpp>
@@ -25,7 +25,7 @@
 
 namespace dhp::detail {
 
-/// While it lives, writing to a broken connection is an error of this thread's call, and not a SIGPIPE.
+/// While it lives, writing to a broken connection fails in this thread instead of raising SIGPIPE.
 class NoPipeSignal {
  public:
   NoPipeSignal() {
@@ -52,8 +52,7 @@ class NoPipeSignal {
   bool was_pending_ = false;
 };
 
-/// The store of the job, as Gloo wants to see it. Its waits end with the world. The prefix of the keys keeps two of them
-/// in one store apart.
+/// The job's store with Gloo's interface. Waits end with the world. The key prefix separates several in one store.
 class GlooStore final : public gloo::rendezvous::Store {
  public:
   GlooStore(std::shared_ptr<World> world, std::string prefix)
@@ -79,22 +78,21 @@ class GlooStore final : public gloo::rendezvous::Store {
 
 class GlooMessages final : public Messages {
  public:
-  /// Connects all ranks of the world. address: of this machine, where this rank listens. Throws NotConnected, and Aborted
-  /// when the world ends meanwhile. Collective.
+  /// Connects all ranks of the world. address: where this rank listens. Throws NotConnected, or Aborted if the world
+  /// ends. Collective.
   GlooMessages(const std::shared_ptr<World>& world, const std::string& address)
       : context_(std::make_shared<Context>(world)), members_(all_ranks(world->size())), id_(0) {
-    check_own_address(
-        address);  // Gloo's own words for it are not for people, and it leaks what it has opened
-    // Gloo waits for a rank that has ended until a limit of its own. So it connects in a thread, which is left behind when
-    // the world ends earlier and can say why: it shares what it uses, and ends at Gloo's limit.
+    check_own_address(address);  // Gloo's message is unclear, and Gloo leaks what it opened
+    // Gloo waits for a lost rank until its own limit. So it connects in a thread, which is abandoned if the world
+    // ends earlier: the thread shares ownership of what it uses, and ends at Gloo's limit.
     const auto outcome = std::make_shared<Outcome>();
     const double limit_s = world->deadlines()->limit_s();
-    // Gloo takes five times its time limit to connect, which is to be a little longer than ours.
+    // Gloo waits five times its limit to connect; the total should slightly exceed ours.
     const std::chrono::duration<double> fifth(limit_s / 5 + 1);
     const auto gives_up =
         limit_s > 0 ? std::chrono::duration_cast<std::chrono::milliseconds>(fifth) : for_ever;
     std::thread([context = context_, world, address, outcome, gives_up] {
-      const NoPipeSignal quiet;  // Gloo's own thread begins with it, and keeps it
+      const NoPipeSignal quiet;  // Gloo's own thread starts with it and keeps it
       try {
         gloo::transport::tcp::attr where;
         where.hostname = address;
@@ -120,7 +118,7 @@ class GlooMessages final : public Messages {
 
   [[nodiscard]] Handle send(const std::byte* data, std::size_t bytes, int to, std::uint64_t tag,
                             std::shared_ptr<const void> owner = {}) override {
-    // Gloo has one kind of buffer for both ways, and does not write to this one.
+    // Gloo has one buffer type for both directions, and does not write to this one.
     return std::make_unique<GlooTransfer>(context_, const_cast<std::byte*>(data), bytes, to,
                                           world_rank(to), slot(tag), true, std::move(owner));
   }
@@ -129,7 +127,7 @@ class GlooMessages final : public Messages {
     return std::make_unique<GlooTransfer>(context_, data, bytes, from, world_rank(from), slot(tag),
                                           false, nullptr);
   }
-  /// Both sides' threads meet before each message, however long it is: few are better than small ones.
+  /// Each message synchronizes threads on both sides, so few long messages are better than many short ones.
   [[nodiscard]] std::size_t chunk_bytes() const override { return std::size_t{1} << 23; }
   [[nodiscard]] std::shared_ptr<Messages> of_part(const std::vector<int>& members, int,
                                                   std::uint32_t id) override {
@@ -151,7 +149,7 @@ class GlooMessages final : public Messages {
     std::string problem{};  // empty: none
     std::atomic<bool> known{false};
   };
-  /// What the end of the world has to reach.
+  /// State that the end of the world must reach.
   struct Waits {
     void end() {
       const std::lock_guard lock(mutex);
@@ -165,7 +163,7 @@ class GlooMessages final : public Messages {
     std::set<Buffer*> buffers{};
     bool ended = false;
   };
-  /// The connections, which all groups share.
+  /// The connections, shared by all groups.
   struct Context {
     explicit Context(const std::shared_ptr<World>& of)
         : world(of),
@@ -210,7 +208,7 @@ class GlooMessages final : public Messages {
     }
 
    private:
-    // False: the end of the world is here already.
+    // False: the world has ended.
     [[nodiscard]] bool begin_wait() {
       const std::lock_guard lock(context_->waits->mutex);
       if (!context_->waits->ended) context_->waits->buffers.insert(buffer_.get());

@@ -1,4 +1,4 @@
-// ProcessComm: ranks that are processes, over the messages of an engine on CPUs. The caller does a collective at once.
+// ProcessComm: ranks as processes, over a CPU engine's messages. The calling thread runs the collective.
 #pragma once
 
 #include <dhp/comm/communicator.hpp>
@@ -21,7 +21,7 @@
 
 namespace dhp::detail {
 
-/// One rank's handle, cheap to copy; used by one thread at a time. Buffers as ThreadComm's.
+/// One rank's handle, cheap to copy; used by one thread at a time. Buffers as in ThreadComm.
 class ProcessComm {
  public:
   /// The world, over messages between all its ranks.
@@ -78,7 +78,7 @@ class ProcessComm {
     begin({.kind = CallKind::split, .where = where}, [&](std::uint64_t tag) {
       in_messages(tag).all_gather(reinterpret_cast<const std::byte*>(&mine),
                                   reinterpret_cast<std::byte*>(all.data()), sizeof mine);
-      // Later than every group that any of these ranks is in; groups of other colors share no rank with this one.
+      // Greater than every group id of these ranks; groups of other colors share no rank with this one.
       std::uint32_t id = 0;
       std::vector<ColorKey> color_keys;
       for (const auto& each : all) {
@@ -97,11 +97,11 @@ class ProcessComm {
     });
     return ProcessComm(std::move(part));
   }
-  /// Ends every rank of the world, not only of this group.
+  /// Stops every rank of the world, not only of this group.
   void abort(const std::string& message) { state_->world->abort(message); }
 
  private:
-  static constexpr std::size_t capacity = 4;  // messages to one rank that nobody has received yet
+  static constexpr std::size_t capacity = 4;  // unreceived messages to one rank
   static constexpr std::uint64_t collective_kind = 0, message_kind = 1;
 
   /// With one other rank.
@@ -122,7 +122,7 @@ class ProcessComm {
           edges(members.size()) {}
     State(const State&) = delete;
     State& operator=(const State&) = delete;
-    /// Messages under way arrive, unless something has gone wrong.
+    /// Pending messages are delivered, unless an error occurred.
     ~State() {
       if (std::uncaught_exceptions() > exceptions || world->ended()) return;
       try {
@@ -130,11 +130,11 @@ class ProcessComm {
           for (auto& edge : edges)
             for (const auto& sent : edge.under_way) sent->wait();
         });
-      } catch (const std::exception&) {  // the world has ended, and says why at the next call
+      } catch (const std::exception&) {  // the world has ended; the next call throws the reason
       }
     }
     [[nodiscard]] Edge& edge(int other) { return edges[static_cast<std::size_t>(other)]; }
-    /// Whoever of a broken connection is to blame: all ranks hear the same of it.
+    /// Finds the cause of a broken connection: all ranks report the same.
     template <class Action>
     void guarded(Action action) {
       world->check_alive();
@@ -145,8 +145,8 @@ class ProcessComm {
         world->lost(members[static_cast<std::size_t>(error.rank())], error.what());
       }
     }
-    // Ranks that do not agree have different tags: they wait, and never read what was not meant for them. 18 bits of
-    // number, 24 of what is agreed, 1 of kind, 1 of phase. Numbers come round long after the calls that had them.
+    // Ranks that disagree have different tags, so they wait instead of reading wrong data. 18 bits of number, 24 of
+    // the agreed call, 1 of kind, 1 of phase. Numbers repeat long after their calls have ended.
     [[nodiscard]] std::uint64_t tag_of(std::uint64_t kind, std::uint64_t number,
                                        std::string_view agreed) const {
       auto hash = fnv1a(agreed);
@@ -159,7 +159,7 @@ class ProcessComm {
     std::shared_ptr<Messages> messages;
     std::vector<int> members;  // ranks of the world
     int rank;
-    std::shared_ptr<std::uint32_t> next_group;  // one count for all groups of this rank
+    std::shared_ptr<std::uint32_t> next_group;  // shared by all groups of this rank
     std::vector<Edge> edges;                    // by the other rank
     std::uint64_t collectives = 0;
     std::atomic<bool> taken = false;

@@ -1,5 +1,5 @@
-// MpiSession: dhp in a program that has MPI. dhp works on duplicates of the program's communicator: it initialises and
-// finalises nothing, ends no process, and leaves signals alone. Needs MPI and OpenSSL.
+// MpiSession: dhp inside a program that uses MPI. dhp works on duplicates of the program's communicator: it does not
+// initialise or finalise MPI, end processes, or change signals. Needs MPI and OpenSSL.
 #pragma once
 
 #include <dhp/comm/launch_process.hpp>
@@ -22,7 +22,7 @@ namespace dhp {
 
 namespace detail {
 
-/// A text of each rank, at all of them; of a long one the beginning. Collective.
+/// Every rank's text, at all ranks; long ones are cut off. Collective.
 [[nodiscard]] inline std::vector<std::string> texts_of_all(MpiContext& comm,
                                                            const std::string& mine) {
   constexpr int width = 1024;
@@ -43,8 +43,9 @@ namespace detail {
   return texts;
 }
 
-/// The store by which the ranks watch over each other. Rank 0 holds it, and tells the others by MPI its address and a
-/// secret; from then on it needs no MPI. Collective: all return, or all throw. address: of rank 0; empty: found out.
+/// The store through which the ranks monitor each other. Rank 0 holds it and sends its address and a secret to the
+/// others by MPI; after that it needs no MPI. Collective: all return, or all throw. address: rank 0's; empty:
+/// detected.
 [[nodiscard]] inline std::shared_ptr<KeyValueStore> rendezvous_over_mpi(MpiContext& comm,
                                                                         const std::string& address,
                                                                         double connect_s) {
@@ -98,21 +99,21 @@ namespace detail {
 }  // namespace detail
 
 struct MpiSessionOptions {
-  double timeout_s = 300;  ///< of every wait for another rank, and of its silence; 0: none
+  double timeout_s = 300;  ///< limit of every wait for another rank, and of its silence; 0: none
   std::shared_ptr<const Deadlines> deadlines{};  ///< instead, once all ranks have come
-  std::shared_ptr<FlightRecorder> recorder{};  ///< of this rank's calls; null: nobody else reads it
-  /// Of rank 0's machine, where the others reach it; empty: found out.
+  std::shared_ptr<FlightRecorder> recorder{};    ///< records this rank's calls; null: private
+  /// Rank 0's machine, as others reach it; empty: detected.
   std::string address{};
-  /// Held by dhp around each call of MPI. A program with MPI_THREAD_SERIALIZED and several threads that call MPI holds
-  /// the same one around its own; null: one of the session's own.
+  /// dhp holds it during each MPI call. A program with MPI_THREAD_SERIALIZED and several threads that call MPI must
+  /// hold it too; null: the session's own.
   std::shared_ptr<std::mutex> lock{};
-  /// The world has ended, and this rank does not come back from its own work: see WorldOptions.
+  /// Called if this rank's own work does not return after the world's end: see WorldOptions.
   std::function<void(const std::string& message)> stuck{};
 };
 
 class MpiSession {
  public:
-  /// Collective over the ranks of `host`, as MPI_Comm_dup is. `host` may be used, and freed, as before.
+  /// Collective over `host`, as MPI_Comm_dup is. `host` may then be used and freed as before.
   explicit MpiSession(MPI_Comm host, MpiSessionOptions options = {}) {
     if (!options.lock) options.lock = std::make_shared<std::mutex>();
     context_ = std::make_shared<detail::MpiContext>(host, options.timeout_s, options.lock);
@@ -132,7 +133,7 @@ class MpiSession {
   }
   MpiSession(const MpiSession&) = delete;
   MpiSession& operator=(const MpiSession&) = delete;
-  /// close(); where an exception is under way the other ranks are told that this one has failed.
+  /// Closes the session; during an exception it reports this rank's failure to the others.
   ~MpiSession() {
     try {
       if (std::uncaught_exceptions() > exceptions_)
@@ -140,15 +141,16 @@ class MpiSession {
             "an exception has left the scope of its MpiSession; run() tells the others what it "
             "says");
       close();
-    } catch (const std::exception&) {  // the world has ended, and its communicators have said why
+    } catch (const std::
+                 exception&) {  // the world has ended, and its communicators have thrown the reason
     }
   }
 
-  /// All ranks. Used while the session is there.
+  /// All ranks. Valid as long as the session.
   [[nodiscard]] Comm<Cpu> world() const { return world_; }
 
-  /// body(world()). What it throws goes on to the caller when all ranks have been told, Aborted where another rank is
-  /// to blame; then the session is closed.
+  /// Runs body(world()) and closes the session. An exception is published to all ranks, then rethrown; Aborted if
+  /// another rank is the cause.
   template <class Body>
   void run(Body body) {
     try {
@@ -159,7 +161,7 @@ class MpiSession {
     }
   }
 
-  /// Collective: the ranks meet, and the duplicates are freed. Throws Aborted when the world ends before.
+  /// Collective barrier; then frees the duplicates. Throws Aborted if the world ends first.
   void close() {
     if (std::exchange(closed_, true)) return;
     int finalised = 0;

@@ -1,5 +1,5 @@
-// NcclChannel: a communicator of NCCL with the stream that orders its work. It comes after all earlier work of the rank's
-// device, and runs beside later work until a wait. It records its calls, which last until the device has done them.
+// NcclChannel: an NCCL communicator with its stream. Its work follows all earlier work of the rank's device, and
+// overlaps later work until a wait. Recorded calls last until the device has finished them.
 #pragma once
 
 #include <dhp/comm/event.hpp>
@@ -20,8 +20,8 @@
 
 namespace dhp::detail {
 
-/// What a recorded step does on one communicator of NCCL. Each run of the step is watched and recorded as one call of each
-/// kind: the first of its calls, "and so many more of a recorded step". owner: what the communicator lives in.
+/// The work of a recorded step on one NCCL communicator. Each run is monitored and recorded as one call per kind: its
+/// first call, "and so many more of a recorded step". owner: keeps the communicator alive.
 class NcclBranch final : public CudaBranch {
  public:
   NcclBranch(std::shared_ptr<void> owner, std::shared_ptr<NcclHandle> handle)
@@ -29,7 +29,7 @@ class NcclBranch final : public CudaBranch {
 
   /// A call that is being recorded.
   void add(const Call& call) {
-    // Collectives of a group come in one order on all ranks, messages on each edge.
+    // Collectives of a group have one order on all ranks, messages one order per edge.
     const auto alike = [&](const Kind& kind) {
       if (!call.is_message()) return !kind.first.is_message();
       return kind.first.kind == call.kind && kind.first.other == call.other;
@@ -75,7 +75,7 @@ class NcclChannel : public std::enable_shared_from_this<NcclChannel> {
       return ncclCommInitRankConfig(made, place.size, id, place.rank, &config);
     });
   }
-  /// The ranks of a host program's communicator, which is used for nothing else: collective over them.
+  /// The ranks of a host program's communicator, reserved for dhp. Collective over them.
   NcclChannel(std::shared_ptr<World> world, const Place& place, ncclComm_t hosts, int ctas,
               CallSite where)
       : NcclChannel(std::move(world), place) {
@@ -85,7 +85,7 @@ class NcclChannel : public std::enable_shared_from_this<NcclChannel> {
   }
   NcclChannel(const NcclChannel&) = delete;
   NcclChannel& operator=(const NcclChannel&) = delete;
-  /// Waits for what is under way; while an exception is under way it ends the world instead.
+  /// Waits for pending work; during an exception it ends the world instead.
   ~NcclChannel() {
     try {
       if (!world_->ended() && std::uncaught_exceptions() > exceptions_ && handle_->busy())
@@ -93,11 +93,11 @@ class NcclChannel : public std::enable_shared_from_this<NcclChannel> {
                              " failed while its collectives were under way"));
       if (!world_->ended() && handle_->is_open()) handle_->close();
       if (!world_->ended()) world_->unwatch(*handle_);
-    } catch (...) {  // the world has ended, and says why at the next call
+    } catch (...) {  // the world has ended; the next call throws the reason
     }
   }
 
-  /// Collective. Null for a negative color, and for a part of one rank: a group of one needs no communicator.
+  /// Collective. Null for a negative color and for a part of one rank, which needs no communicator.
   [[nodiscard]] std::shared_ptr<NcclChannel> split(int color, int key, int ctas, CallSite where) {
     const Call call{.kind = CallKind::split, .where = where};
     const auto recorded = handle_->recorder().begin(call);
@@ -120,7 +120,7 @@ class NcclChannel : public std::enable_shared_from_this<NcclChannel> {
     part->become_part_of(*handle_, call, color, ctas);
     return color < 0 ? nullptr : part;
   }
-  /// The host waits until all ranks have come, and what was issued here is done.
+  /// The host waits until all ranks have arrived and this rank's calls are done.
   void barrier(CallSite where) {
     const Call call{.kind = CallKind::barrier, .where = where};
     auto* const any = words();
@@ -129,10 +129,10 @@ class NcclChannel : public std::enable_shared_from_this<NcclChannel> {
          }));
   }
 
-  /// The host waits until the device has done all work before. Throws Aborted where the world has ended by then: after the
-  /// abort of a communicator the device goes on, with garbage in place of what it had not received.
+  /// The host waits for all earlier work of the device. Throws Aborted if the world has ended: after an abort the
+  /// device continues with garbage in place of missing data.
   void synchronize(Cuda& dev) {
-    if (dev.recording()) return dev.synchronize();  // which says that it cannot be recorded
+    if (dev.recording()) return dev.synchronize();  // throws that it cannot be recorded
     const auto end = CudaEvent::of(dev.stream());
     world_->wait_until([&] { return end.passed(); },
                        [&] {
@@ -145,8 +145,8 @@ class NcclChannel : public std::enable_shared_from_this<NcclChannel> {
   [[nodiscard]] const Place& place() const { return place_; }
   [[nodiscard]] const std::shared_ptr<World>& world() const { return world_; }
 
-  /// action(ncclComm_t, cudaStream_t), after all work that `dev` was given before. Returns the point of the channel's
-  /// stream where it is done. Failures as NcclHandle::run().
+  /// Runs action(ncclComm_t, cudaStream_t) after all earlier work of `dev`. Returns the point of the channel's stream
+  /// where it is done. Fails like NcclHandle::run().
   template <class Action>
   CudaEvent issue(Cuda& dev, const Call& call, Action action) {
     check(dev.number() == place_.device, "NCCL: ", call, ": rank ", handle_->recorder().rank(),
@@ -154,7 +154,7 @@ class NcclChannel : public std::enable_shared_from_this<NcclChannel> {
           "; make the rank's device with CudaOptions{.device = ", place_.device, "}");
     CudaEvent::of(dev.stream()).before(handle_->stream());
     if (!dev.recording()) return issue(call, action);
-    // The host cannot look at points of what is being recorded; it watches each run of it.
+    // Events inside a recording are invisible to the host; it monitors each run instead.
     world_->check_alive();
     if (recording_ != dev.recording_number()) {
       recording_ = dev.recording_number();
@@ -162,7 +162,7 @@ class NcclChannel : public std::enable_shared_from_this<NcclChannel> {
       dev.add_branch(made);
       branch_ = made;
     }
-    branch_.lock()->add(call);  // the device keeps it as long as it records
+    branch_.lock()->add(call);  // the device keeps it while it records
     return put(call, action);
   }
 
@@ -175,18 +175,18 @@ class NcclChannel : public std::enable_shared_from_this<NcclChannel> {
         handle_(
             std::make_shared<NcclHandle>(*world_, std::move(recorder), stream_on(place.device))) {}
 
-  // A world that does not know all ranks, those of a host program elsewhere, must not judge them.
+  // A world that does not know all ranks, such as a host program's, must not blame them.
   [[nodiscard]] static GroupRecorder recorder_of(const World& world, const Place& place) {
     const bool known = world.size() == place.size;
     return {known ? world.recorder(place.rank) : std::make_shared<FlightRecorder>(), place.rank,
             place.size};
   }
-  // Streams and events are of the calling thread's current GPU.
+  // Streams and events belong to the calling thread's current GPU.
   [[nodiscard]] static CudaStream stream_on(int device) {
     check_cuda(cudaSetDevice(device), "cudaSetDevice");
     return {};
   }
-  /// Of a communicator whose calls come back at once. Throws where NCCL is not the one whose header has this struct.
+  /// For a nonblocking communicator. Throws if the loaded NCCL does not match the header of this struct.
   [[nodiscard]] static ncclConfig_t config_of(int ctas) {
     check_nccl_version();
     ncclConfig_t config = NCCL_CONFIG_INITIALIZER;
@@ -200,7 +200,7 @@ class NcclChannel : public std::enable_shared_from_this<NcclChannel> {
     if (!handle_->is_open()) return;
     try {
       world_->watch(handle_);
-    } catch (...) {  // after the end of the world nobody else would close it
+    } catch (...) {  // after the world's end nobody else would close it
       handle_->end();
       throw;
     }
@@ -245,7 +245,7 @@ class NcclChannel : public std::enable_shared_from_this<NcclChannel> {
     std::memcpy(all.data(), host, bytes);
     return all;
   }
-  // On the GPU: the color and key of each rank, and this one's.
+  // On the GPU: every rank's color and key, and this rank's.
   [[nodiscard]] int* words() {
     static_assert(sizeof(ColorKey) == 2 * sizeof(int));
     if (words_ == nullptr) {
@@ -261,16 +261,16 @@ class NcclChannel : public std::enable_shared_from_this<NcclChannel> {
   std::shared_ptr<World> world_;
   Place place_;
   std::shared_ptr<int> words_;
-  // Pinned: a copy of other memory may wait, with a lock of the driver, for another rank of this process.
+  // Pinned, because copying pageable memory may hold a driver lock while waiting for another rank of this process.
   std::shared_ptr<std::byte> host_words_;
   std::shared_ptr<NcclHandle> handle_;
-  std::uint64_t recording_ = 0;       // the last one that it has taken part in
+  std::uint64_t recording_ = 0;       // the last one it took part in
   std::weak_ptr<NcclBranch> branch_;  // its part there
   int exceptions_ = std::uncaught_exceptions();
 };
 
-/// A collective under way. Nobody may free or change its buffers before somebody has waited; where the event is dropped
-/// instead, the device waits then.
+/// A pending collective. Its buffers must not be freed or changed before wait(); if the event is dropped instead, the
+/// device waits.
 class NcclEvent final : public Event<Cuda>::Work {
  public:
   NcclEvent(std::shared_ptr<NcclChannel> channel, CudaEvent end, cudaStream_t stream)

@@ -1,4 +1,4 @@
-// connect_nccl: NCCL between the processes of a world, each of which has a GPU of its own.
+// connect_nccl: NCCL between the processes of a world, one GPU each.
 #pragma once
 
 #include <dhp/comm/launch_process.hpp>
@@ -11,7 +11,7 @@
 namespace dhp {
 
 namespace detail {
-/// Whether this process can have the GPU of its local rank; throws if not.
+/// Checks that this process can use its local rank's GPU; throws otherwise.
 inline void check_local_gpu(const ProcessRank& me) {
   const int gpus = usable_gpus();
   check(me.local_rank >= 0 && me.local_rank < gpus, "rank ", me.rank, " is local rank ",
@@ -20,8 +20,8 @@ inline void check_local_gpu(const ProcessRank& me) {
 }
 }  // namespace detail
 
-/// For run_process_rank: all ranks of `world`, for this one, whose GPU is that of its local rank. The body makes its device
-/// with CudaOptions{.device = me.local_rank}. Collective.
+/// For run_process_rank: joins all ranks of `world`; this one uses the GPU of its local rank. The body makes its
+/// device with CudaOptions{.device = me.local_rank}. Collective.
 [[nodiscard]] inline Comm<Cuda> connect_nccl(const std::shared_ptr<World>& world,
                                              const ProcessRank& me, const ProcessOptions&) {
   if (me.size > 1) detail::prepare_process_for_nccl();

@@ -1,4 +1,4 @@
-// run_ranks<Cuda>: ranks as threads of this process, each with a GPU of its own.
+// run_ranks<Cuda>: ranks as threads of this process, one GPU each.
 #pragma once
 
 #include <dhp/comm/launch.hpp>
@@ -9,15 +9,15 @@
 #include <memory>
 
 namespace dhp::detail {
-/// Settings of CUDA for several communicators, unless the user has set them: streams that do not queue behind each other,
-/// and kernels loaded before one waits for another GPU. Before anything of CUDA, while the process has one thread.
+/// Environment settings of CUDA for several communicators, unless the user has set them: separate stream queues, and
+/// kernels loaded before one waits for another GPU. Call it before any use of CUDA, while the process has one thread.
 inline void prepare_process_for_nccl() {
   constexpr int keep = 0;
   ::setenv("CUDA_DEVICE_MAX_CONNECTIONS", "32", keep);
   ::setenv("CUDA_MODULE_LOADING", "EAGER", keep);
 }
 
-/// The body makes the device of its rank with CudaOptions{.device = world.rank()}.
+/// The body makes its rank's device with CudaOptions{.device = world.rank()}.
 template <>
 class RankLauncher<Cuda> {
  public:

@@ -1,6 +1,7 @@
-// NcclComm: ranks on NVIDIA GPUs, in one process or in many. The host waits until a collective is on its stream, not until
-// it is done; a group's first message, split, barrier and calls that need a new connection are meetings. A missing rank
-// ends the world after the time limit: the device works on with any data, and the next call of a communicator throws.
+// NcclComm: ranks on NVIDIA GPUs, in one or many processes. The host waits until a collective is on its stream, not
+// until it is done; a group's first message, split, barrier and calls that need a new connection synchronize hosts. A
+// missing rank ends the world after the time limit: the device continues with garbage, and the next call of a
+// communicator throws.
 #pragma once
 
 #include <dhp/comm/comm.hpp>
@@ -14,11 +15,11 @@
 namespace dhp {
 
 struct NcclOptions {
-  /// Of every collective, send, receive and meeting; 0: none. Where the world is given, its own limit holds.
+  /// Limit of every collective, send, receive and host synchronization; 0: none. A given world's limit overrides it.
   double timeout_s = 300;
-  /// Multiprocessors that one collective, one message, may take. Work of several communicators holds its own while it
-  /// waits for other GPUs, so all of it must fit into the GPU together: at most three collectives (tensor axis, a
-  /// reducer's, one more) and six messages are under way, 96 of an A100's 108, an H200's 132.
+  /// Multiprocessors per collective or message. Concurrent communicators hold theirs while they wait for other GPUs,
+  /// so all must fit into the GPU: at most three collectives (tensor axis, a reducer's, one more) and six messages at
+  /// once, 96 of an A100's 108 or an H200's 132.
   int collective_ctas = 24;
   int message_ctas = 4;
 };
@@ -30,8 +31,8 @@ struct NcclOptions {
 /// ring of ranks, as in a pipeline; another message may wait for one that this rank has sent elsewhere.
 class NcclComm {
  public:
-  /// Collective over all who hold `id`, which one of them made with new_nccl_id(). `world` is shared by the ranks of one
-  /// process and device is this rank's GPU, which becomes the thread's current one.
+  /// Collective over all holders of `id`, which one of them made with new_nccl_id(). The ranks of one process share
+  /// `world`; device is this rank's GPU, which becomes the thread's current one.
   NcclComm(std::shared_ptr<World> world, int device, int rank, int size, const ncclUniqueId& id,
            const NcclOptions& options = {}, CallSite where = CallSite::current())
       : NcclComm(std::move(world), options) {
@@ -50,7 +51,7 @@ class NcclComm {
 
   [[nodiscard]] int rank() const { return alone() ? 0 : state_->channel->place().rank; }
   [[nodiscard]] int size() const { return alone() ? 1 : state_->channel->place().size; }
-  /// Messages to one rank that wait to be received, before the *device* of the sender waits; its host never does.
+  /// Unreceived messages to one rank before the sender's *device* waits; its host never does.
   [[nodiscard]] int send_capacity() const { return detail::message_capacity; }
   [[nodiscard]] std::string transport() const { return "NCCL"; }
 
@@ -73,12 +74,12 @@ class NcclComm {
     detail::check_message(CallKind::recv, rank(), size(), from, where);
     messages(where).recv(dev, buffer, from, where);
   }
-  /// The host waits for the device; Aborted where the world has ended by then.
+  /// The host waits for the device; throws Aborted if the world has ended.
   void synchronize(Cuda& dev) {
     if (alone()) dev.synchronize();
     else state_->channel->synchronize(dev);
   }
-  /// The host waits until all ranks have come, and this communicator's own collectives are done.
+  /// The host waits until all ranks have arrived and this communicator's collectives are done.
   void barrier(CallSite where) {
     if (!alone()) state_->channel->barrier(where);
   }
@@ -89,7 +90,7 @@ class NcclComm {
     if (!alone()) part.state_->channel = state_->channel->split(color, key, ctas, where);
     return part;
   }
-  /// Ends every rank of this world with this message. Other processes notice a broken connection, or the time limit.
+  /// Stops every rank of this world with this message. Other processes detect a broken connection, or the time limit.
   void abort(const std::string& message) { state_->world->abort(message); }
 
  private:
@@ -130,7 +131,7 @@ class NcclComm {
       default: fail(name_of(call.kind), " is no collective of buffers");
     }
   }
-  // In one group, so that no two of them wait for each other.
+  // In one NCCL group, so that no two of them wait for each other.
   static ncclResult_t exchange_blocks(const Collective<Cuda>& collective, std::size_t ranks,
                                       ncclComm_t comm, cudaStream_t stream) {
     const auto count = static_cast<std::size_t>(collective.call.count) / ranks;
@@ -153,8 +154,8 @@ class NcclComm {
   detail::SelfComm<Cuda> self_;
 };
 
-/// This process's rank of a world whose processes have no store in common: collective over them. `id` is made by one of
-/// them. Throws where the GPU is unusable, and after the time limit where a rank does not come.
+/// This process's rank of a world without a common store. Collective; one of them makes `id`. Throws if the GPU is
+/// unusable, or after the time limit if a rank is missing.
 [[nodiscard]] inline Comm<Cuda> nccl_world(const Cuda& dev, int rank, int size,
                                            const ncclUniqueId& id, const NcclOptions& options = {},
                                            CallSite where = CallSite::current()) {
@@ -162,10 +163,10 @@ class NcclComm {
   return Comm<Cuda>::of(NcclComm(std::move(world), dev.number(), rank, size, id, options, where));
 }
 
-// A host program's communicator: dhp makes one of its own of the same ranks, as libraries over MPI do with MPI_Comm_dup, and
-// uses the host's for nothing else: neither has to fit into the order of the other's collectives.
+// Uses a host program's communicator once, to make dhp's own with the same ranks, as libraries use MPI_Comm_dup:
+// neither constrains the order of the other's collectives.
 
-/// For several ranks in one process, which share `world`; else as below.
+/// For several ranks in one process, which share `world`; otherwise as below.
 [[nodiscard]] inline Comm<Cuda> nccl_world(std::shared_ptr<World> world, ncclComm_t hosts,
                                            const NcclOptions& options = {},
                                            CallSite where = CallSite::current()) {
@@ -178,9 +179,9 @@ class NcclComm {
   return Comm<Cuda>::of(NcclComm(std::move(channel), options));
 }
 
-/// The ranks of a host program's communicator, on its GPU, which becomes the thread's current one. Collective over them:
-/// nothing else may be under way on `hosts`, which may be destroyed afterwards. Where it is blocking, this waits for a
-/// missing rank as long as it does, else for the time limit.
+/// The ranks of a host program's communicator, on its GPU, which becomes the thread's current one. Collective over
+/// them: nothing else may be pending on `hosts`, which may be destroyed afterwards. A blocking `hosts` waits forever
+/// for a missing rank, a nonblocking one for the time limit.
 [[nodiscard]] inline Comm<Cuda> nccl_world(ncclComm_t hosts, const NcclOptions& options = {},
                                            CallSite where = CallSite::current()) {
   auto world = std::make_shared<World>(1, World::Options{.timeout_s = options.timeout_s});

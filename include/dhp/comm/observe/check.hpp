@@ -1,5 +1,5 @@
-// CallChecking: before every call the ranks of its group tell each other what they are about to do, and all throw where
-// they do not agree. To find such a mistake: each call costs one small collective more, and a device waits for it.
+// CallChecking: before every call the group's ranks exchange what they are about to do, and all throw if they
+// disagree. For debugging: each call costs one more small collective, and a device waits for it.
 #pragma once
 
 #include <dhp/comm/observe/observer.hpp>
@@ -16,8 +16,8 @@ namespace dhp {
 template <class Dev>
 class CallChecking final : public CommObserver<Dev> {
  public:
-  /// Of all ranks of `comm`; collective. dev: for what they tell each other; it outlives this and all that is split off,
-  /// and is used by the calling thread alone.
+  /// Observes all ranks of `comm`; collective. dev: used for the exchange, by the calling thread alone; it outlives
+  /// this and all groups split off.
   CallChecking(Dev& dev, Comm<Dev> comm, CallSite where = CallSite::current())
       : CallChecking(dev, comm.split(0, comm.rank(), where), comm.rank()) {}
 
@@ -36,7 +36,7 @@ class CallChecking final : public CommObserver<Dev> {
   }
 
  private:
-  /// What a rank is about to do, in so many bytes.
+  /// A rank's call, encoded in this many bytes.
   struct Words {
     std::string what;
     std::string where;

@@ -1,4 +1,4 @@
-// CallRecording: writes every call of a communicator on the host into its rank's flight recorder.
+// CallRecording writes a communicator's host calls into its rank's flight recorder.
 #pragma once
 
 #include <dhp/comm/gather.hpp>

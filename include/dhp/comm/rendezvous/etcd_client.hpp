@@ -1,5 +1,5 @@
-// EtcdClient: requests to a cluster of etcd by the JSON gateway of its API v3, which etcd has from 3.4 on. A request that one
-// member does not answer goes to the next. Needs libcurl and nlohmann/json.
+// EtcdClient: requests to an etcd cluster through the JSON gateway of API v3, available from etcd 3.4 on. If one
+// member does not answer, it asks the next. Needs libcurl and nlohmann/json.
 #pragma once
 
 #include <dhp/comm/rendezvous/http_post.hpp>
@@ -22,15 +22,16 @@
 
 namespace dhp {
 
-/// Where a cluster of etcd is, and how a job uses it.
+/// The location of an etcd cluster, and its use by a job.
 struct EtcdOptions {
-  /// "http://host:2379" or "https://user:password@host:2379" of each member. One is enough; with all, any may fail.
+  /// "http://host:2379" or "https://user:password@host:2379" per member. One is enough; with all, any member may
+  /// fail.
   std::vector<std::string> endpoints;
-  std::string ca_file{};  ///< certificates that sign those of https; empty: the system's
-  double lease_s = 5;     ///< so long after a process is gone, the store says that it has left
+  std::string ca_file{};  ///< CA certificates for https; empty: the system's
+  double lease_s = 5;     ///< seconds after which a lost process counts as gone
 };
 
-/// Endpoints with commas between them; certificates by the variable SSL_CERT_FILE.
+/// Comma-separated endpoints; certificates from the variable SSL_CERT_FILE.
 [[nodiscard]] inline EtcdOptions etcd_options(std::string_view endpoints) {
   EtcdOptions options;
   while (!endpoints.empty()) {
@@ -71,7 +72,7 @@ struct EtcdEndpoint {
   std::string user{}, password{};
 };
 
-/// number: of the endpoint, for messages, which must not show a password.
+/// number: the endpoint's, for messages, which must not show a password.
 [[nodiscard]] inline EtcdEndpoint parse_etcd_endpoint(const std::string& text, std::size_t number) {
   const std::unique_ptr<CURLU, void (*)(CURLU*)> url(curl_url(), curl_url_cleanup);
   const auto part = [&](CURLUPart which, unsigned flags = 0) {
@@ -96,13 +97,13 @@ struct EtcdEndpoint {
           part(CURLUPART_PASSWORD, CURLU_URLDECODE)};
 }
 
-/// A field of an answer: etcd writes 64-bit numbers as texts. Empty: there is none.
+/// A field of an answer: etcd writes 64-bit numbers as texts. Empty: missing.
 [[nodiscard]] inline std::string etcd_text(const nlohmann::json& answer, const char* name) {
   const auto at = answer.find(name);
   return at != answer.end() && at->is_string() ? at->get<std::string>() : std::string();
 }
 
-/// etcd has understood a request and refuses it.
+/// etcd understood a request and refused it.
 class EtcdRefusal : public Error {
  public:
   static constexpr int not_found = 5, exists = 9, unauthenticated = 16;  // codes of gRPC
@@ -181,18 +182,18 @@ class EtcdClient {
       current_ = (current_ + 1) % endpoints_.size();
       if (++failures % endpoints_.size() != 0) continue;
       std::this_thread::sleep_for(std::chrono::milliseconds(20));
-      attempt_s *= 2;  // a busy member, or this process, may take longer for a connection
+      attempt_s *= 2;  // a busy member or process may connect slowly
       refused = 0;
     }
   }
 
  private:
-  /// Answers that another member, or the same one a little later, need not give.
+  /// Errors that another member, or a retry, may avoid.
   [[nodiscard]] static bool passes(int status) {
     return status == 408 || status == 429 || status >= 500;
   }
 
-  /// None, with the reason: another member is to be asked.
+  /// nullopt, with the reason: ask another member.
   [[nodiscard]] std::optional<Json> ask(const EtcdEndpoint& endpoint, const char* path,
                                         const std::string& body, const Deadline& deadline,
                                         std::string& why) {
@@ -208,7 +209,7 @@ class EtcdClient {
       try {
         return post(endpoint, path, body, deadline, why);
       } catch (const EtcdRefusal& refusal) {
-        // A token has an end, and changes of users and roles end it, too.
+        // Tokens expire, and changes of users and roles invalidate them.
         const bool old = refusal.code() == EtcdRefusal::unauthenticated ||
                          refusal.sentence().find("auth store is old") != std::string::npos;
         if (!old || again || token_.empty()) throw;
@@ -219,7 +220,7 @@ class EtcdClient {
   [[nodiscard]] std::optional<Json> post(const EtcdEndpoint& endpoint, const char* path,
                                          const std::string& body, const Deadline& deadline,
                                          std::string& why) {
-    // libcurl would wait for a "100 Continue" before it sends much.
+    // libcurl would wait for "100 Continue" before sending large bodies.
     std::vector<std::string> headers{"Content-Type: application/json", "Expect:"};
     if (!token_.empty()) headers.push_back("Authorization: " + token_);
     const auto answer = http_.post(concat(endpoint.url, "/v3/", path), body, headers,

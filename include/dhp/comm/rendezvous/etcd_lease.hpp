@@ -1,5 +1,5 @@
-// EtcdLease: what a process holds in etcd for as long as it lives. A thread of its own keeps it alive.
-// Needs libcurl and nlohmann/json.
+// EtcdLease: etcd keys that live as long as this process. Its own thread renews the leases. Needs libcurl and
+// nlohmann/json.
 #pragma once
 
 #include <dhp/comm/rendezvous/etcd_client.hpp>
@@ -15,14 +15,14 @@
 
 namespace dhp::detail {
 
-/// Two leases: one of this process alone, and one that all processes of the job share, which outlives them a while: with it
-/// etcd removes what the job has left behind.
+/// Two leases: this process's, and one that all processes of the job share and that outlives them a while, after
+/// which etcd removes the job's keys.
 class EtcdLease {
  public:
   using Json = nlohmann::json;
-  static constexpr int job_s = 3600;  ///< of the shared lease, after the last process has gone
+  static constexpr int job_s = 3600;  ///< of the shared lease, after the last process ended
 
-  /// job: of the shared lease, the same for all processes of the job. Asks etcd for up to timeout_s.
+  /// job: names the shared lease, the same for all processes. Tries for up to timeout_s.
   EtcdLease(const EtcdOptions& options, const std::string& who, std::int64_t job, double timeout_s)
       : client_(options, who), job_(std::to_string(job)) {
     check(options.lease_s >= 1 && options.lease_s <= 3600,

@@ -1,5 +1,5 @@
-// EtcdStore: the store of a job in a cluster of etcd, which outlives each process and machine of the job, and members of its
-// own. Needs libcurl, OpenSSL and nlohmann/json (dhp::etcd).
+// EtcdStore: a job's store in an etcd cluster. It survives the loss of any process or machine of the job, and of etcd
+// members. Needs libcurl, OpenSSL and nlohmann/json (dhp::etcd).
 #pragma once
 
 #include <dhp/comm/rendezvous/address.hpp>
@@ -31,8 +31,8 @@ class EtcdStore final : public KeyValueStore {
  public:
   using Json = nlohmann::json;
 
-  /// Uses rank, size, job and the time limits of the options; not the secret: etcd itself decides who may write. Throws Error
-  /// if etcd cannot be reached within timeout_s, or if another process has this rank or number.
+  /// Uses rank, size, job and the time limits of the options; not the secret, since etcd controls access. Throws
+  /// Error if etcd is unreachable within timeout_s, or if another process has this rank or number.
   EtcdStore(const EtcdOptions& etcd, RendezvousOptions options)
       : options_(std::move(options)),
         prefix_(concat("dhp/", escaped(options_.job), "/")),
@@ -47,7 +47,7 @@ class EtcdStore final : public KeyValueStore {
   [[nodiscard]] std::string own_address() override {
     const std::lock_guard lock(mutex_);
     auto address = address_towards(client_.host());
-    // A member on this machine leads to an address that others cannot reach.
+    // A local etcd member would yield an address that others cannot reach.
     for (const auto& host : client_.hosts()) {
       if (!is_loopback(address)) break;
       try {
@@ -77,7 +77,7 @@ class EtcdStore final : public KeyValueStore {
     const std::string_view left = left_prefix;
     Json reads = Json::array({range(key_of(prefix))});
     const bool with_left = left.starts_with(prefix) || prefix.starts_with(left);
-    if (with_left)  // one transaction sees all three at one moment
+    if (with_left)  // one transaction sees all three consistently
       for (const char* const folder : {"member/", "alive/"})
         reads.push_back(range(prefix_ + folder));
     const auto answer = ask("kv/txn", Json{{"success", reads}});
@@ -127,7 +127,7 @@ class EtcdStore final : public KeyValueStore {
       else text += byte;
     return text;
   }
-  /// The same for the same text, of 62 bits, and not 0, which would let etcd choose.
+  /// A deterministic 62-bit number for the text; never 0, for which etcd would choose one.
   [[nodiscard]] static std::int64_t number_of(const std::string& text) {
     std::int64_t number = 1;
     for (const char byte : hmac_sha256("", text).substr(0, 8))
@@ -140,7 +140,7 @@ class EtcdStore final : public KeyValueStore {
     return {
         {"requestPut", {{"key", to_base64(key)}, {"value", to_base64(value)}, {"lease", lease}}}};
   }
-  /// Of the keys that begin with the prefix, which has a byte that is not 255.
+  /// The range of keys with this prefix, which contains a byte other than 255.
   [[nodiscard]] static Json range(const std::string& prefix) {
     auto end = prefix;
     while (end.back() == '\xff') end.pop_back();
@@ -153,7 +153,7 @@ class EtcdStore final : public KeyValueStore {
   [[nodiscard]] static Json is_missing(const std::string& key) {
     return {{"key", to_base64(key)}, {"target", "VERSION"}, {"version", "0"}, {"result", "EQUAL"}};
   }
-  /// The answers to the reads of a transaction; they live as long as `answer`.
+  /// The results of a transaction's reads; valid as long as `answer`.
   [[nodiscard]] static std::vector<const Json*> responses(const Json& answer) {
     std::vector<const Json*> all;
     const auto found = answer.find("responses");
@@ -162,7 +162,7 @@ class EtcdStore final : public KeyValueStore {
       if (const auto read = one.find("response_range"); read != one.end()) all.push_back(&*read);
     return all;
   }
-  /// What a range holds; its keys begin with the prefix, which is left out.
+  /// A range's contents; keys without the prefix.
   [[nodiscard]] Entries keys_of(const Json& answer, const std::string& prefix) const {
     Entries entries;
     const auto found = answer.find("kvs");
@@ -197,12 +197,12 @@ class EtcdStore final : public KeyValueStore {
                                    " s; the others count it as gone, so it has to start anew"));
   }
 
-  /// Of this process: with leading zeros, so that their order is that of the texts.
+  /// With leading zeros, so that numeric and text order agree.
   [[nodiscard]] static std::string sequence(std::uint64_t number) {
     const auto digits = std::to_string(number);
     return std::string(20 - digits.size(), '0') + digits;
   }
-  /// Whether the conditions were met and the operation done.
+  /// Whether the conditions held and the operation was done.
   bool write(Json conditions, const Json& operation) {
     const std::lock_guard lock(mutex_);
     const auto number = sequence(++writes_);
@@ -218,13 +218,13 @@ class EtcdStore final : public KeyValueStore {
     if (succeeded(answer)) return true;
     const auto [lease, last] = holder(answer);
     if (lease != lease_.own()) lose();
-    return last == number;  // an attempt before this one succeeded, but its answer was lost
+    return last == number;  // an earlier attempt succeeded, but its answer was lost
   }
   [[nodiscard]] static bool succeeded(const Json& answer) {
     const auto found = answer.find("succeeded");
     return found != answer.end() && *found == true;
   }
-  /// The lease and the value of alive/N in the answer to a transaction that failed.
+  /// The lease and value of alive/N in the answer of a failed transaction.
   [[nodiscard]] static std::pair<std::string, std::string> holder(const Json& answer) {
     const auto all = responses(answer);
     const auto* const kvs = all.empty() || !all[0]->contains("kvs") ? nullptr : &(*all[0])["kvs"];
@@ -232,7 +232,7 @@ class EtcdStore final : public KeyValueStore {
     return {etcd_text((*kvs)[0], "lease"), from_base64(etcd_text((*kvs)[0], "value")).value_or("")};
   }
 
-  /// Claims the number of this process, which another may have had until its lease ends.
+  /// Claims this process's number, which another may hold until its lease ends.
   void join() {
     const Json request{
         {"compare", Json::array({is_missing(alive())})},

@@ -25,7 +25,7 @@ namespace dhp::detail {
 
 inline constexpr std::size_t hmac_bytes = 32;
 
-/// The tag of a message, hmac_bytes long. Key and message are any bytes, the key may be empty.
+/// The HMAC tag of a message, hmac_bytes long. Key and message may be any bytes, the key may be empty.
 [[nodiscard]] inline std::string hmac_sha256(std::string_view key, std::string_view message) {
   constexpr char empty[] = "";
   const auto* const key_data = key.empty() ? empty : key.data();
@@ -40,7 +40,7 @@ inline constexpr std::size_t hmac_bytes = 32;
   return tag;
 }
 
-/// The time that this takes does not tell where two tags differ.
+/// Constant-time comparison.
 [[nodiscard]] inline bool equal_in_constant_time(std::string_view a, std::string_view b) {
   return a.size() == b.size() && CRYPTO_memcmp(a.data(), b.data(), a.size()) == 0;
 }
@@ -72,12 +72,12 @@ namespace handshake {
 
 inline constexpr std::uint8_t server_hello = 1, client_hello = 2, welcome = 3, refused = 4;
 inline constexpr std::size_t nonce_bytes = 16, longest_job_bytes = 256;
-/// Longest payload of a frame from a peer that is not authenticated yet.
+/// Maximum payload of a frame from an unauthenticated peer.
 inline constexpr std::size_t longest_payload = 512;
 
 enum class Refusal : char { job = 'j', secret = 's', connected = 'c', rank = 'r' };
 
-/// The hello of a client. Both sides compute proofs over it; the secret is part of no frame and no message.
+/// The client's hello. Both sides compute proofs over it; the secret is in no frame or message.
 struct Hello {
   std::string server_nonce{};  // not sent back
   std::string client_nonce{};
@@ -109,7 +109,7 @@ struct Hello {
   append_field(payload, hello.job);
   return payload + hello.client_proof(secret);
 }
-/// The hello and its proof. None: the bytes are not a hello.
+/// The hello and its proof. nullopt: invalid.
 [[nodiscard]] inline std::optional<std::pair<Hello, std::string>> read_hello(
     std::string_view payload, const std::string& server_nonce) {
   FieldReader fields(payload);

@@ -1,4 +1,4 @@
-// HttpPost: requests over HTTP or HTTPS by libcurl, each with a time limit. Needs libcurl.
+// HttpPost: HTTP and HTTPS requests by libcurl, each with a time limit. Needs libcurl.
 #pragma once
 
 #include <dhp/core/error.hpp>
@@ -12,7 +12,7 @@
 
 namespace dhp::detail {
 
-/// Keeps its connections open from request to request. One thread at a time.
+/// Keeps its connections open between requests. Not thread-safe.
 class HttpPost {
  public:
   struct Answer {
@@ -20,10 +20,10 @@ class HttpPost {
     std::string body{};     ///< or else
     std::string problem{};  ///< why there was none, as libcurl says it
     bool sent = false;      ///< the server may have got the request
-    bool trusted = true;    ///< false: the server's certificate is refused, as it will be again
+    bool trusted = true;    ///< false: the server's certificate is refused, and always will be
   };
 
-  /// ca_file: certificates that may sign those of servers; empty: the system's.
+  /// ca_file: certificates that may sign servers; empty: the system's.
   explicit HttpPost(const std::string& ca_file = {}) {
     check(library_.ready && handle_, "libcurl cannot start; is there memory left?");
     set(CURLOPT_NOSIGNAL, 1L);
@@ -86,7 +86,7 @@ class HttpPost {
     try {
       static_cast<std::string*>(body)->append(bytes, size * count);
       return size * count;
-    } catch (...) {  // too little memory; libcurl ends the request
+    } catch (...) {  // out of memory; libcurl ends the request
       return 0;
     }
   }

@@ -1,4 +1,4 @@
-// What the variables of each launcher say of this process. ProcessRank chooses among them.
+// Reads the variables of each launcher. ProcessRank chooses among them.
 #pragma once
 
 #include <dhp/comm/rendezvous/address.hpp>
@@ -16,14 +16,14 @@
 #include <utility>
 
 namespace dhp::detail {
-/// Variables by name: those of the process, or a map of a test's.
+/// Environment variables: the process's, or a test's map.
 class Environment {
  public:
   using Variables = std::map<std::string, std::string, std::less<>>;
 
   explicit Environment(Variables variables) : variables_(std::move(variables)) {}
 
-  /// What the process has now; later changes are not seen.
+  /// A snapshot of the process's variables.
   [[nodiscard]] static Environment of_process() {
     Variables variables;
     for (char** entry = ::environ; entry != nullptr && *entry != nullptr; ++entry) {
@@ -42,7 +42,7 @@ class Environment {
     const auto found = variables_.find(name);
     return found == variables_.end() ? std::string() : found->second;
   }
-  /// None where it is not set. Throws where it is no whole number.
+  /// nullopt if unset. Throws if not an integer.
   [[nodiscard]] std::optional<int> number(std::string_view name) const {
     const auto found = variables_.find(name);
     if (found == variables_.end()) return std::nullopt;
@@ -58,7 +58,7 @@ class Environment {
   Variables variables_;
 };
 
-/// Variables that make a process one rank of several, as far as they are set: "RANK, WORLD_SIZE".
+/// The variables that are set and make a process one rank of several: "RANK, WORLD_SIZE".
 [[nodiscard]] inline std::string rank_variables(const Environment& environment) {
   std::istringstream known(
       "DHP_RANK DHP_WORLD_SIZE DHP_MASTER_ADDR DHP_MASTER_PORT TORCHELASTIC_RUN_ID RANK WORLD_SIZE "
@@ -70,14 +70,14 @@ class Environment {
     if (environment.has(name)) names += concat(names.empty() ? "" : ", ", name);
   return names;
 }
-/// The sentence with one more way out, for a shell that still has variables of an earlier job.
+/// Adds advice to the sentence, for shells with leftover variables of an earlier job.
 [[nodiscard]] inline std::string or_unset(std::string sentence, const std::string& variables) {
   if (variables.empty()) return sentence;
   sentence += sentence.find(';') == sentence.npos ? "; set what is meant" : "";
   return concat(sentence, ", or unset those left over (", variables, ")");
 }
 
-/// The first host of a list of Slurm's: n07 of "n[07-08,12],login".
+/// The first host of a Slurm list: n07 of "n[07-08,12],login".
 [[nodiscard]] inline std::string first_host(std::string_view list) {
   constexpr std::size_t longest_name = 253;  // as in DNS
   constexpr std::string_view digits = "0123456789";
@@ -104,7 +104,7 @@ class Environment {
   return host;
 }
 
-/// How many tasks node `node` has, counted from 0, in a list of Slurm's: "2(x3),1" is three nodes with 2 and one with 1.
+/// The number of tasks on node `node`, from 0, in a Slurm list: "2(x3),1" means three nodes with 2 and one with 1.
 [[nodiscard]] inline int tasks_on_node(const std::string& list, int node) {
   for (std::size_t at = 0; at < list.size();) {
     const auto item = list.substr(at, list.find(',', at) - at);
@@ -121,18 +121,18 @@ class Environment {
 
 struct LauncherInfo {
   std::string launcher;
-  std::string rank_name;  // of the variables that rank and size are from
+  std::string rank_name;  // the variables of rank and size
   std::string size_name;
   int rank = 0;
   int size = 1;
   std::optional<int> local_rank{};  // among the ranks of this machine
   std::optional<int> local_size{};  // how many those are
-  std::string master{};  // host of rank 0, where this launcher has its own variables for it
+  std::string master{};             // host of rank 0, if this launcher sets it
   std::optional<int> port{};
-  std::string job{};  // equal on all ranks of a start; differs from start to start; empty: no name
+  std::string job{};  // equal on all ranks of a start, differs between starts; empty: none
 };
 
-/// Reads variables of these names. Throws where only one of rank and size is set.
+/// Reads variables of these names. Throws if only one of rank and size is set.
 [[nodiscard]] inline LauncherInfo read_launcher(const Environment& environment,
                                                 std::string launcher, std::string rank_name,
                                                 std::string size_name,
@@ -156,7 +156,7 @@ struct LauncherInfo {
                        "LOCAL_WORLD_SIZE");
 }
 
-/// torchrun counts restarts on each machine apart: only on one machine does the count tell starts apart.
+/// torchrun counts restarts per machine, so the count identifies starts only on one machine.
 [[nodiscard]] inline std::optional<LauncherInfo> torchrun_rank(const Environment& environment) {
   if (!environment.has("TORCHELASTIC_RUN_ID")) return std::nullopt;
   auto info = read_launcher(environment, "torchrun", "RANK", "WORLD_SIZE", "LOCAL_RANK",
@@ -178,8 +178,8 @@ struct LauncherInfo {
   return info;
 }
 
-/// Tasks of srun. A batch script and a shell in an allocation see Slurm's variables too, but are no tasks: they have
-/// no step, or one of the two numbers that Slurm keeps for them.
+/// Tasks of srun. A batch script and a shell in an allocation see Slurm's variables too, but they are no tasks: they
+/// have no step, or one of two reserved step numbers.
 [[nodiscard]] inline std::optional<LauncherInfo> slurm_rank(const Environment& environment) {
   for (const char* name : {"SLURM_PROCID", "SLURM_STEP_ID", "SLURM_STEP_NUM_TASKS"})
     if (!environment.has(name)) return std::nullopt;
@@ -198,7 +198,7 @@ struct LauncherInfo {
   return info;
 }
 
-/// MPICH, Intel MPI and others with Hydra. Slurm can set the same variables: then its own say more.
+/// MPICH, Intel MPI and other Hydra launchers. Slurm can set the same variables, and then takes precedence.
 [[nodiscard]] inline std::optional<LauncherInfo> mpich_rank(const Environment& environment) {
   if (!environment.has("PMI_RANK")) return std::nullopt;
   auto info = read_launcher(environment, "MPICH", "PMI_RANK", "PMI_SIZE", "MPI_LOCALRANKID",
@@ -208,7 +208,7 @@ struct LauncherInfo {
   return info;
 }
 
-/// A pod that is one rank. The names of a job's pods end in "-" and their index; the rest is the job's name.
+/// A pod that is one rank. Pod names end in "-" and their index; the rest is the job's name.
 [[nodiscard]] inline LauncherInfo read_pod(const Environment& environment, std::string launcher,
                                            std::string rank_name, std::string size_name) {
   auto info =
@@ -222,7 +222,7 @@ struct LauncherInfo {
   return info;
 }
 
-/// A pod of Kubeflow's TrainJob or PyTorchJob, whose variables are made for torchrun. Without that, a pod is a rank.
+/// A pod of Kubeflow's TrainJob or PyTorchJob, which set torchrun's variables. Without torchrun, a pod is a rank.
 [[nodiscard]] inline std::optional<LauncherInfo> kubeflow_rank(const Environment& environment) {
   if (!environment.has("PET_NODE_RANK")) return std::nullopt;
   auto info = read_pod(environment, "Kubeflow", "PET_NODE_RANK", "PET_NNODES");
@@ -236,13 +236,13 @@ struct LauncherInfo {
   return info;
 }
 
-/// A pod of an indexed Job or a JobSet. It knows its index, and nothing of the others.
+/// A pod of an indexed Job or a JobSet. It knows only its own index.
 [[nodiscard]] inline std::optional<LauncherInfo> kubernetes_rank(const Environment& environment) {
   const auto index = environment.number("JOB_COMPLETION_INDEX");
   if (!index) return std::nullopt;
   if (environment.has("RANK") && environment.has("WORLD_SIZE") &&
       !environment.has("DHP_WORLD_SIZE"))
-    return std::nullopt;  // the pod's template makes them from the index
+    return std::nullopt;  // the pod's template derives them from the index
   check(environment.has("DHP_WORLD_SIZE"), "JOB_COMPLETION_INDEX is ", *index,
         ", but nothing says how many ranks there are; set DHP_WORLD_SIZE and DHP_MASTER_ADDR for "
         "all pods, or unset JOB_COMPLETION_INDEX where each pod trains by itself");

@@ -1,4 +1,4 @@
-// ProcessRank: the rank of this process, from a launcher's or a person's variables, or the program's own options.
+// ProcessRank: this process's rank, from a launcher's or a user's variables, or from the program's options.
 #pragma once
 
 #include <dhp/comm/rendezvous/launcher.hpp>
@@ -11,7 +11,7 @@
 
 namespace dhp {
 
-/// What a program's user may give in its own way, on the command line say. It overrules the environment.
+/// Values from the program's user, such as command-line options. They override the environment.
 struct RankOverrides {
   std::optional<int> rank{};  ///< together with the size
   std::optional<int> size{};
@@ -28,18 +28,18 @@ struct RankOverrides {
 struct ProcessRank {
   int rank = 0;
   int size = 1;
-  int local_rank = 0;  ///< among the ranks of this machine; 0 where nothing says so
+  int local_rank = 0;  ///< among this machine's ranks; 0 if unknown
   int local_size = 0;  ///< how many those are; 0: not known
   std::string launcher{};
-  std::string master{};  ///< host name or address of rank 0; empty: not known
-  int port = 0;          ///< where rank 0 listens; given wherever there is a master
-  /// Equal on all ranks of a start; differs from start to start where the launcher tells them apart. Without a name
-  /// the port is part of it.
+  std::string master{};  ///< host name or address of rank 0; empty: unknown
+  int port = 0;          ///< where rank 0 listens; set whenever there is a master
+  /// Equal on all ranks of a start; differs between starts if the launcher distinguishes them. Without a name it
+  /// includes the port.
   std::string job = "job";
   std::string variables{};  ///< of launchers, that are set and believed; for comm::or_unset()
 
-  /// None where no launcher's variables are set: then the program starts its ranks itself, as threads. Throws where
-  /// the variables make no sense, or where several ranks would not know where to meet.
+  /// nullopt without launcher variables: then the program starts its ranks itself, as threads. Throws if the
+  /// variables are inconsistent, or if several ranks lack a rendezvous address.
   [[nodiscard]] static std::optional<ProcessRank> from_environment(
       const RankOverrides& given = {},
       const detail::Environment& environment = detail::Environment::of_process()) {
@@ -53,7 +53,7 @@ struct ProcessRank {
     }
   }
 
-  /// A port for rank 0 that follows from the job: 20000 to 29999, below those that systems hand out. Never `taken`.
+  /// A port for rank 0, derived from the job: 20000 to 29999, below the ephemeral range. Never `taken`.
   [[nodiscard]] static int port_of_job(std::string_view job, int taken = 0) {
     const int port = static_cast<int>(20000 + fnv1a(job) % 10000);
     if (port != taken) return port;
@@ -101,7 +101,7 @@ struct ProcessRank {
     return Info{both, given.rank_name, given.size_name, *given.rank, *given.size};
   }
 
-  /// The launcher that is nearest to this process, where several have left their variables.
+  /// The innermost launcher, where several have set variables.
   static std::optional<Info> from_launcher(const detail::Environment& environment) {
     if (environment.has("DHP_RANK"))
       return detail::read_launcher(environment, "DHP_RANK and DHP_WORLD_SIZE", "DHP_RANK",
@@ -186,7 +186,7 @@ struct ProcessRank {
     return info.port ? *info.port : port_of_job(job, port_given);
   }
 
-  /// A launcher's name of a job may hold anything; it becomes part of file names.
+  /// A launcher's job name may contain anything, and becomes part of file names.
   static std::string file_name(std::string text) {
     std::replace_if(
         text.begin(), text.end(), [](char letter) { return letter <= ' ' || letter == '/'; }, '_');

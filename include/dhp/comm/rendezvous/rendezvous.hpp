@@ -1,4 +1,4 @@
-// rendezvous(): the processes of a job get a store that they share, which rank 0 holds. job_secret(): what only they know.
+// rendezvous(): connects a job's processes to a shared store, which rank 0 holds. job_secret(): their shared secret.
 #pragma once
 
 #include <dhp/comm/rendezvous/tcp_store.hpp>
@@ -19,7 +19,7 @@ namespace detail {
 
 inline constexpr std::size_t shortest_secret_bytes = 16, longest_secret_bytes = 4096;
 
-/// The contents of a file of this user that nobody else may read, without the newline at its end.
+/// The contents of a private file of this user, without the final newline.
 [[nodiscard]] inline std::string read_secret_file(const std::string& path) {
   struct stat status {};
   check_system(::stat(path.c_str(), &status) == 0, "DHP_JOB_SECRET_FILE: cannot look at ", path);
@@ -37,7 +37,7 @@ inline constexpr std::size_t shortest_secret_bytes = 16, longest_secret_bytes = 
   return secret;
 }
 
-/// Of the values of the two variables; null: not set. Empty where there is no secret.
+/// From the values of the two variables; null: unset. Empty: no secret.
 [[nodiscard]] inline std::string job_secret(const char* variable, const char* file) {
   if (variable == nullptr && file == nullptr) return {};
   check(variable == nullptr || file == nullptr,
@@ -51,7 +51,7 @@ inline constexpr std::size_t shortest_secret_bytes = 16, longest_secret_bytes = 
   return secret;
 }
 
-/// Waits until so many keys begin with the prefix; whether they do.
+/// Waits until this many keys have the prefix; whether they do.
 [[nodiscard]] inline bool wait_for_keys(KeyValueStore& store, const std::string& prefix, int count,
                                         double timeout_s) {
   return poll_until([&] { return store.list(prefix).size() >= static_cast<std::size_t>(count); },
@@ -69,7 +69,7 @@ inline void announce(KeyValueStore& store, const RendezvousOptions& options) {
 
 inline constexpr std::string_view all_of = "all of ";
 
-/// Rank 0 sets "outcome" to "all of N", or to a sentence that names the missing ranks, or one that has ended meanwhile.
+/// Rank 0 sets "outcome" to "all of N", or to a sentence that names missing or lost ranks.
 inline void gather_ranks(KeyValueStore& store, const RendezvousOptions& options) {
   const auto all_here = [&] { return wait_for_keys(store, "arrived/", options.size, 0); };
   const auto is_over = [&] { return all_here() || !store.list(left_prefix).empty(); };
@@ -92,7 +92,7 @@ inline void gather_ranks(KeyValueStore& store, const RendezvousOptions& options)
           : concat(rank_list(gone), have(gone), " ended before ", rank_list(missing), have(missing),
                    " arrived at the ", store.description(), "; start all again");
   store.set("outcome", text);
-  // This exception ends the store; the others read the reason first.
+  // This exception ends the store, so the others read the reason first.
   (void)wait_for_keys(store, "heard/", static_cast<int>(here.size() - gone.size()) - 1,
                       options.operation_timeout_s);
   fail(text);
@@ -111,13 +111,14 @@ inline void join_ranks(KeyValueStore& store, const RendezvousOptions& options) {
 
 }  // namespace detail
 
-/// Of the variable DHP_JOB_SECRET or of the file that DHP_JOB_SECRET_FILE names, which fewer people can see.
+/// From the variable DHP_JOB_SECRET, or from the file named by DHP_JOB_SECRET_FILE, which fewer people can read.
 [[nodiscard]] inline std::string job_secret() {
   return detail::job_secret(std::getenv("DHP_JOB_SECRET"), std::getenv("DHP_JOB_SECRET_FILE"));
 }
 
-/// Collective. All ranks return when all have arrived, or all throw an Error that names the missing ones. The store has
-/// a key "arrived/<rank>" for each. That of rank 0 must outlive the others' use of it, as World::finish() ensures.
+/// Collective. Returns on all ranks when all have arrived, or throws on all an Error that names the missing ones. The
+/// store has a key "arrived/<rank>" for each. Rank 0's store must outlive its use by others, as World::finish()
+/// ensures.
 [[nodiscard]] inline std::shared_ptr<KeyValueStore> rendezvous(const RendezvousOptions& options) {
   check(options.size >= 1 && options.rank >= 0 && options.rank < options.size, "there is no rank ",
         options.rank, " in a world of ", options.size);

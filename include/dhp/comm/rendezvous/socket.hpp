@@ -1,4 +1,4 @@
-// TCP sockets with a time limit on every operation, and the addresses that names stand for.
+// TCP sockets with a time limit on every operation, and name resolution.
 #pragma once
 
 #include <dhp/core/error.hpp>
@@ -33,7 +33,7 @@ class Deadline {
     return std::chrono::duration<double>(end_ - Clock::now()).count();
   }
   [[nodiscard]] bool passed() const { return left_s() <= 0; }
-  /// The time left in milliseconds, as poll(2) takes it.
+  /// Remaining milliseconds, for poll(2).
   [[nodiscard]] int poll_ms() const {
     return static_cast<int>(std::ceil(std::clamp(left_s() * 1e3, 0.0, 1e6)));
   }
@@ -44,7 +44,7 @@ class Deadline {
 };
 
 struct HostPort {
-  std::string host;  // a name, or an address in digits; IPv6 without brackets
+  std::string host;  // a name or a numeric address; IPv6 without brackets
   int port = 0;
 
   /// "10.0.0.1:29400", "[::1]:29400"
@@ -52,11 +52,11 @@ struct HostPort {
     const bool six = at.host.find(':') != at.host.npos;
     return concat(six ? "[" : "", at.host, six ? "]:" : ":", at.port);
   }
-  /// In digits: whether only this machine can talk to it.
+  /// Whether a numeric address is loopback.
   [[nodiscard]] bool loopback() const { return host == "::1" || host.starts_with("127."); }
 };
 
-/// In digits; an empty host where there is none. IPv4 at a socket that serves IPv6, too, is written as IPv4.
+/// Numeric; an empty host if there is none. IPv4-mapped IPv6 is written as IPv4.
 [[nodiscard]] inline HostPort in_digits(const sockaddr* address, socklen_t size) {
   char host[NI_MAXHOST] = "", port[NI_MAXSERV] = "";
   if (::getnameinfo(address, size, host, sizeof host, port, sizeof port,
@@ -68,7 +68,7 @@ struct HostPort {
 }
 
 using AddressInfo = std::unique_ptr<addrinfo, void (*)(addrinfo*)>;
-/// Null, with the reason in `problem`, where the host has no address. May take as long as the system's resolver.
+/// Null, with the reason in `problem`, if the host has no address. Takes as long as the system's resolver.
 [[nodiscard]] inline AddressInfo look_up(const HostPort& at, std::string& problem) {
   addrinfo wanted{};
   wanted.ai_socktype = SOCK_STREAM;
@@ -78,7 +78,7 @@ using AddressInfo = std::unique_ptr<addrinfo, void (*)(addrinfo*)>;
   if (status != 0) problem = concat("the name cannot be resolved (", ::gai_strerror(status), ")");
   return {status == 0 ? found : nullptr, ::freeaddrinfo};
 }
-/// The addresses of a host, in digits, with the port.
+/// A host's numeric addresses, with the port.
 [[nodiscard]] inline std::vector<HostPort> resolve(const HostPort& at, std::string& problem) {
   const auto found = look_up(at, problem);
   std::vector<HostPort> addresses;
@@ -88,12 +88,12 @@ using AddressInfo = std::unique_ptr<addrinfo, void (*)(addrinfo*)>;
   return addresses;
 }
 
-/// Owns a file descriptor that does not block.
+/// Owns a nonblocking file descriptor.
 class Socket {
  public:
   Socket() = default;
   explicit Socket(int fd) : fd_(fd) {}
-  /// These two take an address in digits. Where they return no socket, errno says why.
+  /// These two take a numeric address. If they return no socket, errno has the reason.
   [[nodiscard]] static Socket listening(const HostPort& at) {
     std::string problem;
     const auto address = look_up(at, problem);
@@ -132,7 +132,7 @@ class Socket {
   }
   [[nodiscard]] HostPort own_end() const { return end(::getsockname); }
   [[nodiscard]] HostPort other_end() const { return end(::getpeername); }
-  /// Small messages go at once, and the death of the other machine is noticed.
+  /// Sends small messages at once, and detects the death of the other machine.
   void prepare() const {
     set(IPPROTO_TCP, TCP_NODELAY, 1);
     set(SOL_SOCKET, SO_KEEPALIVE, 1);
@@ -141,7 +141,7 @@ class Socket {
     set(IPPROTO_TCP, TCP_KEEPCNT, 3);
   }
 
-  /// Waits for events of poll(2); false, with errno ETIMEDOUT, after the deadline.
+  /// Waits for poll(2) events; false, with errno ETIMEDOUT, after the deadline.
   [[nodiscard]] bool wait(short events, const Deadline& deadline) const {
     for (;;) {
       pollfd polled{fd_, events, 0};
@@ -151,7 +151,7 @@ class Socket {
       if ((ready == 0 && errno == ETIMEDOUT) || (ready < 0 && errno != EINTR)) return false;
     }
   }
-  /// These two return false, with errno, where they fail: ECONNRESET where the other side has closed the connection.
+  /// These two return false and set errno on failure: ECONNRESET if the other side closed the connection.
   [[nodiscard]] bool send(std::string_view bytes, const Deadline& deadline) const {
     while (!bytes.empty()) {
       const auto sent = ::send(fd_, bytes.data(), bytes.size(), MSG_NOSIGNAL);
@@ -161,7 +161,7 @@ class Socket {
     }
     return true;
   }
-  /// Receives at least one byte and at most as many as `bytes` has, and shortens it to these.
+  /// Receives at least one byte and at most bytes.size(), and shortens `bytes`.
   [[nodiscard]] bool receive(std::string& bytes, const Deadline& deadline) const {
     for (;;) {
       const auto got = ::recv(fd_, bytes.data(), bytes.size(), 0);

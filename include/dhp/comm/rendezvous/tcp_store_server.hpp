@@ -1,5 +1,5 @@
-// TcpStoreServer: the store of a job in the memory of rank 0; a thread of its own serves the other ranks over TCP.
-// Clients that cannot prove that they know the secret of the job are refused.
+// TcpStoreServer: a job's store in rank 0's memory; its own thread serves the other ranks over TCP. It refuses
+// clients that cannot prove knowledge of the job's secret.
 #pragma once
 
 #include <dhp/comm/rendezvous/handshake.hpp>
@@ -28,12 +28,12 @@ namespace store_answer {  // failed: with a sentence; not_set: the guard exists
 inline constexpr std::uint8_t done = 32, value = 33, none = 34, entries = 35, failed = 36,
                               not_set = 37;
 }
-/// Longest payloads. A list of all keys of a job comes in one answer.
+/// Maximum payloads. One answer lists all keys of a job.
 inline constexpr std::size_t longest_request = std::size_t{1} << 21;
 inline constexpr std::size_t longest_answer = std::size_t{1} << 28;
 
-/// Where rank 0 listens when others know it as `host`, which resolves to `found` here. A machine's own name is often
-/// loopback to itself alone: then rank 0 listens at all its addresses, if there is a secret.
+/// Where rank 0 listens if others know it as `host`, which resolves to `found` here. A machine's own name often
+/// resolves to loopback locally: then rank 0 listens on all its addresses, if there is a secret.
 [[nodiscard]] inline std::vector<HostPort> addresses_to_listen(const HostPort& host,
                                                                std::vector<HostPort> found,
                                                                bool secret) {
@@ -320,7 +320,7 @@ class TcpStoreServer final : public KeyValueStore {
   Socket wake_;
   std::mutex mutex_;  // of the next two
   std::map<std::string, std::string> table_;
-  HostPort reached_{};  // where ranks have reached this one, of other machines if there are any
+  HostPort reached_{};           // where ranks reached this one, preferably from other machines
   std::list<Client> clients_{};  // of the thread, as is logged_
   int logged_ = 0;
   std::thread thread_;

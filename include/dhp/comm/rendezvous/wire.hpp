@@ -1,5 +1,5 @@
-// What a connection to a store carries: frames (version, type, length, payload) of fields (numbers, texts). Reading never
-// throws because of the bytes that came.
+// The format of store connections: frames (version, type, length, payload) of fields (numbers, texts). Reading never
+// throws, whatever arrives.
 #pragma once
 
 #include <dhp/core/config.hpp>
@@ -26,7 +26,7 @@ inline void append_field(std::string& to, std::string_view field) {
   to += field;
 }
 
-/// Takes fields from the front; none where too few bytes are left.
+/// Takes fields from the front; nullopt if bytes are missing.
 class FieldReader {
  public:
   explicit FieldReader(std::string_view bytes) : left_(bytes) {}
@@ -54,8 +54,8 @@ class FieldReader {
   std::string_view left_;
 };
 
-/// Writes values one after another as fields, or reads them back: a struct with `void pass(Fields&)` has one list of them
-/// for both ways. Numbers are those of this machine's kind.
+/// Serializes and parses structs with `void pass(Fields&)`, which lists the fields once for both directions. Native
+/// byte order.
 class Fields {
  public:
   template <class T>
@@ -135,18 +135,18 @@ struct Frame {
   return frame;
 }
 
-/// Keeps no more bytes than one frame of the longest payload and what it was fed last.
+/// Buffers at most one maximal frame plus the latest input.
 class FrameReader {
  public:
   /// longest: of a payload, in bytes.
   explicit FrameReader(std::size_t longest) : longest_(longest) {}
   void allow(std::size_t longest) { longest_ = longest; }
 
-  /// Call next() until it has nothing before more is fed.
+  /// Call next() until it returns nothing before feeding more.
   void feed(std::string_view bytes) {
     if (refusal_.empty()) buffer_ += bytes;
   }
-  /// None: the frame is not complete yet, or refused.
+  /// nullopt: the frame is incomplete or refused.
   [[nodiscard]] std::optional<Frame> next() {
     FieldReader fields(buffer_);
     const auto first = fields.bytes(2);
@@ -160,7 +160,7 @@ class FrameReader {
     buffer_.erase(0, Frame::header_bytes + *length);
     return Frame{static_cast<std::uint8_t>((*first)[1]), std::move(*payload)};
   }
-  /// Why nothing more is read, as the end of a sentence; empty: nothing was refused.
+  /// Why reading stopped, as the end of a sentence; empty: it did not.
   [[nodiscard]] const std::string& refusal() const { return refusal_; }
   [[nodiscard]] std::size_t buffered_bytes() const { return buffer_.size(); }
 
