@@ -44,7 +44,7 @@ inline std::uint32_t crc32c_bytes(std::uint32_t state, std::span<const std::byte
 
 }  // namespace detail
 
-/// Of all bytes; `before` is the checksum of those that come before them.
+/// The checksum of `bytes` after data with checksum `before`.
 [[nodiscard]] inline std::uint32_t crc32c(std::span<const std::byte> bytes,
                                           std::uint32_t before = 0) {
   auto state = ~before;
@@ -57,7 +57,7 @@ inline std::uint32_t crc32c_bytes(std::uint32_t state, std::span<const std::byte
   return ~detail::crc32c_bytes(state, bytes);
 }
 
-/// The checksum of TFRecords: rotated and moved, so that checksums of data with checksums in it stay good ones.
+/// TFRecord's checksum: rotated and offset, so that it also protects data containing checksums.
 [[nodiscard]] inline std::uint32_t masked_crc32c(std::span<const std::byte> bytes) {
   const auto crc = crc32c(bytes);
   return (crc >> 15 | crc << 17) + 0xa282ead8u;

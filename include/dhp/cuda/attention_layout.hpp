@@ -20,8 +20,8 @@ namespace dhp::detail::cuda {
   return low;
 }
 
-/// A seed for the library's generator. The numbers that it gives are then those of this use, in this step, for the
-/// micro-batch that begins with this row, and for these heads.
+/// Seeds the library's generator: unique to this use and step, the micro-batch that begins with this row, and these
+/// heads.
 struct AttentionSeed {
   RandomStream random{};
   const std::int64_t* row_numbers = nullptr;

@@ -1,5 +1,5 @@
-// The dropout mask of attention for cuDNN, by dhp's global element indices. Each pass draws it
-// again: keeping it would cost a mask per layer.
+// The attention dropout mask for cuDNN, from dhp's global element indices. Each pass redraws it, because keeping it
+// would cost a mask per layer.
 #pragma once
 
 #include <dhp/cuda/fallback_attention.hpp>

@@ -130,8 +130,8 @@ template <class Dev>
           0};
 }
 
-/// The most parts of a sum over all blocks. No GPU is asked: the parts decide the order of a sum, so
-/// its bits are the same on all.
+/// Maximum number of partial sums over all blocks. It is the same on all GPUs, because it decides the order of a sum
+/// and so its bits.
 inline constexpr std::int64_t most_sum_parts = 1056;
 
 /// This thread's index in the grid, and the grid's number of threads.

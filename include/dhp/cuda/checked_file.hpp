@@ -1,4 +1,4 @@
-// Small files that end with a checksum, so that a damaged one is noticed.
+// Small files with a checksum at the end, to detect damage.
 #pragma once
 
 #include <dhp/core/hash.hpp>

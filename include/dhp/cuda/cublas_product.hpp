@@ -121,7 +121,7 @@ inline constexpr int most_algorithms = 8;
   return found;
 }
 
-/// Whether cuBLASLt says that an algorithm does not support a product: then nothing ran.
+/// Whether cuBLASLt reports an algorithm as unsupported: then nothing ran.
 [[nodiscard]] constexpr bool is_unsupported(cublasStatus_t status) {
   return status == CUBLAS_STATUS_NOT_SUPPORTED || status == CUBLAS_STATUS_INVALID_VALUE ||
          status == CUBLAS_STATUS_ARCH_MISMATCH;

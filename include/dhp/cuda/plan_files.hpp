@@ -1,5 +1,5 @@
-// PlanFiles: plans of cuDNN with their compiled kernels, kept between runs: a folder with a file for each. A file that
-// is damaged, or of another GPU, driver or library version, is replaced.
+// PlanFiles keeps cuDNN plans with compiled kernels between runs, one file each. A damaged file, or one of another
+// GPU, driver or library version, is replaced.
 #pragma once
 
 #include <dhp/cuda/checked_file.hpp>
@@ -55,7 +55,7 @@ class PlanFiles {
     if (failed) std::filesystem::remove(own, failed);
   }
 
-  /// A kept plan cannot be used, for a reason, and is made anew.
+  /// Marks a kept plan as unusable, with the reason; it will be rebuilt.
   void unusable(const std::string& key, const std::string& why) {
     if (reported_) return;
     reported_ = true;

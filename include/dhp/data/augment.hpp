@@ -10,7 +10,7 @@
 namespace dhp {
 
 struct AugmentOptions {
-  int crop_padding = 0;  ///< black pixels on each side, before a random crop to the old size
+  int crop_padding = 0;  ///< black pixels on each side, before a random crop to the original size
   bool flip = false;     ///< horizontal, with probability 1/2
   bool random_resized_crop = false;  ///< random area and aspect ratio, resized ("Inception" crop)
   double area_min = 0.08;            ///< of the image's area

@@ -1,4 +1,4 @@
-// gunzip, by zlib (link ZLIB::ZLIB), is passed to a reader: load_idx(path, gunzip).
+// gunzip by zlib (link ZLIB::ZLIB), to be passed to readers: load_idx(path, gunzip).
 #pragma once
 
 #include <dhp/data/file.hpp>

@@ -45,8 +45,8 @@ class ImageBatcher {
   [[nodiscard]] std::int64_t size() const { return data_.size(); }
   [[nodiscard]] const D& dataset() const { return data_; }
 
-  /// The same with black images, for ranks that need the labels alone: later stages of a pipeline. Nothing is read
-  /// where the dataset has labels apart from images.
+  /// Batches with labels and black images, for later pipeline stages, which need only labels. Reads no images where
+  /// labels are stored separately.
   [[nodiscard]] ImageBatcher labels_only() const {
     ImageBatcher made = *this;
     made.labels_only_ = HasLabels<D>;

@@ -17,8 +17,8 @@ namespace dhp {
 
 struct ImageFolderOptions {
   DecodeOptions decode = {};
-  /// Decodes every file at the start, and skips and counts those that cannot be read: all ranks must agree on the number
-  /// of samples. Without it files are only listed, and a damaged one is an error when it is read.
+  /// Decodes every file at the start, and skips and counts unreadable ones, so that all ranks agree on the number of
+  /// samples. Without it files are only listed, and a damaged one fails when it is read.
   bool skip_bad = false;
   int threads = 1;  ///< that decode at the start
   std::size_t file_limit_bytes = detail::image_file_limit_bytes;

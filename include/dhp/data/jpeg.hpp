@@ -45,8 +45,8 @@ namespace detail {
   return end != bytes.end() && end > last(std::byte{0xDA});
 }
 
-/// TurboJPEG fills missing parts with gray and warns; here a damaged image is an error. It reports
-/// only the first warning; warnings of complete but untidy files are accepted.
+/// TurboJPEG fills missing parts with gray and only warns; here a damaged image is an error. It reports only the
+/// first warning; warnings about complete but untidy files are accepted.
 [[nodiscard]] inline bool harmless_jpeg_warning(tjhandle handle, std::span<const std::byte> bytes) {
   const std::string_view text = tjGetErrorStr2(handle);
   const bool untidy = text.find("extraneous bytes") != text.npos ||
@@ -72,7 +72,7 @@ namespace detail {
   check_decode(static_cast<std::uint64_t>(height), static_cast<std::uint64_t>(width), name,
                options);
 
-  // The decoder leaves out the high frequencies of each block of 8 x 8 pixels.
+  // The decoder drops the high frequencies of each block of 8 x 8 pixels.
   const int least = options.least_side;
   for (int half = 0; least > 0 && half < 3 && std::min(height, width) >= 2 * least; ++half) {
     height = (height + 1) / 2;

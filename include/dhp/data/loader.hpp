@@ -23,18 +23,18 @@
 
 namespace dhp {
 
-/// One step: the places [first, first + samples) of the order of its epoch.
+/// One step: positions [first, first + samples) of its epoch's order.
 struct StepPlan {
   std::int64_t step = 0;
   std::int64_t epoch = 0;
-  std::int64_t first = 0;        ///< place of its first sample in the order of the epoch
+  std::int64_t first = 0;        ///< position of its first sample in the epoch's order
   std::int64_t samples = 0;      ///< over all replicas
-  std::int64_t micro_batch = 1;  ///< b: samples of each micro-batch but perhaps the last
+  std::int64_t micro_batch = 1;  ///< b: samples per micro-batch, except perhaps the last
 
   [[nodiscard]] std::int64_t micro_batches() const {
     return (samples + micro_batch - 1) / micro_batch;
   }
-  /// Samples of micro-batch k, counted from the first sample of the step.
+  /// The sample range of micro-batch k, relative to the step.
   [[nodiscard]] Range samples_of(std::int64_t k) const {
     check(k >= 0 && k < micro_batches(), "no micro-batch ", k, " in a step of ", micro_batches());
     return {k * micro_batch, std::min((k + 1) * micro_batch, samples)};
@@ -46,17 +46,17 @@ struct StepPlan {
   }
 };
 
-/// Where a run is in its data. In samples, so that a run with another global batch goes on where this one stopped.
+/// A run's position in its data. Counts samples, so that a run with another global batch can resume.
 struct DataPosition {
   std::int64_t step = 0;     ///< the next one
   std::int64_t samples = 0;  ///< taken before it, over all epochs
   friend bool operator==(const DataPosition&, const DataPosition&) = default;
 };
 
-/// How a dataset is cut into steps; each epoch goes over all of it once.
+/// Cuts a dataset into steps; each epoch covers all of it once.
 class Batching {
  public:
-  /// All counted in samples. The global batch must be a multiple of the micro-batch.
+  /// All counts are samples. The global batch must be a multiple of the micro-batch.
   Batching(std::int64_t dataset_size, std::int64_t global_batch, std::int64_t micro_batch)
       : size_(dataset_size), global_batch_(global_batch), micro_batch_(micro_batch) {
     check(dataset_size > 0, "there is no sample to train on: the dataset is empty");
@@ -67,7 +67,7 @@ class Batching {
 
   [[nodiscard]] std::int64_t dataset_size() const { return size_; }
   [[nodiscard]] std::int64_t steps_per_epoch() const { return steps_for(size_); }
-  /// Steps from there on are cut by this batching, those before it were by another.
+  /// Resumes at a position; earlier steps had another batching.
   void resume_at(DataPosition from) {
     check(from.step >= 0 && from.samples >= 0, "steps and samples count from 0, got ", from.step,
           " and ", from.samples);
@@ -91,13 +91,13 @@ class Batching {
             .samples = std::min(global_batch_, size_ - first),
             .micro_batch = micro_batch_};
   }
-  /// Where the run is when `step` steps are done.
+  /// The position after `step` steps.
   [[nodiscard]] DataPosition after(std::int64_t step) const {
     if (step == from_.step) return from_;
     const auto last = plan(step - 1);
     return {step, last.epoch * size_ + last.first + last.samples};
   }
-  /// Steps until so many epochs are done, counted from the begin of the run.
+  /// The number of steps until this many epochs are done, from the run's start.
   [[nodiscard]] std::int64_t steps_until(std::int64_t epochs) const {
     const auto whole = epochs - from_.samples / size_ - 1;  // after the one that it is in
     if (whole < 0) return from_.step;
@@ -120,17 +120,16 @@ struct LoaderOptions {
   int replica = 0;                 ///< which data replica this is
   int replicas = 1;
   std::uint64_t seed = 0;
-  bool shuffle = true;  ///< anew each epoch; false: in the order of the dataset
-  std::int64_t shuffle_window =
-      0;                     ///< samples, see EpochOrder: reads stay near each other; 0: over all
-  std::int64_t epochs = 0;   ///< passes over the dataset; 0: without end
-  DataPosition from{};       ///< where to begin, for a resumed run
-  int threads = 1;           ///< that read ahead; 0: read in next() itself
-  int steps_ahead = 2;       ///< how many steps may be read and not yet taken
-  bool same_shapes = false;  ///< a promise: micro-batches of as many samples have the same shapes
+  bool shuffle = true;              ///< anew each epoch; false: in dataset order
+  std::int64_t shuffle_window = 0;  ///< in samples, see EpochOrder: local reads; 0: over all
+  std::int64_t epochs = 0;          ///< passes over the dataset; 0: without end
+  DataPosition from{};              ///< where to begin, for a resumed run
+  int threads = 1;                  ///< prefetch threads; 0: next() reads
+  int steps_ahead = 2;              ///< maximum number of prefetched steps
+  bool same_shapes = false;         ///< promise: equally large micro-batches have equal shapes
 };
 
-/// Options of one pass over a held-out set, in order: evaluation is exact at any number of replicas.
+/// Options for one ordered pass over a held-out set: evaluation is exact for any number of replicas.
 [[nodiscard]] inline LoaderOptions evaluation_pass(LoaderOptions options) {
   options.shuffle = false;
   options.epochs = 1;
@@ -138,7 +137,7 @@ struct LoaderOptions {
   return options;
 }
 
-/// The first micro-batch of a dataset in its own order: an example of a model's input.
+/// The first micro-batch of a dataset in its own order, as an example input.
 template <Device Dev, class B>
 [[nodiscard]] MicroBatch<Dev> example_batch(Dev& dev, const B& batcher, std::int64_t samples) {
   detail::require_batcher<B>();
@@ -148,7 +147,7 @@ template <Device Dev, class B>
   return upload(dev, batcher.collate(indices, 0), 0, range);
 }
 
-/// next() is for one thread, the rank's own.
+/// next() may be called by the rank's thread only.
 template <Device Dev, class B>
 class Loader {
  public:
@@ -182,7 +181,7 @@ class Loader {
 
   [[nodiscard]] const Batching& batching() const { return batching_; }
   [[nodiscard]] const B& batcher() const { return batcher_; }
-  /// Steps from 0 to the end of the last epoch; 0: without end.
+  /// The number of steps to the end of the last epoch; 0: unlimited.
   [[nodiscard]] std::int64_t steps() const {
     return options_.epochs == 0 ? 0 : batching_.steps_until(options_.epochs);
   }
@@ -191,7 +190,7 @@ class Loader {
   [[nodiscard]] StepPlan plan() const { return batching_.plan(step_); }
   [[nodiscard]] bool finished() const { return options_.epochs > 0 && step_ >= steps(); }
 
-  /// Goes on there, forward or back; drops the steps read ahead.
+  /// Moves to a step, forward or back; drops prefetched steps.
   void start_at(DataPosition from) {
     const std::lock_guard lock(mutex_);
     batching_.resume_at(from);
@@ -200,14 +199,14 @@ class Loader {
     fill();
   }
 
-  /// The micro-batches of this replica in the next step, by their number: none where a step has too few
-  /// for all replicas. Throws the error of the first one that cannot be read, which names the sample;
-  /// the loader stays at that step, and start_at(batching().after(step() + 1)) goes past it.
+  /// This replica's micro-batches of the next step, in order: none if the step has too few for all replicas. Throws
+  /// the error of the first unreadable one, which names the sample; the loader stays at that step, and
+  /// start_at(batching().after(step() + 1)) skips it.
   [[nodiscard]] StepBatches<Dev> next() {
     check(!finished(), "loader: all ", steps(), " steps were taken; start_at({}) begins anew");
     const auto slot = take();
     const auto& plan = slot->plan;
-    // Only full steps keep the promise of same shapes.
+    // Only full steps fulfil the promise of equal shapes.
     StepBatches<Dev> made{
         .batches = {},
         .micro_batches = plan.micro_batches(),
@@ -225,14 +224,14 @@ class Loader {
     HostBatch batch;
     std::exception_ptr error;
   };
-  struct Slot {  // one step; held by the queue and by the threads at work on it
+  struct Slot {  // one step; shared by the queue and the threads working on it
     StepPlan plan;
     std::vector<Job> jobs;
     std::size_t begun = 0;
     std::size_t done = 0;
   };
 
-  // With mutex_ held: makes the queue as long as it may be.
+  // Requires mutex_. Fills the queue to its maximum length.
   void fill() {
     while (static_cast<int>(ahead_.size()) < options_.steps_ahead) {
       const auto step = step_ + static_cast<std::int64_t>(ahead_.size());
@@ -248,7 +247,7 @@ class Loader {
     work_.notify_all();
   }
 
-  // Waits for the step in front and takes it out of the queue, unless it failed.
+  // Waits for the first step and removes it from the queue, unless it failed.
   std::shared_ptr<Slot> take() {
     std::unique_lock lock(mutex_);
     const auto slot = ahead_.front();
@@ -276,7 +275,7 @@ class Loader {
     return nullptr;
   }
 
-  // Reads one micro-batch of the slot, without the lock while it reads.
+  // Reads one micro-batch of the slot, with the lock released.
   void do_one(std::unique_lock<std::mutex>& lock, const std::shared_ptr<Slot>& slot) {
     Job& job = slot->jobs[slot->begun++];
     lock.unlock();
@@ -321,7 +320,7 @@ class Loader {
   Batching batching_;
   std::int64_t step_ = 0;
   std::mutex mutex_;
-  std::condition_variable work_;  // there may be something to read, or it is time to stop
+  std::condition_variable work_;  // there is work, or it is time to stop
   std::condition_variable done_;  // a step is complete
   std::deque<std::shared_ptr<Slot>> ahead_;
   std::vector<std::thread> threads_;

@@ -12,7 +12,7 @@
 namespace dhp {
 
 namespace detail {
-/// A PNG without the chunks that would change its pixels.
+/// The PNG without chunks that would change its pixels.
 struct PlainPng {
   Bytes bytes;
   int orientation = 1;

@@ -16,7 +16,7 @@ namespace dhp {
 
 namespace detail {
 
-/// visit(channels), for three as a constant: copies of a pixel are then no loops.
+/// visit(channels), with three as a constant so that pixel copies are unrolled.
 template <class Visit>
 void visit_channels(int channels, const Visit& visit) {
   if (channels == 3) visit(std::integral_constant<std::size_t, 3>{});
@@ -93,7 +93,7 @@ struct ResizeWeights {
   return made;
 }
 
-// Vectors of GCC and Clang: at -O2 they leave loops like these as they are.
+// Vector extensions of GCC and Clang, which do not vectorize such loops at -O2.
 inline constexpr std::size_t lanes = 8;
 using Floats = float __attribute__((vector_size(4 * lanes)));
 using Ints = int __attribute__((vector_size(4 * lanes)));
@@ -109,7 +109,7 @@ inline void sum_rows(const std::uint8_t* from, std::size_t stride,
     for (std::size_t tap = 0; tap < weights.size(); ++tap) {
       Pixels pixels;
       std::memcpy(&pixels, from + tap * stride + at, sizeof pixels);
-      // In one step g++ 12 would do it number by number.
+      // g++ 12 would not vectorize this in one step.
       const auto wide = __builtin_convertvector(__builtin_convertvector(pixels, Shorts), Ints);
       sum += weights[tap] * __builtin_convertvector(wide, Floats);
     }
@@ -122,7 +122,7 @@ inline void sum_rows(const std::uint8_t* from, std::size_t stride,
   }
 }
 
-/// to[c] = the sum of weights[tap] * from[tap * channels + c], rounded. From there on `lanes` values can be read.
+/// to[c] = the sum of weights[tap] * from[tap * channels + c], rounded. Reads up to `lanes` values beyond.
 template <class Channels>
 void sum_columns(const float* from, Channels channels, const std::vector<float>& weights,
                  std::uint8_t* to) {
@@ -136,7 +136,7 @@ void sum_columns(const float* from, Channels channels, const std::vector<float>&
       std::memcpy(&values, from + tap * channels + first, sizeof values);
       sum += weights[tap] * values;
     }
-    // Weights of a sum of 1 leave pixels in [0, 255].
+    // Weights that sum to 1 leave pixels in [0, 255].
     const auto rounded = __builtin_convertvector(sum + 0.5F, FewInts);
     for (std::size_t c = first; c < std::min<std::size_t>(channels, first + few); ++c)
       to[c] = static_cast<std::uint8_t>(rounded[c - first]);

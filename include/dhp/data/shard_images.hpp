@@ -1,4 +1,4 @@
-// Dataset of the images in TFRecord or tar shards, through an index that is made once.
+// Dataset of the images in TFRecord or tar shards, through a persistent index.
 #pragma once
 
 #include <dhp/core/hash.hpp>
@@ -10,15 +10,15 @@ namespace dhp {
 
 struct ShardOptions {
   DecodeOptions decode = {};
-  /// Checks and decodes every image when the index is made, and leaves out and counts damaged parts. Without it framing
-  /// and labels are checked then, and a damaged image is an error when it is read.
+  /// Checks and decodes every image while indexing, and skips and counts damaged parts. Without it, indexing checks
+  /// framing and labels, and a damaged image fails when it is read.
   bool skip_bad = false;
-  int threads = 1;                ///< of the scan
-  std::string index_folder = {};  ///< where the index is kept; empty: beside the shards
-  detail::LabelOfJson label_of_json = nullptr;     ///< for tar shards with .json
+  int threads = 1;                              ///< of the scan
+  std::string index_folder = {};                ///< folder of the index; empty: next to the shards
+  detail::LabelOfJson label_of_json = nullptr;  ///< for tar shards with .json
   std::shared_ptr<detail::BlockCache> cache = {};  ///< of shards on slow storage; null: none
   std::optional<int> first_label =
-      {};  ///< the label of class 0; none: 1 if that is the smallest, else 0
+      {};  ///< the label of class 0; unset: 1 if that is the smallest label, otherwise 0
 };
 
 class ShardImages {
@@ -46,7 +46,7 @@ class ShardImages {
           least->label, ", but labels count from ", found->first_label,
           "; --first-label says where they begin");
     found->classes = most->label - found->first_label + 1;
-    // What was read until here has not gone through the cache, which does not know all of its files yet.
+    // Earlier reads bypassed the cache, which does not know all of its files yet.
     found->reader =
         std::make_unique<detail::ShardReader>(found->index.shards, options_.cache.get());
     found_ = std::move(found);
@@ -68,18 +68,18 @@ class ShardImages {
   [[nodiscard]] const std::vector<detail::ShardFile>& shards() const {
     return found_->index.shards;
   }
-  /// With skip_bad: a sentence for each part that is left out.
+  /// With skip_bad: one sentence per skipped part.
   [[nodiscard]] const std::vector<std::string>& skipped() const { return found_->index.skipped; }
-  /// ", 4 members of no sample (NAME.png with NAME.cls or NAME.json) are left out, first: a.tar: b.c.png", or nothing.
+  /// ", 4 members of no sample (NAME.png with NAME.cls or NAME.json) are left out, first: a.tar: b.c.png", or empty.
   [[nodiscard]] std::string left_out_text() const { return left_out_text(*found_); }
-  /// Why the index could not be kept in its file; empty if it was.
+  /// Why the index could not be saved; empty if it was.
   [[nodiscard]] const std::string& index_error() const { return found_->index_error; }
-  /// Whether the index was read from its file, and not made now.
+  /// Whether the index was read from its file.
   [[nodiscard]] bool index_was_kept() const { return found_->index_was_kept; }
-  /// Read from the shards for samples, and not from the cache.
+  /// Bytes of samples read from the shards, not from the cache.
   [[nodiscard]] std::uint64_t bytes_read() const { return found_->reader->bytes_read(); }
 
-  /// The file of the index of shards. In a folder of its own it is named by their paths.
+  /// The path of the shards' index. In a separate folder its name is derived from their paths.
   [[nodiscard]] static std::string index_path(const std::vector<detail::ShardFile>& shards,
                                               const std::string& folder) {
     std::string names;
@@ -140,7 +140,7 @@ class ShardImages {
     const auto* ours = dynamic_cast<const Error*>(&error);
     return ours != nullptr ? ours->sentence() : error.what();
   }
-  // Whether there is an index of these shards as they are now, and made as this one would be.
+  // Whether a current index of these shards exists, made with the same options.
   bool take_kept(Found& found, const std::string& path,
                  const std::vector<detail::ShardFile>& shards) const {
     try {
@@ -204,7 +204,7 @@ class ShardImages {
   [[nodiscard]] static std::string name_of(const Found& found, const detail::ShardSample& sample) {
     return concat(found.index.shards[sample.shard].path, ", byte ", sample.at);
   }
-  // For errors: read again from the shard, as the index does not have it.
+  // For errors: rereads it from the shard, because the index lacks it.
   [[nodiscard]] static std::string key_of(const Found& found, const detail::ShardSample& sample) {
     try {
       const auto& shard = found.index.shards[sample.shard];

@@ -11,7 +11,7 @@
 #include <string_view>
 
 namespace dhp::detail {
-/// A member of a tar file, whose contents are [first, first + bytes).
+/// A member of a tar file, with contents [first, first + bytes).
 struct TarMember {
   std::string name;
   char type = '0';
@@ -19,7 +19,7 @@ struct TarMember {
   std::uint64_t bytes = 0;
 };
 
-/// The members of a tar file, one by one, without links to others. Errors name the byte.
+/// Iterates over a tar file's members, except links. Errors name the byte.
 class TarMembers {
  public:
   explicit TarMembers(ScannedFile& file) : file_(&file) {}
@@ -65,7 +65,7 @@ class TarMembers {
       return member;
     }
   }
-  /// The byte of the header of the member that next() gave.
+  /// The offset of the header of next()'s member.
   [[nodiscard]] std::uint64_t header() const { return last_; }
 
  private:
@@ -75,7 +75,7 @@ class TarMembers {
   [[noreturn]] void wrong(const Parts&... parts) const {
     fail("", file_->path(), ", byte ", at_, ": ", parts...);
   }
-  // The sum of the header's bytes, with spaces for the sum itself.
+  // The checksum of a header, with its own field counted as spaces.
   void check_sum(std::span<const std::byte> bytes) {
     std::uint64_t sum = 8 * ' ';
     for (std::size_t place = 0; place < bytes.size(); ++place)
@@ -133,10 +133,10 @@ class TarMembers {
   std::uint64_t last_ = 0;
 };
 
-/// The integer "label" of a JSON object, if it has one, for tar shards whose labels are .json: data/json_label.hpp.
+/// Reads the integer "label" of a JSON object, if present, for tar shards with .json labels: data/json_label.hpp.
 using LabelOfJson = std::optional<std::int64_t> (*)(const std::string& text);
 
-/// Adds the samples of a shard, whose images have an extension of one of the decoders.
+/// Adds a shard's samples, whose images have a decoder's extension.
 inline void scan_tar(const std::string& path, std::span<const Decoder> decoders,
                      LabelOfJson label_of_json, ShardScan& scan) {
   ScannedFile file(path);

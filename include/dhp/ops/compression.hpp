@@ -22,7 +22,7 @@ void keep_if_applied(Dev& dev, In<Dev> state, In<Dev> fresh, Out<Dev> memory) {
 }
 
 /// Moves the k elements of largest magnitude out of x [n], which becomes 0 there. indices i32 [k], ascending; values [k].
-/// Of equal ones the first are taken; NaN counts as larger than infinity. k is at most n, n below 2^31.
+/// Of equal elements the first are taken; NaN exceeds infinity. k <= n < 2^31.
 template <Device Dev>
 void take_largest(Dev& dev, Out<Dev> x, Out<Dev> indices, Out<Dev> values) {
   check(indices.dtype() == DType::i32 && values.dtype() == x.dtype() &&
@@ -33,7 +33,7 @@ void take_largest(Dev& dev, Out<Dev> x, Out<Dev> indices, Out<Dev> values) {
   if (values.count() > 0) take_largest_on(dev, x, indices, values);
 }
 
-/// The bytes that the signs of so many elements take.
+/// Bytes for the signs of this many elements.
 [[nodiscard]] constexpr std::int64_t sign_bytes(std::int64_t count) { return (count + 7) / 8; }
 
 /// Bit i % 8 of bits[i / 8] is 1 where x[i] >= 0. x [n], bits u8 [sign_bytes(n)].

@@ -59,7 +59,7 @@ inline constexpr double integer_shift = 0x1.8p52;
   return static_cast<std::int64_t>(static_cast<std::uint64_t>(a) + static_cast<std::uint64_t>(b));
 }
 
-/// The bits of |value|. What cannot be accumulated, also NaN and infinity, is >= exact_limit.
+/// The bits of |value|. Values that cannot be accumulated, including NaN and infinity, are >= exact_limit.
 [[nodiscard]] constexpr std::int64_t magnitude_bits(double value) {
   return std::bit_cast<std::int64_t>(value) & std::int64_t{0x7fffffffffffffff};
 }

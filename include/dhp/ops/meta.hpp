@@ -1,4 +1,4 @@
-// The operations of the device Meta: nothing is computed, and FLOP of products are counted.
+// Operations of the device Meta: they compute nothing and count the FLOP of products.
 #pragma once
 
 #include <dhp/device/meta.hpp>
@@ -12,7 +12,7 @@
 
 namespace dhp::detail {
 
-/// Of one product of queries and keys, or of their probabilities and values, over all samples and heads.
+/// FLOP of one product of queries and keys, or of probabilities and values, over all samples and heads.
 [[nodiscard]] inline double attention_flop(In<Meta> q, const Sequences<Meta>& sequences) {
   double pairs = 0;
   const auto* lengths = sequences.lengths.data<std::int32_t>();
@@ -44,7 +44,7 @@ inline void attention_forward_on(Meta& dev, In<Meta> q, In<Meta>, In<Meta>,
                                  Out<Meta>, Out<Meta>) {
   dev.count_flop(2 * detail::attention_flop(q, sequences));
 }
-/// Without the probabilities, which it computes again.
+/// Excludes the recomputed probabilities.
 inline void attention_backward_on(Meta& dev, In<Meta>, In<Meta> q, In<Meta>, In<Meta>, In<Meta>,
                                   In<Meta>, const Sequences<Meta>& sequences,
                                   const AttentionOptions&, Out<Meta>, Out<Meta>, Out<Meta>) {
@@ -113,7 +113,7 @@ void take_largest_on(std::same_as<Meta> auto&, const auto&...) {}
 void tile_squares_on(std::same_as<Meta> auto&, const auto&...) {}
 void update_moving_averages_on(std::same_as<Meta> auto&, const auto&...) {}
 
-// No fused form: the operations one by one need as much memory or more.
+// No fused form: the unfused ops need at least as much memory.
 bool linear_gelu_fused_on(std::same_as<Meta> auto&, const auto&...) { return false; }
 std::optional<Tensor<Meta>> conv2d_backward_data_to_norm_on(std::same_as<Meta> auto&,
                                                             const auto&...) {

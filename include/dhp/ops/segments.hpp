@@ -23,14 +23,14 @@ inline constexpr std::int64_t segment_tile = 1 << 14;  ///< elements
          (count * parts <= segment_tile || count % segment_tile == 0);
 }
 
-/// A parameter, or whole tiles of one. Its values have the accumulation type, or 16 bits and master weights beside them.
+/// A parameter, or whole tiles of one. Its values have the accumulation type, or 16 bits with master weights.
 template <class Dev>
 struct Segment {
   Range range{};               ///< in the flat numbering
   View<Dev> value{};           ///< read by layers
   int parameter = 0;           ///< its index in lists of rates and squared norms
   bool decays = true;          ///< false for biases and norms: no weight decay, no layer-wise rate
-  std::int64_t first_sum = 0;  ///< the number of its first tile, where sums of tiles are given
+  std::int64_t first_sum = 0;  ///< index of its first tile in lists of tile sums
 };
 
 /// A range of one segment, as kernels read it.
@@ -66,7 +66,7 @@ class SegmentTable {
     }
     fill(dev, segments, sums);
   }
-  /// sums: of all tiles of the parameters, of which the segments are some.
+  /// sums: tile sums of whole parameters, which may include other segments.
   SegmentTable(Dev& dev, DType compute, const std::vector<Segment<Dev>>& segments,
                const std::vector<TileSums>& sums)
       : compute_(compute) {
@@ -81,7 +81,7 @@ class SegmentTable {
   [[nodiscard]] DType accumulation() const { return accumulation_type(compute_); }
   /// Elements of the flat numbering.
   [[nodiscard]] std::int64_t size() const { return size_; }
-  /// The length of lists that are indexed by parameter.
+  /// Length of lists indexed by parameter.
   [[nodiscard]] std::int64_t parameters() const { return parameters_; }
   [[nodiscard]] bool has_narrow() const { return has_narrow_; }
 
@@ -92,7 +92,7 @@ class SegmentTable {
   [[nodiscard]] std::int64_t tile_count() const { return tile_count_; }
   /// Sums of tiles are a list of so many.
   [[nodiscard]] std::int64_t sum_count() const { return sum_count_; }
-  /// Which of them make up a parameter's; in device memory.
+  /// The tile sums that belong to each parameter; in device memory.
   [[nodiscard]] const TileSums* sums() const {
     return reinterpret_cast<const TileSums*>(sums_.view().bytes());
   }

@@ -28,7 +28,7 @@ struct StepState {
   double loss_scale = 1;        ///< of the next step
   double used_loss_scale = 1;   ///< of the step that was decided last
   double norm = 0;              ///< global gradient norm before clipping
-  double usual_norm = 0;        ///< moving average over applied steps, where spikes are looked for
+  double usual_norm = 0;        ///< moving average over applied steps, for detecting spikes
   std::int32_t good_steps = 0;  ///< since the last skip or change of the loss scale
   std::int32_t spikes = 0;      ///< steps skipped for their norm, in a row
   StepDecision decision = StepDecision::apply;
@@ -101,10 +101,11 @@ namespace detail {
 struct StepRule {
   double clip = 0;  ///< maximum of the global gradient norm; 0: no clipping
   LossScaleOptions loss_scale{};
-  double spike = 0;    ///< a norm of more times the usual one skips the step; 0: none does
-  bool waits = false;  ///< there is no gradient yet, which skips the step
+  double spike =
+      0;  ///< a gradient norm above this multiple of the usual one skips the step; 0: off
+  bool waits = false;  ///< no gradient yet; skips the step
 
-  /// So many updates show what is usual, and so many steps in a row make something usual.
+  /// Number of updates that define the usual norm, and of successive outliers that redefine it.
   static constexpr std::int64_t updates_before_spikes = 20;
   static constexpr std::int32_t most_spikes = 10;
   [[nodiscard]] constexpr bool is_spike(const StepState& state) const {
