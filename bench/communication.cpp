@@ -1,7 +1,7 @@
 // Collectives and messages of two ranks, each in turns with what it is measured against. Ranks that are threads: the
-// same number of bytes copied by std::memcpy, by both threads at once. Ranks that are processes, over Gloo and over MPI:
-// the engine's own collectives and messages between the same two. communication.py starts it.
-// Usage: bench_communication threads|gloo|mpi
+// same number of bytes copied by std::memcpy, by both threads at once. Ranks that are processes, over Gloo and over
+// MPI: the engine's own collectives and messages between the same two. communication.py starts it. Usage:
+// bench_communication threads|gloo|mpi
 #include <dhp/comm/launch.hpp>
 #include <dhp/device/cpu.hpp>
 #include <dhp/tensor/tensor.hpp>

@@ -1,6 +1,6 @@
-// Seconds that initial values of BERT-large take, in fp32: many at once on several threads, as a store makes them, and as
-// a peer one by one on one thread, in double. memory_s: the store's zeroed weights and gradients.
-// Usage: bench_initial_values THREADS
+// Seconds that initial values of BERT-large take, in fp32: many at once on several threads, as a store makes them, and
+// as a peer one by one on one thread, in double. memory_s: the store's zeroed weights and gradients. Usage:
+// bench_initial_values THREADS
 #include <dhp/cpu.hpp>
 #include <examples/bert/model.hpp>
 

@@ -48,7 +48,8 @@ std::vector<Problem> resnet50() {
   return all;
 }
 
-/// Compiles the first candidates by several threads, loads each as a device would, and keeps the first; returns how many.
+/// Compiles the first candidates by several threads, loads each as a device would, and keeps the first; returns how
+/// many.
 int compile(const Problem& problem, const CudnnTarget& target, detail::ThreadPool& threads,
             PlanFiles& files) {
   const auto graph = problem.graph();

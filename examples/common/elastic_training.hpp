@@ -1,5 +1,5 @@
-// ElasticTraining: a rank's training in an elastic job. In each generation it is built anew for the layout, and takes the
-// state from the ranks that have it.
+// ElasticTraining: a rank's training in an elastic job. In each generation it is built anew for the layout, and takes
+// the state from the ranks that have it.
 #pragma once
 
 #include <dhp/comm/elastic/run_elastic.hpp>

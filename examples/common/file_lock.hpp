@@ -51,8 +51,8 @@ class FileLock {
     named_ = ::ftruncate(file_, 0) == 0 && ::pwrite(file_, name.data(), name.size(), 0) > 0;
   }
 
-  /// The lock of what one run alone writes to. Throws InUse where another one has it for so long, which names `what` and,
-  /// of a file that names its holder, that; and Error as above.
+  /// The lock of what one run alone writes to. Throws InUse where another one has it for so long, which names `what`
+  /// and, of a file that names its holder, that; and Error as above.
   [[nodiscard]] static std::unique_ptr<FileLock> of_run(const std::string& path,
                                                         const std::string& what, bool names_holder,
                                                         double patience_s = 0) {

@@ -12,8 +12,8 @@
 
 namespace examples {
 
-/// Whether MPI can be initialised in this process. srun alone starts processes that MPI cannot connect, unless it offers
-/// PMIx or PMI: some MPIs end them then, others give each a world of one.
+/// Whether MPI can be initialised in this process. srun alone starts processes that MPI cannot connect, unless it
+/// offers PMIx or PMI: some MPIs end them then, others give each a world of one.
 [[nodiscard]] inline bool started_for_mpi(const dhp::ProcessRank& me) {
   if (me.launcher == "Open MPI" || me.launcher == "MPICH") return true;
   return me.launcher == "Slurm" &&

@@ -89,8 +89,8 @@ class Program {
     report_.know(last_step);
     has_state_ = true;
   }
-  /// After Aborted: its state becomes that after so many steps, by the update of the step that was interrupted or without
-  /// it. A save under way is given up. Returns whether a step that had begun is forgotten.
+  /// After Aborted: its state becomes that after so many steps, by the update of the step that was interrupted or
+  /// without it. A save under way is given up. Returns whether a step that had begun is forgotten.
   bool finish_interrupted(std::int64_t steps) {
     saved_.give_up();
     const bool interrupted = run_.trainer().is_interrupted();
@@ -355,8 +355,8 @@ class Program {
     saved_.evaluated(measures);
   }
 
-  /// The gradients of the last step, before clipping, each element once: of what several ranks have by the first of them.
-  /// Collective.
+  /// The gradients of the last step, before clipping, each element once: of what several ranks have by the first of
+  /// them. Collective.
   void draw_gradients() {
     auto& store = run_.store();
     const auto& mesh = run_.mesh();

@@ -57,12 +57,12 @@ template <class D>
 using RankBody = std::function<void(dhp::DefaultDevice& dev, dhp::Comm<dhp::DefaultDevice> world,
                                     dhp::Deadlines* deadlines)>;
 
-/// body on every rank that this process is to start: the one that it is, or all, as threads. Processes that were started
-/// with other options than rank 0 are refused before that.
+/// body on every rank that this process is to start: the one that it is, or all, as threads. Processes that were
+/// started with other options than rank 0 are refused before that.
 void start_ranks(const RunOptions& options, const RankBody& body);
 
-/// The exit status of a process that ends before it meets the others, who would wait for it: where they are there or come
-/// soon, they are told.
+/// The exit status of a process that ends before it meets the others, who would wait for it: where they are there or
+/// come soon, they are told.
 [[nodiscard]] int end_before_rendezvous(const RunOptions& options, int status);
 
 #if (defined(DHP_HAS_NCCL) && defined(DHP_HAS_PROCESSES)) || defined(DHP_HAS_GLOO)

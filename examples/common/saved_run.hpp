@@ -63,8 +63,8 @@ class SavedRun {
       replaced_ = checkpoint_.prepare(options_.save, loaded, options_.overwrite);
     return true;
   }
-  /// To be called before begin(): from here on no other run writes to --save. goes_on: the job had the folder before, and
-  /// a rank 0 of before may still hold it.
+  /// To be called before begin(): from here on no other run writes to --save. goes_on: the job had the folder before,
+  /// and a rank 0 of before may still hold it.
   void hold(bool goes_on) {
     if (options_.save.empty() || checkpoint_.rank() != 0) return;
     dhp::CheckpointFolder(options_.save).make();

@@ -1,4 +1,5 @@
-// Stragglers: ranks whose own work takes longer than that of others with the same work. All wait for them in every step.
+// Stragglers: ranks whose own work takes longer than that of others with the same work. All wait for them in every
+// step.
 #pragma once
 
 #include <dhp/comm/mesh.hpp>

@@ -61,9 +61,9 @@ struct TrainingSetup {
   bool same_shapes = false;
 };
 
-/// A trainer from its command line on; its exit status, of a command line that ends it. load_and_train reads data and calls
-/// run_training, and returns its exit status. Ranks that are processes meet before that, so that all hear at once what one
-/// of them cannot read; of others met is null.
+/// A trainer from its command line on; its exit status, of a command line that ends it. load_and_train reads data and
+/// calls run_training, and returns its exit status. Ranks that are processes meet before that, so that all hear at
+/// once what one of them cannot read; of others met is null.
 [[nodiscard]] int run_trainer(RunOptions& options, std::optional<int> exit_status,
                               const std::function<int(ConnectedRank* met)>& load_and_train);
 

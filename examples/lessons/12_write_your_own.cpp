@@ -52,7 +52,8 @@ Seen train(Comm<Cpu> world, MeshShape layout) {
   return seen;
 }
 
-/// The losses of eight steps of a TrainingRun with an optimizer of one's own, whose loader is made anew before step `at`.
+/// The losses of eight steps of a TrainingRun with an optimizer of one's own, whose loader is made anew before step
+/// `at`.
 std::vector<double> resume(std::int64_t at) {
   Cpu dev;
   TrainingRun run(dev, Comm<Cpu>{},
@@ -98,8 +99,8 @@ int main() {
   std::printf("loss %.6f -> %.6f, the same bits on 1 and on 2 x 1 x 2 ranks: %s\n\n",
               one.losses.front(), one.losses.back(), same ? "yes" : "no");
 
-  // Rank 0 has the first stage: the layer "in", 32 weights and 16 biases. Rank 2 has the rest: 16 gains, 16 weights and a
-  // bias. In the store, each begins at a multiple of 32 numbers. All is fp64, 8 bytes; exact sums have 16 more.
+  // Rank 0 has the first stage: the layer "in", 32 weights and 16 biases. Rank 2 has the rest: 16 gains, 16 weights
+  // and a bias. In the store, each begins at a multiple of 32 numbers. All is fp64, 8 bytes; exact sums have 16 more.
   constexpr std::int64_t losses = 32 * (4 + 1), norms = 8 * 5;  // of 4 micro-batches, 5 parameters
   toy::Ledger ledger("2 x 1 x 2 ranks: bytes of one rank");
   for (const int rank : {0, 2}) {

@@ -1,6 +1,7 @@
-// Lesson 4: D with dhp's wrappers. In lesson 3 the network waits for the whole backward pass, and then the processor for
-// the network. A *bucket* is a range of gradients with an all-reduce of its own. The backward pass goes from the last
-// layer to the first: when the last layers are done, their bucket is summed beside the rest. The bytes stay the same.
+// Lesson 4: D with dhp's wrappers. In lesson 3 the network waits for the whole backward pass, and then the processor
+// for the network. A *bucket* is a range of gradients with an all-reduce of its own. The backward pass goes from the
+// last layer to the first: when the last layers are done, their bucket is summed beside the rest. The bytes stay the
+// same.
 #include "lesson.hpp"
 #include "toy.hpp"
 
@@ -72,8 +73,8 @@ int main() {
               static_cast<int>(plain.all_reduces.calls),
               static_cast<int>(bucketed.all_reduces.calls));
 
-  // A step sums the gradients, fp32; before them the number of targets, one fp64 number; after them four fp64 numbers of
-  // each micro-batch's loss, and of one more row. Exact sums have 16 bytes for a gradient, and a flag.
+  // A step sums the gradients, fp32; before them the number of targets, one fp64 number; after them four fp64 numbers
+  // of each micro-batch's loss, and of one more row. Exact sums have 16 bytes for a gradient, and a flag.
   constexpr std::int64_t numbers = 8 + (micro_batches + 1) * 4 * 8;
   const auto gradients = 4 * plain.parameters;
   toy::Ledger ledger;

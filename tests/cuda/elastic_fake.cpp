@@ -1,5 +1,6 @@
-// Elastic jobs over NCCL, over a fake of it and of CUDA: generations connect anew, and ranks commit a step only with sums
-// that all of them have. Members are threads with a GPU each, and with connections to their store that can be cut.
+// Elastic jobs over NCCL, over a fake of it and of CUDA: generations connect anew, and ranks commit a step only with
+// sums that all of them have. Members are threads with a GPU each, and with connections to their store that can be
+// cut.
 #ifdef DHP_HAS_PROCESSES
 #include <tests/cuda/fake_ranks.hpp>
 // The fake first: what follows calls it.
@@ -255,8 +256,8 @@ enum class At { sums, synchronize, barrier, update };
 /// Called before each of them.
 using On = std::function<void(Member&, Rank&, Steps&, At)>;
 
-/// A step in generation 1, which somebody's loss ends, over `parts` groups; then what each survivor says of it: how many
-/// updates it had issued, and whether it was ready for one. Lastly its weights.
+/// A step in generation 1, which somebody's loss ends, over `parts` groups; then what each survivor says of it: how
+/// many updates it had issued, and whether it was ready for one. Lastly its weights.
 std::string interrupted_step(int ranks, int parts, const On& on) {
   std::vector<Steps> all(4);
   std::atomic<int> all_ready = 0;

@@ -1,6 +1,6 @@
-// Emulated: a device that runs the kernels of cuda/ on the host, every thread of a block as a fiber, block after block. A
-// thread runs until it waits for others; when all threads of a block, or of a warp, wait, they go on. Shared memory and
-// fresh tensors are filled with NaN, so that reading before writing shows.
+// Emulated: a device that runs the kernels of cuda/ on the host, every thread of a block as a fiber, block after
+// block. A thread runs until it waits for others; when all threads of a block, or of a warp, wait, they go on. Shared
+// memory and fresh tensors are filled with NaN, so that reading before writing shows.
 #pragma once
 
 #include <dhp/cuda/block.hpp>
@@ -36,7 +36,8 @@ class Context {
     begun_ = true;
   }
 
-  /// Continues `to`; returns when that switches back. Jumps are ten times as fast as swapcontext, which sanitizers need.
+  /// Continues `to`; returns when that switches back. Jumps are ten times as fast as swapcontext, which sanitizers
+  /// need.
   void switch_to(Context& to) {
 #if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
     swapcontext(&context_, &to.context_);

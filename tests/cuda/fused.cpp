@@ -1,5 +1,5 @@
-// Layers on a device with fused functions, as cuBLASLt and cuDNN have them: when they are called, and that they give what
-// the pieces give, of which they are made here.
+// Layers on a device with fused functions, as cuBLASLt and cuDNN have them: when they are called, and that they give
+// what the pieces give, of which they are made here.
 #include <dhp/cuda/kernels.hpp>
 #include <dhp/nn/conv2d.hpp>
 #include <dhp/nn/parameter_store.hpp>

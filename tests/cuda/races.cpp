@@ -2,8 +2,9 @@
 // function before each access to memory; this file, compiled without, defines those functions instead of libtsan.
 //
 // Each byte remembers its last writer and readers: launch, block, thread, and the barriers passed before. Two accesses,
-// one of them a write, are a race if they are of different blocks of a launch, or of different threads of a block without
-// a barrier between. Shuffles order nothing: CUDA promises no more. Threads run in random order, a new one at each barrier.
+// one of them a write, are a race if they are of different blocks of a launch, or of different threads of a block
+// without a barrier between. Shuffles order nothing: CUDA promises no more. Threads run in random order, a new one at
+// each barrier.
 #include <dhp/core/error.hpp>
 #include <tests/cuda/watch.hpp>
 
@@ -164,7 +165,8 @@ class Races {
   std::string found_;
 };
 
-/// Each thread has a device of its own, and watches that. Kept for ever: code runs after the end of its thread's objects.
+/// Each thread has a device of its own, and watches that. Kept for ever: code runs after the end of its thread's
+/// objects.
 Races& races() {
   thread_local auto* made = new Races;
   return *made;

@@ -1,4 +1,5 @@
-// The cache of blocks: what it keeps is read once, its limit holds, and a folder that cannot be written to ends nothing.
+// The cache of blocks: what it keeps is read once, its limit holds, and a folder that cannot be written to ends
+// nothing.
 #include <dhp/data/block_cache.hpp>
 
 #include "damage.hpp"

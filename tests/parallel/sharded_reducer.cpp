@@ -86,7 +86,8 @@ TEST_CASE("ZeRO: with H and P, tied weights, running statistics, every schedule"
   }
 }
 
-// With copies, each replica also updates the shares of those after it: no bit changes, and the copies are what they copy.
+// With copies, each replica also updates the shares of those after it: no bit changes, and the copies are what they
+// copy.
 TEST_CASE(
     "ZeRO: copies of the neighbors' shares change nothing, and stay equal to what they copy") {
   for (const auto compute : {DType::f32, DType::bf16})

@@ -148,7 +148,8 @@ class Waiting {
 
 struct Interrupted {};
 
-/// The state after three steps, by rank; the second one is interrupted before its update, and then finished or repeated.
+/// The state after three steps, by rank; the second one is interrupted before its update, and then finished or
+/// repeated.
 enum class Second { runs, is_finished, is_repeated, is_lost_before };
 std::vector<std::vector<std::byte>> after_three(const Layout& layout, const RunSettings& settings,
                                                 Second second) {

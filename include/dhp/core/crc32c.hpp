@@ -1,4 +1,5 @@
-// CRC-32C (Castagnoli; RFC 3720, appendix B.4), the checksum of checkpoints and of TFRecords. x86-64 has an instruction for it.
+// CRC-32C (Castagnoli; RFC 3720, appendix B.4), the checksum of checkpoints and of TFRecords. x86-64 has an
+// instruction for it.
 #pragma once
 
 #include <dhp/core/config.hpp>

@@ -235,7 +235,8 @@ struct ToFinish {
   return tiles;
 }
 
-/// Calls finish(sum, column, value) for each sum of `count` partial sums, parts [count, sums, columns]; value in double.
+/// Calls finish(sum, column, value) for each sum of `count` partial sums, parts [count, sums, columns]; value in
+/// double.
 template <int sums, class Total, KernelDevice Dev, class Finish>
 void reduce_parts(Dev& dev, std::int64_t count, std::int64_t columns, const Total* parts,
                   const Finish& finish) {

@@ -1,5 +1,5 @@
-// The kernels of compressed gradients. The largest elements and orthonormal columns are found by one block: small, and in
-// one fixed order.
+// The kernels of compressed gradients. The largest elements and orthonormal columns are found by one block: small, and
+// in one fixed order.
 #pragma once
 
 #include <dhp/cuda/reduce.hpp>

@@ -244,8 +244,8 @@ void conv2d_backward_data_on(Dev& dev, ConstView<Dev> dy, ConstView<Dev> w, Conv
   cuda::fallback_conv2d_backward_data(dev, dy, w, geometry, dx, beta);
 }
 
-/// Not on deterministic devices: its sums are added in any order, and whether there is a norm's trace depends on where a
-/// pipeline is cut. Strides have no such kernels.
+/// Not on deterministic devices: its sums are added in any order, and whether there is a norm's trace depends on where
+/// a pipeline is cut. Strides have no such kernels.
 template <KernelDevice Dev>
   requires(std::same_as<Dev, Cuda>)
 std::optional<Tensor<Dev>> conv2d_backward_data_to_norm_on(

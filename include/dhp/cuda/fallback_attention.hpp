@@ -94,7 +94,8 @@ template <class A>
   return sum;
 }
 
-/// Calls body(first, count) per tile of a head's rows; a and b of the tile are in shared memory, a's rows in place.stride.
+/// Calls body(first, count) per tile of a head's rows; a and b of the tile are in shared memory, a's rows in
+/// place.stride.
 template <class A, class B, class T, class Body>
 constexpr void for_tiles(B& block, const AttentionPlace& place, const AttentionPlace::Head& head,
                          const T* a, const T* b, std::int64_t stride_of_b, A* to_a, A* to_b,

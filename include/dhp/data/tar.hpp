@@ -1,6 +1,6 @@
-// Shards as WebDataset names them: tar files in which consecutive members with the same name up to the first dot are one
-// sample, 000123.jpg and 000123.cls (the label as text) or 000123.json (with "label"). Others, such as 000123.seg.jpg, are
-// not read. Read are ustar (POSIX.1-1988), pax headers (POSIX.1-2001) and GNU's long names.
+// Shards as WebDataset names them: tar files in which consecutive members with the same name up to the first dot are
+// one sample, 000123.jpg and 000123.cls (the label as text) or 000123.json (with "label"). Others, such as
+// 000123.seg.jpg, are not read. Read are ustar (POSIX.1-1988), pax headers (POSIX.1-2001) and GNU's long names.
 #pragma once
 
 #include <dhp/data/decoder.hpp>

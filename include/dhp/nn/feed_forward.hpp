@@ -14,7 +14,8 @@ struct FeedForwardOptions {
 };
 
 /// x and y [.., columns]; weights "first.weight" [inner, columns], "first.bias" [inner], "second.weight"
-/// [columns, inner], "second.bias" [columns]. The tensor axis splits `inner`; y and the gradient of x are then this rank's summands.
+/// [columns, inner], "second.bias" [columns]. The tensor axis splits `inner`; y and the gradient of x are then this
+/// rank's summands.
 template <class Dev>
 class FeedForward {
  public:

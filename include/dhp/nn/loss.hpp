@@ -1,6 +1,6 @@
-// A loss ends a model; like a layer it may own parameters (BERT's heads). It reads its targets from the batch and writes
-// a sum and a count for each of its terms. The value of a term is its sum over the *global* batch divided by its
-// count over the global batch, never a mean of means. GlobalLoss adds up the micro-batches in the order of their
+// A loss ends a model; like a layer it may own parameters (BERT's heads). It reads its targets from the batch and
+// writes a sum and a count for each of its terms. The value of a term is its sum over the *global* batch divided by
+// its count over the global batch, never a mean of means. GlobalLoss adds up the micro-batches in the order of their
 // indices: the same bits in every layout.
 #pragma once
 
@@ -62,7 +62,8 @@ concept HasPredict = requires(L& loss, Dev& dev, Tensor<Dev> x, Tape<Dev>& tape)
 /// forward: pushes on the tape, writes every term to totals, f64 [terms, loss_fields] on the device.
 /// backward: gradient of the last layer's output for the objective sum_t scales[t] * sum_t. scales, f64 [terms]
 /// on the device, are loss scale / global count.
-/// predict, which a loss may have: logits, embeddings or whatever the model was trained for, of the last layer's output.
+/// predict, which a loss may have: logits, embeddings or whatever the model was trained for, of the last layer's
+/// output.
 template <class L, class Dev>
 concept Loss = detail::HasTermNames<L> && detail::HasLossForward<L, Dev> &&
     detail::HasLossBackward<L, Dev> && detail::HasFlops<L, Dev> && detail::HasParameters<L, Dev>;

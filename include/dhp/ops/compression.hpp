@@ -21,8 +21,8 @@ void keep_if_applied(Dev& dev, In<Dev> state, In<Dev> fresh, Out<Dev> memory) {
   keep_if_applied_on(dev, state, fresh, memory);
 }
 
-/// Moves the k elements of largest magnitude out of x [n], which becomes 0 there. indices i32 [k], ascending; values [k].
-/// Of equal elements the first are taken; NaN exceeds infinity. k <= n < 2^31.
+/// Moves the k elements of largest magnitude out of x [n], which becomes 0 there. indices i32 [k], ascending; values
+/// [k]. Of equal elements the first are taken; NaN exceeds infinity. k <= n < 2^31.
 template <Device Dev>
 void take_largest(Dev& dev, Out<Dev> x, Out<Dev> indices, Out<Dev> values) {
   check(indices.dtype() == DType::i32 && values.dtype() == x.dtype() &&

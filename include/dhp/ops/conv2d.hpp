@@ -74,10 +74,10 @@ void conv2d_backward_data(Dev& dev, In<Dev> dy, In<Dev> w, Conv2dGeometry geomet
 }
 
 namespace detail {
-/// The gradient of a convolution whose x a batch norm with a ReLU made, through that ReLU: dx = the input gradient + onto
-/// (empty: 0) where x > 0, else 0. Returns what the norm's own gradient needs, [2, C] in the accumulation type: the sums
-/// over rows of dx and of dx * xhat, xhat the normalised input of the norm. nullopt if the device has no such function:
-/// then dx has to be written again.
+/// The gradient of a convolution whose x a batch norm with a ReLU made, through that ReLU: dx = the input gradient +
+/// onto (empty: 0) where x > 0, else 0. Returns what the norm's own gradient needs, [2, C] in the accumulation type:
+/// the sums over rows of dx and of dx * xhat, xhat the normalised input of the norm. nullopt if the device has no such
+/// function: then dx has to be written again.
 template <Device Dev>
 [[nodiscard]] std::optional<Tensor<Dev>> conv2d_backward_data_to_norm(
     Dev& dev, In<Dev> dy, In<Dev> w, Conv2dGeometry geometry, In<Dev> onto,

@@ -10,8 +10,8 @@
 
 namespace dhp {
 
-/// sum, i64 [1], += times * (sum over i of the bits of x[i] as an unsigned integer * fingerprint_factor(first + i)), modulo
-/// 2^64. x has any type; first: the number of its first element. One flipped bit of x always changes the sum.
+/// sum, i64 [1], += times * (sum over i of the bits of x[i] as an unsigned integer * fingerprint_factor(first + i)),
+/// modulo 2^64. x has any type; first: the number of its first element. One flipped bit of x always changes the sum.
 template <Device Dev>
 void fingerprint(Dev& dev, In<Dev> x, std::int64_t first, Out<Dev> sum, std::int64_t times = 1) {
   check(sum.dtype() == DType::i64 && sum.count() == 1, "fingerprint: the sum is i64 [1], got ",

@@ -12,8 +12,8 @@ struct GemmOptions {
   bool transpose_b = false;
   double alpha = 1;
   double beta = 0;  ///< 0: c is written and never read
-  /// Rows of a and c may end in further columns, so that each begins at a multiple of 16 bytes, which tensor cores want.
-  /// These columns are neither read nor written.
+  /// Rows of a and c may end in further columns, so that each begins at a multiple of 16 bytes, which tensor cores
+  /// want. These columns are neither read nor written.
   bool padded = false;
 };
 

@@ -74,8 +74,8 @@ void adamw_update(Dev& dev, const AdamUpdate& update, const SegmentTable<Dev>& t
   if (table.tile_count() > 0) adamw_update_on(dev, update, table, state, gradient, m, v, masters);
 }
 
-/// LAMB's first pass. The direction is m^ / (sqrt(v^) + epsilon) + decay * w, with the new m and v, which are not stored
-/// here. Writes sums of tiles, as tile_squares does: of squared weights and of squared directions.
+/// LAMB's first pass. The direction is m^ / (sqrt(v^) + epsilon) + decay * w, with the new m and v, which are not
+/// stored here. Writes sums of tiles, as tile_squares does: of squared weights and of squared directions.
 template <Device Dev>
 void lamb_squares(Dev& dev, const AdamUpdate& update, const SegmentTable<Dev>& table, In<Dev> state,
                   In<Dev> gradient, In<Dev> m, In<Dev> v, In<Dev> masters, Out<Dev> weights,
@@ -107,8 +107,8 @@ void lamb_update(Dev& dev, const AdamUpdate& update, const SegmentTable<Dev>& ta
 }
 }  // namespace detail
 
-/// Exponential moving averages, the running statistics of batch norms: value = (1 - momentum) * value + momentum * sum /
-/// parts. sums are flat, as gradients are.
+/// Exponential moving averages, the running statistics of batch norms: value = (1 - momentum) * value + momentum * sum
+/// / parts. sums are flat, as gradients are.
 template <Device Dev>
 void update_moving_averages(Dev& dev, double momentum, std::int64_t parts,
                             const detail::SegmentTable<Dev>& table, In<Dev> state, In<Dev> sums) {

@@ -16,8 +16,8 @@ namespace dhp::detail {
 inline constexpr std::int64_t segment_alignment = 32;  ///< elements; segments start at multiples
 inline constexpr std::int64_t segment_tile = 1 << 14;  ///< elements
 
-/// Whether `parts` segments of `count` elements each can lie next to each other without padding, in any sharding: a page
-/// of a tile's size then has all of them, or whole tiles of one.
+/// Whether `parts` segments of `count` elements each can lie next to each other without padding, in any sharding: a
+/// page of a tile's size then has all of them, or whole tiles of one.
 [[nodiscard]] constexpr bool segments_are_adjacent(std::int64_t count, std::int64_t parts) {
   return count % segment_alignment == 0 &&
          (count * parts <= segment_tile || count % segment_tile == 0);

@@ -97,7 +97,8 @@ struct LossScaleOptions {
 
 namespace detail {
 /// The rule of the step decision. Clipping is by the global norm (Pascanu et al. 2013). Skipping a batch whose gradient
-/// is out of all proportion spares the run a loss spike (Chowdhery et al. 2022, "PaLM", sec. 5.1, skip batches around one).
+/// is out of all proportion spares the run a loss spike (Chowdhery et al. 2022, "PaLM", sec. 5.1, skip batches around
+/// one).
 struct StepRule {
   double clip = 0;  ///< maximum of the global gradient norm; 0: no clipping
   LossScaleOptions loss_scale{};

@@ -1,6 +1,7 @@
-// DelayedReducer: the sum of a step's gradients is used a fixed number of steps later, so that its all-reduce has whole steps
-// to hide behind (Agarwal and Duchi 2011, "Distributed delayed stochastic optimization"; the delay is fixed, where the
-// stale synchronous parallel of Ho et al. 2013 has a bound for it). All replicas use the same sums: their weights stay equal.
+// DelayedReducer: the sum of a step's gradients is used a fixed number of steps later, so that its all-reduce has
+// whole steps to hide behind (Agarwal and Duchi 2011, "Distributed delayed stochastic optimization"; the delay is
+// fixed, where the stale synchronous parallel of Ho et al. 2013 has a bound for it). All replicas use the same sums:
+// their weights stay equal.
 #pragma once
 
 #include <dhp/comm/progress.hpp>

@@ -67,9 +67,9 @@ class Checkpoint {
   Checkpoint(Mesh<Dev>& mesh, ParameterStore<Dev>& store, Optimizer<Dev>& optimizer)
       : mesh_(mesh), store_(store), optimizer_(optimizer) {}
 
-  /// Makes the folder before training, on rank 0. Throws where it cannot be written to, or has checkpoints of a run that
-  /// is not gone on with (`loaded`: empty, or where it was loaded from), unless they may be overwritten. Returns the
-  /// names of those that the first save of this run replaces.
+  /// Makes the folder before training, on rank 0. Throws where it cannot be written to, or has checkpoints of a run
+  /// that is not gone on with (`loaded`: empty, or where it was loaded from), unless they may be overwritten. Returns
+  /// the names of those that the first save of this run replaces.
   [[nodiscard]] std::vector<std::string> prepare(const std::string& path, const std::string& loaded,
                                                  bool overwrite) const {
     if (rank() != 0) return {};
@@ -108,9 +108,9 @@ class Checkpoint {
   }
 
   /// Collective over the mesh; each rank reads its pieces. `path` is the folder of a run, of which the newest
-  /// whole checkpoint is taken; one checkpoint in it; or weights (WeightFiles) under any spelling that NameMap knows, with
-  /// which training begins at step 0. Throws where a tensor has another shape or, of a checkpoint, is
-  /// missing, and where nothing whole is left.
+  /// whole checkpoint is taken; one checkpoint in it; or weights (WeightFiles) under any spelling that NameMap knows,
+  /// with which training begins at step 0. Throws where a tensor has another shape or, of a checkpoint, is missing,
+  /// and where nothing whole is left.
   LoadedCheckpoint load(Dev& dev, const std::string& path, const WeightLoading& weights = {}) {
     const bool weights_of_pytorch = std::filesystem::exists(path + "/pytorch_model.bin") ||
                                     std::filesystem::exists(path + "/pytorch_model.bin.index.json");

@@ -1,6 +1,6 @@
-// MemoryPlan: what a rank will take, told before it is allocated. The run's own code makes one step on the device Meta, so
-// the plan cannot disagree with the run: weights, optimizer state, the schedule's micro-batches in flight, buckets, and
-// what operations take for themselves.
+// MemoryPlan: what a rank will take, told before it is allocated. The run's own code makes one step on the device
+// Meta, so the plan cannot disagree with the run: weights, optimizer state, the schedule's micro-batches in flight,
+// buckets, and what operations take for themselves.
 #pragma once
 
 #include <dhp/comm/meta_comm.hpp>

@@ -18,8 +18,8 @@ namespace dhp {
 
 namespace detail::predictions {
 
-/// Where each prediction is, and its shape: f64 [micro-batches, 2 + max_rank], known to all ranks. A row has 1 + the rank
-/// of the world that has it, the number of dims, and these.
+/// Where each prediction is, and its shape: f64 [micro-batches, 2 + max_rank], known to all ranks. A row has 1 + the
+/// rank of the world that has it, the number of dims, and these.
 inline constexpr std::int64_t prediction_fields = 2 + Shape::max_rank;
 
 template <class Dev>
@@ -52,9 +52,9 @@ template <class Dev>
 }  // namespace detail::predictions
 
 namespace detail {
-/// mine: of this rank's `batches`, or empty on ranks without the loss. Returns on rank 0 one array for each of the step's
-/// `micro_batches`, in their order, of floats (doubles where the model computes in those); nothing on the others.
-/// Collective over the mesh.
+/// mine: of this rank's `batches`, or empty on ranks without the loss. Returns on rank 0 one array for each of the
+/// step's `micro_batches`, in their order, of floats (doubles where the model computes in those); nothing on the
+/// others. Collective over the mesh.
 template <class Dev>
 [[nodiscard]] std::vector<HostArray> gather_predictions(Dev& dev, Mesh<Dev>& mesh,
                                                         std::vector<Tensor<Dev>> mine,

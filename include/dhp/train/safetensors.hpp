@@ -1,5 +1,5 @@
-// safetensors: 8 bytes of header length, a JSON header, the tensors' bytes. The reader trusts nothing: it checks lengths
-// before it allocates; offsets must fit shape and type, without gaps and overlaps. Needs nlohmann/json.
+// safetensors: 8 bytes of header length, a JSON header, the tensors' bytes. The reader trusts nothing: it checks
+// lengths before it allocates; offsets must fit shape and type, without gaps and overlaps. Needs nlohmann/json.
 #pragma once
 
 #include <dhp/core/open_file.hpp>

@@ -26,8 +26,8 @@ class StateExchange {
     std::size_t moved_bytes = 0;    ///< from one rank to another, of all ranks
   };
 
-  /// Collective. held: the pieces that this rank has; needed: the pieces that it is to get, in memory of their own. Those
-  /// that are missing are left unwritten.
+  /// Collective. held: the pieces that this rank has; needed: the pieces that it is to get, in memory of their own.
+  /// Those that are missing are left unwritten.
   [[nodiscard]] static Outcome run(Dev& dev, Comm<Dev>& world, const Pieces& held,
                                    const Pieces& needed) {
     StateExchange exchange(dev, world, held, needed);

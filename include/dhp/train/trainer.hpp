@@ -187,10 +187,10 @@ class Trainer {
     verifier_.emplace(dev_, mesh_, model_.store(), steps, std::move(batches));
   }
 
-  /// For runs that go on when ranks are lost. barrier(): no rank returns from it before all ranks that train have entered.
-  /// It lies between the last collective of a step and its update, and a rank enters when its device has the sums; so if
-  /// start() throws because a rank was lost, either no rank has done the update, or all others can. finish_interrupted() then makes
-  /// the state that of one step on all of them.
+  /// For runs that go on when ranks are lost. barrier(): no rank returns from it before all ranks that train have
+  /// entered. It lies between the last collective of a step and its update, and a rank enters when its device has the
+  /// sums; so if start() throws because a rank was lost, either no rank has done the update, or all others can.
+  /// finish_interrupted() then makes the state that of one step on all of them.
   void set_update_barrier(std::function<void()> barrier) {
     check_exchange("a run can go on with other ranks only");
     update_barrier_ = std::move(barrier);

@@ -1,5 +1,5 @@
-// TrainingRun: the front door. One object is a training run in any layout of ranks. To use other parts than its own, put
-// them together as its constructor does.
+// TrainingRun: the front door. One object is a training run in any layout of ranks. To use other parts than its own,
+// put them together as its constructor does.
 #pragma once
 
 #include <dhp/data/loader.hpp>

@@ -1,6 +1,6 @@
 // Verified steps: other replicas repeat what one has computed. With exact sums both have the same bits, so what differs
-// is wrong: a processor or a memory that gives wrong numbers and no error (Dixit et al. 2021, "Silent data corruptions at
-// scale"). A step is verified before its update, so that nothing wrong reaches the weights.
+// is wrong: a processor or a memory that gives wrong numbers and no error (Dixit et al. 2021, "Silent data corruptions
+// at scale"). A step is verified before its update, so that nothing wrong reaches the weights.
 #pragma once
 
 #include <dhp/comm/gather.hpp>
@@ -132,8 +132,8 @@ class StepVerifier {
   [[nodiscard]] bool verifies(std::int64_t step) const { return step % every_ == 0; }
 
   /// pass(Step<Dev>) -> losses: forward and backward with the sums over replicas. Returns the losses of `step`; the
-  /// gradients are there. Where ranks differ, throws Error on those that are wrong, and the others wait for them to end;
-  /// if it can't be told which, throws on all. Collective over the mesh.
+  /// gradients are there. Where ranks differ, throws Error on those that are wrong, and the others wait for them to
+  /// end; if it can't be told which, throws on all. Collective over the mesh.
   template <class Pass>
   [[nodiscard]] Tensor<Dev> run(const Step<Dev>& step, Pass pass) {
     detail::verification::Signatures mine{.weights = signature_of_weights()};

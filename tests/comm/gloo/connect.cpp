@@ -34,8 +34,8 @@ struct Found {
   std::vector<std::string> ends;
 };
 
-/// Ranks of this machine, which have reached the store of rank 0 from there, or it has been reached there; hosts: what all
-/// ranks have said of their machines, of those, too, that have nothing else to say.
+/// Ranks of this machine, which have reached the store of rank 0 from there, or it has been reached there; hosts: what
+/// all ranks have said of their machines, of those, too, that have nothing else to say.
 Found found_by(const std::vector<std::string>& from, const std::vector<std::string>& hosts,
                const ProcessOptions& options = {}) {
   const auto store = std::make_shared<MemoryStore>();

@@ -21,7 +21,8 @@ inline bool etcd_is_here() {
   return false;
 }
 
-// Members of etcd on free ports of this machine. Their data lie in memory: an election waits for the disk, which may be busy.
+// Members of etcd on free ports of this machine. Their data lie in memory: an election waits for the disk, which may
+// be busy.
 class EtcdCluster {
  public:
   explicit EtcdCluster(std::size_t members = 1, std::vector<std::string> more = {})
@@ -136,8 +137,8 @@ class EtcdCluster {
   std::vector<pid_t> processes_;
 };
 
-// Longer than a lease, after which a process would be gone that does not prolong it. It lasts for 5 s: a busy machine may
-// leave a process no time for as long as 2 s.
+// Longer than a lease, after which a process would be gone that does not prolong it. It lasts for 5 s: a busy machine
+// may leave a process no time for as long as 2 s.
 inline void outlive_a_lease() { sleep_ms(8000); }
 inline RendezvousOptions member(int number, const std::string& job = "job") {
   return {.rank = number,

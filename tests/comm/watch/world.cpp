@@ -97,8 +97,9 @@ TEST_CASE("world: a rank that is silent ends it") {
   CHECK(contains(end_of(*zero), "rank 1 (thread 1) has not been heard of for "));
 }
 
-// Whether rank 1, the last of these worlds, says this of a connection that it has lost, and the others the same. It waits
-// for about two seconds to hear more, which another thread may have no time for on a busy machine: then it is tried again.
+// Whether rank 1, the last of these worlds, says this of a connection that it has lost, and the others the same. It
+// waits for about two seconds to hear more, which another thread may have no time for on a busy machine: then it is
+// tried again.
 bool says_of_lost(int peer, const std::string& expected,
                   const std::function<Worlds(const std::shared_ptr<KeyValueStore>&)>& make,
                   bool all_hear = true) {

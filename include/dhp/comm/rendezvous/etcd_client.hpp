@@ -148,8 +148,9 @@ class EtcdClient {
     return hosts;
   }
 
-  /// path: "kv/range". Throws EtcdRefusal, or KeyValueStoreLost when no member has answered within limit_s: then the request may
-  /// have been carried out. It is repeated only where that does no harm: not in changes of users and roles.
+  /// path: "kv/range". Throws EtcdRefusal, or KeyValueStoreLost when no member has answered within limit_s: then the
+  /// request may have been carried out. It is repeated only where that does no harm: not in changes of users and
+  /// roles.
   [[nodiscard]] Json call(const char* path, const Json& request, double limit_s) {
     const Deadline deadline(limit_s);
     const bool repeats = !std::string_view(path).starts_with("auth/");

@@ -22,11 +22,12 @@ namespace dhp::detail {
 ///   member/N   rank or member N has been there
 ///   alive/N    it is there now: with a lease of its own, and the number of its last write
 ///
-/// left/N is in the store if member/N exists without alive/N: EtcdOptions::lease_s after the process was killed or cut off,
-/// at once after the orderly end of its store. The job can only read keys under left/.
+/// left/N is in the store if member/N exists without alive/N: EtcdOptions::lease_s after the process was killed or cut
+/// off, at once after the orderly end of its store. The job can only read keys under left/.
 ///
-/// A process whose lease has ended cannot change anything any more. A write that is sent several times, because a member of
-/// etcd did not answer, happens once: it requires the lease, and that the number of the last write is below its own.
+/// A process whose lease has ended cannot change anything any more. A write that is sent several times, because a
+/// member of etcd did not answer, happens once: it requires the lease, and that the number of the last write is below
+/// its own.
 class EtcdStore final : public KeyValueStore {
  public:
   using Json = nlohmann::json;

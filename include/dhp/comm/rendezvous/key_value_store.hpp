@@ -45,7 +45,8 @@ class KeyValueStoreLost : public Error {
       : Error(sentence, where) {}
 };
 
-/// Keys and values are any bytes. Any thread may call. Each call takes a limited time, then it throws KeyValueStoreLost.
+/// Keys and values are any bytes. Any thread may call. Each call takes a limited time, then it throws
+/// KeyValueStoreLost.
 class KeyValueStore {
  public:
   using Entries = std::vector<std::pair<std::string, std::string>>;
@@ -99,9 +100,9 @@ class KeyValueStore {
 
 /// How this rank meets the others: rank 0 listens, the others connect.
 ///
-/// size 0: an elastic job, whose number of ranks changes. Its processes connect as members. `rank` is then the number that
-/// the member has chosen for itself, 0 to 2^31 - 1 and best at random, and the store accepts any. As for ranks, no two
-/// connections have the same number at once, and the store writes left/NUMBER when a member's connection ends.
+/// size 0: an elastic job, whose number of ranks changes. Its processes connect as members. `rank` is then the number
+/// that the member has chosen for itself, 0 to 2^31 - 1 and best at random, and the store accepts any. As for ranks,
+/// no two connections have the same number at once, and the store writes left/NUMBER when a member's connection ends.
 struct RendezvousOptions {
   int rank = 0;
   int size = 1;

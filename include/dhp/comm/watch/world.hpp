@@ -1,6 +1,6 @@
-// World: the ranks of a job that this process holds, as threads, or as one of many processes. A few times a second a thread
-// hands their recorded calls to the failure detector, over the job's store where ranks are processes. When the world
-// ends, every wait of every engine ends with it, and every rank hears the same reason.
+// World: the ranks of a job that this process holds, as threads, or as one of many processes. A few times a second a
+// thread hands their recorded calls to the failure detector, over the job's store where ranks are processes. When the
+// world ends, every wait of every engine ends with it, and every rank hears the same reason.
 #pragma once
 
 #include <dhp/comm/rendezvous/key_value_store.hpp>
