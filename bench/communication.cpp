@@ -123,8 +123,8 @@ int compare_with_gloo() {
 #ifdef DHP_HAS_GLOO
   const auto me = ProcessRank::from_environment();
   check(me && me->size == 2, "two processes are compared, started with RANK and WORLD_SIZE");
-  std::shared_ptr<World> met;
-  const auto connect = [&](const std::shared_ptr<World>& world, const ProcessRank& rank,
+  std::shared_ptr<ProcessWatchdog> met;
+  const auto connect = [&](const std::shared_ptr<ProcessWatchdog>& world, const ProcessRank& rank,
                            const ProcessOptions& options) {
     met = world;
     return connect_gloo(world, rank, options);

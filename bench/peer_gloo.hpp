@@ -20,7 +20,7 @@ namespace bench {
 class Gloo {
  public:
   /// Collective.
-  explicit Gloo(const std::shared_ptr<dhp::World>& world) {
+  explicit Gloo(const std::shared_ptr<dhp::ProcessWatchdog>& world) {
     gloo::transport::tcp::attr where;
     where.hostname = "127.0.0.1";
     auto device = gloo::transport::tcp::CreateDevice(where);

@@ -1,11 +1,11 @@
 // How a program starts its ranks, or becomes one of them, and which device a rank has.
 #pragma once
 
-#include <dhp/comm/launch.hpp>
 #include <dhp/comm/observe/check.hpp>
 #include <dhp/comm/observe/time.hpp>
 #include <dhp/comm/observe/trace.hpp>
 #include <dhp/default_device.hpp>
+#include <dhp/watch.hpp>
 #if (defined(DHP_HAS_NCCL) && defined(DHP_HAS_PROCESSES)) || defined(DHP_HAS_GLOO)
 #include <dhp/comm/elastic/run_elastic.hpp>
 #endif

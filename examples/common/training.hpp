@@ -2,6 +2,7 @@
 // evaluates, saves and reports.
 #pragma once
 
+#include <dhp/comm/watch/deadlines.hpp>
 #include <dhp/default_device.hpp>
 #include <dhp/ops/meta.hpp>
 

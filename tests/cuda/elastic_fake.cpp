@@ -112,12 +112,12 @@ class Job {
         .rank = static_cast<int>(member.me) - 1, .size = started_, .local_rank = member.gpu};
     member.dev.emplace(
         CudaOptions{.device = member.gpu, .pinned_bytes = 1 << 20, .workspace_bytes = 256});
-    const auto connect = [&](const std::shared_ptr<World>& world, const ProcessRank& place,
-                             const ProcessOptions& options) {
+    const auto connect = [&](const std::shared_ptr<ProcessWatchdog>& watchdog,
+                             const ProcessRank& place, const ProcessOptions& options) {
       const auto left = fake::comms_on.at(static_cast<std::size_t>(member.gpu)).load();
       if (left != 0) member.saw(left, " communicators are left;");
       on_connect(member, place);
-      return connect_nccl(world, place, options);
+      return connect_nccl(watchdog, place, options);
     };
     const auto body = [&](Rank& rank) {
       member.kept.emplace(rank.world);

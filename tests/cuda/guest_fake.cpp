@@ -257,7 +257,7 @@ TEST_CASE(
 }
 
 TEST_CASE("guest fake: ranks of one process can end together") {
-  auto shared = std::make_shared<World>(2, World::Options{.timeout_s = 60});
+  auto shared = std::make_shared<Watchdog>(2, WatchOptions{.timeout_s = 60});
   const auto ends = with_host_comms(2, true, [&](ncclComm_t hosts, int rank) {
     auto world = nccl_world(shared, hosts);
     if (rank == 1) world.abort("rank 1 is out of paper");

@@ -215,7 +215,7 @@ TEST_CASE("nccl fake: the time limit counts from where the device begins") {
 }
 
 TEST_CASE("nccl fake: calls are recorded under keys that are the same on all ranks") {
-  World::Options options{.timeout_s = 60};
+  WatchOptions options{.timeout_s = 60};
   for (int rank = 0; rank < 3; ++rank)
     options.recorders.push_back(std::make_shared<FlightRecorder>());
   const auto recorders = options.recorders;

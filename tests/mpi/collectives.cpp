@@ -72,12 +72,11 @@ std::string wrong_big(Comm<Cpu>& world, Cpu& dev) {
 struct Alone {
   explicit Alone(MPI_Comm host, std::size_t piece_bytes)
       : context(std::make_shared<comm::MpiContext>(host, 60, std::make_shared<std::mutex>())),
-        world(context->size(), {.timeout_s = 0}),
-        messages(world, context, piece_bytes) {}
+        messages(latch, context, piece_bytes) {}
   int to() const { return (context->rank() + 1) % context->size(); }
   int from() const { return (context->rank() + context->size() - 1) % context->size(); }
   std::shared_ptr<comm::MpiContext> context;
-  World world;
+  Latch latch;
   comm::MpiMessages messages;
 };
 

@@ -2,7 +2,6 @@
 // waits, not the host: the rank's work after wait() has the result, on every device.
 #pragma once
 
-#include <dhp/core/wait_clock.hpp>
 #include <dhp/device/device.hpp>
 
 #include <condition_variable>
@@ -57,10 +56,12 @@ class Event {
   void wait(Dev& dev) const {
     if (!state_) return;
     const auto scope = dev.scope(state_->operation, state_->where);
-    WaitClock* clock = nullptr;
-    if constexpr (requires { dev.waits(); }) clock = dev.waits().get();
-    const WaitClock::Scope waiting(clock, WaitClock::collectives);
-    wait();
+    if constexpr (requires { dev.waiting(); }) {
+      const auto waiting = dev.waiting();
+      wait();
+    } else {
+      wait();
+    }
   }
 
  private:
@@ -78,7 +79,7 @@ class Event {
 /// Of a device that works by itself: a collective is work of its communicator's stream, and no wait blocks the host. A
 /// collective that fails after its wait is reported by the next call of a communicator of its world.
 template <class Dev>
-  requires(!Dev::host_accessible)
+  requires works_by_itself<Dev>
 class Event<Dev> {
  public:
   class Work {

@@ -5,7 +5,7 @@
 #include <dhp/comm/meet/process_rank.hpp>
 #include <dhp/comm/meet/rendezvous.hpp>
 #include <dhp/comm/observe/record.hpp>
-#include <dhp/comm/watch/world.hpp>
+#include <dhp/comm/watch/process_watchdog.hpp>
 
 #include <algorithm>
 #include <exception>
@@ -25,11 +25,11 @@ struct ProcessOptions {
       network_interface{};  ///< where this rank listens ("eth0"); empty: what leads to rank 0
   /// Clients that were refused at the rendezvous. Called by other threads, too.
   std::function<void(const std::string& message)> log{};
-  /// The world has ended, and this rank does not come back from its own work: see WorldOptions.
+  /// The world has ended, and this rank does not come back from its own work: see WatchOptions.
   std::function<void(const std::string& message)> stuck{};
   double stuck_after_s = 10;
 
-  [[nodiscard]] WorldOptions world() const {
+  [[nodiscard]] WatchOptions watch() const {
     return {.timeout_s = timeout_s,
             .deadlines = deadlines,
             .recorders = {recorder},
@@ -64,27 +64,27 @@ namespace comm {
 
 /// work(), of a rank; the other ranks are told of what it throws, and that goes on to the caller.
 template <class Work>
-void run_in(World& world, Work work) {
+void run_in(Latch& latch, Work work) {
   try {
     work();
   } catch (const std::exception& error) {
-    if (!world.ended()) world.abort(sentence_of(error));
+    if (!latch.ended()) latch.abort(sentence_of(error));
     throw;
   }
 }
 
 }  // namespace comm
 
-/// connect(world, me, options) makes the communicator of the world: collective. body(Comm<Dev>) is run with it, and what
+/// connect(watchdog, me, options) makes the communicator of the world: collective. body(Comm<Dev>) is run with it, and what
 /// it throws goes on to the caller when all ranks have been told; Aborted where another rank is to blame.
 template <class Connect, class Body>
 void run_process_rank(const ProcessRank& me, Connect connect, Body body,
                       const ProcessOptions& options = {}) {
   const auto store = meet(comm::rendezvous_of(me, options));
-  const auto world = std::make_shared<World>(store, me.rank, me.size, options.world());
-  comm::run_in(*world, [&] {
-    body(connect(world, me, options));
-    world->finish(me.rank);
+  const auto watchdog = std::make_shared<ProcessWatchdog>(store, me.rank, me.size, options.watch());
+  comm::run_in(*watchdog, [&] {
+    body(connect(watchdog, me, options));
+    watchdog->finish(me.rank);
   });
 }
 

@@ -145,6 +145,10 @@ class Cpu {
   [[nodiscard]] TraceMoment moment() const { return trace_->now_s(); }
   /// Null where waits are not counted.
   [[nodiscard]] const std::shared_ptr<WaitClock>& waits() const { return waits_; }
+  /// A wait for a collective, for the lifetime of the result.
+  [[nodiscard]] WaitClock::Scope waiting() {
+    return WaitClock::Scope(waits_.get(), WaitClock::collectives);
+  }
   /// A trace span for the lifetime of the result; arguments as for TraceScope.
   template <class... Arguments>
   [[nodiscard]] TraceScope<Cpu> scope(const Arguments&... arguments) {

@@ -85,4 +85,11 @@ concept Device = requires(Dev& dev, std::size_t bytes, std::byte* to, const std:
 template <class Dev>
 inline constexpr bool has_data = true;
 
+/// Whether the device works beside the host, which only gives it work.
+template <class Dev>
+inline constexpr bool works_by_itself = !Dev::host_accessible;
+class Cpu;
+template <>
+inline constexpr bool works_by_itself<Cpu> = false;
+
 }  // namespace dhp

@@ -45,8 +45,8 @@ Found found_by(const std::vector<std::string>& from, const std::vector<std::stri
   std::vector<std::thread> threads;
   for (std::size_t rank = 0; rank < from.size(); ++rank)
     threads.emplace_back([&, rank] {
-      World world(std::make_shared<StoreFrom>(store, from[rank]), static_cast<int>(rank),
-                  static_cast<int>(from.size()), {.period_s = 0.02});
+      ProcessWatchdog world(std::make_shared<StoreFrom>(store, from[rank]), static_cast<int>(rank),
+                            static_cast<int>(from.size()), {.period_s = 0.02});
       found.ends[rank] = message_of([&] {
         try {
           found.addresses[rank] = dhp::comm::own_address(world, options);

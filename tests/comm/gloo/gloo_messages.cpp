@@ -15,13 +15,13 @@ using namespace tests;
 using dhp::comm::GlooMessages;
 
 TEST_CASE("gloo: what every engine has to do") {
-  check_processes([](const std::shared_ptr<World>& world) {
+  check_processes([](const std::shared_ptr<ProcessWatchdog>& world) {
     return std::make_shared<GlooMessages>(world, "127.0.0.1");
   });
 }
 
 TEST_CASE("gloo: an address that does not exist") {
-  const auto ends = ends_with(2, 5, [](const std::shared_ptr<World>& world) {
+  const auto ends = ends_with(2, 5, [](const std::shared_ptr<ProcessWatchdog>& world) {
     const GlooMessages there(world, "192.0.2.1");  // of no machine: RFC 5737
   });
   CHECK(contains(ends.front(),

@@ -29,12 +29,12 @@ class GenerationRank {
  public:
   using Clock = std::chrono::steady_clock;
   GenerationRank(Membership& membership, const Generation& generation,
-                 std::shared_ptr<World> in_world, Comm<Dev> comm, MemberReport& own)
+                 std::shared_ptr<ProcessWatchdog> watchdog, Comm<Dev> comm, MemberReport& own)
       : now(generation),
         world(std::move(comm)),
         report(own),
         membership_(membership),
-        world_(std::move(in_world)) {}
+        watchdog_(std::move(watchdog)) {}
 
   const Generation now;
   Comm<Dev> world;         ///< of all members
@@ -50,7 +50,7 @@ class GenerationRank {
   }
   [[nodiscard]] bool is_spare() const { return world.rank() >= now.layout.size(); }
   /// Whether the job's store ends with this process, and the job with it.
-  [[nodiscard]] bool holds_store() const { return world_->store().is_held_here(); }
+  [[nodiscard]] bool holds_store() const { return watchdog_->store().is_held_here(); }
   /// On rank 0, whether it should ask all ranks to end this generation in order, since newcomers wait.
   [[nodiscard]] bool change_wanted() {
     constexpr auto period = std::chrono::milliseconds(200);
@@ -63,9 +63,9 @@ class GenerationRank {
   template <class Leaves>
   [[nodiscard]] GenerationEnd rest(Leaves leaves) {
     for (;;) {
-      world_->check_alive();
+      watchdog_->check_alive();
       if (leaves()) return GenerationEnd::changed;
-      if (const auto end = world_->store().find(end_key))
+      if (const auto end = watchdog_->store().find(end_key))
         for (std::size_t at = 0; at < end_names.size(); ++at)
           if (*end == end_names[at]) return static_cast<GenerationEnd>(at);
       std::this_thread::sleep_for(std::chrono::milliseconds(20));
@@ -73,19 +73,20 @@ class GenerationRank {
   }
   /// Of rank 0: what it returns, for the spares.
   void tell(GenerationEnd end) {
-    if (world.rank() == 0) world_->store().set(end_key, end_names[static_cast<std::size_t>(end)]);
+    if (world.rank() == 0)
+      watchdog_->store().set(end_key, end_names[static_cast<std::size_t>(end)]);
   }
   /// Throws Error where this generation is not the newest: to be called before what only one job may do, such as making a
   /// checkpoint visible. By any thread, also after the generation.
   [[nodiscard]] std::function<void()> newest_check() const {
-    return [world = world_] { world->store().set("newest", ""); };
+    return [watchdog = watchdog_] { watchdog->store().set("newest", ""); };
   }
 
  private:
   static constexpr const char* end_key = "end";
   static constexpr std::array end_names{"finished", "stopped", "changed"};
   Membership& membership_;
-  std::shared_ptr<World> world_;
+  std::shared_ptr<ProcessWatchdog> watchdog_;
   Clock::time_point looked_{};
 };
 
@@ -116,9 +117,10 @@ class GenerationRank {
 namespace comm {
 
 /// Returns when nothing of the world's communicators runs any more; fails if that takes too long.
-inline void end_generation(World& world, std::int64_t number, const ProcessOptions& process) {
-  world.leave();
-  if (world.wait_for_channels()) return;
+inline void end_generation(ProcessWatchdog& watchdog, std::int64_t number,
+                           const ProcessOptions& process) {
+  watchdog.leave();
+  if (watchdog.wait_for_channels()) return;
   const auto text = concat("communicators of generation ", number,
                            " do not end, so this process cannot go on; start it again");
   if (process.stuck) process.stuck(text);
@@ -141,7 +143,7 @@ void run_elastic(std::shared_ptr<KeyValueStore> store, const ProcessRank& me, Me
   Membership membership(store, id, {me.rank, process_name()}, me.size, options);
   Generation last;
   MemberReport report;
-  std::shared_ptr<World> before;  // of the last generation
+  std::shared_ptr<ProcessWatchdog> before;  // of the last generation
   std::string ended;
   bool connected = true;
   for (auto trying = Clock::now();;) {
@@ -168,15 +170,17 @@ void run_elastic(std::shared_ptr<KeyValueStore> store, const ProcessRank& me, Me
     place.rank = *now.rank_of(id);
     place.size = static_cast<int>(now.members.size());
     const auto fenced = std::make_shared<comm::GenerationStore>(store, now);
-    const auto world = std::make_shared<World>(fenced, place.rank, place.size, process.world());
-    before = world;
+    const auto watchdog =
+        std::make_shared<ProcessWatchdog>(fenced, place.rank, place.size, process.watch());
+    before = watchdog;
     last = now;
     try {
       const auto connecting = Clock::now();
       auto end = GenerationEnd::changed;
       bool leaves = false;
       {
-        GenerationRank<Dev> rank(membership, now, world, connect(world, place, process), report);
+        GenerationRank<Dev> rank(membership, now, watchdog, connect(watchdog, place, process),
+                                 report);
         rank.ended = std::exchange(ended, {});
         rank.agreed_s = agreed_s;
         rank.connected_s = since(connecting);
@@ -186,14 +190,14 @@ void run_elastic(std::shared_ptr<KeyValueStore> store, const ProcessRank& me, Me
         leaves = report.leaving && rank.is_spare();
       }  // its communicator ends, and with it all calls, before the rank says that it has finished
       if (end == GenerationEnd::changed && !leaves) continue;
-      world->finish(place.rank);
+      watchdog->finish(place.rank);
       if (store->is_held_here() || (end == GenerationEnd::finished && place.rank == 0))
         membership.finish();
       break;
     } catch (const Aborted& error) {
       ended = error.sentence();
     } catch (const std::exception& error) {
-      if (!world->ended()) world->abort(comm::sentence_of(error));
+      if (!watchdog->ended()) watchdog->abort(comm::sentence_of(error));
       // A rank that cannot be connected to may be gone. A process that was left out comes back as a newcomer.
       const bool left_out = dynamic_cast<const comm::LeftOut*>(&error) != nullptr;
       if (!left_out && dynamic_cast<const NotConnected*>(&error) == nullptr) throw;

@@ -14,8 +14,9 @@ namespace dhp {
 namespace comm {
 
 /// Where the others reach this rank: at its interface, or where it or rank 0 has been reached. Collective.
-[[nodiscard]] inline std::string own_address(World& world, const ProcessOptions& options) {
-  auto& store = world.store();
+[[nodiscard]] inline std::string own_address(ProcessWatchdog& watchdog,
+                                             const ProcessOptions& options) {
+  auto& store = watchdog.store();
   const auto here = host_name();
   std::string first, other;  // machines: that of rank 0, and one that is not this one
   for (const auto& [key, value] : store.list("arrived/")) {  // "arrived/3" is "node7 4711"
@@ -27,10 +28,10 @@ namespace comm {
   auto address = chosen ? address_of_interface(options.network_interface) : store.own_address();
   if (address.empty()) address = other.empty() ? "127.0.0.1" : address_towards(other);
   const std::string key = "hosts/first";
-  if (world.rank() == 0) store.set(key, address);
+  if (watchdog.rank() == 0) store.set(key, address);
   // It has reached rank 0 within their machine, which others may have reached at another address.
-  else if (!chosen && first == here && is_loopback(address)) address = world.get(key);
-  check(chosen || other.empty() || !is_loopback(address), "rank ", world.rank(), " on ", here,
+  else if (!chosen && first == here && is_loopback(address)) address = watchdog.get(key);
+  check(chosen || other.empty() || !is_loopback(address), "rank ", watchdog.rank(), " on ", here,
         " would listen at ", address, ", where those on ", other,
         " cannot reach it; choose the interface of a network that leads to them");
   return address;
@@ -39,11 +40,12 @@ namespace comm {
 }  // namespace comm
 
 /// For run_process_rank. Collective.
-[[nodiscard]] inline Comm<Cpu> connect_gloo(const std::shared_ptr<World>& world, const ProcessRank&,
-                                            const ProcessOptions& options) {
-  const auto address = comm::own_address(*world, options);
-  return comm::recorded(
-      *world, comm::ProcessComm(world, std::make_shared<comm::GlooMessages>(world, address)));
+[[nodiscard]] inline Comm<Cpu> connect_gloo(const std::shared_ptr<ProcessWatchdog>& watchdog,
+                                            const ProcessRank& me, const ProcessOptions& options) {
+  const auto address = comm::own_address(*watchdog, options);
+  return comm::recorded(*watchdog,
+                        comm::ProcessComm(watchdog, me.rank, me.size,
+                                          std::make_shared<comm::GlooMessages>(watchdog, address)));
 }
 
 }  // namespace dhp

@@ -3,8 +3,7 @@
 
 #include <dhp/comm/meet/address.hpp>
 #include <dhp/comm/messages/messages.hpp>
-#include <dhp/comm/split.hpp>
-#include <dhp/comm/watch/world.hpp>
+#include <dhp/comm/watch/process_watchdog.hpp>
 
 #include <gloo/rendezvous/context.h>
 #include <gloo/rendezvous/store.h>
@@ -56,13 +55,13 @@ class NoPipeSignal {
 /// in one store apart.
 class GlooStore final : public gloo::rendezvous::Store {
  public:
-  GlooStore(std::shared_ptr<World> world, std::string prefix)
-      : world_(std::move(world)), prefix_(std::move(prefix)) {}
+  GlooStore(std::shared_ptr<ProcessWatchdog> watchdog, std::string prefix)
+      : watchdog_(std::move(watchdog)), prefix_(std::move(prefix)) {}
   void set(const std::string& key, const std::vector<char>& data) override {
-    world_->store().set(prefix_ + key, std::string(data.begin(), data.end()));
+    watchdog_->store().set(prefix_ + key, std::string(data.begin(), data.end()));
   }
   std::vector<char> get(const std::string& key) override {
-    const auto value = world_->get(prefix_ + key);
+    const auto value = watchdog_->get(prefix_ + key);
     return {value.begin(), value.end()};
   }
   void wait(const std::vector<std::string>& keys) override {
@@ -73,7 +72,7 @@ class GlooStore final : public gloo::rendezvous::Store {
   }
 
  private:
-  std::shared_ptr<World> world_;
+  std::shared_ptr<ProcessWatchdog> watchdog_;
   std::string prefix_;
 };
 
@@ -81,26 +80,28 @@ class GlooMessages final : public Messages {
  public:
   /// Connects all ranks of the world. address: of this machine, where this rank listens. Throws NotConnected, and Aborted
   /// when the world ends meanwhile. Collective.
-  GlooMessages(const std::shared_ptr<World>& world, const std::string& address)
-      : context_(std::make_shared<Context>(world)), members_(all_ranks(world->size())), id_(0) {
+  GlooMessages(const std::shared_ptr<ProcessWatchdog>& watchdog, const std::string& address)
+      : context_(std::make_shared<Context>(watchdog)),
+        members_(all_ranks(watchdog->size())),
+        id_(0) {
     check_own_address(
         address);  // Gloo's own words for it are not for people, and it leaks what it has opened
     // Gloo waits for a rank that has ended until a limit of its own. So it connects in a thread, which is left behind when
     // the world ends earlier and can say why: it shares what it uses, and ends at Gloo's limit.
     const auto outcome = std::make_shared<Outcome>();
-    const double limit_s = world->deadlines()->limit_s();
+    const double limit_s = watchdog->deadlines()->limit_s();
     // Gloo takes five times its time limit to connect, which is to be a little longer than ours.
     const std::chrono::duration<double> fifth(limit_s / 5 + 1);
     const auto gives_up =
         limit_s > 0 ? std::chrono::duration_cast<std::chrono::milliseconds>(fifth) : for_ever;
-    std::thread([context = context_, world, address, outcome, gives_up] {
+    std::thread([context = context_, watchdog, address, outcome, gives_up] {
       const NoPipeSignal quiet;  // Gloo's own thread begins with it, and keeps it
       try {
         gloo::transport::tcp::attr where;
         where.hostname = address;
         auto device = gloo::transport::tcp::CreateDevice(where);
         context->description = concat("Gloo (", device->str(), ")");
-        GlooStore store(world, "gloo/");
+        GlooStore store(watchdog, "gloo/");
         context->gloo.setTimeout(gives_up);
         context->gloo.connectFullMesh(store, device);
       } catch (const std::exception& error) {
@@ -108,11 +109,12 @@ class GlooMessages final : public Messages {
       }
       outcome->known = true;
     }).detach();
-    world->wait_until([&] { return outcome->known.load(); },
-                      [&] { return concat("rank ", world->rank(), " connects to the others"); });
-    world->check_alive();
+    watchdog->wait_until(
+        [&] { return outcome->known.load(); },
+        [&] { return concat("rank ", watchdog->rank(), " connects to the others"); });
+    watchdog->check_alive();
     if (!outcome->problem.empty())
-      throw NotConnected(concat("rank ", world->rank(),
+      throw NotConnected(concat("rank ", watchdog->rank(),
                                 " cannot connect to the other ranks by Gloo: ", outcome->problem,
                                 "; are they at addresses that this one can reach? An interface "
                                 "can be chosen"));
@@ -167,11 +169,13 @@ class GlooMessages final : public Messages {
   };
   /// The connections, which all groups share.
   struct Context {
-    explicit Context(const std::shared_ptr<World>& of)
-        : world(of),
+    explicit Context(const std::shared_ptr<ProcessWatchdog>& of)
+        : watchdog(of),
           gloo(of->rank(), of->size()),
-          at_end(of->on_end([known = waits] { known->end(); })) {}
-    std::shared_ptr<World> world;
+          at_end(of->on_change([known = waits, latch = of.get()] {
+            if (latch->ended()) known->end();
+          })) {}
+    std::shared_ptr<ProcessWatchdog> watchdog;
     std::string description{};
     gloo::rendezvous::Context gloo;
     std::shared_ptr<Waits> waits = std::make_shared<Waits>();
@@ -205,7 +209,7 @@ class GlooMessages final : public Messages {
         end_wait();
       }
       if (done) return;
-      context_->world->check_alive();
+      context_->watchdog->check_alive();
       throw PeerLost(peer_, "its connection has ended");
     }
 

@@ -2,10 +2,8 @@
 #pragma once
 
 #include <dhp/comm/communicator.hpp>
-#include <dhp/comm/exclusive_use.hpp>
+#include <dhp/comm/latch.hpp>
 #include <dhp/comm/messages/collectives.hpp>
-#include <dhp/comm/split.hpp>
-#include <dhp/comm/watch/world.hpp>
 #include <dhp/core/hash.hpp>
 
 #include <algorithm>
@@ -24,10 +22,10 @@ namespace dhp::comm {
 /// One rank's handle, cheap to copy; used by one thread at a time. Buffers as ThreadComm's.
 class ProcessComm {
  public:
-  /// The world, over messages between all its ranks.
-  ProcessComm(const std::shared_ptr<World>& world, std::shared_ptr<Messages> messages)
-      : state_(std::make_shared<State>(world, std::move(messages), all_ranks(world->size()),
-                                       world->rank(), std::make_shared<std::uint32_t>(1))) {}
+  /// Rank `rank` of the world, over messages between all its ranks.
+  ProcessComm(std::shared_ptr<Latch> latch, int rank, int size, std::shared_ptr<Messages> messages)
+      : state_(std::make_shared<State>(std::move(latch), std::move(messages), all_ranks(size), rank,
+                                       std::make_shared<std::uint32_t>(1))) {}
 
   [[nodiscard]] int rank() const { return state_->rank; }
   [[nodiscard]] int size() const { return static_cast<int>(state_->members.size()); }
@@ -68,37 +66,37 @@ class ProcessComm {
   }
 
   [[nodiscard]] ProcessComm split(int color, int key, CallSite where) {
-    struct Wish {
-      SplitWish wish;
+    struct Place {
+      SplitKey key;
       std::uint32_t next_group;
     };
-    std::vector<Wish> all(static_cast<std::size_t>(size()));
-    const Wish mine{{color, key}, *state_->next_group};
+    std::vector<Place> all(static_cast<std::size_t>(size()));
+    const Place mine{{color, key}, *state_->next_group};
     std::shared_ptr<State> part;
     begin({.kind = CallKind::split, .where = where}, [&](std::uint64_t tag) {
       in_messages(tag).all_gather(reinterpret_cast<const std::byte*>(&mine),
                                   reinterpret_cast<std::byte*>(all.data()), sizeof mine);
       // Later than every group that any of these ranks is in; groups of other colors share no rank with this one.
       std::uint32_t id = 0;
-      std::vector<SplitWish> wishes;
+      std::vector<SplitKey> keys;
       for (const auto& each : all) {
         id = std::max(id, each.next_group);
-        wishes.push_back(each.wish);
+        keys.push_back(each.key);
       }
       *state_->next_group = id + 1;
-      const auto members = part_with(rank(), wishes);
+      const auto members = part_with(rank(), keys);
       const auto place =
           static_cast<int>(std::find(members.begin(), members.end(), rank()) - members.begin());
       std::vector<int> world_ranks;
       for (const int member : members)
         world_ranks.push_back(state_->members[static_cast<std::size_t>(member)]);
-      part = std::make_shared<State>(state_->world, state_->messages->of_part(members, place, id),
+      part = std::make_shared<State>(state_->latch, state_->messages->of_part(members, place, id),
                                      std::move(world_ranks), place, state_->next_group);
     });
     return ProcessComm(std::move(part));
   }
   /// Ends every rank of the world, not only of this group.
-  void abort(const std::string& message) { state_->world->abort(message); }
+  void abort(const std::string& message) { state_->latch->abort(message); }
 
  private:
   static constexpr std::size_t capacity = 4;  // messages to one rank that nobody has received yet
@@ -112,9 +110,9 @@ class ProcessComm {
   };
 
   struct State {
-    State(std::shared_ptr<World> world_, std::shared_ptr<Messages> messages_,
+    State(std::shared_ptr<Latch> latch_, std::shared_ptr<Messages> messages_,
           std::vector<int> members_, int rank_, std::shared_ptr<std::uint32_t> next_group_)
-        : world(std::move(world_)),
+        : latch(std::move(latch_)),
           messages(std::move(messages_)),
           members(std::move(members_)),
           rank(rank_),
@@ -124,7 +122,7 @@ class ProcessComm {
     State& operator=(const State&) = delete;
     /// Messages under way arrive, unless something has gone wrong.
     ~State() {
-      if (std::uncaught_exceptions() > exceptions || world->ended()) return;
+      if (std::uncaught_exceptions() > exceptions || latch->ended()) return;
       try {
         guarded([&] {
           for (auto& edge : edges)
@@ -137,12 +135,12 @@ class ProcessComm {
     /// Whoever of a broken connection is to blame: all ranks hear the same of it.
     template <class Action>
     void guarded(Action action) {
-      world->check_alive();
+      latch->check_alive();
       try {
         action();
       } catch (const PeerLost& error) {
-        world->check_alive();
-        world->lost(members[static_cast<std::size_t>(error.rank())], error.what());
+        latch->check_alive();
+        latch->lost(members[static_cast<std::size_t>(error.rank())], error.what());
       }
     }
     // Ranks that do not agree have different tags: they wait, and never read what was not meant for them. 18 bits of
@@ -155,7 +153,7 @@ class ProcessComm {
       return (number & number_mask) << 26 | (hash & hash_mask) << 2 | kind << 1;
     }
 
-    std::shared_ptr<World> world;
+    std::shared_ptr<Latch> latch;
     std::shared_ptr<Messages> messages;
     std::vector<int> members;  // ranks of the world
     int rank;

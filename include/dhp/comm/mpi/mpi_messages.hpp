@@ -2,9 +2,9 @@
 // again and again until the world ends. What is under way then is kept for good: MPI cannot take it back. Needs MPI.
 #pragma once
 
+#include <dhp/comm/latch.hpp>
 #include <dhp/comm/messages/messages.hpp>
 #include <dhp/comm/mpi/context.hpp>
-#include <dhp/comm/watch/world.hpp>
 
 #include <mpi.h>
 
@@ -23,9 +23,9 @@ class MpiMessages final : public Messages {
   static constexpr std::size_t longest_piece_bytes = std::size_t{1} << 30;
 
   /// All ranks of the world.
-  MpiMessages(World& world, const std::shared_ptr<MpiContext>& context,
+  MpiMessages(Latch& latch, const std::shared_ptr<MpiContext>& context,
               std::size_t piece_bytes = longest_piece_bytes)
-      : MpiMessages(world, context, context->comm(), piece_bytes) {}
+      : MpiMessages(latch, context, context->comm(), piece_bytes) {}
 
   [[nodiscard]] Handle send(const std::byte* data, std::size_t bytes, int to, std::uint64_t tag,
                             std::shared_ptr<const void> owner = {}) override {
@@ -68,7 +68,7 @@ class MpiMessages final : public Messages {
       check_mpi(MPI_Comm_split(comm_, color, rank, &made), "MPI_Comm_split");
       context_->adopt(made);
     });
-    return std::shared_ptr<Messages>(new MpiMessages(*world_, context_, made, piece_bytes_));
+    return std::shared_ptr<Messages>(new MpiMessages(*latch_, context_, made, piece_bytes_));
   }
   [[nodiscard]] std::string description() const override {
     char text[MPI_MAX_LIBRARY_VERSION_STRING] = "";
@@ -83,9 +83,9 @@ class MpiMessages final : public Messages {
  private:
   static constexpr std::size_t longest_own_bytes = 16384;
 
-  MpiMessages(World& world, std::shared_ptr<MpiContext> context, MPI_Comm comm,
+  MpiMessages(Latch& latch, std::shared_ptr<MpiContext> context, MPI_Comm comm,
               std::size_t piece_bytes)
-      : world_(&world), context_(std::move(context)), comm_(comm), piece_bytes_(piece_bytes) {}
+      : latch_(&latch), context_(std::move(context)), comm_(comm), piece_bytes_(piece_bytes) {}
 
   // MPI may have 15 bits only. Within one kind the calls of two ranks come in one order: equal tags do no harm.
   [[nodiscard]] static int mpi_tag(std::uint64_t tag) {
@@ -97,7 +97,7 @@ class MpiMessages final : public Messages {
    public:
     MpiTransfer(const MpiMessages& of, int peer, bool sends, std::size_t bytes,
                 std::shared_ptr<const void> owner)
-        : world_(of.world_),
+        : latch_(of.latch_),
           context_(of.context_),
           peer_(peer),
           sends_(sends),
@@ -115,7 +115,7 @@ class MpiMessages final : public Messages {
       constexpr double slow_bytes_per_s = 1e9;
       Backoff backoff(0.001 + static_cast<double>(bytes_) / slow_bytes_per_s);
       while (!test()) {
-        world_->check_alive();
+        latch_->check_alive();
         backoff();
       }
     }
@@ -163,7 +163,7 @@ class MpiMessages final : public Messages {
       }
     }
 
-    World* world_;
+    Latch* latch_;
     std::shared_ptr<MpiContext> context_;
     int peer_;
     bool sends_;
@@ -209,14 +209,14 @@ class MpiMessages final : public Messages {
     const auto bytes = in.size_bytes();
     const std::shared_ptr<std::byte[]> memory(new std::byte[bytes + 1]);
     if (bytes > 0) std::memcpy(memory.get(), in.bytes(), bytes);
-    const int other = world_->rank() == 0 ? 1 : 0;
+    const int other = context_->rank() == 0 ? 1 : 0;
     // It cannot be cancelled: as a send it is given time, and then kept.
     auto transfer = std::make_unique<MpiTransfer>(*this, other, true, bytes, memory);
     context_->call([&] { check_mpi(start(memory.get(), transfer->add()), "MPI"); });
     return std::make_unique<OwnCollective>(std::move(transfer), memory, out);
   }
 
-  World* world_;
+  Latch* latch_;
   std::shared_ptr<MpiContext> context_;
   MPI_Comm comm_;
   std::size_t piece_bytes_;

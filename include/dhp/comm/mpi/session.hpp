@@ -106,7 +106,7 @@ struct MpiSessionOptions {
   /// Held by dhp around each call of MPI. A program with MPI_THREAD_SERIALIZED and several threads that call MPI holds
   /// the same one around its own; null: one of the session's own.
   std::shared_ptr<std::mutex> lock{};
-  /// The world has ended, and this rank does not come back from its own work: see WorldOptions.
+  /// The world has ended, and this rank does not come back from its own work: see WatchOptions.
   std::function<void(const std::string& message)> stuck{};
 };
 
@@ -120,15 +120,16 @@ class MpiSession {
     constexpr double for_ever_s = 1e8;
     const auto store = comm::meet_over_mpi(*context_, options.address,
                                            options.timeout_s > 0 ? options.timeout_s : for_ever_s);
-    watched_ = std::make_shared<World>(store, context_->rank(), context_->size(),
-                                       WorldOptions{.timeout_s = options.timeout_s,
-                                                    .deadlines = options.deadlines,
-                                                    .recorders = {options.recorder},
-                                                    .name = process_name(),
-                                                    .stuck = options.stuck});
+    const int rank = context_->rank(), size = context_->size();
+    watchdog_ = std::make_shared<ProcessWatchdog>(store, rank, size,
+                                                  WatchOptions{.timeout_s = options.timeout_s,
+                                                               .deadlines = options.deadlines,
+                                                               .recorders = {options.recorder},
+                                                               .name = process_name(),
+                                                               .stuck = options.stuck});
     world_ = comm::recorded(
-        *watched_,
-        comm::ProcessComm(watched_, std::make_shared<comm::MpiMessages>(*watched_, context_)));
+        *watchdog_, comm::ProcessComm(watchdog_, rank, size,
+                                      std::make_shared<comm::MpiMessages>(*watchdog_, context_)));
   }
   MpiSession(const MpiSession&) = delete;
   MpiSession& operator=(const MpiSession&) = delete;
@@ -165,10 +166,10 @@ class MpiSession {
     int finalised = 0;
     check_mpi(MPI_Finalized(&finalised), "MPI_Finalized");
     if (finalised != 0) return;
-    if (watched_) {
-      comm::run_in(*watched_, [&] {
+    if (watchdog_) {
+      comm::run_in(*watchdog_, [&] {
         world_.barrier();
-        watched_->finish(context_->rank());
+        watchdog_->finish(context_->rank());
       });
     }
     context_->call([&] { context_->close(); });
@@ -176,7 +177,7 @@ class MpiSession {
 
  private:
   void fail_all(const std::string& why) {
-    if (watched_ && !watched_->ended()) watched_->abort(why);
+    if (watchdog_ && !watchdog_->ended()) watchdog_->abort(why);
   }
   void leave(const std::string& why) noexcept {
     try {
@@ -187,7 +188,7 @@ class MpiSession {
   }
 
   std::shared_ptr<comm::MpiContext> context_;
-  std::shared_ptr<World> watched_{};
+  std::shared_ptr<ProcessWatchdog> watchdog_{};
   Comm<Cpu> world_{};
   bool closed_ = false;
   int exceptions_ = std::uncaught_exceptions();

@@ -4,7 +4,6 @@
 
 #include <dhp/comm/event.hpp>
 #include <dhp/comm/nccl/handle.hpp>
-#include <dhp/comm/split.hpp>
 #include <dhp/device/cuda.hpp>
 #include <dhp/device/cuda_graph.hpp>
 #include <dhp/device/pinned.hpp>
@@ -66,20 +65,20 @@ class NcclChannel : public std::enable_shared_from_this<NcclChannel> {
   };
 
   /// All ranks of a world: collective over all who hold `id`.
-  NcclChannel(std::shared_ptr<World> world, const Place& place, const ncclUniqueId& id, int ctas,
-              CallSite where)
-      : NcclChannel(std::move(world), place) {
+  NcclChannel(std::shared_ptr<Watchdog> watchdog, const Place& place, const ncclUniqueId& id,
+              int ctas, CallSite where)
+      : NcclChannel(std::move(watchdog), place) {
     auto config = config_of(ctas);
-    world_->watch(handle_);  // before: a rank that fails to come must not keep it open
+    watchdog_->watch(handle_);  // before: a rank that fails to come must not keep it open
     handle_->open(NcclTask{"the creation of a group", where}, [&](ncclComm_t* made) {
       return ncclCommInitRankConfig(made, place.size, id, place.rank, &config);
     });
   }
   /// The ranks of a host program's communicator, which is used for nothing else: collective over them.
-  NcclChannel(std::shared_ptr<World> world, const Place& place, ncclComm_t hosts, int ctas,
+  NcclChannel(std::shared_ptr<Watchdog> watchdog, const Place& place, ncclComm_t hosts, int ctas,
               CallSite where)
-      : NcclChannel(std::move(world), place) {
-    NcclHandle of_host(*world_, handle_->recorder(), CudaStream(nullptr));
+      : NcclChannel(std::move(watchdog), place) {
+    NcclHandle of_host(*watchdog_, handle_->recorder(), CudaStream(nullptr));
     of_host.borrow(hosts);
     become_part_of(of_host, NcclTask{"the copy of a communicator", where}, 0, ctas);
   }
@@ -88,11 +87,11 @@ class NcclChannel : public std::enable_shared_from_this<NcclChannel> {
   /// Waits for what is under way; while an exception is under way it ends the world instead.
   ~NcclChannel() {
     try {
-      if (!world_->ended() && std::uncaught_exceptions() > exceptions_ && handle_->busy())
-        world_->abort(concat("rank ", handle_->recorder().rank(),
-                             " failed while its collectives were under way"));
-      if (!world_->ended() && handle_->is_open()) handle_->close();
-      if (!world_->ended()) world_->unwatch(*handle_);
+      if (!watchdog_->ended() && std::uncaught_exceptions() > exceptions_ && handle_->busy())
+        watchdog_->abort(concat("rank ", handle_->recorder().rank(),
+                                " failed while its collectives were under way"));
+      if (!watchdog_->ended() && handle_->is_open()) handle_->close();
+      if (!watchdog_->ended()) watchdog_->unwatch(*handle_);
     } catch (...) {  // the world has ended, and says why at the next call
     }
   }
@@ -101,14 +100,14 @@ class NcclChannel : public std::enable_shared_from_this<NcclChannel> {
   [[nodiscard]] std::shared_ptr<NcclChannel> split(int color, int key, int ctas, CallSite where) {
     const Call call{.kind = CallKind::split, .where = where};
     const auto recorded = handle_->recorder().begin(call);
-    const auto wishes = gather({color, key}, call);
-    const auto members = part_with(place_.rank, wishes);
-    const auto has_others = [&](const SplitWish& wish) {
-      return wish.color >= 0 && std::count_if(wishes.begin(), wishes.end(), [&](const auto& other) {
-                                  return other.color == wish.color;
-                                }) > 1;
+    const auto keys = gather({color, key}, call);
+    const auto members = part_with(place_.rank, keys);
+    const auto has_others = [&](const SplitKey& of) {
+      return of.color >= 0 && std::count_if(keys.begin(), keys.end(), [&](const auto& other) {
+                                return other.color == of.color;
+                              }) > 1;
     };
-    if (std::none_of(wishes.begin(), wishes.end(), has_others)) return nullptr;
+    if (std::none_of(keys.begin(), keys.end(), has_others)) return nullptr;
     if (members.size() == 1) color = -1;
     const auto at = std::find(members.begin(), members.end(), place_.rank) - members.begin();
     std::vector<int> world_ranks;
@@ -116,7 +115,7 @@ class NcclChannel : public std::enable_shared_from_this<NcclChannel> {
       world_ranks.push_back(handle_->recorder().members()[static_cast<std::size_t>(member)]);
     const Place place{place_.device, static_cast<int>(at), static_cast<int>(members.size())};
     const std::shared_ptr<NcclChannel> part(
-        new NcclChannel(world_, place, handle_->recorder().of_part(std::move(world_ranks))));
+        new NcclChannel(watchdog_, place, handle_->recorder().of_part(std::move(world_ranks))));
     part->become_part_of(*handle_, call, color, ctas);
     return color < 0 ? nullptr : part;
   }
@@ -134,16 +133,16 @@ class NcclChannel : public std::enable_shared_from_this<NcclChannel> {
   void synchronize(Cuda& dev) {
     if (dev.recording()) return dev.synchronize();  // which says that it cannot be recorded
     const auto end = CudaEvent::of(dev.stream());
-    world_->wait_until([&] { return end.passed(); },
-                       [&] {
-                         return concat("rank ", handle_->recorder().rank(), " waits for GPU ",
-                                       dev.number());
-                       });
-    world_->check_alive();
+    watchdog_->wait_until([&] { return end.passed(); },
+                          [&] {
+                            return concat("rank ", handle_->recorder().rank(), " waits for GPU ",
+                                          dev.number());
+                          });
+    watchdog_->check_alive();
   }
 
   [[nodiscard]] const Place& place() const { return place_; }
-  [[nodiscard]] const std::shared_ptr<World>& world() const { return world_; }
+  [[nodiscard]] const std::shared_ptr<Watchdog>& watchdog() const { return watchdog_; }
 
   /// action(ncclComm_t, cudaStream_t), after all work that `dev` was given before. Returns the point of the channel's
   /// stream where it is done. Failures as NcclHandle::run().
@@ -155,7 +154,7 @@ class NcclChannel : public std::enable_shared_from_this<NcclChannel> {
     CudaEvent::of(dev.stream()).before(handle_->stream());
     if (!dev.recording()) return issue(call, action);
     // The host cannot look at points of what is being recorded; it watches each run of it.
-    world_->check_alive();
+    watchdog_->check_alive();
     if (recording_ != dev.recording_number()) {
       recording_ = dev.recording_number();
       const auto made = std::make_shared<NcclBranch>(shared_from_this(), handle_);
@@ -167,18 +166,18 @@ class NcclChannel : public std::enable_shared_from_this<NcclChannel> {
   }
 
  private:
-  NcclChannel(std::shared_ptr<World> world, const Place& place)
-      : NcclChannel(world, place, recorder_of(*world, place)) {}
-  NcclChannel(std::shared_ptr<World> world, const Place& place, GroupRecorder recorder)
-      : world_(std::move(world)),
+  NcclChannel(std::shared_ptr<Watchdog> watchdog, const Place& place)
+      : NcclChannel(watchdog, place, recorder_of(*watchdog, place)) {}
+  NcclChannel(std::shared_ptr<Watchdog> watchdog, const Place& place, GroupRecorder recorder)
+      : watchdog_(std::move(watchdog)),
         place_(place),
-        handle_(
-            std::make_shared<NcclHandle>(*world_, std::move(recorder), stream_on(place.device))) {}
+        handle_(std::make_shared<NcclHandle>(*watchdog_, std::move(recorder),
+                                             stream_on(place.device))) {}
 
   // A world that does not know all ranks, those of a host program elsewhere, must not judge them.
-  [[nodiscard]] static GroupRecorder recorder_of(const World& world, const Place& place) {
-    const bool known = world.size() == place.size;
-    return {known ? world.recorder(place.rank) : std::make_shared<FlightRecorder>(), place.rank,
+  [[nodiscard]] static GroupRecorder recorder_of(const Watchdog& watchdog, const Place& place) {
+    const bool known = watchdog.size() == place.size;
+    return {known ? watchdog.recorder(place.rank) : std::make_shared<FlightRecorder>(), place.rank,
             place.size};
   }
   // Streams and events are of the calling thread's current GPU.
@@ -199,7 +198,7 @@ class NcclChannel : public std::enable_shared_from_this<NcclChannel> {
     whole.split_off(what, color, place_.rank, config_of(ctas), *handle_);
     if (!handle_->is_open()) return;
     try {
-      world_->watch(handle_);
+      watchdog_->watch(handle_);
     } catch (...) {  // after the end of the world nobody else would close it
       handle_->end();
       throw;
@@ -214,7 +213,7 @@ class NcclChannel : public std::enable_shared_from_this<NcclChannel> {
   // After the channel's own work alone.
   template <class Action>
   CudaEvent issue(const Call& call, Action action) {
-    world_->check_alive();
+    watchdog_->check_alive();
     auto recorded = handle_->recorder().begin(call);
     auto begin = CudaEvent::of(handle_->stream());
     auto end = put(call, action);
@@ -223,11 +222,11 @@ class NcclChannel : public std::enable_shared_from_this<NcclChannel> {
   }
   void meet(const Call& call, const CudaEvent& met) {
     handle_->wait_until(call, "another rank of its group", [&] { return met.passed(); });
-    world_->check_alive();
+    watchdog_->check_alive();
   }
-  // What each rank of this group wishes.
-  [[nodiscard]] std::vector<SplitWish> gather(SplitWish mine, const Call& call) {
-    std::vector<SplitWish> all(static_cast<std::size_t>(place_.size));
+  // What each rank of this group has given.
+  [[nodiscard]] std::vector<SplitKey> gather(SplitKey mine, const Call& call) {
+    std::vector<SplitKey> all(static_cast<std::size_t>(place_.size));
     auto *const received = words(), *const sent = received + 2 * all.size();
     const auto bytes = all.size() * sizeof mine;
     auto* const host = host_words_.get();
@@ -245,11 +244,11 @@ class NcclChannel : public std::enable_shared_from_this<NcclChannel> {
     std::memcpy(all.data(), host, bytes);
     return all;
   }
-  // On the GPU: a wish of each rank, and this one's.
+  // On the GPU: the key of each rank, and this one's.
   [[nodiscard]] int* words() {
-    static_assert(sizeof(SplitWish) == 2 * sizeof(int));
+    static_assert(sizeof(SplitKey) == 2 * sizeof(int));
     if (words_ == nullptr) {
-      const auto bytes = (static_cast<std::size_t>(place_.size) + 1) * sizeof(SplitWish);
+      const auto bytes = (static_cast<std::size_t>(place_.size) + 1) * sizeof(SplitKey);
       int* made = nullptr;
       check_cuda(cudaMalloc(&made, bytes), "cudaMalloc");
       words_ = {made, [](int* old) { quietly(cudaFree(old)); }};
@@ -258,7 +257,7 @@ class NcclChannel : public std::enable_shared_from_this<NcclChannel> {
     return words_.get();
   }
 
-  std::shared_ptr<World> world_;
+  std::shared_ptr<Watchdog> watchdog_;
   Place place_;
   std::shared_ptr<int> words_;
   // Pinned: a copy of other memory may wait, with a lock of the driver, for another rank of this process.
@@ -290,7 +289,7 @@ class NcclEvent final : public Event<Cuda>::Work {
 
  private:
   void order_on(cudaStream_t stream) const {
-    channel_->world()->check_alive();
+    channel_->watchdog()->check_alive();
     end_.before(stream);
     if (stream == stream_) waited_ = true;
   }

@@ -18,9 +18,9 @@ inline void check_local_gpu(const ProcessRank& me) {
         " GPUs; start as many ranks as GPUs on a machine");
 }
 
-/// For run_process_rank: all ranks of `world`, for this one, whose GPU is that of its local rank. The body makes its device
+/// For run_process_rank: all ranks of the job, for this one, whose GPU is that of its local rank. The body makes its device
 /// with CudaOptions{.device = me.local_rank}. Collective.
-[[nodiscard]] inline Comm<Cuda> connect_nccl(const std::shared_ptr<World>& world,
+[[nodiscard]] inline Comm<Cuda> connect_nccl(const std::shared_ptr<ProcessWatchdog>& watchdog,
                                              const ProcessRank& me, const ProcessOptions&) {
   if (me.size > 1) prepare_process_for_nccl();
   check_local_gpu(me);
@@ -28,15 +28,16 @@ inline void check_local_gpu(const ProcessRank& me) {
   ncclUniqueId id{};
   if (me.rank == 0) {
     id = new_nccl_id();
-    world->store().set(key, std::string(id.internal, sizeof id.internal));
+    watchdog->store().set(key, std::string(id.internal, sizeof id.internal));
   } else {
-    const auto bytes = world->get(key);
-    check(bytes.size() == sizeof id.internal, "\"", key, "\" in the ", world->store().description(),
-          " has ", bytes.size(), " bytes and is no id of NCCL; do all ranks run the same program?");
+    const auto bytes = watchdog->get(key);
+    check(bytes.size() == sizeof id.internal, "\"", key, "\" in the ",
+          watchdog->store().description(), " has ", bytes.size(),
+          " bytes and is no id of NCCL; do all ranks run the same program?");
     std::memcpy(id.internal, bytes.data(), bytes.size());
   }
-  auto made = Comm<Cuda>::of(NcclComm(world, me.local_rank, me.rank, me.size, id));
-  if (me.rank == 0) world->store().remove(key);  // all have read it
+  auto made = Comm<Cuda>::of(NcclComm(watchdog, me.local_rank, me.rank, me.size, id));
+  if (me.rank == 0) watchdog->store().remove(key);  // all have read it
   return made;
 }
 

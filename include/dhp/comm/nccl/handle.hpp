@@ -4,7 +4,7 @@
 #pragma once
 
 #include <dhp/comm/nccl/error.hpp>
-#include <dhp/comm/watch/world.hpp>
+#include <dhp/comm/watch/watchdog.hpp>
 #include <dhp/device/cuda_event.hpp>
 
 #include <chrono>
@@ -26,12 +26,12 @@ struct NcclTask {
 
 /// A Call or an NcclTask says in messages what is done. Where something goes wrong in it the world ends, and Error has
 /// its place; after the end of the world it is Aborted.
-class NcclHandle final : public World::Channel {
+class NcclHandle final : public Watchdog::Channel {
  public:
-  /// Of no communicator yet. world: outlives all but end(). stream: what work is put on; it stays until the
+  /// Of no communicator yet. watchdog: outlives all but end(). stream: what work is put on; it stays until the
   /// communicator has ended, which after an abort may be later than its user's own end.
-  NcclHandle(World& world, GroupRecorder recorder, CudaStream stream)
-      : world_(&world), recorder_(std::move(recorder)), stream_(std::move(stream)) {}
+  NcclHandle(Watchdog& watchdog, GroupRecorder recorder, CudaStream stream)
+      : watchdog_(&watchdog), recorder_(std::move(recorder)), stream_(std::move(stream)) {}
 
   [[nodiscard]] GroupRecorder& recorder() { return recorder_; }
   [[nodiscard]] cudaStream_t stream() const { return stream_.get(); }
@@ -45,7 +45,7 @@ class NcclHandle final : public World::Channel {
   template <class What, class Action>
   void run(const What& what, Action call) {
     finish(what, locked([&] {
-             if (comm_ == nullptr) world_->check_alive();
+             if (comm_ == nullptr) watchdog_->check_alive();
              check(comm_ != nullptr, "NCCL: the communicator of ", what, " has been closed");
              return call(comm_);
            }));
@@ -71,7 +71,7 @@ class NcclHandle final : public World::Channel {
   /// The host waits for ready(), which other ranks bring about.
   template <class What, class Ready>
   void wait_until(const What& what, const char* whom, Ready ready) {
-    world_->wait_until(ready, [&] {
+    watchdog_->wait_until(ready, [&] {
       return concat("rank ", recorder_.rank(), " waits in ", what, " for ", whom);
     });
   }
@@ -102,9 +102,9 @@ class NcclHandle final : public World::Channel {
     constexpr auto more = std::chrono::seconds(1);
     if (pending_.empty() || !pending_.front().since) return {};
     const auto& [call, begin, end, since] = pending_.front();
-    if (!world_->is_late(*since + more)) return {};
+    if (!watchdog_->is_late(*since + more)) return {};
     return concat("rank ", recorder_.rank(), " waits in ", call.record(),
-                  " for another rank of its group, beyond ", world_->deadlines()->limit());
+                  " for another rank of its group, beyond ", watchdog_->deadlines()->limit());
   }
   void end() noexcept override {
     if (auto* const comm = take()) static_cast<void>(ncclCommAbort(comm));
@@ -119,7 +119,7 @@ class NcclHandle final : public World::Channel {
     std::unique_lock lock(mutex_);
     if (comm_ == nullptr) {
       lock.unlock();
-      world_->check_alive();
+      watchdog_->check_alive();
       fail("NCCL: a recorded step works with a communicator that has been closed");
     }
     return lock;
@@ -133,7 +133,7 @@ class NcclHandle final : public World::Channel {
   struct Pending {
     FlightRecorder::Open call;
     CudaEvent begin, end;
-    std::optional<World::Clock::time_point> since;  // that the device has come to it
+    std::optional<Watchdog::Clock::time_point> since;  // that the device has come to it
   };
 
   template <class Action>
@@ -148,7 +148,7 @@ class NcclHandle final : public World::Channel {
     wait_until(what, "the ranks of its group", [&] {
       if (code != ncclInProgress) return true;
       const std::lock_guard lock(mutex_);
-      if (comm_ == nullptr) world_->check_alive();
+      if (comm_ == nullptr) watchdog_->check_alive();
       const auto asked = ncclCommGetAsyncError(comm_, &code);
       if (asked != ncclSuccess) code = asked;
       return code != ncclInProgress;
@@ -156,9 +156,9 @@ class NcclHandle final : public World::Channel {
     if (code == ncclSuccess) return;
     const auto text =
         concat("rank ", recorder_.rank(), ", ", what, ": NCCL says: ", nccl_says(code));
-    world_->abort(text);
+    watchdog_->abort(text);
     // The end of another process, or of the network to it: not this rank's fault.
-    if (code == ncclRemoteError || code == ncclSystemError) world_->check_alive();
+    if (code == ncclRemoteError || code == ncclSystemError) watchdog_->check_alive();
     throw Error(text, what.where);
   }
   [[nodiscard]] ncclComm_t take() {
@@ -171,7 +171,7 @@ class NcclHandle final : public World::Channel {
     for (auto& next : pending_) {
       if (next.since) continue;
       if (!next.begin.passed()) return;
-      next.since = World::Clock::now();
+      next.since = Watchdog::Clock::now();
       next.call.on_device(true);
     }
   }
@@ -179,7 +179,7 @@ class NcclHandle final : public World::Channel {
     return pending_.empty() ? "in no collective" : to_text(pending_.front().call.record());
   }
 
-  World* world_;
+  Watchdog* watchdog_;
   GroupRecorder recorder_;  // outlives what it has recorded
   CudaStream stream_;
   std::mutex mutex_;

@@ -1,8 +1,8 @@
 // run_ranks<Cuda>: ranks as threads of this process, each with a GPU of its own.
 #pragma once
 
-#include <dhp/comm/launch.hpp>
 #include <dhp/comm/nccl/nccl_comm.hpp>
+#include <dhp/comm/watch/launch.hpp>
 
 #include <cstdlib>
 #include <functional>
@@ -18,21 +18,24 @@ inline void prepare_process_for_nccl() {
   ::setenv("CUDA_MODULE_LOADING", "EAGER", keep);
 }
 
-/// The body makes the device of its rank with CudaOptions{.device = world.rank()}.
+/// The body makes the device of its rank with CudaOptions{.device = world.rank()}. GPUs work by themselves: their ranks
+/// are always watched.
 template <>
 class RankLauncher<Cuda> {
  public:
   using Body = std::function<void(Comm<Cuda>)>;
-  static void run(int ranks, const Body& body, const WorldOptions& options, CallSite where) {
+  static void run(int ranks, const Body& body, CallSite where, const WatchOptions& options = {}) {
     prepare_process_for_nccl();
     const int gpus = usable_gpus();
     check(gpus >= ranks, "a world of ", ranks, " ranks needs ", ranks, " GPUs, this process sees ",
           gpus, "; see CUDA_VISIBLE_DEVICES, or start fewer ranks");
-    const auto world = std::make_shared<World>(ranks, options);
+    const auto watchdog = std::make_shared<Watchdog>(ranks, options);
     const auto id = new_nccl_id();
     comm::run_rank_threads(
-        *world,
-        [&](int rank) { body(Comm<Cuda>::of(NcclComm(world, rank, rank, ranks, id, {}, where))); },
+        *watchdog, ranks,
+        [&](int rank) {
+          body(Comm<Cuda>::of(NcclComm(watchdog, rank, rank, ranks, id, {}, where)));
+        },
         where);
   }
 };

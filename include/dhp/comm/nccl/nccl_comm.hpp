@@ -14,7 +14,7 @@
 namespace dhp {
 
 struct NcclOptions {
-  /// Of every collective, send, receive and meeting; 0: none. Where the world is given, its own limit holds.
+  /// Of every collective, send, receive and meeting; 0: none. Where a watchdog is given, its own limit holds.
   double timeout_s = 300;
   /// Multiprocessors that one collective, one message, may take. Work of several communicators holds its own while it
   /// waits for other GPUs, so all of it must fit into the GPU together: at most three collectives (tensor axis, a
@@ -30,21 +30,22 @@ struct NcclOptions {
 /// ring of ranks, as in a pipeline; another message may wait for one that this rank has sent elsewhere.
 class NcclComm {
  public:
-  /// Collective over all who hold `id`, which one of them made with new_nccl_id(). `world` is shared by the ranks of one
+  /// Collective over all who hold `id`, which one of them made with new_nccl_id(). `watchdog` is shared by the ranks of one
   /// process and device is this rank's GPU, which becomes the thread's current one.
-  NcclComm(std::shared_ptr<World> world, int device, int rank, int size, const ncclUniqueId& id,
-           const NcclOptions& options = {}, CallSite where = CallSite::current())
-      : NcclComm(std::move(world), options) {
+  NcclComm(std::shared_ptr<Watchdog> watchdog, int device, int rank, int size,
+           const ncclUniqueId& id, const NcclOptions& options = {},
+           CallSite where = CallSite::current())
+      : NcclComm(std::move(watchdog), options) {
     check(size >= 1 && rank >= 0 && rank < size, "a world of ", size, " ranks has no rank ", rank);
     check(device >= 0 && device < usable_gpus(), "there is no GPU ", device, " for rank ", rank,
           ": this process sees ", usable_gpus());
     const comm::NcclChannel::Place place{device, rank, size};
-    state_->channel = std::make_shared<comm::NcclChannel>(state_->world, place, id,
+    state_->channel = std::make_shared<comm::NcclChannel>(state_->watchdog, place, id,
                                                           options.collective_ctas, where);
   }
   /// Ranks that have a channel already.
   explicit NcclComm(std::shared_ptr<comm::NcclChannel> channel, const NcclOptions& options = {})
-      : NcclComm(channel->world(), options) {
+      : NcclComm(channel->watchdog(), options) {
     state_->channel = std::move(channel);
   }
 
@@ -84,24 +85,24 @@ class NcclComm {
   }
   /// The host waits for the other ranks.
   [[nodiscard]] NcclComm split(int color, int key, CallSite where) {
-    NcclComm part(state_->world, state_->options);
+    NcclComm part(state_->watchdog, state_->options);
     const int ctas = state_->options.collective_ctas;
     if (!alone()) part.state_->channel = state_->channel->split(color, key, ctas, where);
     return part;
   }
   /// Ends every rank of this world with this message. Other processes notice a broken connection, or the time limit.
-  void abort(const std::string& message) { state_->world->abort(message); }
+  void abort(const std::string& message) { state_->watchdog->abort(message); }
 
  private:
   struct State {
-    std::shared_ptr<World> world;
+    std::shared_ptr<Watchdog> watchdog;
     NcclOptions options;
     std::shared_ptr<comm::NcclChannel> channel{};  // null: of no other rank
     std::optional<comm::NcclMessages> messages{};
   };
 
-  NcclComm(std::shared_ptr<World> world, const NcclOptions& options)
-      : state_(std::make_shared<State>(State{std::move(world), options})) {}
+  NcclComm(std::shared_ptr<Watchdog> watchdog, const NcclOptions& options)
+      : state_(std::make_shared<State>(State{std::move(watchdog), options})) {}
 
   [[nodiscard]] bool alone() const { return state_->channel == nullptr; }
   [[nodiscard]] comm::NcclMessages& messages(CallSite where) {
@@ -157,22 +158,23 @@ class NcclComm {
 [[nodiscard]] inline Comm<Cuda> nccl_world(const Cuda& dev, int rank, int size,
                                            const ncclUniqueId& id, const NcclOptions& options = {},
                                            CallSite where = CallSite::current()) {
-  auto world = std::make_shared<World>(1, World::Options{.timeout_s = options.timeout_s});
-  return Comm<Cuda>::of(NcclComm(std::move(world), dev.number(), rank, size, id, options, where));
+  auto watchdog = std::make_shared<Watchdog>(1, WatchOptions{.timeout_s = options.timeout_s});
+  return Comm<Cuda>::of(
+      NcclComm(std::move(watchdog), dev.number(), rank, size, id, options, where));
 }
 
 // A host program's communicator: dhp makes one of its own of the same ranks, as libraries over MPI do with MPI_Comm_dup, and
 // uses the host's for nothing else: neither has to fit into the order of the other's collectives.
 
-/// For several ranks in one process, which share `world`; else as below.
-[[nodiscard]] inline Comm<Cuda> nccl_world(std::shared_ptr<World> world, ncclComm_t hosts,
+/// For several ranks in one process, which share `watchdog`; else as below.
+[[nodiscard]] inline Comm<Cuda> nccl_world(std::shared_ptr<Watchdog> watchdog, ncclComm_t hosts,
                                            const NcclOptions& options = {},
                                            CallSite where = CallSite::current()) {
   comm::NcclChannel::Place place{};
   comm::check_nccl(ncclCommCuDevice(hosts, &place.device), "ncclCommCuDevice", where);
   comm::check_nccl(ncclCommUserRank(hosts, &place.rank), "ncclCommUserRank", where);
   comm::check_nccl(ncclCommCount(hosts, &place.size), "ncclCommCount", where);
-  auto channel = std::make_shared<comm::NcclChannel>(std::move(world), place, hosts,
+  auto channel = std::make_shared<comm::NcclChannel>(std::move(watchdog), place, hosts,
                                                      options.collective_ctas, where);
   return Comm<Cuda>::of(NcclComm(std::move(channel), options));
 }
@@ -182,8 +184,8 @@ class NcclComm {
 /// missing rank as long as it does, else for the time limit.
 [[nodiscard]] inline Comm<Cuda> nccl_world(ncclComm_t hosts, const NcclOptions& options = {},
                                            CallSite where = CallSite::current()) {
-  auto world = std::make_shared<World>(1, World::Options{.timeout_s = options.timeout_s});
-  return nccl_world(std::move(world), hosts, options, where);
+  auto watchdog = std::make_shared<Watchdog>(1, WatchOptions{.timeout_s = options.timeout_s});
+  return nccl_world(std::move(watchdog), hosts, options, where);
 }
 
 static_assert(Communicator<NcclComm, Cuda>);

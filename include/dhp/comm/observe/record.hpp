@@ -3,7 +3,8 @@
 
 #include <dhp/comm/gather.hpp>
 #include <dhp/comm/observe/observer.hpp>
-#include <dhp/comm/watch/world.hpp>
+#include <dhp/comm/watch/watchdog.hpp>
+#include <dhp/device/cpu.hpp>
 
 #include <memory>
 #include <utility>
@@ -36,8 +37,8 @@ namespace comm {
 
 /// The communicator of all ranks of a world, with every call recorded.
 template <class Engine>
-[[nodiscard]] Comm<Cpu> recorded(const World& world, Engine engine) {
-  GroupRecorder group(world.recorder(engine.rank()), engine.rank(), world.size());
+[[nodiscard]] Comm<Cpu> recorded(const Watchdog& watchdog, Engine engine) {
+  GroupRecorder group(watchdog.recorder(engine.rank()), engine.rank(), watchdog.size());
   return observe<Cpu>(Comm<Cpu>::of(std::move(engine)),
                       std::make_shared<CallRecording>(std::move(group)));
 }

@@ -2,7 +2,6 @@
 // buffers, in the order of the ranks: a sum has the same bits in every run.
 #pragma once
 
-#include <dhp/comm/communicator.hpp>
 #include <dhp/comm/reduce_slice.hpp>
 #include <dhp/comm/threads/group.hpp>
 #include <dhp/core/copy_bytes.hpp>
@@ -19,9 +18,10 @@ namespace dhp {
 /// `out` of one rank do not overlap either, but for the rank's own block of a reduce_scatter or an all_gather.
 class ThreadComm {
  public:
-  [[nodiscard]] static std::vector<ThreadComm> all_of(const std::shared_ptr<World>& world) {
-    const auto members = comm::all_ranks(world->size());
-    const auto group = std::make_shared<comm::ThreadGroup>(world, members);
+  [[nodiscard]] static std::vector<ThreadComm> all_of(const std::shared_ptr<Latch>& latch,
+                                                      int ranks) {
+    const auto members = comm::all_ranks(ranks);
+    const auto group = std::make_shared<comm::ThreadGroup>(latch, members);
     std::vector<ThreadComm> comms;
     for (const int rank : members) comms.push_back(ThreadComm(group, rank));
     return comms;
@@ -57,7 +57,8 @@ class ThreadComm {
     check_message(CallKind::send, rank_, size(), to, where);
     auto& edge = group_->edge(rank_, to);
     const comm::ExclusiveUse use(edge.sending, CallKind::send, where);
-    wait_until(edge, [&] { return !edge.full(); });
+    const Call call{CallKind::send, message.count(), message.dtype(), Reduce::sum, to, where};
+    group_->wait(edge, rank_, call, [&] { return !edge.full(); });
     auto& slot = edge.ring[edge.sent % comm::ThreadGroup::capacity];
     slot.tensor = std::move(message);
     slot.where = where;
@@ -68,7 +69,8 @@ class ThreadComm {
     check_message(CallKind::recv, rank_, size(), from, where);
     auto& edge = group_->edge(from, rank_);
     const comm::ExclusiveUse use(edge.receiving, CallKind::recv, where);
-    wait_until(edge, [&] { return !edge.none(); });
+    const Call call{CallKind::recv, buffer.count(), buffer.dtype(), Reduce::sum, from, where};
+    group_->wait(edge, rank_, call, [&] { return !edge.none(); });
     auto& slot = edge.ring[edge.received % comm::ThreadGroup::capacity];
     const auto& sent = slot.tensor;
     if (sent.dtype() != buffer.dtype() || sent.count() != buffer.count())
@@ -88,12 +90,13 @@ class ThreadComm {
   }
   [[nodiscard]] ThreadComm split(int color, int key, CallSite where) {
     const comm::ExclusiveUse use(group_->taken(rank_), CallKind::split, where);
-    group_->enter(rank_, {.call = {.kind = CallKind::split, .where = where}, .wish = {color, key}});
+    group_->enter(rank_,
+                  {.call = {.kind = CallKind::split, .where = where}, .split = {color, key}});
     auto place = group_->take_place(rank_);
     return {std::move(place.group), place.rank};
   }
   /// Ends every rank of the world, not only of this group.
-  void abort(const std::string& message) { group_->world().abort(message); }
+  void abort(const std::string& message) { group_->latch().abort(message); }
 
  private:
   ThreadComm(std::shared_ptr<comm::ThreadGroup> group, int rank)
@@ -143,23 +146,12 @@ class ThreadComm {
     for (int rank = 0; rank < size(); ++rank) from.push_back(group_->note(rank, rank_));
     comm::reduce_slice(offer.call.dtype, from, {offer.out}, 0, offer.call.count, offer.call.reduce);
   }
-  // For what only the other end of the edge can bring about.
-  template <class Ready>
-  void wait_until(comm::ThreadGroup::Edge& edge, Ready ready) {
-    group_->world().check_alive();
-    for (;;) {
-      const auto word = edge.word.read();
-      if (ready()) return;
-      if (comm::WaitWord::ended(word)) group_->world().check_alive();
-      edge.word.wait(word);
-    }
-  }
 
   std::shared_ptr<comm::ThreadGroup> group_;
   int rank_;
 };
 
 static_assert(Communicator<ThreadComm, Cpu>);
-static_assert(!Communicator<World, Cpu>);
+static_assert(!Communicator<Latch, Cpu>);
 
 }  // namespace dhp

@@ -1,8 +1,7 @@
 // FlightRecorder: the last calls of a rank's communicators and those under way, each with its place in the source.
 #pragma once
 
-#include <dhp/comm/collective.hpp>
-#include <dhp/comm/split.hpp>
+#include <dhp/comm/communicator.hpp>
 
 #include <algorithm>
 #include <chrono>

@@ -1,5 +1,6 @@
 // The watch over ranks that are processes, without an engine, and over ranks that are threads.
-#include <dhp/comm/watch/world.hpp>
+#include <dhp/comm/watch/process_watchdog.hpp>
+#include <dhp/comm/watch/watchdog.hpp>
 #include <tests/comm/process_ranks.hpp>
 
 #include <doctest/doctest.h>
@@ -8,11 +9,11 @@ namespace {
 
 using namespace tests;
 using Clock = std::chrono::steady_clock;
-using Worlds = std::vector<std::shared_ptr<World>>;
+using Worlds = std::vector<std::shared_ptr<ProcessWatchdog>>;
 
 // Of processes, in one store.
 Worlds worlds_of(const std::shared_ptr<KeyValueStore>& store, int ranks,
-                 WorldOptions options = {.timeout_s = 60}) {
+                 WatchOptions options = {.timeout_s = 60}) {
   options.period_s = 0.02;
   Worlds worlds;
   for (int rank = 0; rank < ranks; ++rank) worlds.push_back(world_of(store, rank, ranks, options));
@@ -23,12 +24,12 @@ bool soon(const std::function<bool()>& ready) {
   while (!ready() && seconds_since(start) < hang_s) sleep_ms(1);
   return ready();
 }
-std::string end_of(World& world) {
+std::string end_of(Watchdog& world) {
   (void)soon([&] { return world.ended(); });
   return message_of([&] { world.check_alive(); });
 }
 
-TEST_CASE("world: all finish") {
+TEST_CASE("watchdog: all finish") {
   const auto store = std::make_shared<MemoryStore>();
   const auto worlds = worlds_of(store, 2);
   worlds[0]->check_alive();
@@ -44,7 +45,7 @@ TEST_CASE("world: all finish") {
   CHECK(zero_done);
 }
 
-TEST_CASE("world: calls of an earlier world are not compared with those of this one") {
+TEST_CASE("watchdog: calls of an earlier world are not compared with those of this one") {
   const std::vector<std::shared_ptr<FlightRecorder>> recorders{std::make_shared<FlightRecorder>(),
                                                                std::make_shared<FlightRecorder>()};
   {
@@ -71,26 +72,26 @@ TEST_CASE("world: calls of an earlier world are not compared with those of this 
   CHECK(contains(end_of(*worlds[1]), "ranks do not agree"));
 }
 
-TEST_CASE("world: a failure is heard everywhere") {
+TEST_CASE("watchdog: a failure is heard everywhere") {
   for (const int who : {0, 1}) {
     const auto store = std::make_shared<MemoryStore>();
     const auto worlds = worlds_of(store, 3);
     std::atomic<int> calls = 0;
-    const auto handle = worlds[2]->on_end([&] { ++calls; });
+    const auto handle = worlds[2]->on_change([&] { ++calls; });
     {
-      const auto gone = worlds[2]->on_end([&] { calls += 100; });
+      const auto gone = worlds[2]->on_change([&] { calls += 100; });
     }
     worlds[static_cast<std::size_t>(who)]->abort("out of paper");
     for (const auto& world : worlds)
       CHECK(end_of(*world) == concat("rank ", who, ": out of paper"));
     CHECK(calls == 1);
-    const auto late = worlds[2]->on_end([&] { ++calls; });  // at once
+    const auto late = worlds[2]->on_change([&] { ++calls; });  // at once
     CHECK(calls == 2);
     CHECK(message_of([&] { worlds[1]->finish(1); }) == concat("rank ", who, ": out of paper"));
   }
 }
 
-TEST_CASE("world: a rank that is silent ends it") {
+TEST_CASE("watchdog: a rank that is silent ends it") {
   const auto store = std::make_shared<MemoryStore>();
   store->set("state/1", dhp::comm::RankState{.beat = 1, .name = "thread 1"}.written());
   const auto zero = world_of(store, 0, 2, {.timeout_s = 0.3});
@@ -111,7 +112,7 @@ bool says_of_lost(int peer, const std::string& expected,
       hang_s);
 }
 
-TEST_CASE("world: a lost connection to a rank that is gone, and to one that is not") {
+TEST_CASE("watchdog: a lost connection to a rank that is gone, and to one that is not") {
   const auto gone = [](const auto& store) {
     store->set("state/2", dhp::comm::RankState{.beat = 1, .name = "thread 2"}.written());
     return Worlds{world_of(store, 0, 3), world_of(store, 1, 3)};
@@ -121,7 +122,7 @@ TEST_CASE("world: a lost connection to a rank that is gone, and to one that is n
   CHECK(says_of_lost(0, "rank 1 has lost its connection to rank 0 (reset by peer)", alive, false));
 }
 
-TEST_CASE("world: rank 0 is gone, and its store with it") {
+TEST_CASE("watchdog: rank 0 is gone, and its store with it") {
   const auto store = std::make_shared<MemoryStore>();
   const auto worlds = worlds_of(store, 2);
   sleep_ms(50);
@@ -148,7 +149,7 @@ struct Stepping {
   }
 };
 
-TEST_CASE("world: rank 0 is gone, and its store is not") {
+TEST_CASE("watchdog: rank 0 is gone, and its store is not") {
   const auto start = Clock::now();
   CHECK(says_of_lost(0,
                      "rank 0, which watches over all in the store in memory, is gone (the "
@@ -160,7 +161,7 @@ TEST_CASE("world: rank 0 is gone, and its store is not") {
   CHECK(seconds_since(start) >= 1);
 }
 
-TEST_CASE("world: a learned limit ends a hang soon after a few quick steps") {
+TEST_CASE("watchdog: a learned limit ends a hang soon after a few quick steps") {
   Stepping run(3);
   const auto start = Clock::now();
   dhp::comm::GroupRecorder group(run.worlds[1]->recorder(1), 1, 3);
@@ -169,13 +170,13 @@ TEST_CASE("world: a learned limit ends a hang soon after a few quick steps") {
   const auto message = end_of(*run.worlds[1]);
   CHECK(seconds_since(start) >= 3);
   CHECK(seconds_since(start) < hang_s);
-  CHECK(contains(message, "rank 1 waits in recv of a message of 3 f32 at world.cpp:"));
+  CHECK(contains(message, "rank 1 waits in recv of a message of 3 f32 at watchdog.cpp:"));
   CHECK(contains(message,
                  "for rank 2 (thread 2), which is alive and has called nothing yet, beyond the "
                  "limit of 3 s for a step, the least there is; a fixed limit can be given"));
 }
 
-TEST_CASE("world: rank 0 is silent beyond a learned limit") {
+TEST_CASE("watchdog: rank 0 is silent beyond a learned limit") {
   Stepping run(2);
   sleep_ms(60);
   run.worlds[0].reset();
@@ -186,7 +187,7 @@ TEST_CASE("world: rank 0 is silent beyond a learned limit") {
                  "can be given instead); rank 1 is in no call"));
 }
 
-TEST_CASE("world: rank 0 may be silent for as long as what it was at may take") {
+TEST_CASE("watchdog: rank 0 may be silent for as long as what it was at may take") {
   Stepping run(2);
   run.deadlines[0]->enter(Section::saving);
   sleep_ms(60);
@@ -195,7 +196,7 @@ TEST_CASE("world: rank 0 may be silent for as long as what it was at may take") 
   CHECK(!run.worlds[1]->ended());
 }
 
-TEST_CASE("world: waits for what another rank sets") {
+TEST_CASE("watchdog: waits for what another rank sets") {
   const auto store = std::make_shared<MemoryStore>();
   const auto worlds = worlds_of(store, 2);
   std::thread setter([&] {
@@ -208,9 +209,9 @@ TEST_CASE("world: waits for what another rank sets") {
   CHECK(message_of([&] { (void)worlds[1]->get("never"); }) == "rank 0: enough");
 }
 
-TEST_CASE("world: a rank that does not notice the end") {
+TEST_CASE("watchdog: a rank that does not notice the end") {
   std::atomic<int> stuck = 0;
-  WorldOptions options{
+  WatchOptions options{
       .timeout_s = 60,
       .stuck = [&](const std::string& said) { stuck += said == "rank 0: enough" ? 1 : 100; },
       .stuck_after_s = 0.1};
@@ -232,7 +233,7 @@ TEST_CASE("world: a rank that does not notice the end") {
 }
 
 // A device's communicator, as far as a world looks.
-struct Fake final : World::Channel {
+struct Fake final : Watchdog::Channel {
   std::string trouble() override {
     ++looks;
     return *broken.load();
@@ -251,14 +252,14 @@ struct Fake final : World::Channel {
   Fake* neighbour = nullptr;
 };
 
-TEST_CASE("world: trouble of one channel ends all of them, once, at the same time") {
+TEST_CASE("watchdog: trouble of one channel ends all of them, once, at the same time") {
   const std::string cut = "the cable is cut";
   const auto first = std::make_shared<Fake>(), second = std::make_shared<Fake>();
   const auto gone = std::make_shared<Fake>();
   first->neighbour = second.get();
   second->neighbour = first.get();
   {
-    World world(2, {.period_s = 0.001});
+    Watchdog world(2, {.period_s = 0.001});
     for (const auto& channel : {first, second, gone}) world.watch(channel);
     world.unwatch(*gone);
     CHECK(soon([&] { return first->looks > 1 && second->looks > 1; }));
@@ -274,7 +275,7 @@ TEST_CASE("world: trouble of one channel ends all of them, once, at the same tim
   CHECK(gone->ends == 0);
 }
 
-TEST_CASE("world: trouble of a channel is heard by other processes") {
+TEST_CASE("watchdog: trouble of a channel is heard by other processes") {
   const std::string cut = "the cable is cut";
   for (const std::size_t who : {0, 1}) {
     const auto worlds = worlds_of(std::make_shared<MemoryStore>(), 2);
@@ -286,7 +287,7 @@ TEST_CASE("world: trouble of a channel is heard by other processes") {
 }
 
 // Notes at its end whether other worlds have ended.
-struct Late final : World::Channel {
+struct Late final : Watchdog::Channel {
   explicit Late(Worlds others) : worlds(std::move(others)) {}
   std::string trouble() override { return *broken.load(); }
   void end() noexcept override {
@@ -301,7 +302,7 @@ struct Late final : World::Channel {
   std::atomic<bool> ended = false;
 };
 
-TEST_CASE("world: no channel ends before all ranks have heard of the end, or are silent") {
+TEST_CASE("watchdog: no channel ends before all ranks have heard of the end, or are silent") {
   const std::string cut = "the cable is cut";
   for (const bool silent : {false, true})
     for (const std::size_t who : {0, 1}) {
@@ -309,7 +310,8 @@ TEST_CASE("world: no channel ends before all ranks have heard of the end, or are
       const auto store = std::make_shared<MemoryStore>();
       Worlds worlds;
       for (int rank = 0; rank < 3; ++rank)
-        worlds.push_back(std::make_shared<World>(store, rank, 3, WorldOptions{.timeout_s = 60}));
+        worlds.push_back(
+            std::make_shared<ProcessWatchdog>(store, rank, 3, WatchOptions{.timeout_s = 60}));
       sleep_ms(50);
       if (silent) worlds[2].reset();
       const auto channel = std::make_shared<Late>(worlds);
@@ -321,7 +323,7 @@ TEST_CASE("world: no channel ends before all ranks have heard of the end, or are
     }
 }
 
-TEST_CASE("world: one that a rank leaves ends there, with its channels, and nowhere else") {
+TEST_CASE("watchdog: one that a rank leaves ends there, with its channels, and nowhere else") {
   const auto store = std::make_shared<MemoryStore>();
   const auto worlds = worlds_of(store, 2);
   const auto channel = std::make_shared<Late>(Worlds());
@@ -334,7 +336,7 @@ TEST_CASE("world: one that a rank leaves ends there, with its channels, and nowh
   const auto never = std::make_shared<Fake>();
   Fake neighbour;
   never->neighbour = &neighbour;
-  World slow(2, {.end_limit_s = 0.05});
+  Watchdog slow(2, {.end_limit_s = 0.05});
   slow.watch(never);
   slow.leave();
   CHECK_FALSE(slow.wait_for_channels());
@@ -342,13 +344,13 @@ TEST_CASE("world: one that a rank leaves ends there, with its channels, and nowh
   CHECK(soon([&] { return never->ends == 1; }));
 }
 
-TEST_CASE("world: a channel that does not end is left behind") {
+TEST_CASE("watchdog: a channel that does not end is left behind") {
   const auto stuck = std::make_shared<Fake>();
   Fake never;
   stuck->neighbour = &never;
   const auto start = Clock::now();
   {
-    World world(2, {.end_limit_s = 0.05});
+    Watchdog world(2, {.end_limit_s = 0.05});
     world.watch(stuck);
     world.abort("stop");
   }
@@ -357,12 +359,12 @@ TEST_CASE("world: a channel that does not end is left behind") {
   CHECK(soon([&] { return stuck->ends == 1; }));
 }
 
-TEST_CASE("world: the host's waits end with what they wait for, the world, or the time limit") {
-  World patient_world(2, {.timeout_s = 60});
+TEST_CASE("watchdog: the host's waits end with what they wait for, the world, or the time limit") {
+  Watchdog patient_world(2, {.timeout_s = 60});
   int looks = 0;
   patient_world.wait_until([&] { return ++looks > 220; }, [] { return std::string("never"); });
   CHECK(!patient_world.ended());
-  World world(2, {.timeout_s = 1});
+  Watchdog world(2, {.timeout_s = 1});
   const auto start = Clock::now();
   const auto late = [] { return std::string("rank 2 waits"); };
   const auto for_ever = [] { return false; };
@@ -372,18 +374,18 @@ TEST_CASE("world: the host's waits end with what they wait for, the world, or th
   CHECK(seconds_since(start) >= 1);
   CHECK(world.ended());
 
-  World other(2, {.timeout_s = 0});
+  Watchdog other(2, {.timeout_s = 0});
   std::thread elsewhere([&] {
     sleep_ms(20);
     other.abort("rank 1: no more");
   });
   CHECK(message_of([&] { other.wait_until(for_ever, late); }) == "rank 1: no more");
   elsewhere.join();
-  World learned(2, {.deadlines = std::make_shared<Deadlines>(DeadlineRules{.unlearned_s = 1})});
+  Watchdog learned(2, {.deadlines = std::make_shared<Deadlines>(DeadlineRules{.unlearned_s = 1})});
   CHECK(contains(message_of([&] { learned.wait_until(for_ever, late); }),
                  "rank 2 waits, beyond the limit of 1 s for the start"));
-  CHECK(contains(message_of([] { World(2, {.timeout_s = -1}); }), "or 0 for none, got -1"));
-  CHECK(message_of([] { World(0, {}); }) == "a world has at least 1 rank, got 0");
+  CHECK(contains(message_of([] { Watchdog(2, {.timeout_s = -1}); }), "or 0 for none, got -1"));
+  CHECK(message_of([] { Watchdog(0, {}); }) == "a world has at least 1 rank, got 0");
 }
 
 // What run_ranks says when rank 1 of ranks that are threads does something else than the others.
@@ -402,7 +404,7 @@ std::string outcome(int ranks, double timeout_s, Usual usual, Odd odd) {
 }
 const auto barrier = [](Comm<Cpu>& world, Cpu&, Tensor<Cpu>&) { world.barrier(); };
 
-TEST_CASE("world: of threads, a missing one is named after the time limit, and where it waits") {
+TEST_CASE("watchdog: of threads, a missing one is named after the time limit, and where it waits") {
   std::atomic<int> line = 0;
   std::atomic<bool> over = false;
   const auto start = Clock::now();
@@ -415,7 +417,7 @@ TEST_CASE("world: of threads, a missing one is named after the time limit, and w
       },
       [&](auto&, auto&, auto&) { (void)soon([&] { return over.load(); }); });
   CHECK(seconds_since(start) >= 1);
-  CHECK(contains(missing, concat("waits in all_reduce of 3 f32 (sum) at world.cpp:", line.load(),
+  CHECK(contains(missing, concat("waits in all_reduce of 3 f32 (sum) at watchdog.cpp:", line.load(),
                                  " for rank 1, which is alive and has called nothing yet")));
   CHECK(contains(missing, "beyond the time limit of 1 s; a larger limit"));
   int recv = 0;
@@ -423,11 +425,11 @@ TEST_CASE("world: of threads, a missing one is named after the time limit, and w
     recv = __LINE__, world.recv(dev, x.mut(), 0);
   });
   // Either of the two may be the one that is late.
-  CHECK(contains(elsewhere, "in barrier at world.cpp:"));
-  CHECK(contains(elsewhere, concat("in recv of a message of 3 f32 at world.cpp:", recv)));
+  CHECK(contains(elsewhere, "in barrier at watchdog.cpp:"));
+  CHECK(contains(elsewhere, concat("in recv of a message of 3 f32 at watchdog.cpp:", recv)));
 }
 
-TEST_CASE("world: of threads, the limit is for each wait, not for the run") {
+TEST_CASE("watchdog: of threads, the limit is for each wait, not for the run") {
   run_ranks(2,
             [](Comm<Cpu> world) {
               for (int round = 0; round < 8; ++round) {
@@ -438,12 +440,12 @@ TEST_CASE("world: of threads, the limit is for each wait, not for the run") {
             {.timeout_s = 3});
 }
 
-TEST_CASE("world: of threads, one that has finished is waited for in vain, which is soon seen") {
+TEST_CASE("watchdog: of threads, one that has finished is waited for in vain, which is soon seen") {
   const auto home = [](auto&, auto&, auto&) {};
   const auto start = Clock::now();
   const auto gone = "for rank 1, which has finished";
   const auto in_barrier = outcome(4, 2 * hang_s, barrier, home);
-  CHECK(contains(in_barrier, "waits in barrier at world.cpp:"));
+  CHECK(contains(in_barrier, "waits in barrier at watchdog.cpp:"));
   CHECK(contains(in_barrier, gone));
   CHECK(contains(outcome(
                      2, 2 * hang_s,
@@ -456,7 +458,7 @@ TEST_CASE("world: of threads, one that has finished is waited for in vain, which
   CHECK(seconds_since(start) < hang_s);
 }
 
-TEST_CASE("world: of threads, what one has left behind can be received after it has finished") {
+TEST_CASE("watchdog: of threads, what one has left behind can be received after it has finished") {
   for (int round = 0; round < 20; ++round) {
     const auto got = on_ranks(2, [&](Comm<Cpu>& world, Cpu& dev) {
       auto x = tensor_of<std::int32_t>(dev, {0});
