@@ -114,7 +114,7 @@ std::string wrong_end(MPI_Comm host) {
                      ? nullptr
                      : alone.messages.start({.call = {.kind = CallKind::barrier}});
   MPI_Barrier(host);  // worlds end on all ranks within a moment
-  alone.world.abort("the end");
+  alone.latch.abort("the end");
   std::string wrong;
   for (auto* const handle : {&received, &barrier}) {
     if (!*handle) continue;

@@ -3,6 +3,7 @@
 // running statistics. All of it happens on the device: the host issues a step and reads its outcome later.
 #pragma once
 
+#include <dhp/core/trace.hpp>
 #include <dhp/optim/learning_rate.hpp>
 #include <dhp/optim/optimizer.hpp>
 #include <dhp/parallel/trainable.hpp>
