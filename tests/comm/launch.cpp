@@ -4,6 +4,7 @@
 #include <doctest/doctest.h>
 
 #include <functional>
+#include <future>
 
 namespace {
 
@@ -86,11 +87,21 @@ TEST_CASE("launch: a rank that has finished is not waited for, without a watchdo
       if (!place.needs_rank_2) continue;
       CAPTURE(place.name);
       std::atomic<int> ended = 0;
+      std::optional<Comm<Cpu>> kept;
+      std::atomic<bool> over = false;
+      const auto guard = std::async(std::launch::async, [&] {  // for there is no time limit
+        const auto start = Clock::now();
+        while (!over && seconds_since(start) < hang_s) sleep_ms(1);
+        if (!over) kept->abort("nobody notices");
+      });
       const auto message = message_of([&] {
         run_ranks(4, [&](Comm<Cpu> world) {
           Cpu dev;
           auto part = world.split(0, 0);  // other waits than those of the world
-          if (world.rank() == 2) return sleep_ms(delay_ms);
+          if (world.rank() == 2) {
+            kept = world;
+            return sleep_ms(delay_ms);
+          }
           try {
             place.wait(world, part, dev);
           } catch (const Aborted&) {
@@ -99,6 +110,7 @@ TEST_CASE("launch: a rank that has finished is not waited for, without a watchdo
           }
         });
       });
+      over = true;
       CHECK(message.starts_with("rank "));
       CHECK(contains(message, " waits in "));
       CHECK(contains(message, " at launch.cpp:"));

@@ -4,14 +4,12 @@
 #include <dhp/comm/communicator.hpp>
 #include <dhp/comm/latch.hpp>
 
-#include <algorithm>
 #include <array>
 #include <atomic>
 #include <cstdint>
 #include <exception>
 #include <memory>
 #include <string>
-#include <type_traits>
 #include <utility>
 #include <vector>
 
@@ -96,19 +94,12 @@ class ThreadGroup {
     latch_->check_alive();
     member(rank).offer = offer;
     ++member(rank).entered;
-    const auto waits_in_vain = [&](const Member& other) {
-      return latch_->has_finished(other.world_rank) && other.entered < member(rank).entered;
-    };
-    const auto look = [&] {
-      const auto gone = std::find_if(members_.begin(), members_.end(), waits_in_vain);
-      if (gone != members_.end()) end_in_vain(rank, offer.call, gone->world_rank);
-    };
-    if (!meet(&ThreadGroup::settle, look)) latch_->check_alive();
+    if (!meet(rank, true)) latch_->check_alive();
     if (!disagreement_.empty()) throw Error(disagreement_, offer.call.where);
   }
   /// After enter(): returns when all ranks are done with each other's buffers. Each gets here in bounded time, and
   /// none may go earlier, not even when the world ends.
-  void leave() { (void)meet(nullptr, nullptr); }
+  void leave() { (void)meet(0, false); }
 
   /// A few bytes that a rank brings along to its next collective, and that others read after enter() without a
   /// leave(): two by turns, since a reader may be one collective behind.
@@ -180,30 +171,29 @@ class ThreadGroup {
     return members_[static_cast<std::size_t>(rank)];
   }
 
-  // The last to come runs `last` for all and lets everybody go. False: the world ended before that. Who waits calls
-  // look() when it wakes; with none it does not hear of the end.
-  template <class Last, class Look>
-  bool meet(Last last, Look look) {
-    constexpr bool abortable = !std::is_null_pointer_v<Look>;
+  // The last to come lets everybody go. False: the world ended before. Who leaves does not hear of the end.
+  bool meet(int rank, bool enters) {
     const auto before = waits_->met.read();
     if (++arrivals_ == size()) {
       arrivals_ = 0;
-      if constexpr (abortable) {
-        (this->*last)();
-        return waits_->met.change_unless_ended();
-      }
+      if (enters) settle();
+      if (enters) return waits_->met.change_unless_ended();
       waits_->met.change();
       return true;
     }
     for (;;) {
       const auto now = waits_->met.read();
       if (WaitWord::changed(before, now)) return true;
-      if constexpr (abortable) {
-        if (WaitWord::ended(now)) return false;
-        look();
-      }
+      if (enters && WaitWord::ended(now)) return false;
+      if (enters) end_if_in_vain(rank);
       waits_->met.wait(now);
     }
+  }
+  // A rank that has finished comes to no further collective.
+  void end_if_in_vain(int rank) {
+    for (const auto& other : members_)
+      if (latch_->has_finished(other.world_rank) && other.entered < member(rank).entered)
+        end_in_vain(rank, member(rank).offer.call, other.world_rank);
   }
   void end_in_vain(int rank, const Call& call, int gone) {
     latch_->abort(concat("rank ", world_rank(rank), " waits in ", call, " for rank ", gone,
