@@ -53,18 +53,19 @@ namespace comm {
 }
 
 /// What a rank gives to split().
-struct SplitKey {
+struct ColorKey {
   std::int32_t color = 0, key = 0;
 };
 
-/// The part of rank `rank`, as of MPI_Comm_split: ranks of the group that is split, in their new order. keys: by rank.
-[[nodiscard]] inline std::vector<int> part_with(int rank, const std::vector<SplitKey>& keys) {
-  const auto at = [&](int of) { return keys[static_cast<std::size_t>(of)]; };
-  const auto earlier = [&](std::int32_t key, int than) { return key < at(than).key; };
+/// The part of rank `rank`, as of MPI_Comm_split, as ranks of the group, in their new order. color_keys: by rank.
+[[nodiscard]] inline std::vector<int> part_with(int rank, const std::vector<ColorKey>& color_keys) {
+  const auto color_key = [&](int of) { return color_keys[static_cast<std::size_t>(of)]; };
+  const auto earlier = [&](std::int32_t key, int than) { return key < color_key(than).key; };
   std::vector<int> part;
-  for (int other = 0; other < static_cast<int>(keys.size()); ++other)
-    if (other == rank || (at(rank).color >= 0 && at(other).color == at(rank).color))
-      part.insert(std::upper_bound(part.begin(), part.end(), at(other).key, earlier), other);
+  for (int other = 0; other < static_cast<int>(color_keys.size()); ++other)
+    if (other == rank ||
+        (color_key(rank).color >= 0 && color_key(other).color == color_key(rank).color))
+      part.insert(std::upper_bound(part.begin(), part.end(), color_key(other).key, earlier), other);
   return part;
 }
 

@@ -67,7 +67,7 @@ class ProcessComm {
 
   [[nodiscard]] ProcessComm split(int color, int key, CallSite where) {
     struct Place {
-      SplitKey key;
+      ColorKey color_key;
       std::uint32_t next_group;
     };
     std::vector<Place> all(static_cast<std::size_t>(size()));
@@ -78,13 +78,13 @@ class ProcessComm {
                                   reinterpret_cast<std::byte*>(all.data()), sizeof mine);
       // Later than every group that any of these ranks is in; groups of other colors share no rank with this one.
       std::uint32_t id = 0;
-      std::vector<SplitKey> keys;
+      std::vector<ColorKey> color_keys;
       for (const auto& each : all) {
         id = std::max(id, each.next_group);
-        keys.push_back(each.key);
+        color_keys.push_back(each.color_key);
       }
       *state_->next_group = id + 1;
-      const auto members = part_with(rank(), keys);
+      const auto members = part_with(rank(), color_keys);
       const auto place =
           static_cast<int>(std::find(members.begin(), members.end(), rank()) - members.begin());
       std::vector<int> world_ranks;

@@ -100,14 +100,14 @@ class NcclChannel : public std::enable_shared_from_this<NcclChannel> {
   [[nodiscard]] std::shared_ptr<NcclChannel> split(int color, int key, int ctas, CallSite where) {
     const Call call{.kind = CallKind::split, .where = where};
     const auto recorded = handle_->recorder().begin(call);
-    const auto keys = gather({color, key}, call);
-    const auto members = part_with(place_.rank, keys);
-    const auto has_others = [&](const SplitKey& of) {
-      return of.color >= 0 && std::count_if(keys.begin(), keys.end(), [&](const auto& other) {
-                                return other.color == of.color;
-                              }) > 1;
+    const auto color_keys = gather({color, key}, call);
+    const auto members = part_with(place_.rank, color_keys);
+    const auto has_others = [&](const ColorKey& of) {
+      return of.color >= 0 &&
+             std::count_if(color_keys.begin(), color_keys.end(),
+                           [&](const auto& other) { return other.color == of.color; }) > 1;
     };
-    if (std::none_of(keys.begin(), keys.end(), has_others)) return nullptr;
+    if (std::none_of(color_keys.begin(), color_keys.end(), has_others)) return nullptr;
     if (members.size() == 1) color = -1;
     const auto at = std::find(members.begin(), members.end(), place_.rank) - members.begin();
     std::vector<int> world_ranks;
@@ -225,8 +225,8 @@ class NcclChannel : public std::enable_shared_from_this<NcclChannel> {
     watchdog_->check_alive();
   }
   // What each rank of this group has given.
-  [[nodiscard]] std::vector<SplitKey> gather(SplitKey mine, const Call& call) {
-    std::vector<SplitKey> all(static_cast<std::size_t>(place_.size));
+  [[nodiscard]] std::vector<ColorKey> gather(ColorKey mine, const Call& call) {
+    std::vector<ColorKey> all(static_cast<std::size_t>(place_.size));
     auto *const received = words(), *const sent = received + 2 * all.size();
     const auto bytes = all.size() * sizeof mine;
     auto* const host = host_words_.get();
@@ -246,9 +246,9 @@ class NcclChannel : public std::enable_shared_from_this<NcclChannel> {
   }
   // On the GPU: the key of each rank, and this one's.
   [[nodiscard]] int* words() {
-    static_assert(sizeof(SplitKey) == 2 * sizeof(int));
+    static_assert(sizeof(ColorKey) == 2 * sizeof(int));
     if (words_ == nullptr) {
-      const auto bytes = (static_cast<std::size_t>(place_.size) + 1) * sizeof(SplitKey);
+      const auto bytes = (static_cast<std::size_t>(place_.size) + 1) * sizeof(ColorKey);
       int* made = nullptr;
       check_cuda(cudaMalloc(&made, bytes), "cudaMalloc");
       words_ = {made, [](int* old) { quietly(cudaFree(old)); }};

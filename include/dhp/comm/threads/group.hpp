@@ -62,7 +62,7 @@ class ThreadGroup {
     Call call{};
     const std::byte* in = nullptr;
     std::byte* out = nullptr;
-    SplitKey split{};
+    ColorKey color_key{};
   };
   /// Where a rank goes when its group is split.
   struct Place {
@@ -94,12 +94,12 @@ class ThreadGroup {
     latch_->check_alive();
     member(rank).offer = offer;
     ++member(rank).entered;
-    if (!meet(rank, true)) latch_->check_alive();
+    if (!arrive_and_wait(rank, true)) latch_->check_alive();
     if (!disagreement_.empty()) throw Error(disagreement_, offer.call.where);
   }
   /// After enter(): returns when all ranks are done with each other's buffers. Each gets here in bounded time, and
   /// none may go earlier, not even when the world ends.
-  void leave() { (void)meet(0, false); }
+  void leave() { (void)arrive_and_wait(0, false); }
 
   /// A few bytes that a rank brings along to its next collective, and that others read after enter() without a
   /// leave(): two by turns, since a reader may be one collective behind.
@@ -172,11 +172,11 @@ class ThreadGroup {
   }
 
   // The last to come lets everybody go. False: the world ended before. Who leaves does not hear of the end.
-  bool meet(int rank, bool enters) {
+  bool arrive_and_wait(int rank, bool enters) {
     const auto before = waits_->met.read();
     if (++arrivals_ == size()) {
       arrivals_ = 0;
-      if (enters) settle();
+      if (enters) agree();
       if (enters) return waits_->met.change_unless_ended();
       waits_->met.change();
       return true;
@@ -200,7 +200,7 @@ class ThreadGroup {
                          ", which has finished"));
   }
 
-  void settle() {
+  void agree() {
     try {
       disagreement_.clear();
       const auto& first = member(0).offer.call;
@@ -217,10 +217,10 @@ class ThreadGroup {
     }
   }
   void place_all() {
-    std::vector<SplitKey> keys;
-    for (const auto& member : members_) keys.push_back(member.offer.split);
+    std::vector<ColorKey> color_keys;
+    for (const auto& member : members_) color_keys.push_back(member.offer.color_key);
     for (int rank = 0; rank < size(); ++rank) {
-      const auto part = part_with(rank, keys);
+      const auto part = part_with(rank, color_keys);
       if (part.front() != rank) continue;  // its first rank makes it, for all of them
       std::vector<int> world_ranks;
       for (const int other : part) world_ranks.push_back(world_rank(other));

@@ -91,7 +91,7 @@ class ThreadComm {
   [[nodiscard]] ThreadComm split(int color, int key, CallSite where) {
     const comm::ExclusiveUse use(group_->taken(rank_), CallKind::split, where);
     group_->enter(rank_,
-                  {.call = {.kind = CallKind::split, .where = where}, .split = {color, key}});
+                  {.call = {.kind = CallKind::split, .where = where}, .color_key = {color, key}});
     auto place = group_->take_place(rank_);
     return {std::move(place.group), place.rank};
   }

@@ -49,7 +49,7 @@ class ProcessWatchdog final : public Watchdog {
   }
 
   void abort(const std::string& why) override {
-    report([&] {
+    publish([&] {
       if (!ended_ && own().failed.empty()) own().failed = why;
       noticed_ = true;
     });
@@ -57,7 +57,7 @@ class ProcessWatchdog final : public Watchdog {
   }
   /// With what the failure detector finds out, or this.
   [[noreturn]] void lost(int peer, const std::string& why) override {
-    report([&] {
+    publish([&] {
       auto& known = own().lost;
       if (std::find(known.begin(), known.end(), peer) == known.end()) known.push_back(peer);
     });
@@ -67,7 +67,7 @@ class ProcessWatchdog final : public Watchdog {
   }
   /// Rank 0 waits for all others, since the store is its.
   void finish(int) override {
-    report([&] { own().finished = true; });
+    publish([&] { own().finished = true; });
     std::unique_lock lock(mutex_);
     changed_.wait(lock, [this] { return ended_ || (rank() == 0 ? over_ : reported_finish_); });
     if (!ended_) return;
@@ -98,7 +98,7 @@ class ProcessWatchdog final : public Watchdog {
         else own_trouble_ = trouble;
         return {silent.empty() ? trouble : std::move(silent)};
       }
-      hear_all(now_s);
+      read_states(now_s);
       auto why = detector_.judge(now_s);
       if (why.empty()) why = trouble;
       if (!why.empty()) store_->set("verdict", why);
@@ -109,14 +109,14 @@ class ProcessWatchdog final : public Watchdog {
   }
   // The others read the reason in this store: rank 0 stays until they have, or should have. And no channel ends before:
   // a kernel of NCCL that is aborted passes garbage on, as if it were done, and no rank may take that for a result.
-  void announce_end(comm::RankState state, bool has_channels) noexcept override {
+  void publish_end(comm::RankState state, bool has_channels) noexcept override {
     try {
       if (state.failed.empty()) state.failed = own_trouble_;
       write(state);
       if (rank() != 0 && !has_channels) return;
       const auto all_ended = [&] {
         const double now_s = recorder(rank())->now_s();
-        hear_all(now_s);
+        read_states(now_s);
         return detector_.all_ended(now_s);
       };
       (void)comm::poll_until(all_ended, 1.5);
@@ -127,7 +127,7 @@ class ProcessWatchdog final : public Watchdog {
   void write(const comm::RankState& state) {
     store_->set(concat("state/", rank()), state.written());
   }
-  void hear_all(double now_s) {
+  void read_states(double now_s) {
     for_ranks("state/", [&](int rank, const std::string& text) {
       if (auto heard = comm::RankState::parsed(text))
         detector_.hear(rank, std::move(*heard), now_s);

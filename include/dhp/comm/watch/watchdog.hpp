@@ -64,7 +64,7 @@ class Watchdog : public Latch {
   [[nodiscard]] const std::shared_ptr<const Deadlines>& deadlines() const { return deadlines_; }
 
   void finish(int rank) override {
-    report([&] { states_[static_cast<std::size_t>(rank - first_)].finished = true; });
+    publish([&] { states_[static_cast<std::size_t>(rank - first_)].finished = true; });
     Latch::finish(rank);
   }
   /// Ends it for this rank alone: its ranks are in another world now.
@@ -159,11 +159,11 @@ class Watchdog : public Latch {
     return {why.empty() ? trouble : std::move(why), detector_.all_finished()};
   }
   /// The world has ended, and no channel has so far.
-  virtual void announce_end(comm::RankState, bool /*has_channels*/) {}
+  virtual void publish_end(comm::RankState, bool /*has_channels*/) {}
 
   /// Changes a state with the lock, and lets the watching thread look at once.
   template <class Change>
-  void report(Change change) {
+  void publish(Change change) {
     {
       const std::lock_guard lock(mutex_);
       change();
@@ -213,7 +213,7 @@ class Watchdog : public Latch {
     lock.unlock();
     own.ended = true;
     ++own.beat;
-    announce_end(std::move(own), !channels.empty());
+    publish_end(std::move(own), !channels.empty());
     const bool all_ended = end_all(channels);
     lock.lock();
     if (all_ended) channels_.clear();
