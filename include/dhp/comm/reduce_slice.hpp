@@ -29,7 +29,8 @@ struct Sum {
 using Inputs = std::vector<const std::byte*>;
 using Outputs = std::vector<std::byte*>;
 
-// A constant count, as a type, makes loops that compilers vectorise at -O2.
+// A constant count, as a type, makes loops that compilers vectorise at -O2. Each is code of its own: sums have them, of
+// types that are summed often.
 
 /// total[i] = combine(total[i], from[i])
 template <class A, class T, class Count, class Combine>
@@ -47,20 +48,24 @@ class SliceOf {
   template <class Combine>
   void reduce(std::int64_t first, std::int64_t last, Combine combine) const {
     constexpr std::int64_t run = 256, short_run = 32;
-    // A later input is read when there is a sum of earlier ones already.
-    const auto found = std::find(in_->begin(), in_->end(), out_->front());
-    const int home = found == in_->end() ? -1 : static_cast<int>(found - in_->begin());
-    const bool in_place = home < 2;
-    const auto each = [&](std::int64_t begin, auto count) {
-      if constexpr (!is_16_bit<T>)
-        if (in_place) return run_in_place(home, begin, count, combine);
-      run_apart<run>(begin, count, combine);
-    };
-    for (; last - first >= run; first += run)
-      each(first, std::integral_constant<std::int64_t, run>());
-    for (; last - first >= short_run; first += short_run)
-      each(first, std::integral_constant<std::int64_t, short_run>());
-    if (first < last) each(first, last - first);
+    if constexpr (std::is_same_v<Combine, Sum> && (!std::is_integral_v<T> || sizeof(T) == 8)) {
+      // A later input is read when there is a sum of earlier ones already.
+      const auto found = std::find(in_->begin(), in_->end(), out_->front());
+      const int home = found == in_->end() ? -1 : static_cast<int>(found - in_->begin());
+      const bool in_place = home < 2;
+      const auto each = [&](std::int64_t begin, auto count) {
+        if constexpr (!is_16_bit<T>)
+          if (in_place) return run_in_place(home, begin, count, combine);
+        run_apart<run>(begin, count, combine);
+      };
+      for (; last - first >= run; first += run)
+        each(first, std::integral_constant<std::int64_t, run>());
+      for (; last - first >= short_run; first += short_run)
+        each(first, std::integral_constant<std::int64_t, short_run>());
+      if (first < last) each(first, last - first);
+    } else {
+      for (; first < last; first += run) run_apart<run>(first, std::min(run, last - first), combine);
+    }
   }
 
  private:

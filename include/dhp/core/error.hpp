@@ -14,8 +14,8 @@ class Error : public std::runtime_error {
  public:
   explicit Error(const std::string& sentence,
                  std::source_location where = std::source_location::current())
-      : std::runtime_error(sentence + " [" + short_name(where.file_name()) + ":" +
-                           std::to_string(where.line()) + "]"),
+      : std::runtime_error(
+            concat(sentence, " [", short_name(where.file_name()), ":", where.line(), "]")),
         sentence_(sentence),
         where_(where) {}
 
@@ -25,10 +25,9 @@ class Error : public std::runtime_error {
   [[nodiscard]] const std::source_location& where() const noexcept { return where_; }
 
  private:
-  static std::string short_name(const char* path) {
-    const std::string_view full(path);
-    const auto start = full.rfind("dhp/");
-    return std::string(start == full.npos ? full.substr(full.rfind('/') + 1) : full.substr(start));
+  static std::string_view short_name(std::string_view path) {
+    const auto start = path.rfind("dhp/");
+    return path.substr(start == path.npos ? path.rfind('/') + 1 : start);
   }
 
   std::string sentence_;
@@ -45,10 +44,14 @@ struct Located {
         : text(beginning), where(here) {}
 };
 
+[[noreturn, gnu::cold, gnu::noinline]] inline void fail_with(
+    const Located& first, std::initializer_list<TextPart> rest) {
+  throw Error(std::string(first.text) + text_of(rest), first.where);
+}
 /// Throws Error(first + rest...) located at the caller.
 template <class... Parts>
 [[noreturn]] void fail(Located first, const Parts&... rest) {
-  throw Error(concat(first.text, rest...), first.where);
+  fail_with(first, {rest...});
 }
 
 /// check(ok, "op: what is wrong, ", value, "; what would be right"): throws Error unless ok.

@@ -7,6 +7,8 @@
 #include <charconv>
 #include <concepts>
 #include <cstddef>
+#include <initializer_list>
+#include <memory>
 #include <set>
 #include <source_location>
 #include <string>
@@ -54,11 +56,39 @@ template <class T>
   }
 void append_text(std::string& out, const T& part) { out += to_text(part); }
 
+/// A part of a text, by reference: what makes texts of parts is compiled once, and not for each combination of types.
+class TextPart {
+ public:
+  template <class T>
+  TextPart(const T& part)
+      : of_(reinterpret_cast<const std::byte*>(std::addressof(part))),
+        append_([](std::string& out, const TextPart& self) {
+          append_text(out, *reinterpret_cast<const T*>(self.of_));
+        }) {}
+  template <std::convertible_to<std::string_view> T>
+  TextPart(const T& part)
+      : TextPart(std::string_view(part), [](std::string& out, const TextPart& self) {
+          out.append(reinterpret_cast<const char*>(self.of_), self.size_);
+        }) {}
+  void append_to(std::string& out) const { append_(out, *this); }
+
+ private:
+  using Append = void (*)(std::string&, const TextPart&);
+  TextPart(std::string_view text, Append append)
+      : of_(reinterpret_cast<const std::byte*>(text.data())), size_(text.size()), append_(append) {}
+
+  const std::byte* of_;
+  std::size_t size_ = 0;
+  Append append_;
+};
+[[nodiscard, gnu::noinline]] inline std::string text_of(std::initializer_list<TextPart> parts) {
+  std::string out;
+  for (const auto& part : parts) part.append_to(out);
+  return out;
+}
 template <class... Parts>
 [[nodiscard]] std::string concat(const Parts&... parts) {
-  std::string out;
-  (append_text(out, parts), ...);
-  return out;
+  return text_of({parts...});
 }
 
 /// Ranks in a sentence: "rank 2", "ranks 0, 1 and 3", "ranks 0, 1, 2, 3, 4, 5, 6, 7 and 120 more".

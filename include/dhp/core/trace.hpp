@@ -118,17 +118,17 @@ class Trace {
 template <class Dev>
 class TraceScope {
  public:
-  TraceScope(Dev& dev, const std::string& name, TraceKind kind = TraceKind::work)
+  [[gnu::noinline]] TraceScope(Dev& dev, const std::string& name, TraceKind kind = TraceKind::work)
       : dev_(dev.trace() ? &dev : nullptr) {
     if (dev_ != nullptr) span_ = {.kind = kind, .name = name, .start = dev.moment()};
   }
-  TraceScope(Dev& dev, const char* name, std::int64_t number, TraceKind kind = TraceKind::work)
+  [[gnu::noinline]] TraceScope(Dev& dev, const char* name, std::int64_t number, TraceKind kind = TraceKind::work)
       : dev_(dev.trace() ? &dev : nullptr) {
     if (dev_ != nullptr)
       span_ = {.kind = kind, .name = concat(name, ' ', number), .start = dev.moment()};
   }
   /// A wait for the call at `where`.
-  TraceScope(Dev& dev, const char* name, const std::source_location& where)
+  [[gnu::noinline]] TraceScope(Dev& dev, const char* name, const std::source_location& where)
       : dev_(dev.trace() ? &dev : nullptr) {
     if (dev_ == nullptr) return;
     span_ = {.kind = TraceKind::wait, .name = name, .start = dev.moment()};
@@ -137,7 +137,7 @@ class TraceScope {
   }
   TraceScope(const TraceScope&) = delete;
   TraceScope& operator=(const TraceScope&) = delete;
-  ~TraceScope() {
+  [[gnu::noinline]] ~TraceScope() {
     if (dev_ == nullptr) return;
     try {
       span_.end = dev_->moment();

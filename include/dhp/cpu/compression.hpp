@@ -18,9 +18,8 @@ void keep_if_applied_on(std::same_as<Cpu> auto& dev, ConstView<Cpu> state, Const
   const auto from = now.applies() ? fresh : ConstView<Cpu>(memory);
   visit_accumulator(memory.dtype(), [&]<class T>(Tag<T>) {
     const auto factor = static_cast<T>(now.loss_scale / now.used_loss_scale);
-    cpu::map(
-        dev, memory.count(), memory.data<T>(), [factor](T value) { return factor * value; },
-        from.data<T>());
+    cpu::map<T>(
+        dev, memory, [factor](T value) { return factor * value; }, from);
   });
 }
 void take_largest_on(std::same_as<Cpu> auto&, View<Cpu> x, View<Cpu> indices, View<Cpu> values) {

@@ -32,8 +32,8 @@ struct Blocks {
 
   /// Writes [row, row + count_rows) x [column, column + count_columns) of the product to `to`,
   /// which points to element (row, column).
-  template <class R, class SourceA, class SourceB>
-  static void multiply(R registers, const SourceA& a, const SourceB& b, std::int64_t row,
+  template <class R>
+  static void multiply(R registers, const Source<T>& a, const Source<T>& b, std::int64_t row,
                        std::int64_t count_rows, std::int64_t column, std::int64_t count_columns,
                        std::int64_t k, const Target<T>& to) {
     using P = Panel<T, R>;
@@ -86,12 +86,11 @@ struct Blocks {
     body(row, std::min(tiles.rows, m - row), column, std::min(columns, n - column));
   }
 
-  /// c [m, n] = alpha op(A) op(B) + beta c + bias; `for_tiles(count, body)` distributes the tiles.
-  template <class SourceA, class SourceB, class ForTiles>
-  static void multiply_all(const ForTiles& for_tiles, const SourceA& a, const SourceB& b,
-                           std::int64_t m, std::int64_t n, std::int64_t k, const Target<T>& to) {
+  /// c [m, n] = alpha op(A) op(B) + beta c + bias. dev: its threads share the tiles; null: the calling thread has them.
+  static void multiply_all(Cpu* dev, const Source<T>& a, const Source<T>& b, std::int64_t m,
+                           std::int64_t n, std::int64_t k, const Target<T>& to) {
     const Tiles tiles(m, n);
-    for_tiles(tiles.count, [&](std::int64_t tile) {
+    const auto one = [&](std::int64_t tile) {
       visit_tile(tiles, tile, m, n, [&](auto row, auto high, auto column, auto wide) {
         Target<T> part = to;
         part.c += row * to.stride + column;
@@ -99,17 +98,18 @@ struct Blocks {
         with_widest_registers(
             [&](auto registers) { multiply(registers, a, b, row, high, column, wide, k, part); });
       });
-    });
+    };
+    if (dev != nullptr) return dev->for_tiles(tiles.count, one);
+    for (std::int64_t tile = 0; tile < tiles.count; ++tile) one(tile);
   }
 
-  /// alpha op(A) op(B) + bias, passed row by row to store(row, column, count, values), for outputs
-  /// of another type or layout. bias is null or [n].
-  template <class SourceA, class SourceB, class ForTiles, class Store>
-  static void multiply_rows(const ForTiles& for_tiles, const SourceA& a, const SourceB& b,
-                            std::int64_t m, std::int64_t n, std::int64_t k, T alpha, const T* bias,
-                            const Store& store) {
+  /// alpha op(A) op(B) + bias, passed row by row to store, for outputs of another type or layout. bias is null or [n].
+  using Store = FunctionRef<void(std::int64_t row, std::int64_t column, std::int64_t count,
+                                 const T* values)>;
+  static void multiply_rows(Cpu& dev, const Source<T>& a, const Source<T>& b, std::int64_t m,
+                            std::int64_t n, std::int64_t k, T alpha, const T* bias, Store store) {
     const Tiles tiles(m, n);
-    for_tiles(tiles.count, [&](std::int64_t tile) {
+    dev.for_tiles(tiles.count, [&](std::int64_t tile) {
       visit_tile(tiles, tile, m, n, [&](auto row, auto high, auto column, auto wide) {
         const auto values = make_buffer<T>(high * wide);
         const Target<T> to{values.get(), wide, alpha, T(0), bias == nullptr ? bias : bias + column};
@@ -122,24 +122,16 @@ struct Blocks {
   }
 };
 
-/// Distributes tiles over the device's threads.
-[[nodiscard]] inline auto shared_by(Cpu& dev) {
-  return [&dev](std::int64_t tiles, const auto& body) { dev.for_tiles(tiles, body); };
-}
-
 /// Row-major, dense C [m, n] = alpha op(A) [m, k] op(B) [k, n] + beta C in the calling thread, with
 /// the bits of gemm(). ta: A is stored [k, m]; tb: B is stored [n, k]. With beta 0 C is not read. T:
 /// float or double.
 template <class T>
 void serial_gemm(bool ta, bool tb, std::int64_t m, std::int64_t n, std::int64_t k, double alpha,
                  const T* a, const T* b, double beta, T* c) {
-  const auto serially = [](std::int64_t tiles, const auto& body) {
-    for (std::int64_t tile = 0; tile < tiles; ++tile) body(tile);
-  };
   const MatrixSource<T, T> left{a, ta ? m : k, !ta};
   const MatrixSource<T, T> right{b, tb ? k : n, tb};
   const Target<T> to{c, n, static_cast<T>(alpha), static_cast<T>(beta), nullptr};
-  Blocks<T>::multiply_all(serially, left, right, m, n, k, to);
+  Blocks<T>::multiply_all(nullptr, left, right, m, n, k, to);
 }
 
 }  // namespace dhp::cpu
@@ -167,10 +159,10 @@ void gemm_on(std::same_as<Cpu> auto& dev, ConstView<Cpu> a, ConstView<Cpu> b, Vi
       add = wide_bias.get();
     }
     if (c.dtype() == dtype_of<A>())
-      return cpu::Blocks<A>::multiply_all(cpu::shared_by(dev), left, right, m, n, k,
+      return cpu::Blocks<A>::multiply_all(&dev, left, right, m, n, k,
                                           {c.data<A>(), stride, alpha, beta, add});
     cpu::Blocks<A>::multiply_rows(
-        cpu::shared_by(dev), left, right, m, n, k, alpha, add,
+        dev, left, right, m, n, k, alpha, add,
         [=, out = c.data<T>()](std::int64_t row, std::int64_t column, std::int64_t count,
                                const A* values) {
           T* to = out + row * stride + column;

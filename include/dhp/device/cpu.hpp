@@ -156,19 +156,16 @@ class Cpu {
   [[nodiscard]] CpuMemory& memory() { return *memory_; }
 
   /// Calls body(tile) for each of `tiles` tiles, in parallel.
-  template <class Body>
-  void for_tiles(std::int64_t tiles, Body&& body) {
+  void for_tiles(std::int64_t tiles, FunctionRef<void(std::int64_t)> body) {
     pool_->run(tiles, body);
   }
   /// Calls body(first, last) for ranges of at most `tile` elements of [0, count), in parallel.
-  template <class Body>
-  void for_ranges(std::int64_t count, std::int64_t tile, Body&& body) {
-    const auto pieces = (count + tile - 1) / tile;
-    const auto piece = [&](std::int64_t index) {
+  void for_ranges(std::int64_t count, std::int64_t tile,
+                  FunctionRef<void(std::int64_t, std::int64_t)> body) {
+    pool_->run((count + tile - 1) / tile, [&](std::int64_t index) {
       const auto first = index * tile;
       body(first, first + tile < count ? first + tile : count);
-    };
-    pool_->run(pieces, piece);
+    });
   }
 
  private:

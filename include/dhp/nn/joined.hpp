@@ -56,9 +56,10 @@ class JoinedValues {
 
 /// Adds a contribution to the gradients of weights and biases, each seen as one along dim 0: write(dw, dbias, beta)
 /// stores beta * view + contribution in both.
-template <class Dev, class Write>
-void accumulate_joined(Dev& dev, const ParameterList<Dev>& weights,
-                       const ParameterList<Dev>& biases, Write write) {
+template <class Dev>
+void accumulate_joined(
+    Dev& dev, const ParameterList<Dev>& weights, const ParameterList<Dev>& biases,
+    std::type_identity_t<FunctionRef<void(View<Dev>, View<Dev>, double)>> write) {
   auto all = weights;
   all.insert(all.end(), biases.begin(), biases.end());
   accumulate_all(dev, all, [&](const std::vector<View<Dev>>& views, double beta) {

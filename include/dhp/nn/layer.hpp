@@ -169,9 +169,10 @@ class NotFinite : public Error {
 };
 
 /// Returns body(), a pass of that layer. Throws NotFinite if asked to check; adds the name to other errors.
-template <class Dev, class Body>
+template <class Dev>
 [[nodiscard]] Tensor<Dev> in_layer(Dev& dev, const std::string& name, const char* what,
-                                   const Tape<Dev>& tape, Body body) {
+                                   const Tape<Dev>& tape,
+                                   std::type_identity_t<FunctionRef<Tensor<Dev>()>> body) {
   [[maybe_unused]] const auto scope = dev.scope(name);
   Tensor<Dev> result;
   try {

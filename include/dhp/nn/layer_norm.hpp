@@ -18,8 +18,7 @@ class LayerNormParameters {
   [[nodiscard]] ConstView<Dev> beta() const { return beta_->value; }
 
   /// Adds to the gradients of both: write(dgamma, dbeta, beta) stores beta * each + its contribution.
-  template <class Write>
-  void accumulate(Dev& dev, Write write) {
+  void accumulate(Dev& dev, FunctionRef<void(View<Dev>, View<Dev>, double)> write) {
     accumulate_all(dev, {gamma_, beta_}, [&](const std::vector<View<Dev>>& views, double old) {
       write(views[0], views[1], old);
     });

@@ -95,8 +95,7 @@ class ParameterState {
   /// Adds a contribution to the gradient: write(view, beta) stores beta * view + contribution. beta is 0 for the first
   /// one of a step; with order-free sums it goes to memory of its own, with beta 0, and is added as integers. What is
   /// written for a frozen parameter is forgotten: is_trained() tells where that is all that write would do.
-  template <class Write>
-  void accumulate(Dev& dev, Write write) {
+  void accumulate(Dev& dev, FunctionRef<void(View<Dev>, double)> write) {
     check(!value.empty() || spec.shape.count() == 0, "parameter ", spec.name,
           " has no memory on this rank");
     if (spec.frozen) {
@@ -156,9 +155,12 @@ template <class Dev>
 
 namespace nn {
 
-template <class Dev, class Write>
+template <class Dev>
+using WriteAll = FunctionRef<void(const std::vector<View<Dev>>& views, double beta)>;
+
+template <class Dev>
 void accumulate_from(Dev& dev, const ParameterList<Dev>& parameters, std::vector<View<Dev>>& views,
-                     const Write& write, double beta_of_all = 0) {
+                     WriteAll<Dev> write, double beta_of_all = 0) {
   parameters[views.size()]->accumulate(dev, [&](View<Dev> view, double beta) {
     views.push_back(view);
     beta = std::max(beta, beta_of_all);  // a frozen one's is 0
@@ -170,14 +172,15 @@ void accumulate_from(Dev& dev, const ParameterList<Dev>& parameters, std::vector
 }  // namespace nn
 
 /// ParameterState::accumulate for several parameters of one store by one op: write(views, beta), with one beta for all.
-template <class Dev, class Write>
-void accumulate_all(Dev& dev, const ParameterList<Dev>& parameters, const Write& write) {
+template <class Dev>
+void accumulate_all(Dev& dev, const ParameterList<Dev>& parameters,
+                    std::type_identity_t<nn::WriteAll<Dev>> write) {
   // A tied weight may have had another contribution before the bias beside it.
   if (!std::all_of(parameters.begin(), parameters.end(),
                    [](const auto& parameter) { return parameter->is_fresh(); }))
     for (const auto& parameter : parameters) parameter->complete(dev);
   std::vector<View<Dev>> views;
-  nn::accumulate_from(dev, parameters, views, write);
+  nn::accumulate_from<Dev>(dev, parameters, views, write);
 }
 
 }  // namespace dhp

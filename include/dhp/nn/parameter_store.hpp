@@ -405,9 +405,9 @@ class ParameterStore {
   }
   /// A table of held parts. The sums of tiles are those of whole parameters, in any sharding. with_whole: with what
   /// every replica holds; with_copies: with copies of other replicas' shares.
-  template <class Which>
-  [[nodiscard]] SegmentTable<Dev> table(Dev& dev, Which which, bool with_whole,
-                                        bool with_copies = false) const {
+  [[nodiscard]] SegmentTable<Dev> table(Dev& dev,
+                                        FunctionRef<bool(const ParameterState<Dev>&)> which,
+                                        bool with_whole, bool with_copies = false) const {
     std::vector<TileSums> sums;
     std::map<const ParameterState<Dev>*, std::int64_t> first_sums;
     std::int64_t tiles = 0;

@@ -43,9 +43,8 @@ class Norms {
   }
   /// The same of `lists` quantities by the same collectives, f64 [lists * parameters], one list behind the other.
   /// add(counted, sums) writes the sums of this rank's tiles, f64 [lists * counted.sum_count()], zero until then.
-  template <class Add>
   [[nodiscard]] Tensor<Dev> squares(Dev& dev, ParameterStore<Dev>& store, std::int64_t lists,
-                                    Add add) {
+                                    FunctionRef<void(const SegmentTable<Dev>&, View<Dev>)> add) {
     const auto& counted = store.counted(tensor_.rank() == 0);
     const auto tiles = counted.sum_count();
     auto sums = Tensor<Dev>::zeros(dev, DType::f64, {lists * tiles});

@@ -32,6 +32,8 @@ struct PipelineOptions {
 template <class Dev>
 class PipelineParallel {
  public:
+  using Ready = FunctionRef<void(Range)>;
+
   /// Cuts the model and allocates this rank's part only. Collective over the whole mesh. `example` is any
   /// micro-batch: its shapes give the costs.
   PipelineParallel(Dev& dev, Model<Dev> model, Mesh<Dev>& mesh, PipelineOptions options,
@@ -80,8 +82,7 @@ class PipelineParallel {
   Tensor<Dev> forward_backward(Dev& dev, const Step<Dev>& step) {
     return forward_backward(dev, step, [](Range) {});
   }
-  template <class Ready>
-  Tensor<Dev> forward_backward(Dev& dev, const Step<Dev>& step, Ready&& ready) {
+  Tensor<Dev> forward_backward(Dev& dev, const Step<Dev>& step, Ready ready) {
     const auto micro_batches = static_cast<int>(step.batches.size());
     const int all = rounds(step);
     const auto& list = proven(all, Pass::training)[static_cast<std::size_t>(stage_)];
@@ -248,8 +249,7 @@ class PipelineParallel {
     const std::int64_t replicas = replica_.size;
     return static_cast<int>(std::max(own, (step.micro_batches + replicas - 1) / replicas));
   }
-  template <class Complete>
-  void only_move_weights(Dev& dev, const Action& action, Complete complete) {
+  void only_move_weights(Dev& dev, const Action& action, FunctionRef<void(int)> complete) {
     using Kind = Action::Kind;
     const int part = part_number(action.chunk);
     const auto move = [&](int at) { const Weights weights(dev, *this, at); };
@@ -351,8 +351,8 @@ class PipelineParallel {
   }
 
   /// Input gradients of one micro-batch in one chunk. Calls after(layer) when a layer is done.
-  template <class After>
-  void backward_pass(Dev& dev, const Action& action, Run& run, Flight& flight, After&& after) {
+  void backward_pass(Dev& dev, const Action& action, Run& run, Flight& flight,
+                     FunctionRef<void(int)> after) {
     const auto scope = dev.scope("backward", action.micro_batch);
     const int part = part_number(action.chunk);
     const auto& of = batch(run, action);
@@ -379,8 +379,7 @@ class PipelineParallel {
     else backward_.send(dev, std::move(dy), (stage_ + stages_ - 1) % stages_);
   }
 
-  template <class Ready>
-  void backward(Dev& dev, const Action& action, Run& run, Ready& ready) {
+  void backward(Dev& dev, const Action& action, Run& run, Ready ready) {
     auto flight = run.flights.extract({action.chunk, action.micro_batch});
     backward_pass(dev, action, run, flight.mapped(),
                   [&](int done) { complete(dev, done, run, ready); });
@@ -390,8 +389,7 @@ class PipelineParallel {
     flight.tape.defer_to(&flight.deferred);
     backward_pass(dev, action, run, flight, [](int) {});
   }
-  template <class Ready>
-  void backward_weight(Dev& dev, const Action& action, Run& run, Ready& ready) {
+  void backward_weight(Dev& dev, const Action& action, Run& run, Ready ready) {
     const auto scope = dev.scope("weight gradients", action.micro_batch);
     auto flight = run.flights.extract({action.chunk, action.micro_batch});
     for (auto& work : flight.mapped().deferred) work(dev);
@@ -399,14 +397,12 @@ class PipelineParallel {
   }
 
   /// The loss first, then the layers from the last to the first.
-  template <class Body>
-  void for_layers_of(int chunk, Body body) {
+  void for_layers_of(int chunk, FunctionRef<void(int)> body) {
     const int part = part_number(chunk);
     if (holds_loss(part)) body(layer_of_loss());
     for (int at = first_layer(part + 1); at-- > first_layer(part);) body(at);
   }
-  template <class Body>
-  void for_own_layers(Body body) {
+  void for_own_layers(FunctionRef<void(int)> body) {
     for (int chunk = options_.chunks; chunk-- > 0;) for_layers_of(chunk, body);
   }
   [[nodiscard]] ParameterList<Dev> parameters_of(int at) {
@@ -422,8 +418,7 @@ class PipelineParallel {
     });
   }
   /// Counts a finished micro-batch of a layer. A range is ready after the last one of every layer that writes to it.
-  template <class Ready>
-  void complete(Dev& dev, int at, Run& run, Ready& ready) {
+  void complete(Dev& dev, int at, Run& run, Ready ready) {
     if (auto* traffic = store_.traffic()) traffic->added(dev, parameters_of(at));
     if (--run.layer_runs_left.at(at) > 0) return;
     for (const auto& parameter : parameters_of(at))

@@ -53,8 +53,7 @@ class TiedParameters {
   }
 
   /// Sums the gradients of each tied parameter over the stages that use it, then reports it ready.
-  template <class Ready>
-  void reduce(Dev& dev, ParameterStore<Dev>& store, Ready& ready) {
+  void reduce(Dev& dev, ParameterStore<Dev>& store, FunctionRef<void(Range)> ready) {
     for (auto& group : groups_) {
       store.bring_gradients(dev, group.parameter->range);
       for (auto summand : store.summands(group.parameter->range))

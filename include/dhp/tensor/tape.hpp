@@ -2,6 +2,7 @@
 // activation, so a pipeline can have several micro-batches in flight, one tape each.
 #pragma once
 
+#include <dhp/core/function_ref.hpp>
 #include <dhp/core/rng.hpp>
 #include <dhp/tensor/micro_batch.hpp>
 
@@ -104,8 +105,7 @@ class Tape {
     if (keep_) marks_.push_back(began);
   }
   /// Runs body(), the backward pass of that part; it must pop exactly what the forward pass pushed.
-  template <class Body>
-  auto backward_of(const std::string& part, Body body) {
+  Tensor<Dev> backward_of(const std::string& part, FunctionRef<Tensor<Dev>()> body) {
     check(!marks_.empty(), "the backward pass of layer ", part, " has no forward pass on its tape");
     const auto outer_bottom = std::exchange(bottom_, marks_.back());
     const auto* const outer_part = std::exchange(part_, &part);

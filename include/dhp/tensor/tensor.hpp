@@ -21,7 +21,7 @@ class Tensor {
  public:
   Tensor() = default;  ///< no tensor: the input of a stage that reads only its context
   /// Allocates uninitialized device memory.
-  Tensor(Dev& dev, DType dtype, const Shape& shape)
+  [[gnu::noinline]] Tensor(Dev& dev, DType dtype, const Shape& shape)
       : dtype_(dtype),
         shape_(shape),
         storage_(dev.allocate(static_cast<std::size_t>(shape.count()) * size_of(dtype))) {}
@@ -35,10 +35,19 @@ class Tensor {
     read_only_ = true;
   }
 
+  // Every use of tensors would be larger by these, were they inlined.
   Tensor(Tensor&&) noexcept = default;
-  Tensor& operator=(Tensor&&) noexcept = default;
+  [[gnu::noinline]] Tensor& operator=(Tensor&& other) noexcept {
+    dtype_ = other.dtype_;
+    shape_ = other.shape_;
+    storage_ = std::move(other.storage_);
+    facts_ = std::move(other.facts_);
+    read_only_ = other.read_only_;
+    return *this;
+  }
   Tensor(const Tensor&) = delete;
   Tensor& operator=(const Tensor&) = delete;
+  [[gnu::noinline]] ~Tensor() {}
 
   [[nodiscard]] static Tensor zeros(Dev& dev, DType dtype, const Shape& shape) {
     Tensor made(dev, dtype, shape);
@@ -87,7 +96,7 @@ class Tensor {
   operator ConstView<Dev>() const { return {storage_.get(), dtype_, shape_}; }
   [[nodiscard]] ConstView<Dev> view() const { return *this; }
   /// Write access; throws while the elements have another owner.
-  [[nodiscard]] View<Dev> mut() {
+  [[nodiscard, gnu::noinline]] View<Dev> mut() {
     check(unique() || empty(), read_only_ ? "a borrowed" : "a shared", " tensor of shape ", shape_,
           " is read-only: write into a fresh one");
     if (facts_ != nullptr) facts_.reset();  // threads may ask for views of parts at the same time
@@ -96,7 +105,7 @@ class Tensor {
   /// True if mut() would succeed: an op may work in place.
   [[nodiscard]] bool unique() const { return !read_only_ && storage_.use_count() == 1; }
 
-  [[nodiscard]] Tensor share() const {
+  [[nodiscard, gnu::noinline]] Tensor share() const {
     Tensor second;
     second.dtype_ = dtype_;
     second.shape_ = shape_;
@@ -151,7 +160,7 @@ class Tensor {
   /// Copies the elements to the host; T must be the element type.
   template <class T>
   [[nodiscard]] std::vector<T> to_host(Dev& dev) const {
-    check(dtype_ == dtype_of<T>(), "a tensor of ", dtype_, " was read as ", dtype_of<T>());
+    if (dtype_ != dtype_of<T>()) fail_read_as(dtype_, dtype_of<T>());
     std::vector<T> values(static_cast<std::size_t>(count()));
     dev.copy_to_host(reinterpret_cast<std::byte*>(values.data()), storage_.get(), size_bytes());
     return values;
@@ -185,7 +194,7 @@ struct ElementFacts {
 
 /// A deep copy on the same device.
 template <Device Dev>
-[[nodiscard]] Tensor<Dev> clone(Dev& dev, ConstView<Dev> from) {
+[[nodiscard, gnu::noinline]] Tensor<Dev> clone(Dev& dev, ConstView<Dev> from) {
   Tensor<Dev> made(dev, from.dtype(), from.shape());
   dev.copy(made.mut().bytes(), from.bytes(), from.size_bytes());
   return made;

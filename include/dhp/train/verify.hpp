@@ -133,7 +133,7 @@ class StepVerifier {
   /// pass(Step<Dev>) -> losses: forward and backward with the sums over replicas. Returns the losses of `step`; the
   /// gradients are there. Where ranks differ, throws Error on those that are wrong, and the others wait for them to end;
   /// if it can't be told which, throws on all. Collective over the mesh.
-  template <class Pass>
+  using Pass = FunctionRef<Tensor<Dev>(const Step<Dev>&)>;
   [[nodiscard]] Tensor<Dev> run(const Step<Dev>& step, Pass pass) {
     verification::Signatures mine{.weights = signature_of_weights()};
     auto losses = signed_pass(step, pass, mine);
@@ -170,8 +170,7 @@ class StepVerifier {
     }
     return sum.template to_host<std::int64_t>(dev_).front();
   }
-  template <class Pass>
-  [[nodiscard]] Tensor<Dev> signed_pass(const Step<Dev>& step, Pass& pass,
+  [[nodiscard]] Tensor<Dev> signed_pass(const Step<Dev>& step, Pass pass,
                                         verification::Signatures& mine) {
     auto found = Tensor<Dev>::zeros(dev_, DType::i64, {2});
     auto losses = [&] {
