@@ -70,9 +70,10 @@ if(NOT DHP_DEVICE STREQUAL cuda)
     list(REMOVE_DUPLICATES found)
     list(LENGTH found end)
   endwhile()
-  set(model "DataParallel<Cpu, PipelineParallel<Cpu>>")
+  set(model "DataParallel<Cpu, PipelineParallel<Cpu>, MakeReducer<Cpu>>")
   list(APPEND framework "class ${model}" "class Trainer<Cpu, ${model}>"
-    "AnyReducer<Cpu> make_reducer(Cpu&, ParameterStore<Cpu>&, Comm<Cpu>, const ReducerChoice&)")
+    "AnyReducer<Cpu> make_reducer(Cpu&, ParameterStore<Cpu>&, Comm<Cpu>, const ReducerChoice&)"
+    "std::unique_ptr<Optimizer<Cpu>> make_optimizer(Cpu&, ParameterStore<Cpu>&, const Norms<Cpu>&, const OptimizerChoice&)")
 endif()
 list(TRANSFORM framework PREPEND "framework|cpu|")
 list(APPEND instances ${framework})

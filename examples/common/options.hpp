@@ -125,7 +125,7 @@ struct RunOptions {
   /// What of this run's state no checkpoint has, so that it begins anew after --load; a sentence each.
   [[nodiscard]] std::vector<std::string> not_saved() const;
   /// Of a run of so many steps.
-  [[nodiscard]] dhp::TrainingOptions training(std::int64_t total_steps) const;
+  [[nodiscard]] dhp::AllTrainingOptions training(std::int64_t total_steps) const;
   /// "synthetic", or "synthetic-resident": one step's input, on the device once for all.
   [[nodiscard]] bool synthetic() const { return data == "synthetic" || resident(); }
   [[nodiscard]] bool resident() const { return data == "synthetic-resident"; }

@@ -247,7 +247,7 @@ class Program {
   [[nodiscard]] AnyBatcher of_this_stage(const AnyBatcher& batcher) {
     return run_.mesh().pipeline_index() == 0 ? batcher : batcher.labels_only();
   }
-  [[nodiscard]] dhp::TrainingOptions training_options() const {
+  [[nodiscard]] dhp::AllTrainingOptions training_options() const {
     auto made = options_.training(total_);
     made.trainer.record = records_steps();
     if (elastic_ != nullptr && elastic_->has_state) made.store.initialize = false;

@@ -120,9 +120,9 @@ std::int64_t RunOptions::total_steps(const dhp::Batching& batching) const {
          static_cast<std::int64_t>(std::ceil((passes - whole) * per_epoch));
 }
 
-dhp::TrainingOptions RunOptions::training(std::int64_t total_steps) const {
+dhp::AllTrainingOptions RunOptions::training(std::int64_t total_steps) const {
   if (total_steps > 0) check_decay(total_steps);  // those that --epochs make are known only now
-  dhp::TrainingOptions made{
+  dhp::AllTrainingOptions made{
       .layout = mesh,
       .store = {.compute = precision,
                 .order_free = deterministic,

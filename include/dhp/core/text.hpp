@@ -26,18 +26,21 @@ void append_text(std::string& out, Bool part) {
   out += part ? "true" : "false";
 }
 
+/// Number: that of one width, so that each of the four is compiled once.
+template <class Number>
+[[gnu::noinline]] void append_number(std::string& out, Number part) {
+  char digits[64];
+  const auto end = std::to_chars(digits, digits + sizeof digits, part).ptr;  // shortest exact form
+  if (part != part) out += "nan";  // never "-nan"
+  else out.append(digits, end);
+}
 template <class Number>
   requires((std::integral<Number> || std::floating_point<Number>)&&!std::same_as<Number, bool> &&
            !std::same_as<Number, char>)
 void append_text(std::string& out, Number part) {
-  if constexpr (std::floating_point<Number>)
-    if (part != part) {  // "nan", never "-nan"
-      out += "nan";
-      return;
-    }
-  char digits[64];
-  const auto end = std::to_chars(digits, digits + sizeof digits, part).ptr;  // shortest exact form
-  out.append(digits, end);
+  if constexpr (std::floating_point<Number>) append_number(out, part);
+  else if constexpr (std::signed_integral<Number>) append_number<long long>(out, part);
+  else append_number<unsigned long long>(out, part);
 }
 
 /// "trainer.hpp:120"

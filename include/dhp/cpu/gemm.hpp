@@ -161,15 +161,16 @@ void gemm_on(std::same_as<Cpu> auto& dev, ConstView<Cpu> a, ConstView<Cpu> b, Vi
     if (c.dtype() == dtype_of<A>())
       return cpu::Blocks<A>::multiply_all(&dev, left, right, m, n, k,
                                           {c.data<A>(), stride, alpha, beta, add});
-    cpu::Blocks<A>::multiply_rows(
-        dev, left, right, m, n, k, alpha, add,
-        [=, out = c.data<T>()](std::int64_t row, std::int64_t column, std::int64_t count,
-                               const A* values) {
-          T* to = out + row * stride + column;
-          for (std::int64_t j = 0; j < count; ++j)
-            to[j] =
-                static_cast<T>(beta == 0 ? values[j] : values[j] + beta * static_cast<A>(to[j]));
-        });
+    if constexpr (is_16_bit<T>)
+      cpu::Blocks<A>::multiply_rows(
+          dev, left, right, m, n, k, alpha, add,
+          [=, out = c.data<T>()](std::int64_t row, std::int64_t column, std::int64_t count,
+                                 const A* values) {
+            T* to = out + row * stride + column;
+            for (std::int64_t j = 0; j < count; ++j)
+              to[j] =
+                  static_cast<T>(beta == 0 ? values[j] : values[j] + beta * static_cast<A>(to[j]));
+          });
   });
 }
 

@@ -4,7 +4,7 @@
 #include <dhp/nn/low_rank.hpp>
 #include <dhp/ops/linear.hpp>
 
-#include <optional>
+#include <memory>
 
 namespace dhp {
 
@@ -38,7 +38,7 @@ class Linear {
                                .followers = options.followers},
                               split_dim(split_over, 0, 1));
     if (options.bias) add_bias(build, name, options.bias_init, split_over, options.followers);
-    if (build.adapts(name)) adapter_.emplace(build, name, weight_->spec, split_over);
+    adapter_ = build.adapter(name, weight_->spec, split_over);
   }
   /// With the weight of another layer, split like it: a tied decoder.
   Linear(ModelBuilder<Dev>& build, const std::string& name, Parameter<Dev> tied,
@@ -90,7 +90,7 @@ class Linear {
   /// Null without a bias.
   [[nodiscard]] const Parameter<Dev>& bias() const { return bias_; }
   /// Whether it has an adapter: weight and bias are not all of it.
-  [[nodiscard]] bool is_adapted() const { return adapter_.has_value(); }
+  [[nodiscard]] bool is_adapted() const { return adapter_ != nullptr; }
 
   [[nodiscard]] Shape output_shape(const Shape& in, const MicroBatch<Dev>&) const {
     return with_columns(in);
@@ -155,7 +155,7 @@ class Linear {
   Parameter<Dev> bias_;
   bool adds_bias_ = false;
   bool padded_ = false;
-  std::optional<LowRank<Dev>> adapter_;
+  std::shared_ptr<Adapter<Dev>> adapter_;
 };
 
 }  // namespace dhp

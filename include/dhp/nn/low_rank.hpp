@@ -15,10 +15,9 @@
 namespace dhp {
 
 template <class Dev>
-class LowRank {
+class LowRank final : public Adapter<Dev> {
  public:
-  /// Of the layer with this name and weight [out, in]; the model's builder says the rest. Parameters
-  /// "name.lora_A.weight" and "name.lora_B.weight".
+  /// Parameters "name.lora_A.weight" and "name.lora_B.weight".
   LowRank(ModelBuilder<Dev>& build, const std::string& name, const ParameterSpec& weight,
           Split split)
       : split_(split),
@@ -40,8 +39,7 @@ class LowRank {
     if (split != Split::none) group_ = build.tensor;
   }
 
-  /// Adds to y [rows, out], for x [rows, in].
-  void forward(Dev& dev, ConstView<Dev> x, View<Dev> y, Tape<Dev>& tape) {
+  void forward(Dev& dev, ConstView<Dev> x, View<Dev> y, Tape<Dev>& tape) override {
     Tensor<Dev> inner(dev, x.dtype(), {x.rows(), a_->value.shape()[0]});
     const auto in = dropped(dev, x, tape);
     gemm(dev, in ? in.view() : x, a_->value, inner.mut(), {.transpose_b = true, .alpha = scale_});
@@ -50,9 +48,8 @@ class LowRank {
     tape.push(std::move(inner));
   }
 
-  /// Adds to dx [rows, in], for dy [rows, out] and the x of forward.
   void backward(Dev& dev, const Tensor<Dev>& x, const Tensor<Dev>& dy, View<Dev> dx,
-                Tape<Dev>& tape) {
+                Tape<Dev>& tape) override {
     auto inner = tape.pop();
     const auto out = as_matrix(dy.view());
     Tensor<Dev> dinner(dev, inner.dtype(), inner.shape());
@@ -82,11 +79,11 @@ class LowRank {
     });
   }
 
-  [[nodiscard]] double flops(std::int64_t rows) const {
+  [[nodiscard]] double flops(std::int64_t rows) const override {
     const auto weights = a_->spec.local_shape().count() + b_->spec.local_shape().count();
     return 2.0 * static_cast<double>(rows * weights);
   }
-  void parameters(ParameterList<Dev>& out) const {
+  void parameters(ParameterList<Dev>& out) const override {
     out.push_back(a_);
     out.push_back(b_);
   }
@@ -113,5 +110,11 @@ class LowRank {
   Parameter<Dev> a_, b_;
   Comm<Dev> group_;
 };
+
+template <class Dev>
+std::shared_ptr<Adapter<Dev>> make_low_rank(ModelBuilder<Dev>& build, const std::string& name,
+                                            const ParameterSpec& weight, Split split) {
+  return std::make_shared<LowRank<Dev>>(build, name, weight, split);
+}
 
 }  // namespace dhp

@@ -14,6 +14,31 @@
 namespace dhp {
 
 template <class Dev>
+class Tape;
+template <class Dev>
+class ModelBuilder;
+enum class Split;
+
+/// What a linear layer adds to its result beside its own: see nn/low_rank.hpp.
+template <class Dev>
+class Adapter {
+ public:
+  virtual ~Adapter() = default;
+  /// Adds to y [rows, out], for x [rows, in].
+  virtual void forward(Dev& dev, ConstView<Dev> x, View<Dev> y, Tape<Dev>& tape) = 0;
+  /// Adds to dx [rows, in], for dy [rows, out] and the x of forward.
+  virtual void backward(Dev& dev, const Tensor<Dev>& x, const Tensor<Dev>& dy, View<Dev> dx,
+                        Tape<Dev>& tape) = 0;
+  [[nodiscard]] virtual double flops(std::int64_t rows) const = 0;
+  virtual void parameters(ParameterList<Dev>& out) const = 0;
+};
+/// Of the layer with this name and weight [out, in]; the model's builder says the rest.
+template <class Dev>
+[[nodiscard]] std::shared_ptr<Adapter<Dev>> make_low_rank(ModelBuilder<Dev>& build,
+                                                          const std::string& name,
+                                                          const ParameterSpec& weight, Split split);
+
+template <class Dev>
 class ModelBuilder {
  public:
   Comm<Dev> tensor;  ///< splits the layers
@@ -30,13 +55,18 @@ class ModelBuilder {
   }
 
   /// Linear layers made from now on get adapters, if the options name them; what else is trained, train_only() says.
-  void adapt(LowRankOptions options) { low_rank_ = std::move(options); }
+  void adapt(LowRankOptions options) {
+    low_rank_ = std::move(options);
+    make_adapter_ = make_low_rank<Dev>;  // programs without adapters do not compile them
+  }
   [[nodiscard]] const LowRankOptions& low_rank() const { return low_rank_; }
-  /// Of a layer that is being made.
-  [[nodiscard]] bool adapts(const std::string& layer) {
+  /// Of a linear layer that is being made; null for most.
+  [[nodiscard]] std::shared_ptr<Adapter<Dev>> adapter(const std::string& layer,
+                                                      const ParameterSpec& weight, Split split) {
     const auto* const entry = low_rank_.adapts(layer);
-    if (entry != nullptr) adapted_.insert(*entry);
-    return entry != nullptr;
+    if (entry == nullptr) return nullptr;
+    adapted_.insert(*entry);
+    return make_adapter_(*this, layer, weight, split);
   }
   /// After the model is described: throws where an adapter has found no layer.
   void check_adapters() const {
@@ -59,6 +89,7 @@ class ModelBuilder {
   int parameters_ = 0;
   std::function<bool(const std::string&)> trains_;
   LowRankOptions low_rank_;
+  decltype(&make_low_rank<Dev>) make_adapter_ = nullptr;
   std::set<std::string> adapted_;  // its entries that have found a layer
 };
 

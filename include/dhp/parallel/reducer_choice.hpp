@@ -61,9 +61,9 @@ class AnyReducer {
 };
 
 /// The reducer of these options, or that of ZeRO where replicas share out the store.
-template <class Dev>
+template <class Dev, class... Options>
 [[nodiscard]] AnyReducer<Dev> make_reducer(Dev& dev, ParameterStore<Dev>& store, Comm<Dev> group,
-                                           const ReducerChoice& choice) {
+                                           const std::variant<Options...>& choice) {
   if (store.is_sharded())
     return AnyReducer<Dev>([&] { return ShardedReducer<Dev>(dev, store, std::move(group)); });
   return std::visit(
@@ -71,6 +71,15 @@ template <class Dev>
         return AnyReducer<Dev>([&] { return make_reducer(dev, store, std::move(group), options); });
       },
       choice);
+}
+
+/// A choice that was made where the device was not known yet.
+template <class Dev>
+using MakeReducer = FunctionRef<AnyReducer<Dev>(Dev&, ParameterStore<Dev>&, Comm<Dev>)>;
+template <class Dev>
+[[nodiscard]] AnyReducer<Dev> make_reducer(Dev& dev, ParameterStore<Dev>& store, Comm<Dev> group,
+                                           MakeReducer<Dev> make) {
+  return make(dev, store, std::move(group));
 }
 
 }  // namespace dhp

@@ -32,7 +32,7 @@ struct MemoryPlan {
 
 /// What a run is planned for.
 struct PlannedRun {
-  TrainingOptions options{};
+  AllTrainingOptions options{};
   std::function<Model<Meta>(ModelBuilder<Meta>&)> describe{};
   /// Micro-batch k, counted over the steps.
   std::function<MicroBatch<Meta>(Meta&, std::int64_t)> batch{};

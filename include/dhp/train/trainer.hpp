@@ -12,6 +12,7 @@
 
 #include <atomic>
 #include <functional>
+#include <memory>
 #include <optional>
 #include <span>
 #include <string>
@@ -184,7 +185,8 @@ class Trainer {
   /// Every so many steps one is verified against silent errors, before its update: see StepVerifier.
   void verify_every(std::int64_t steps, typename StepVerifier<Dev>::Batches batches) {
     check_exchange("a step can be verified only");
-    verifier_.emplace(dev_, mesh_, model_.store(), steps, std::move(batches));
+    verifier_ = std::make_unique<StepVerifier<Dev>>(dev_, mesh_, model_.store(), steps,
+                                                    std::move(batches));
   }
 
   /// For runs that go on when ranks are lost. barrier(): no rank returns from it before all ranks that train have entered.
@@ -315,7 +317,7 @@ class Trainer {
     return losses;
   }
   [[nodiscard]] bool verifies(std::int64_t step) const {
-    return verifier_ && verifier_->verifies(step);
+    return verifier_ != nullptr && verifier_->verifies(step);
   }
   /// The gradients of the global batch, and the losses of all its micro-batches.
   Tensor<Dev> forward_backward(const Step<Dev>& step) {
@@ -419,7 +421,7 @@ class Trainer {
   StepRecorder<Dev> recorder_;
   std::function<void()> before_update_;
   std::function<void()> commit_;
-  std::optional<StepVerifier<Dev>> verifier_;
+  std::unique_ptr<StepCheck<Dev>> verifier_;
   std::optional<Interrupted> interrupted_;
   std::int64_t steps_ = 0, batches_before_ = 0;
 };

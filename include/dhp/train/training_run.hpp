@@ -16,14 +16,32 @@
 
 namespace dhp {
 
-struct TrainingOptions {
+/// Reducer and Optimizer: variants of what can be chosen. A program compiles all that they name.
+template <class Reducer, class Optimizer>
+struct TrainingOptionsOf {
   MeshShape layout{};
   StoreOptions store{};  ///< precision, order-free sums, seed, sharding
   PipelineOptions pipeline{};
-  ReducerChoice reducer = Bucketed{};  ///< not asked where store.sharding is
-  OptimizerChoice optimizer = AdamWOptions{};
+  Reducer reducer = Bucketed{};  ///< not asked where store.sharding is
+  Optimizer optimizer = AdamWOptions{};
   TrainerOptions trainer{};  ///< learning rate, clipping, loss scale
+
+  /// To options with more to choose from.
+  template <class R, class O>
+  operator TrainingOptionsOf<R, O>() const {
+    return {layout,
+            store,
+            pipeline,
+            std::visit([](const auto& chosen) { return R(chosen); }, reducer),
+            std::visit([](const auto& chosen) { return O(chosen); }, optimizer),
+            trainer};
+  }
 };
+/// What most programs choose from.
+using TrainingOptions =
+    TrainingOptionsOf<std::variant<Bucketed, Plain>, std::variant<SgdOptions, AdamWOptions>>;
+/// With every reducer and optimizer of dhp.
+using AllTrainingOptions = TrainingOptionsOf<ReducerChoice, OptimizerChoice>;
 
 template <class Dev>
 class TrainingRun {
@@ -37,8 +55,21 @@ class TrainingRun {
   /// Collective over the world. describe(ModelBuilder<Dev>&) returns the whole Model<Dev>; a rank keeps its part.
   /// example: any micro-batch; its shapes give the costs that stages are cut by. own: used
   /// instead of options.optimizer.
-  TrainingRun(Dev& dev, Comm<Dev> world, const TrainingOptions& options, const Describe& describe,
-              const MicroBatch<Dev>& example, const MakeOptimizer& own = {});
+  template <class Reducer, class Choice>
+  TrainingRun(Dev& dev, Comm<Dev> world, const TrainingOptionsOf<Reducer, Choice>& options,
+              const Describe& describe, const MicroBatch<Dev>& example,
+              const MakeOptimizer& own = {})
+      : TrainingRun(
+            dev, std::move(world), options.layout, options.store, options.pipeline,
+            options.trainer,
+            [&](Dev&, ParameterStore<Dev>& store, Comm<Dev> group) {
+              return make_reducer(dev, store, std::move(group), options.reducer);
+            },
+            [&](const Norms<Dev>& norms) {
+              return own ? own(dev, store(), norms)
+                         : make_optimizer(dev, store(), norms, options.optimizer);
+            },
+            describe, example) {}
   ~TrainingRun();
   TrainingRun(const TrainingRun&) = delete;
   TrainingRun& operator=(const TrainingRun&) = delete;
@@ -88,7 +119,13 @@ class TrainingRun {
 
  private:
   using Stage = PipelineParallel<Dev>;
-  using Replicas = DataParallel<Dev, Stage, ReducerChoice>;
+  using Replicas = DataParallel<Dev, Stage, MakeReducer<Dev>>;
+
+  TrainingRun(Dev& dev, Comm<Dev> world, const MeshShape& layout, const StoreOptions& store,
+              const PipelineOptions& pipeline, const TrainerOptions& trainer,
+              MakeReducer<Dev> reducer,
+              FunctionRef<std::unique_ptr<Optimizer<Dev>>(const Norms<Dev>&)> optimizer,
+              const Describe& describe, const MicroBatch<Dev>& example);
 
   [[nodiscard]] StepBatches<Dev> mine_of(std::span<const MicroBatch<Dev>> all) {
     return assigned(all, mesh_.data().rank(), mesh_.data().size());
@@ -107,19 +144,20 @@ class TrainingRun {
 
 // Outside the class, so that dhp::cpu_compiled has them and all that they call.
 template <class Dev>
-TrainingRun<Dev>::TrainingRun(Dev& dev, Comm<Dev> world, const TrainingOptions& options,
-                              const Describe& describe, const MicroBatch<Dev>& example,
-                              const MakeOptimizer& own)
-    : seed_(options.store.seed),
+TrainingRun<Dev>::TrainingRun(
+    Dev& dev, Comm<Dev> world, const MeshShape& layout, const StoreOptions& store,
+    const PipelineOptions& pipeline, const TrainerOptions& trainer, MakeReducer<Dev> reducer,
+    FunctionRef<std::unique_ptr<Optimizer<Dev>>(const Norms<Dev>&)> optimizer,
+    const Describe& describe, const MicroBatch<Dev>& example)
+    : seed_(store.seed),
       dev_(dev),
-      mesh_(std::move(world), options.layout),
+      mesh_(std::move(world), layout),
       builder_(mesh_),
-      stage_(dev, describe(builder_), mesh_, options.pipeline, example, options.store),
-      replicas_(dev, stage_, mesh_.data(), options.reducer),
+      stage_(dev, describe(builder_), mesh_, pipeline, example, store),
+      replicas_(dev, stage_, mesh_.data(), reducer),
       norms_(mesh_.tensor(), mesh_.pipeline(), stage_.parameters_in_model()),
-      optimizer_(own ? own(dev, stage_.store(), norms_)
-                     : make_optimizer(dev, stage_.store(), norms_, options.optimizer)),
-      trainer_(dev, replicas_, mesh_, *optimizer_, norms_, options.trainer) {
+      optimizer_(optimizer(norms_)),
+      trainer_(dev, replicas_, mesh_, *optimizer_, norms_, trainer) {
   builder_.check_adapters();
 }
 template <class Dev>

@@ -110,9 +110,21 @@ struct Verdict {
 
 }  // namespace verification
 
+/// What a trainer asks: programs that verify no step compile no verifier.
 template <class Dev>
-class StepVerifier {
+class StepCheck {
  public:
+  /// pass(Step<Dev>) -> losses: forward and backward with the sums over replicas.
+  using Pass = FunctionRef<Tensor<Dev>(const Step<Dev>&)>;
+  virtual ~StepCheck() = default;
+  [[nodiscard]] virtual bool verifies(std::int64_t step) const = 0;
+  [[nodiscard]] virtual Tensor<Dev> run(const Step<Dev>& step, Pass pass) = 0;
+};
+
+template <class Dev>
+class StepVerifier final : public StepCheck<Dev> {
+ public:
+  using typename StepCheck<Dev>::Pass;
   /// ahead -> the micro-batches that the replica so many places after this one, modulo replicas, has in the step under
   /// way.
   using Batches = std::function<StepBatches<Dev>(int ahead)>;
@@ -128,13 +140,12 @@ class StepVerifier {
   }
 
   /// step: counted from 1.
-  [[nodiscard]] bool verifies(std::int64_t step) const { return step % every_ == 0; }
+  [[nodiscard]] bool verifies(std::int64_t step) const override { return step % every_ == 0; }
 
-  /// pass(Step<Dev>) -> losses: forward and backward with the sums over replicas. Returns the losses of `step`; the
+  /// Returns the losses of `step`; the
   /// gradients are there. Where ranks differ, throws Error on those that are wrong, and the others wait for them to end;
   /// if it can't be told which, throws on all. Collective over the mesh.
-  using Pass = FunctionRef<Tensor<Dev>(const Step<Dev>&)>;
-  [[nodiscard]] Tensor<Dev> run(const Step<Dev>& step, Pass pass) {
+  [[nodiscard]] Tensor<Dev> run(const Step<Dev>& step, Pass pass) override {
     verification::Signatures mine{.weights = signature_of_weights()};
     auto losses = signed_pass(step, pass, mine);
     verification::Verdict verdict;
