@@ -38,10 +38,11 @@ class Error : public std::runtime_error {
 struct Located {
   std::string_view text;
   std::source_location where;
-  template <class Text>
-    requires std::convertible_to<const Text&, std::string_view> Located(
-        const Text& beginning, std::source_location here = std::source_location::current())
-        : text(beginning), where(here) {}
+  Located(const char* beginning, std::source_location here = std::source_location::current())
+      : text(beginning), where(here) {}
+  Located(const std::string& beginning,
+          std::source_location here = std::source_location::current())
+      : text(beginning), where(here) {}
 };
 
 [[noreturn, gnu::cold, gnu::noinline]] inline void fail_with(

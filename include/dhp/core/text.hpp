@@ -62,27 +62,28 @@ void append_text(std::string& out, const T& part) { out += to_text(part); }
 /// A part of a text, by reference: what makes texts of parts is compiled once, and not for each combination of types.
 class TextPart {
  public:
+  TextPart(const char* part) : TextPart(std::string_view(part)) {}
+  TextPart(const std::string& part) : TextPart(std::string_view(part)) {}
+  TextPart(std::string_view part)
+      : of_(reinterpret_cast<const std::byte*>(part.data())),
+        size_(part.size()),
+        append_([](std::string& out, const TextPart& self) {
+          out.append(reinterpret_cast<const char*>(self.of_), self.size_);
+        }) {}
+  /// Of any other type with an append_text.
   template <class T>
+    requires(!std::is_array_v<T> && !std::convertible_to<const T&, std::string_view>)
   TextPart(const T& part)
       : of_(reinterpret_cast<const std::byte*>(std::addressof(part))),
         append_([](std::string& out, const TextPart& self) {
           append_text(out, *reinterpret_cast<const T*>(self.of_));
         }) {}
-  template <std::convertible_to<std::string_view> T>
-  TextPart(const T& part)
-      : TextPart(std::string_view(part), [](std::string& out, const TextPart& self) {
-          out.append(reinterpret_cast<const char*>(self.of_), self.size_);
-        }) {}
   void append_to(std::string& out) const { append_(out, *this); }
 
  private:
-  using Append = void (*)(std::string&, const TextPart&);
-  TextPart(std::string_view text, Append append)
-      : of_(reinterpret_cast<const std::byte*>(text.data())), size_(text.size()), append_(append) {}
-
   const std::byte* of_;
   std::size_t size_ = 0;
-  Append append_;
+  void (*append_)(std::string&, const TextPart&);
 };
 [[nodiscard, gnu::noinline]] inline std::string text_of(std::initializer_list<TextPart> parts) {
   std::string out;

@@ -24,9 +24,11 @@ struct ScheduleReport {
 
 namespace parallel {
 
+// A template, as is check_schedule(): compiled by programs with a pipeline.
+template <class Lists>
 class ScheduleChecker {
  public:
-  ScheduleChecker(const StageLists& lists, int chunks, int micro_batches, int capacity, Pass pass)
+  ScheduleChecker(const Lists& lists, int chunks, int micro_batches, int capacity, Pass pass)
       : lists_(lists),
         wiring_{static_cast<int>(lists.size()), chunks},
         micro_batches_(micro_batches),
@@ -227,7 +229,7 @@ class ScheduleChecker {
     return true;
   }
 
-  const StageLists& lists_;
+  const Lists& lists_;
   Wiring wiring_;
   int micro_batches_;
   int capacity_;
@@ -239,9 +241,9 @@ class ScheduleChecker {
 
 /// Sends are asynchronous until their edge holds `capacity` messages, then they wait; messages keep their order. An
 /// edge leads from one stage to another, for forwards or for backwards.
-[[nodiscard]] inline ScheduleReport check_schedule(const StageLists& lists, int chunks,
-                                                   int micro_batches, int capacity,
-                                                   Pass pass = Pass::training) {
+template <std::same_as<StageLists> Lists>
+[[nodiscard]] ScheduleReport check_schedule(const Lists& lists, int chunks, int micro_batches,
+                                            int capacity, Pass pass = Pass::training) {
   check(!lists.empty(), "schedule: there are no stages");
   check(chunks >= 1 && micro_batches >= 0, "schedule: ", chunks, " chunks and ", micro_batches,
         " micro-batches; at least 1 and 0");

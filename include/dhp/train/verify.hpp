@@ -54,7 +54,8 @@ struct Verdict {
 }
 
 /// told: of each rank of the mesh.
-[[nodiscard]] inline Verdict judge(const MeshShape& mesh, const std::vector<Signatures>& told) {
+template <std::same_as<Signatures> Told>  // a template: compiled by those who verify
+[[nodiscard]] Verdict judge(const MeshShape& mesh, const std::vector<Told>& told) {
   const auto replicas = static_cast<std::size_t>(mesh.data);
   const auto tensor = static_cast<std::size_t>(mesh.tensor);
   const auto places = tensor * static_cast<std::size_t>(mesh.pipeline);
