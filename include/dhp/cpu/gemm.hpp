@@ -2,11 +2,24 @@
 // number of threads changes no bit. Packing widens 16-bit matrices to f32.
 #pragma once
 
+#include <dhp/cpu/elementwise.hpp>
 #include <dhp/cpu/gemm_pack.hpp>
 #include <dhp/device/cpu.hpp>
 #include <dhp/ops/gemm.hpp>
 
 namespace dhp::cpu {
+
+/// A matrix of any floating-point type, as a Source.
+template <class T>
+struct ViewSource {
+  ConstView<Cpu> view;
+  std::int64_t stride;
+  bool deep;
+
+  const T* run(std::int64_t line, std::int64_t first, std::int64_t count, T* scratch) const {
+    return read<T>(view, line * stride + first, count, scratch);
+  }
+};
 
 /// One tile: rows x columns of C from sources A and B, in blocks of k. T: float or double.
 template <class T>
@@ -140,37 +153,30 @@ namespace dhp {
 
 void gemm_on(std::same_as<Cpu> auto& dev, ConstView<Cpu> a, ConstView<Cpu> b, View<Cpu> c,
              const GemmOptions& options, ConstView<Cpu> bias) {
-  visit_floating(a.dtype(), [&]<class T>(Tag<T>) {
-    using A = Accumulator<T>;
+  visit_accumulator(accumulation_type(a.dtype()), [&]<class A>(Tag<A>) {
     const auto [m, n, k] = gemm_size<Cpu>(b, c, options);
     const auto stride = c.shape()[1];
-    const cpu::MatrixSource<A, T> left{a.data<T>(), a.shape()[1], !options.transpose_a};
-    const cpu::MatrixSource<A, T> right{b.data<T>(), b.shape()[1], options.transpose_b};
+    const cpu::ViewSource<A> left{a, a.shape()[1], !options.transpose_a};
+    const cpu::ViewSource<A> right{b, b.shape()[1], options.transpose_b};
     const A alpha = static_cast<A>(options.alpha);
     const A beta = static_cast<A>(options.beta);
-    cpu::Buffer<A> wide_bias;
-    const A* add = nullptr;
-    if (!bias.empty() && bias.dtype() == dtype_of<A>()) {
-      add = bias.data<A>();
-    } else if (!bias.empty()) {
-      wide_bias = cpu::make_buffer<A>(n);
-      for (std::int64_t j = 0; j < n; ++j)
-        wide_bias[static_cast<std::size_t>(j)] = bias.data<T>()[j];
-      add = wide_bias.get();
-    }
+    const auto wide_bias = cpu::make_buffer<A>(bias.count());
+    const A* const add =
+        bias.empty() ? nullptr : cpu::read<A>(bias, 0, bias.count(), wide_bias.get());
     if (c.dtype() == dtype_of<A>())
       return cpu::Blocks<A>::multiply_all(&dev, left, right, m, n, k,
                                           {c.data<A>(), stride, alpha, beta, add});
-    if constexpr (is_16_bit<T>)
-      cpu::Blocks<A>::multiply_rows(
-          dev, left, right, m, n, k, alpha, add,
-          [=, out = c.data<T>()](std::int64_t row, std::int64_t column, std::int64_t count,
-                                 const A* values) {
-            T* to = out + row * stride + column;
-            for (std::int64_t j = 0; j < count; ++j)
-              to[j] =
-                  static_cast<T>(beta == 0 ? values[j] : values[j] + beta * static_cast<A>(to[j]));
-          });
+    cpu::Blocks<A>::multiply_rows(
+        dev, left, right, m, n, k, alpha, add,
+        [=](std::int64_t row, std::int64_t column, std::int64_t count, const A* values) {
+          A sums[cpu::Blocks<A>::columns];
+          const auto first = row * stride + column;
+          if (beta != 0) {
+            (void)cpu::read<A>(c, first, count, sums);
+            for (std::int64_t j = 0; j < count; ++j) sums[j] = values[j] + beta * sums[j];
+          }
+          cpu::write<A>(c, first, count, beta == 0 ? values : sums);
+        });
   });
 }
 

@@ -14,7 +14,6 @@
 #include <algorithm>
 #include <cstdint>
 #include <cstring>
-#include <map>
 #include <memory_resource>
 #include <mutex>
 #include <new>
@@ -51,29 +50,43 @@ class CpuMemory : public MemoryCount, public std::enable_shared_from_this<CpuMem
   /// Returns free blocks to the system.
   void trim() {
     const std::lock_guard lock(mutex_);
-    for (auto& [size, blocks] : free_)
-      for (auto* block : blocks) {
+    for (auto& blocks : free_)
+      while (auto* const block = blocks.pop()) {
         ::operator delete(block, alignment);
-        count_returned(size);
+        count_returned(blocks.size);
       }
-    free_.clear();
   }
 
  private:
   /// Null without a free block of this size.
   std::byte* take(std::size_t size) {
     const std::lock_guard lock(mutex_);
-    const auto blocks = free_.find(size);
-    if (blocks == free_.end() || blocks->second.empty()) return nullptr;
-    std::byte* const block = blocks->second.back();
-    blocks->second.pop_back();
-    return block;
+    return blocks_of(size).pop();
   }
   void give(std::byte* block, std::size_t size, bool lasting) {
     count_freed(size, !lasting);
     if (lasting) return ::operator delete(block, alignment);
     const std::lock_guard lock(mutex_);
-    free_[size].push_back(block);
+    blocks_of(size).push(block);
+  }
+  /// Free blocks of one size; each begins with the address of the next.
+  struct FreeBlocks {
+    std::size_t size;
+    std::byte* first = nullptr;
+    void push(std::byte* block) {
+      std::memcpy(block, &first, sizeof first);
+      first = block;
+    }
+    std::byte* pop() {
+      auto* const block = first;
+      if (block != nullptr) std::memcpy(&first, block, sizeof first);
+      return block;
+    }
+  };
+  FreeBlocks& blocks_of(std::size_t size) {
+    const auto at = std::lower_bound(free_.begin(), free_.end(), size,
+                                     [](const auto& of, std::size_t than) { return of.size < than; });
+    return at != free_.end() && at->size == size ? *at : *free_.insert(at, FreeBlocks{size});
   }
   [[nodiscard]] std::shared_ptr<std::byte> from_host(std::size_t bytes) {
     constexpr auto aligned = static_cast<std::size_t>(alignment);
@@ -92,7 +105,7 @@ class CpuMemory : public MemoryCount, public std::enable_shared_from_this<CpuMem
 
   std::pmr::memory_resource* hosts_;
   std::mutex mutex_;  // of free_
-  std::map<std::size_t, std::vector<std::byte*>> free_;
+  std::vector<FreeBlocks> free_;  // by size
 };
 
 struct CpuOptions {

@@ -11,7 +11,6 @@
 #include <dhp/ops/optimizer.hpp>
 
 #include <algorithm>
-#include <map>
 #include <memory>
 #include <string>
 #include <utility>
@@ -80,9 +79,12 @@ class ParameterStore {
         parameters_.push_back(parameter);
     place(dev);
     for (const auto& parameter : parameters_) {
-      by_first_.emplace(parameter->range.first, parameter.get());
+      by_first_.push_back(parameter.get());
       has_buffers_ = has_buffers_ || parameter->spec.buffer;
     }
+    std::stable_sort(by_first_.begin(), by_first_.end(), [](const auto* a, const auto* b) {
+      return a->range.first < b->range.first;
+    });
     make_tables(dev);
     if (options_.initialize) initialize(dev);
     zero_gradients(dev);
@@ -149,9 +151,10 @@ class ParameterStore {
       parameter->fresh_ = lazily && !parameter->spec.buffer && !parameter->spec.frozen;
   }
   void complete_gradients(Dev& dev, Range range) {
-    for (auto at = by_first_.lower_bound(range.first);
-         at != by_first_.end() && at->first < range.last; ++at)
-      at->second->complete(dev);
+    auto at =
+        std::lower_bound(by_first_.begin(), by_first_.end(), range.first,
+                         [](const auto* of, std::int64_t first) { return of->range.first < first; });
+    for (; at != by_first_.end() && (*at)->range.first < range.last; ++at) (*at)->complete(dev);
   }
   void zero_gradients(Dev& dev) {
     for (const auto& parameter : parameters_) parameter->fresh_ = false;
@@ -409,11 +412,13 @@ class ParameterStore {
                                         FunctionRef<bool(const ParameterState<Dev>&)> which,
                                         bool with_whole, bool with_copies = false) const {
     std::vector<TileSums> sums;
-    std::map<const ParameterState<Dev>*, std::int64_t> first_sums;
+    std::vector<std::int64_t> first_sums;  // by ParameterState::index
     std::int64_t tiles = 0;
     for (const auto& parameter : parameters_) {
       if (!is_trained(*parameter) || !which(*parameter)) continue;
-      first_sums[parameter.get()] = tiles;
+      const auto index = static_cast<std::size_t>(parameter->index);
+      if (first_sums.size() <= index) first_sums.resize(index + 1);
+      first_sums[index] = tiles;
       const auto first = tiles;
       tiles += SegmentTable<Dev>::tiles_of(parameter->range.size());
       sums.push_back({first, tiles, parameter->index});
@@ -424,7 +429,8 @@ class ParameterStore {
           (held.sharded || with_whole || !is_sharded()))
         segments.push_back({held.range, held.value, held.parameter->index,
                             held.parameter->spec.decays,
-                            first_sums.at(held.parameter.get()) + held.first / segment_tile});
+                            first_sums[static_cast<std::size_t>(held.parameter->index)] +
+                                held.first / segment_tile});
     return {dev, options_.compute, segments, sums};
   }
 
@@ -445,7 +451,7 @@ class ParameterStore {
   ReplicaOf replica_;
   ReplicaTraffic<Dev>* traffic_ = nullptr;
   ParameterList<Dev> parameters_;
-  std::multimap<std::int64_t, ParameterState<Dev>*> by_first_;  // by the begin of their ranges
+  std::vector<ParameterState<Dev>*> by_first_;  // by the begin of their ranges
   bool has_buffers_ = false;
   std::vector<std::unique_ptr<ShardedBucket<Dev>>> buckets_;
   std::vector<HeldPart<Dev>> held_;

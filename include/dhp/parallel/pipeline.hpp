@@ -150,8 +150,8 @@ class PipelineParallel {
     std::map<std::pair<int, int>, Flight> flights;         // by (chunk, micro-batch)
     std::map<std::pair<int, int>, Tensor<Dev>> forwarded;  // between two chunks of this rank, by
     std::map<std::pair<int, int>, Tensor<Dev>> returned;   // (receiving part, micro-batch)
-    std::map<int, int> layer_runs_left;  // by layer; the loss comes after the last
-    std::map<const ParameterState<Dev>*, int> writers_left;
+    std::vector<int> layer_runs_left{};  // by layer; the loss comes after the last
+    std::vector<int> writers_left{};     // by ParameterState::index
     Tensor<Dev> losses;  // f64 [micro-batches, terms, loss_fields]
     bool predicts = false;
     std::vector<Tensor<Dev>> predictions;  // of the micro-batches in order
@@ -412,17 +412,19 @@ class PipelineParallel {
     return list;
   }
   void expect_contributions(int micro_batches, Run& run) {
+    run.layer_runs_left.assign(model_.layers.size() + 1, micro_batches);
+    run.writers_left.assign(static_cast<std::size_t>(parameters_in_model_), 0);
     for_own_layers([&](int at) {
-      run.layer_runs_left[at] = micro_batches;
-      for (const auto& parameter : parameters_of(at)) ++run.writers_left[parameter.get()];
+      for (const auto& parameter : parameters_of(at))
+        ++run.writers_left[static_cast<std::size_t>(parameter->index)];
     });
   }
   /// Counts a finished micro-batch of a layer. A range is ready after the last one of every layer that writes to it.
   void complete(Dev& dev, int at, Run& run, Ready ready) {
     if (auto* traffic = store_.traffic()) traffic->added(dev, parameters_of(at));
-    if (--run.layer_runs_left.at(at) > 0) return;
+    if (--run.layer_runs_left[static_cast<std::size_t>(at)] > 0) return;
     for (const auto& parameter : parameters_of(at))
-      if (--run.writers_left.at(parameter.get()) == 0 && !tied_.contains(*parameter) &&
+      if (--run.writers_left[static_cast<std::size_t>(parameter->index)] == 0 && !tied_.contains(*parameter) &&
           !parameter->spec.frozen)
         ready(parameter->range);
   }

@@ -49,13 +49,13 @@ class Tensor {
   Tensor& operator=(const Tensor&) = delete;
   [[gnu::noinline]] ~Tensor() {}
 
-  [[nodiscard]] static Tensor zeros(Dev& dev, DType dtype, const Shape& shape) {
+  [[nodiscard, gnu::noinline]] static Tensor zeros(Dev& dev, DType dtype, const Shape& shape) {
     Tensor made(dev, dtype, shape);
     dev.fill_zero(made.storage_.get(), made.size_bytes());
     return made;
   }
   /// Zeros for as long as a run: where the device has it, memory of exactly this size.
-  [[nodiscard]] static Tensor lasting(Dev& dev, DType dtype, const Shape& shape) {
+  [[nodiscard, gnu::noinline]] static Tensor lasting(Dev& dev, DType dtype, const Shape& shape) {
     if constexpr (requires { dev.allocate_lasting(std::size_t{}); }) {
       const auto bytes = static_cast<std::size_t>(shape.count()) * size_of(dtype);
       Tensor made(dev.allocate_lasting(bytes), dtype, shape);
@@ -67,7 +67,7 @@ class Tensor {
   }
   /// Copies host values; T is the element type.
   template <class T>
-  [[nodiscard]] static Tensor from_host(Dev& dev, const Shape& shape, std::span<const T> values) {
+  [[nodiscard, gnu::noinline]] static Tensor from_host(Dev& dev, const Shape& shape, std::span<const T> values) {
     check(static_cast<std::int64_t>(values.size()) == shape.count(), "a tensor of shape ", shape,
           " needs ", shape.count(), " values, got ", values.size());
     Tensor made(dev, dtype_of<T>(), shape);
@@ -159,7 +159,7 @@ class Tensor {
 
   /// Copies the elements to the host; T must be the element type.
   template <class T>
-  [[nodiscard]] std::vector<T> to_host(Dev& dev) const {
+  [[nodiscard, gnu::noinline]] std::vector<T> to_host(Dev& dev) const {
     if (dtype_ != dtype_of<T>()) fail_read_as(dtype_, dtype_of<T>());
     std::vector<T> values(static_cast<std::size_t>(count()));
     dev.copy_to_host(reinterpret_cast<std::byte*>(values.data()), storage_.get(), size_bytes());
