@@ -40,7 +40,7 @@ Outcome train(dhp::Comm<Dev> world, const dhp::ReducerChoice& reducer) {
   Dev dev;
   const auto counts = std::make_shared<dhp::CallCounts>();
   auto seen = counted(dev, observe<Dev>(std::move(world), std::make_shared<SlowNetwork>()), counts);
-  auto options = toy::options({.data = replicas});
+  dhp::AllTrainingOptions options = toy::options({.data = replicas});
   options.reducer = reducer;
   const auto data = toy::batches(dev, micro_batches);
   // A step sums each micro-batch's loss, with one more row. An evaluation does, without that.

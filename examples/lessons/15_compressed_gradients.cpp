@@ -35,7 +35,7 @@ struct Seen {
 Seen train(dhp::Comm<Dev> world, const dhp::ReducerChoice& reducer) {
   Dev dev;
   const auto counts = std::make_shared<dhp::CallCounts>();
-  auto options = toy::options({.data = replicas});
+  dhp::AllTrainingOptions options = toy::options({.data = replicas});
   options.reducer = reducer;
   dhp::TrainingRun run(dev, counted(dev, world, counts), options, network, toy::batch(dev, 0));
   Seen seen{.gradients = run.store().size()};

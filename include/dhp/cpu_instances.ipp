@@ -141,7 +141,9 @@ DHP_INSTANCE class RunningSums<Cpu>; DHP_INSTANCE class BoundaryPredictor<Cpu>;
 DHP_INSTANCE class TiedParameters<Cpu>; DHP_INSTANCE class ShardedReducer<Cpu>;
 DHP_INSTANCE class StepRecorder<Cpu>; DHP_INSTANCE class StepCheck<Cpu>;
 DHP_INSTANCE class StepVerifier<Cpu>; DHP_INSTANCE class ParameterState<Cpu>;
+DHP_INSTANCE class DataParallel<Cpu, PipelineParallel<Cpu>>;
 DHP_INSTANCE class DataParallel<Cpu, PipelineParallel<Cpu>, MakeReducer<Cpu>>;
+DHP_INSTANCE class Trainer<Cpu, DataParallel<Cpu, PipelineParallel<Cpu>>>;
 DHP_INSTANCE class Trainer<Cpu, DataParallel<Cpu, PipelineParallel<Cpu>, MakeReducer<Cpu>>>;
 DHP_INSTANCE AnyReducer<Cpu> make_reducer(Cpu&, ParameterStore<Cpu>&, Comm<Cpu>,
                                           const ReducerChoice&);

@@ -8,7 +8,7 @@
 using toy::Dev;
 
 /// The loss after 48 steps on 4 replicas.
-double loss_with(const dhp::TrainingOptions& options) {
+double loss_with(const dhp::AllTrainingOptions& options) {
   return toy::on_each_rank(4, [&](dhp::Comm<Dev> world) {
     Dev dev;
     const auto data = toy::batches(dev, 12);
@@ -21,7 +21,7 @@ double loss_with(const dhp::TrainingOptions& options) {
 int main() {
   // 1. With SGD, the mean of weights after one step is the step along the mean of the gradients: weights are linear in the
   // gradients. AdamW divides each gradient by its size, and the mean of quotients is not the quotient of means.
-  auto options = toy::options({.data = 4});
+  dhp::AllTrainingOptions options = toy::options({.data = 4});
   const auto with = [&](const dhp::OptimizerChoice& optimizer, const dhp::ReducerChoice& reducer) {
     options.optimizer = optimizer;
     options.reducer = reducer;

@@ -22,10 +22,15 @@ class ThreadPool {
   /// started ones, if the system refuses a thread.
   explicit ThreadPool(int threads) {
     check(threads >= 1, "a thread pool needs at least 1 thread, got ", threads);
+    int started = 1;
+    workers_ = std::vector<std::thread>(static_cast<std::size_t>(threads - 1));
     try {
-      while (size() < threads) workers_.emplace_back([this] { work(); });
+      for (auto& worker : workers_) {
+        worker = std::thread([this] { work(); });
+        ++started;
+      }
     } catch (const std::exception& error) {
-      const int failed = size() + 1;
+      const int failed = started + 1;
       stop();
       fail("thread ", failed, " of a pool of ", threads, " cannot be started (", error.what(),
            "); choose fewer, or raise the limits of processes and memory (ulimit -u, ulimit -v)");
@@ -104,7 +109,8 @@ class ThreadPool {
       stop_ = true;
     }
     wake_.notify_all();
-    for (auto& worker : workers_) worker.join();
+    for (auto& worker : workers_)
+      if (worker.joinable()) worker.join();
   }
 
   std::vector<std::thread> workers_;

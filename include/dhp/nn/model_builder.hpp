@@ -6,10 +6,12 @@
 #include <dhp/nn/low_rank_options.hpp>
 #include <dhp/nn/parameter_store.hpp>
 
+#include <algorithm>
 #include <functional>
-#include <set>
+#include <memory>
 #include <string>
 #include <utility>
+#include <vector>
 
 namespace dhp {
 
@@ -65,13 +67,13 @@ class ModelBuilder {
                                                       const ParameterSpec& weight, Split split) {
     const auto* const entry = low_rank_.adapts(layer);
     if (entry == nullptr) return nullptr;
-    adapted_.insert(*entry);
+    adapted_.push_back(*entry);
     return make_adapter_(*this, layer, weight, split);
   }
   /// After the model is described: throws where an adapter has found no layer.
   void check_adapters() const {
     for (const auto& entry : low_rank_.layers)
-      check(adapted_.contains(entry), "no linear layer of the model is called ", entry,
+      check(std::find(adapted_.begin(), adapted_.end(), entry) != adapted_.end(), "no linear layer of the model is called ", entry,
             ", and none can be adapted; a name is the end of one such as "
             "encoder.layer.0.attention.self.query");
   }
@@ -90,7 +92,7 @@ class ModelBuilder {
   std::function<bool(const std::string&)> trains_;
   LowRankOptions low_rank_;
   decltype(&make_low_rank<Dev>) make_adapter_ = nullptr;
-  std::set<std::string> adapted_;  // its entries that have found a layer
+  std::vector<std::string> adapted_;  // its entries that have found a layer
 };
 
 }  // namespace dhp

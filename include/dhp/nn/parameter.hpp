@@ -148,9 +148,9 @@ using ParameterList = std::vector<Parameter<Dev>>;
 /// Whether some of these parameters have a gradient.
 template <class Dev>
 [[nodiscard]] bool is_trained(const ParameterList<Dev>& parameters) {
-  return std::any_of(parameters.begin(), parameters.end(), [](const auto& parameter) {
-    return parameter != nullptr && !parameter->spec.frozen && !parameter->spec.buffer;
-  });
+  for (const auto& parameter : parameters)
+    if (parameter != nullptr && !parameter->spec.frozen && !parameter->spec.buffer) return true;
+  return false;
 }
 
 namespace nn {
@@ -176,9 +176,10 @@ template <class Dev>
 void accumulate_all(Dev& dev, const ParameterList<Dev>& parameters,
                     std::type_identity_t<nn::WriteAll<Dev>> write) {
   // A tied weight may have had another contribution before the bias beside it.
-  if (!std::all_of(parameters.begin(), parameters.end(),
-                   [](const auto& parameter) { return parameter->is_fresh(); }))
-    for (const auto& parameter : parameters) parameter->complete(dev);
+  bool all_fresh = true;
+  for (const auto& parameter : parameters) all_fresh = all_fresh && parameter->is_fresh();
+  for (const auto& parameter : parameters)
+    if (!all_fresh) parameter->complete(dev);
   std::vector<View<Dev>> views;
   nn::accumulate_from<Dev>(dev, parameters, views, write);
 }

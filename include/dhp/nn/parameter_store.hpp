@@ -74,17 +74,16 @@ class ParameterStore {
     if (replica.size == 1) options_.sharding.stage = ZeroStage::none;
     auto& copies = options_.sharding.copies;
     copies = is_sharded() ? std::min(copies, replica.size - 1) : 0;
-    for (const auto& parameter : parameters)
-      if (std::find(parameters_.begin(), parameters_.end(), parameter) == parameters_.end())
-        parameters_.push_back(parameter);
+    for (const auto& parameter : parameters) {
+      bool known = false;
+      for (const auto& held : parameters_) known = known || held == parameter;
+      if (!known) parameters_.push_back(parameter);
+    }
     place(dev);
     for (const auto& parameter : parameters_) {
-      by_first_.push_back(parameter.get());
+      by_first_.insert(first_from(parameter->range.first + 1), parameter.get());
       has_buffers_ = has_buffers_ || parameter->spec.buffer;
     }
-    std::stable_sort(by_first_.begin(), by_first_.end(), [](const auto* a, const auto* b) {
-      return a->range.first < b->range.first;
-    });
     make_tables(dev);
     if (options_.initialize) initialize(dev);
     zero_gradients(dev);
@@ -151,10 +150,9 @@ class ParameterStore {
       parameter->fresh_ = lazily && !parameter->spec.buffer && !parameter->spec.frozen;
   }
   void complete_gradients(Dev& dev, Range range) {
-    auto at =
-        std::lower_bound(by_first_.begin(), by_first_.end(), range.first,
-                         [](const auto* of, std::int64_t first) { return of->range.first < first; });
-    for (; at != by_first_.end() && (*at)->range.first < range.last; ++at) (*at)->complete(dev);
+    for (auto at = first_from(range.first);
+         at != by_first_.end() && (*at)->range.first < range.last; ++at)
+      (*at)->complete(dev);
   }
   void zero_gradients(Dev& dev) {
     for (const auto& parameter : parameters_) parameter->fresh_ = false;
@@ -269,6 +267,12 @@ class ParameterStore {
   }
 
  private:
+  /// The first parameter whose range begins there or later.
+  [[nodiscard]] auto first_from(std::int64_t first) {
+    return std::lower_bound(
+        by_first_.begin(), by_first_.end(), first,
+        [](const auto* of, std::int64_t than) { return of->range.first < than; });
+  }
   [[nodiscard]] ShardedBucket<Dev>* bucket_with(Range range) {
     for (auto& bucket : buckets_)
       if (bucket->range().first <= range.first && range.last <= bucket->range().last)

@@ -183,11 +183,13 @@ class PipelineParallel {
       }
     find_first_trained();
     tied_ = TiedParameters<Dev>(forward_, by_stage);
-    auto& own = by_stage[static_cast<std::size_t>(stage_)];
+    const auto& own = by_stage[static_cast<std::size_t>(stage_)];
     // Tied ones are ready last: they come first in the store, which reducers go through from its end.
-    std::stable_partition(own.begin(), own.end(),
-                          [&](const auto& parameter) { return tied_.contains(*parameter); });
-    store_ = ParameterStore<Dev>(dev, own, store_options_, replica_);
+    ParameterList<Dev> in_order;
+    for (const bool tied : {true, false})
+      for (const auto& parameter : own)
+        if (tied_.contains(*parameter) == tied) in_order.push_back(parameter);
+    store_ = ParameterStore<Dev>(dev, in_order, store_options_, replica_);
   }
 
   /// Below the first layer with a trained parameter nothing needs a backward pass.
