@@ -1,7 +1,7 @@
 // The instances of dhp for the Cpu. One source file of a program has nothing but
 //   #include <dhp/cpu_instances.ipp>
-// and compiles them; all others include dhp/cpu_declared.hpp, and are compiled in a fraction of the time. dhp::cpu_compiled is
-// made of this list, of each section side by side.
+// and compiles them; all others include dhp/cpu_declared.hpp, and compile in a fraction of the time. dhp::cpu_compiled is
+// made of this list, too: its sections compile side by side.
 #include <dhp/cpu.hpp>
 
 #ifndef DHP_INSTANCE
@@ -45,12 +45,9 @@ DHP_INSTANCE decltype(cross_entropy_backward_on<Cpu>) cross_entropy_backward_on<
 DHP_INSTANCE decltype(dropout_on<Cpu>) dropout_on<Cpu>;
 // cpu/elementwise
 DHP_INSTANCE decltype(fill_on<Cpu>) fill_on<Cpu>; DHP_INSTANCE decltype(add_on<Cpu>) add_on<Cpu>;
-DHP_INSTANCE decltype(axpy_on<Cpu>) axpy_on<Cpu>;
-DHP_INSTANCE decltype(add_both_on<Cpu>) add_both_on<Cpu>;
-DHP_INSTANCE decltype(scale_on<Cpu>) scale_on<Cpu>;
-DHP_INSTANCE decltype(scale_by_on<Cpu>) scale_by_on<Cpu>;
-DHP_INSTANCE decltype(cast_on<Cpu>) cast_on<Cpu>;
-DHP_INSTANCE decltype(rsqrt_on<Cpu>) rsqrt_on<Cpu>;
+DHP_INSTANCE decltype(axpy_on<Cpu>) axpy_on<Cpu>; DHP_INSTANCE decltype(add_both_on<Cpu>) add_both_on<Cpu>;
+DHP_INSTANCE decltype(scale_on<Cpu>) scale_on<Cpu>; DHP_INSTANCE decltype(scale_by_on<Cpu>) scale_by_on<Cpu>;
+DHP_INSTANCE decltype(cast_on<Cpu>) cast_on<Cpu>; DHP_INSTANCE decltype(rsqrt_on<Cpu>) rsqrt_on<Cpu>;
 // cpu/embedding
 DHP_INSTANCE decltype(embedding_forward_on<Cpu>) embedding_forward_on<Cpu>;
 DHP_INSTANCE decltype(embedding_backward_on<Cpu>) embedding_backward_on<Cpu>;
@@ -82,8 +79,7 @@ DHP_INSTANCE decltype(max_pool_backward_on<Cpu>) max_pool_backward_on<Cpu>;
 DHP_INSTANCE decltype(global_average_pool_forward_on<Cpu>) global_average_pool_forward_on<Cpu>;
 DHP_INSTANCE decltype(global_average_pool_backward_on<Cpu>) global_average_pool_backward_on<Cpu>;
 // cpu/reduce
-DHP_INSTANCE decltype(column_sums_on<Cpu>) column_sums_on<Cpu>;
-DHP_INSTANCE decltype(sum_on<Cpu>) sum_on<Cpu>;
+DHP_INSTANCE decltype(column_sums_on<Cpu>) column_sums_on<Cpu>; DHP_INSTANCE decltype(sum_on<Cpu>) sum_on<Cpu>;
 DHP_INSTANCE decltype(sum_of_squares_on<Cpu>) sum_of_squares_on<Cpu>;
 DHP_INSTANCE decltype(sum_of_magnitudes_on<Cpu>) sum_of_magnitudes_on<Cpu>;
 DHP_INSTANCE decltype(find_nonfinite_on<Cpu>) find_nonfinite_on<Cpu>;

@@ -64,7 +64,8 @@ class SliceOf {
         each(first, std::integral_constant<std::int64_t, short_run>());
       if (first < last) each(first, last - first);
     } else {
-      for (; first < last; first += run) run_apart<run>(first, std::min(run, last - first), combine);
+      for (; first < last; first += run)
+        run_apart<run>(first, std::min(run, last - first), combine);
     }
   }
 

@@ -40,13 +40,12 @@ struct Located {
   std::source_location where;
   Located(const char* beginning, std::source_location here = std::source_location::current())
       : text(beginning), where(here) {}
-  Located(const std::string& beginning,
-          std::source_location here = std::source_location::current())
+  Located(const std::string& beginning, std::source_location here = std::source_location::current())
       : text(beginning), where(here) {}
 };
 
-[[noreturn, gnu::cold, gnu::noinline]] inline void fail_with(
-    const Located& first, std::initializer_list<TextPart> rest) {
+[[noreturn, gnu::cold, gnu::noinline]] inline void fail_with(const Located& first,
+                                                             std::initializer_list<TextPart> rest) {
   throw Error(std::string(first.text) + text_of(rest), first.where);
 }
 /// Throws Error(first + rest...) located at the caller.

@@ -31,7 +31,7 @@ template <class Number>
 [[gnu::noinline]] void append_number(std::string& out, Number part) {
   char digits[64];
   const auto end = std::to_chars(digits, digits + sizeof digits, part).ptr;  // shortest exact form
-  if (part != part) out += "nan";  // never "-nan"
+  if (part != part) out += "nan";                                            // never "-nan"
   else out.append(digits, end);
 }
 template <class Number>

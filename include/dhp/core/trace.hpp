@@ -124,7 +124,8 @@ class TraceScope {
       : dev_(dev.trace() ? &dev : nullptr) {
     if (dev_ != nullptr) span_ = {.kind = kind, .name = name, .start = dev.moment()};
   }
-  [[gnu::noinline]] TraceScope(Dev& dev, const char* name, std::int64_t number, TraceKind kind = TraceKind::work)
+  [[gnu::noinline]] TraceScope(Dev& dev, const char* name, std::int64_t number,
+                               TraceKind kind = TraceKind::work)
       : dev_(dev.trace() ? &dev : nullptr) {
     if (dev_ != nullptr)
       span_ = {.kind = kind, .name = concat(name, ' ', number), .start = dev.moment()};

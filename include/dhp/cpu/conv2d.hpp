@@ -228,11 +228,11 @@ void conv2d_backward_filter_on(std::same_as<Cpu> auto& dev, ConstView<Cpu> x, Co
     const cpu::MatrixSource<A, T> gradient{dy.data<T>(), m, false};
     const cpu::Target<A> to{dw.data<A>(), n, A(1), static_cast<A>(beta), nullptr};
     if (cpu::is_matrix_product(geometry))
-      cpu::Blocks<A>::multiply_all(&dev, gradient,
-                                   cpu::MatrixSource<A, T>{x.data<T>(), n, false}, m, n, k, to);
+      cpu::Blocks<A>::multiply_all(&dev, gradient, cpu::MatrixSource<A, T>{x.data<T>(), n, false},
+                                   m, n, k, to);
     else
-      cpu::Blocks<A>::multiply_all(&dev, gradient,
-                                   cpu::patches<T>(x, dy.shape(), geometry, false), m, n, k, to);
+      cpu::Blocks<A>::multiply_all(&dev, gradient, cpu::patches<T>(x, dy.shape(), geometry, false),
+                                   m, n, k, to);
   });
 }
 

@@ -87,8 +87,7 @@ void add_on(std::same_as<Cpu> auto& dev, ConstView<Cpu> a, ConstView<Cpu> b, Vie
 void axpy_on(std::same_as<Cpu> auto& dev, double alpha, ConstView<Cpu> x, View<Cpu> y) {
   visit_accumulator(accumulation_type(y.dtype()), [&]<class A>(Tag<A>) {
     cpu::map<A>(
-        dev, y, [factor = static_cast<A>(alpha)](A old, A more) { return old + factor * more; },
-        x);
+        dev, y, [factor = static_cast<A>(alpha)](A old, A more) { return old + factor * more; }, x);
   });
 }
 void add_both_on(std::same_as<Cpu> auto& dev, const AddedVector<Cpu>& one,
@@ -117,8 +116,7 @@ void cast_on(std::same_as<Cpu> auto& dev, ConstView<Cpu> x, View<Cpu> y) {
 void rsqrt_on(std::same_as<Cpu> auto& dev, ConstView<Cpu> x, double epsilon, View<Cpu> y) {
   visit_accumulator(accumulation_type(y.dtype()), [&]<class A>(Tag<A>) {
     cpu::map<A>(
-        dev, y,
-        [more = static_cast<A>(epsilon)](A v) { return A(1) / std::sqrt(v + more); }, x);
+        dev, y, [more = static_cast<A>(epsilon)](A v) { return A(1) / std::sqrt(v + more); }, x);
   });
 }
 

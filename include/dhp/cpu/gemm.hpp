@@ -117,8 +117,8 @@ struct Blocks {
   }
 
   /// alpha op(A) op(B) + bias, passed row by row to store, for outputs of another type or layout. bias is null or [n].
-  using Store = FunctionRef<void(std::int64_t row, std::int64_t column, std::int64_t count,
-                                 const T* values)>;
+  using Store =
+      FunctionRef<void(std::int64_t row, std::int64_t column, std::int64_t count, const T* values)>;
   static void multiply_rows(Cpu& dev, const Source<T>& a, const Source<T>& b, std::int64_t m,
                             std::int64_t n, std::int64_t k, T alpha, const T* bias, Store store) {
     const Tiles tiles(m, n);

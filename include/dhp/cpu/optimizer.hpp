@@ -24,7 +24,8 @@ void update_weights(Cpu& dev, const SegmentTable<Cpu>& table, const View<Cpu>& m
     A* const weights = tile.narrow ? all + first : reinterpret_cast<A*>(tile.value);
     for (std::int64_t at = 0; at < count; ++at) weights[at] = step(first + at, weights[at]);
     if (tile.narrow)  // from cache
-      write<A>({reinterpret_cast<std::byte*>(tile.value), table.compute(), {count}}, 0, count, weights);
+      write<A>({reinterpret_cast<std::byte*>(tile.value), table.compute(), {count}}, 0, count,
+               weights);
   });
 }
 

@@ -84,8 +84,9 @@ class CpuMemory : public MemoryCount, public std::enable_shared_from_this<CpuMem
     }
   };
   FreeBlocks& blocks_of(std::size_t size) {
-    const auto at = std::lower_bound(free_.begin(), free_.end(), size,
-                                     [](const auto& of, std::size_t than) { return of.size < than; });
+    const auto at =
+        std::lower_bound(free_.begin(), free_.end(), size,
+                         [](const auto& of, std::size_t than) { return of.size < than; });
     return at != free_.end() && at->size == size ? *at : *free_.insert(at, FreeBlocks{size});
   }
   [[nodiscard]] std::shared_ptr<std::byte> from_host(std::size_t bytes) {
@@ -104,7 +105,7 @@ class CpuMemory : public MemoryCount, public std::enable_shared_from_this<CpuMem
   }
 
   std::pmr::memory_resource* hosts_;
-  std::mutex mutex_;  // of free_
+  std::mutex mutex_;              // of free_
   std::vector<FreeBlocks> free_;  // by size
 };
 

@@ -29,7 +29,8 @@ class InitialValues {
       fill(parameter, first, to.dtype(), to.bytes(), to.count());
     } else if constexpr (has_data<Dev>) {
       const auto size = size_of(to.dtype());
-      std::vector<std::byte> made(size * static_cast<std::size_t>(std::min(to.count(), most_staged)));
+      std::vector<std::byte> made(size *
+                                  static_cast<std::size_t>(std::min(to.count(), most_staged)));
       for (std::int64_t begin = 0; begin < to.count(); begin += most_staged) {
         const auto count = std::min(most_staged, to.count() - begin);
         fill(parameter, first + begin, to.dtype(), made.data(), count);

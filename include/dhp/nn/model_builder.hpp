@@ -73,7 +73,8 @@ class ModelBuilder {
   /// After the model is described: throws where an adapter has found no layer.
   void check_adapters() const {
     for (const auto& entry : low_rank_.layers)
-      check(std::find(adapted_.begin(), adapted_.end(), entry) != adapted_.end(), "no linear layer of the model is called ", entry,
+      check(std::find(adapted_.begin(), adapted_.end(), entry) != adapted_.end(),
+            "no linear layer of the model is called ", entry,
             ", and none can be adapted; a name is the end of one such as "
             "encoder.layer.0.attention.self.query");
   }

@@ -152,7 +152,7 @@ class PipelineParallel {
     std::map<std::pair<int, int>, Tensor<Dev>> returned;   // (receiving part, micro-batch)
     std::vector<int> layer_runs_left{};  // by layer; the loss comes after the last
     std::vector<int> writers_left{};     // by ParameterState::index
-    Tensor<Dev> losses;  // f64 [micro-batches, terms, loss_fields]
+    Tensor<Dev> losses;                  // f64 [micro-batches, terms, loss_fields]
     bool predicts = false;
     std::vector<Tensor<Dev>> predictions;  // of the micro-batches in order
   };
@@ -426,8 +426,8 @@ class PipelineParallel {
     if (auto* traffic = store_.traffic()) traffic->added(dev, parameters_of(at));
     if (--run.layer_runs_left[static_cast<std::size_t>(at)] > 0) return;
     for (const auto& parameter : parameters_of(at))
-      if (--run.writers_left[static_cast<std::size_t>(parameter->index)] == 0 && !tied_.contains(*parameter) &&
-          !parameter->spec.frozen)
+      if (--run.writers_left[static_cast<std::size_t>(parameter->index)] == 0 &&
+          !tied_.contains(*parameter) && !parameter->spec.frozen)
         ready(parameter->range);
   }
 

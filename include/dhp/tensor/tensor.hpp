@@ -67,7 +67,8 @@ class Tensor {
   }
   /// Copies host values; T is the element type.
   template <class T>
-  [[nodiscard, gnu::noinline]] static Tensor from_host(Dev& dev, const Shape& shape, std::span<const T> values) {
+  [[nodiscard, gnu::noinline]] static Tensor from_host(Dev& dev, const Shape& shape,
+                                                       std::span<const T> values) {
     check(static_cast<std::int64_t>(values.size()) == shape.count(), "a tensor of shape ", shape,
           " needs ", shape.count(), " values, got ", values.size());
     Tensor made(dev, dtype_of<T>(), shape);

@@ -185,8 +185,8 @@ class Trainer {
   /// Every so many steps one is verified against silent errors, before its update: see StepVerifier.
   void verify_every(std::int64_t steps, typename StepVerifier<Dev>::Batches batches) {
     check_exchange("a step can be verified only");
-    verifier_ = std::make_unique<StepVerifier<Dev>>(dev_, mesh_, model_.store(), steps,
-                                                    std::move(batches));
+    verifier_ =
+        std::make_unique<StepVerifier<Dev>>(dev_, mesh_, model_.store(), steps, std::move(batches));
   }
 
   /// For runs that go on when ranks are lost. barrier(): no rank returns from it before all ranks that train have entered.

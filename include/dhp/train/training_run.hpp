@@ -60,8 +60,7 @@ class TrainingRun {
               const Describe& describe, const MicroBatch<Dev>& example,
               const MakeOptimizer& own = {})
       : TrainingRun(
-            dev, std::move(world), options.layout, options.store, options.pipeline,
-            options.trainer,
+            dev, std::move(world), options.layout, options.store, options.pipeline, options.trainer,
             [&](Dev&, ParameterStore<Dev>& store, Comm<Dev> group) {
               return make_reducer(dev, store, std::move(group), options.reducer);
             },
