@@ -3,6 +3,7 @@
 #include <dhp/cpu/elementwise.hpp>
 #include <dhp/cuda/batch_norm.hpp>
 #include <dhp/cuda/elementwise.hpp>
+#include <dhp/cuda/squared_deviations.hpp>
 #include <tests/cuda/gpu.hpp>
 
 #include <doctest/doctest.h>
@@ -149,6 +150,25 @@ TEST_CASE("squared deviations keep their digits where the mean is large") {
   batch_norm_squared_deviations(gpu, Tensor<Gpu>::from_host(gpu, {4, 1}, values),
                                 Tensor<Gpu>::from_host(gpu, {1}, mean), sum.mut());
   CHECK(widened(gpu, sum)[0] == 2);
+}
+
+TEST_CASE("squared deviations follow from the library's 1 / sqrt(variance + epsilon)") {
+  constexpr double epsilon = 1e-3, rows = 12;
+  for (const std::int64_t skip : {0, 1}) {
+    Gpu gpu;
+    const std::vector<float> variances{0, 0.25, 1, 9, 64, 1e-4f, 2};
+    std::vector<float> inv_std;
+    for (const double variance : variances)
+      inv_std.push_back(static_cast<float>(1 / std::sqrt(variance + epsilon)));
+    const auto x = Tensor<Gpu>::from_host(gpu, {7}, inv_std);
+    Tensor<Gpu> y(gpu, DType::f32, {7});
+    cuda::map(gpu, 7 - skip, cuda::SquaredDeviations{epsilon, rows},
+              y.mut().slice(skip, 7).template data<float>(),
+              x.view().slice(skip, 7).template data<float>());
+    const auto found = widened(gpu, y);
+    for (auto at = static_cast<std::size_t>(skip); at < found.size(); ++at)
+      CHECK(found[at] == doctest::Approx(rows * variances[at]).epsilon(1e-4));
+  }
 }
 
 TEST_CASE_TEMPLATE("batch_norm: statistics from sums", T, double, float) {

@@ -8,6 +8,7 @@
 #include <dhp/cuda/cublas_problem.hpp>
 #include <dhp/cuda/map.hpp>
 #include <dhp/cuda/plan_cache.hpp>
+#include <dhp/cuda/squared_deviations.hpp>
 
 namespace dhp::cuda {
 
@@ -154,16 +155,6 @@ template <class Dev>
 [[nodiscard]] Tensor<Dev> norm_signs(Dev& dev, ConstView<Dev> x, bool relu) {
   return relu ? Tensor<Dev>(dev, DType::u8, {sign_bytes(x.count())}) : Tensor<Dev>();
 }
-
-/// The sum of squared deviations of `rows` values, from 1 / sqrt(variance + epsilon).
-struct SquaredDeviations {
-  double epsilon, rows;
-  constexpr float operator()(float inv_std) const {
-    const double root = static_cast<double>(inv_std);
-    const double variance = 1 / (root * root) - epsilon;
-    return static_cast<float>(variance < 0 ? 0 : variance * rows);  // rounding may make it negative
-  }
-};
 
 }  // namespace dhp::cuda
 
