@@ -82,6 +82,7 @@ TEST_CASE_TEMPLATE("batch norm agrees with the Cpu", T, double, float, bf16, f16
   check_all<T>({9, 3, 7}, 0, false);
   check_all<T>({5, 264}, 0, true);
   check_all<T>({65, 16}, 1, true);
+  check_all<T>({40, 6}, 0, true);  // packs of two
 }
 
 TEST_CASE("batch norm over many rows, and over none") {

@@ -33,13 +33,12 @@ void check_column_sums(const Shape& shape, double beta, std::int64_t skip = 0,
   CHECK(distance(got[0], right[0], size) <= tolerance<A>);
 }
 
-template <class T>
-double on_gpu(Gpu& gpu, ConstView<Gpu> x, bool squares) {
+double on_gpu(Gpu& gpu, ConstView<Gpu> x, const auto& op) {
   Tensor<Gpu> out(gpu, DType::f64, {1});
-  if (squares) sum_of_squares(gpu, x, out.mut());
-  else sum(gpu, x, out.mut());
+  op(gpu, x, out.mut());
   return widened(gpu, out)[0];
 }
+constexpr auto total_of = [](Gpu& gpu, auto x, auto out) { sum(gpu, x, out); };
 
 }  // namespace
 
@@ -90,7 +89,8 @@ TEST_CASE("tiles cover a matrix of any size, in numbers that a GPU can start") {
       }
 }
 
-TEST_CASE_TEMPLATE("sum and sum of squares are taken in double", T, double, float, bf16, f16) {
+TEST_CASE_TEMPLATE("sums, of squares and of magnitudes too, are taken in double", T, double, float,
+                   bf16, f16) {
   Gpu gpu;
   Cpu cpu;
   for (const std::int64_t count : {0, 1, 9, 255, 9011})
@@ -100,15 +100,18 @@ TEST_CASE_TEMPLATE("sum and sum of squares are taken in double", T, double, floa
       CAPTURE(skip);
       const auto x = random_on<T>(gpu, {count}, 1);
       const auto expected = widened(random_tensor<T>(cpu, {count}, 1));
-      double total = 0, squares = 0;
+      double total = 0, squares = 0, magnitudes = 0;
       for (auto at = static_cast<std::size_t>(skip); at < expected.size(); ++at) {
         total += expected[at];
         squares += expected[at] * expected[at];
+        magnitudes += std::abs(expected[at]);
       }
-      CHECK(std::abs(on_gpu<T>(gpu, x.view().slice(skip, count), false) - total) <=
-            1e-13 * (1 + squares));
-      CHECK(std::abs(on_gpu<T>(gpu, x.view().slice(skip, count), true) - squares) <=
-            1e-13 * squares);
+      const auto of = [&](const auto& op) { return on_gpu(gpu, x.view().slice(skip, count), op); };
+      CHECK(std::abs(of(total_of) - total) <= 1e-13 * (1 + squares));
+      CHECK(std::abs(of([](Gpu& dev, auto in, auto out) { sum_of_squares(dev, in, out); }) -
+                     squares) <= 1e-13 * squares);
+      CHECK(std::abs(of([](Gpu& dev, auto in, auto out) { sum_of_magnitudes(dev, in, out); }) -
+                     magnitudes) <= 1e-13 * magnitudes);
     }
 }
 
@@ -117,9 +120,9 @@ TEST_CASE("a sum is the same every time, and loses nothing that double holds") {
   std::vector<float> values(20000, 1.0f);
   values[3] = 0x1p40f;
   const auto x = Tensor<Gpu>::from_host(gpu, {20000}, values);
-  const double first = on_gpu<float>(gpu, x, false);
+  const double first = on_gpu(gpu, x.view(), total_of);
   CHECK(first == 0x1p40 + 19999);
-  for (int turn = 0; turn < 2; ++turn) CHECK(on_gpu<float>(gpu, x, false) == first);
+  for (int turn = 0; turn < 2; ++turn) CHECK(on_gpu(gpu, x.view(), total_of) == first);
 }
 
 TEST_CASE_TEMPLATE("one element that is not finite is found wherever it is", T, double, float, bf16,
