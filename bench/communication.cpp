@@ -1,7 +1,7 @@
 // Collectives and messages of two ranks, each in turns with what it is measured against. Ranks that are threads: the
-// same number of bytes copied by std::memcpy, by both threads at once. Ranks that are processes, over Gloo and over MPI:
-// the engine's own collectives and messages between the same two. communication.py starts it.
-// Usage: bench_communication threads|gloo|mpi
+// same number of bytes copied by std::memcpy, by both threads at once. Ranks that are processes, over Gloo and over
+// MPI: the engine's own collectives and messages between the same two. communication.py starts it. Usage:
+// bench_communication threads|gloo|mpi
 #include <dhp/comm/launch.hpp>
 #include <dhp/device/cpu.hpp>
 #include <dhp/tensor/tensor.hpp>
@@ -123,8 +123,8 @@ int compare_with_gloo() {
 #ifdef DHP_HAS_GLOO
   const auto me = ProcessRank::from_environment();
   check(me && me->size == 2, "two processes are compared, started with RANK and WORLD_SIZE");
-  std::shared_ptr<World> met;
-  const auto connect = [&](const std::shared_ptr<World>& world, const ProcessRank& rank,
+  std::shared_ptr<ProcessWatchdog> met;
+  const auto connect = [&](const std::shared_ptr<ProcessWatchdog>& world, const ProcessRank& rank,
                            const ProcessOptions& options) {
     met = world;
     return connect_gloo(world, rank, options);

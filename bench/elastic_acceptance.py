@@ -1,7 +1,7 @@
 """An elastic job with everything that people use beside it, and the same run without any disturbance.
 
 elastic_acceptance.py TRAIN_BERT [--rounds N] [--steps N] [--losses N] [--departures N] [--preset NAME] [--json FILE]: BERT-tiny on
-four processes over Gloo with --deterministic, ZeRO (stage 1, then 3) with --shard-copies 1, and a checkpoint in the background
+four processes over Gloo with --deterministic, ZeRO (stage 1, then 3) with --shard-redundancy 1, and a checkpoint in the background
 each 20 steps. In each round a steady run, and one in which a rank, never the first, is lost again and again, in turns by SIGTERM
 (a spot notice) and by SIGKILL. When the others have gone on, a newcomer takes its place. Both runs have the same options,
 --elastic too.
@@ -32,7 +32,7 @@ RANKS, GLOBAL_BATCH, MICRO_BATCH = 4, 16, 2
 def options(asked, stage):
     return ["--preset", asked.preset, "--vocabulary-size", "512", "--sequence-length", "32", "--samples", "256", "--global-batch",
             str(GLOBAL_BATCH), "--micro-batch", str(MICRO_BATCH), "--held-out", "0", "--steps", str(asked.steps), "--deterministic",
-            "--zero", str(stage), "--shard-copies", "1", "--save-every", "20", "--keep", "2", "--elastic", "1:4"]
+            "--zero", str(stage), "--shard-redundancy", "1", "--save-every", "20", "--keep", "2", "--elastic", "1:4"]
 
 
 def run(asked, folder, stage, events):

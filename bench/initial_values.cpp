@@ -1,6 +1,6 @@
-// Seconds that initial values of BERT-large take, in fp32: many at once on several threads, as a store makes them, and as
-// a peer one by one on one thread, in double. memory_s: the store's zeroed weights and gradients.
-// Usage: bench_initial_values THREADS
+// Seconds that initial values of BERT-large take, in fp32: many at once on several threads, as a store makes them, and
+// as a peer one by one on one thread, in double. memory_s: the store's zeroed weights and gradients. Usage:
+// bench_initial_values THREADS
 #include <dhp/cpu.hpp>
 #include <examples/bert/model.hpp>
 
@@ -33,7 +33,7 @@ ParameterList<Cpu> bert_large() {
 double one_by_one(const ParameterList<Cpu>& parameters) {
   double sum = 0;
   for (const auto& parameter : parameters) {
-    const RandomStream stream{0, InitialValues<Cpu>::step, parameter->use};
+    const RandomStream stream{0, detail::InitialValues<Cpu>::step, parameter->use};
     const auto count = parameter->spec.local_shape().count();
     for (std::int64_t at = 0; at < count; ++at) sum += parameter->spec.init(stream, at);
   }
@@ -44,10 +44,10 @@ void measure(int threads) {
   Cpu dev({.threads = threads});
   const auto parameters = bert_large();
   std::optional<ParameterStore<Cpu>> store;
-  const double memory_s =
-      seconds_of([&] { store.emplace(dev, parameters, StoreOptions{.initialize = false}); });
+  const double memory_s = seconds_of(
+      [&] { store.emplace(dev, parameters, ParameterStoreOptions{.initialize = false}); });
   const double values_s = seconds_of([&] {
-    InitialValues<Cpu> values(dev, store->options().seed);
+    detail::InitialValues<Cpu> values(dev, store->options().seed);
     for (const auto& one : store->parameters())
       values.write(*one, 0, one->value.as({one->range.size()}));
   });

@@ -20,13 +20,13 @@ namespace bench {
 class Gloo {
  public:
   /// Collective.
-  explicit Gloo(const std::shared_ptr<dhp::World>& world) {
+  explicit Gloo(const std::shared_ptr<dhp::ProcessWatchdog>& world) {
     gloo::transport::tcp::attr where;
     where.hostname = "127.0.0.1";
     auto device = gloo::transport::tcp::CreateDevice(where);
     const auto connected = [&](const std::string& keys) {
       auto made = std::make_shared<gloo::rendezvous::Context>(world->rank(), world->size());
-      dhp::comm::GlooStore store(world, keys);
+      dhp::detail::GlooStore store(world, keys);
       made->setTimeout(std::chrono::seconds(60));
       made->connectFullMesh(store, device);
       return made;

@@ -17,7 +17,7 @@
 namespace {
 
 using namespace dhp;
-using namespace dhp::cuda;
+using namespace dhp::detail::cuda;
 
 struct Problem {
   NormExtents extents;
@@ -48,8 +48,9 @@ std::vector<Problem> resnet50() {
   return all;
 }
 
-/// Compiles the first candidates by several threads, loads each as a device would, and keeps the first; returns how many.
-int compile(const Problem& problem, const CudnnTarget& target, ThreadPool& threads,
+/// Compiles the first candidates by several threads, loads each as a device would, and keeps the first; returns how
+/// many.
+int compile(const Problem& problem, const CudnnTarget& target, detail::ThreadPool& threads,
             PlanFiles& files) {
   const auto graph = problem.graph();
   std::vector<CudnnCandidate> chosen;
@@ -82,7 +83,7 @@ void measure(const char* driver, const char* folder, int thread_count) {
   const double cpu_start = cpu_seconds();
   const CudnnTarget h200(tests::h200_for_cudnn());
   PlanFiles files(folder, concat("H200, cuDNN ", cudnnGetVersion()));
-  ThreadPool threads(thread_count);
+  detail::ThreadPool threads(thread_count);
   int compiled = 0, read = 0;
   const auto problems = resnet50();
   for (const auto& problem : problems) {

@@ -49,7 +49,7 @@ int main(int argc, char** argv) {
       measure(argv[1], std::atoi(argv[2]), std::atoi(argv[3]), world);
     };
     // Not run_ranks, which creates no communicator for one rank.
-    dhp::RankLauncher<Dev>::run(1, body, {}, dhp::CallSite::current());
+    dhp::detail::RankLauncher<Dev>::run(1, body, dhp::CallSite::current());
   } catch (const std::exception& error) {
     std::fprintf(stderr, "%s\n", error.what());
     return 1;

@@ -1,5 +1,5 @@
-// What zero.py needs to know of a run of train_bert: its batches, which PyTorch then takes, and the memory that a replica
-// holds between steps at each ZeRO stage.
+// What zero.py needs to know of a run of train_bert: its batches, which PyTorch then takes, and the memory that a
+// replica holds between steps at each ZeRO stage.
 //   bench_zero FILE OPTIONS   with train_bert's OPTIONS; writes the batches to FILE, prints one line for each stage
 #include <dhp/data/loader.hpp>
 #include <dhp/train/safetensors.hpp>

@@ -1,6 +1,6 @@
 # dhp_emulated_ops: the kernels of include/dhp/cuda for tests::Emulated, compiled once. Programs that link it get the
 # matching `extern template` lines by -include. The lines are read off the headers: every function <op>_on of a
-# KernelDevice.
+# KernelDevice. The same functions for Cuda are ops_0.cu and ops_1.cu, of which nvcc makes PTX for tests/cuda/ptx.
 set(dir ${CMAKE_CURRENT_BINARY_DIR}/emulated_ops)
 file(STRINGS ${PROJECT_SOURCE_DIR}/include/dhp/cuda/kernels.hpp headers REGEX "^#include <dhp/cuda/")
 list(TRANSFORM headers REPLACE "^#include <(.*)>" "${PROJECT_SOURCE_DIR}/include/\\1")
@@ -22,15 +22,19 @@ foreach(header IN LISTS headers)
 endforeach()
 set(includes "#include <tests/cuda/emulator.hpp>\n// The device first.\n#include <dhp/cuda/kernels.hpp>\n\n")
 file(CONFIGURE OUTPUT ${dir}/extern.hpp @ONLY
-  CONTENT "#pragma once\n${includes}namespace dhp {\n${declarations}}\n")
+  CONTENT "#pragma once\n${includes}namespace dhp::detail {\n${declarations}}\n")
 foreach(half IN ITEMS 0 1)
-  file(CONFIGURE OUTPUT ${dir}/ops_${half}.cpp CONTENT "${includes}namespace dhp {\n${definitions_${half}}}\n" @ONLY)
+  file(CONFIGURE OUTPUT ${dir}/ops_${half}.cpp CONTENT "${includes}namespace dhp::detail {\n${definitions_${half}}}\n" @ONLY)
+  string(REPLACE "tests::Emulated" "Cuda" definitions "${definitions_${half}}")
+  file(CONFIGURE OUTPUT ${dir}/ops_${half}.cu @ONLY CONTENT
+    "#include <dhp/cuda/launch.cuh>\n#include <dhp/cuda/kernels.hpp>\n\nnamespace dhp::detail {\n${definitions}}\n")
 endforeach()
 
-# dhp_emulated_kernels(<target> <checker>): the kernels, with what tests/cuda/watch.hpp declares.
+# dhp_emulated_kernels(<target> <checker>): the kernels, with what tests/cuda/watch.hpp and executor.hpp declare.
 function(dhp_emulated_kernels target checker)
   add_library(${target} STATIC EXCLUDE_FROM_ALL ${dir}/ops_0.cpp ${dir}/ops_1.cpp)
-  add_library(${target}_checker STATIC EXCLUDE_FROM_ALL ${PROJECT_SOURCE_DIR}/tests/cuda/${checker}.cpp)
+  add_library(${target}_checker STATIC EXCLUDE_FROM_ALL
+    ${PROJECT_SOURCE_DIR}/tests/cuda/${checker}.cpp ${PROJECT_SOURCE_DIR}/tests/cuda/host_kernels.cpp)
   target_link_libraries(${target}_checker PRIVATE dhp dhp_build)
   target_link_libraries(${target} PUBLIC $<LINK_ONLY:${target}_checker> PRIVATE dhp_device)
   if(NOT DHP_SANITIZE)

@@ -14,7 +14,8 @@ find_package(Threads REQUIRED)
 add_library(dhp INTERFACE)
 add_library(dhp::dhp ALIAS dhp)
 file(GLOB_RECURSE dhp_headers CONFIGURE_DEPENDS
-  ${PROJECT_SOURCE_DIR}/include/dhp/*.hpp ${PROJECT_SOURCE_DIR}/include/dhp/*.cuh)
+  ${PROJECT_SOURCE_DIR}/include/dhp/*.hpp
+  ${PROJECT_SOURCE_DIR}/include/dhp/*.ipp ${PROJECT_SOURCE_DIR}/include/dhp/*.cuh)
 target_sources(dhp INTERFACE FILE_SET HEADERS
   BASE_DIRS ${PROJECT_SOURCE_DIR}/include FILES ${dhp_headers})
 target_compile_features(dhp INTERFACE cxx_std_20)

@@ -10,7 +10,7 @@
 
 namespace examples {
 
-int classify(const BertOptions& options, MetRank* met) {
+int classify(const BertOptions& options, ConnectedRank* met) {
   const auto data = load_labelled_text(options);
   const auto& bert = data.bert;
   if (options.run.speaks()) {

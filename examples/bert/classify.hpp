@@ -4,9 +4,9 @@
 
 namespace examples {
 
-struct MetRank;
+struct ConnectedRank;
 
 /// As run_trainer calls it. Returns the exit status.
-[[nodiscard]] int classify(const BertOptions& options, MetRank* met);
+[[nodiscard]] int classify(const BertOptions& options, ConnectedRank* met);
 
 }  // namespace examples

@@ -208,8 +208,8 @@ class BertLoss {
   dhp::CrossEntropy<Dev> next_entropy_;
 };
 
-/// Adds the encoder: embeddings and blocks; half blocks are the places where a pipeline can cut it. Returns the table of
-/// words.
+/// Adds the encoder: embeddings and blocks; half blocks are the places where a pipeline can cut it. Returns the table
+/// of words.
 template <class Dev>
 dhp::Parameter<Dev> add_bert_encoder(dhp::ModelBuilder<Dev>& build, const BertConfig& config,
                                      dhp::Model<Dev>& model) {

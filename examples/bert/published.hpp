@@ -99,8 +99,8 @@ namespace published {
   return made;
 }
 
-/// The head that is asked for: "logits", "embeddings", or "automatic", which is logits of a classifier and embeddings of
-/// others.
+/// The head that is asked for: "logits", "embeddings", or "automatic", which is logits of a classifier and embeddings
+/// of others.
 [[nodiscard]] inline BertHead head_to_predict(const PublishedBert& bert,
                                               const std::string& predict) {
   const bool logits =

@@ -58,7 +58,7 @@ inline void add_column(std::string_view bytes, const std::string& name, const Te
       " has no .csv, .tsv or .jsonl file, and no columns");
   Text text;
   for (const auto& file : files) {
-    const auto packed = dhp::read_unpacked(file, options.unpack, options.file_limit_bytes);
+    const auto packed = dhp::detail::read_unpacked(file, options.unpack, options.file_limit_bytes);
     const std::string_view bytes(reinterpret_cast<const char*>(packed.data()), packed.size());
     if (SentenceFile::has_columns(file)) add_column(bytes, file, options, text);
     else add_text(bytes, file, options, text);

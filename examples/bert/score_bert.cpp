@@ -1,4 +1,5 @@
-// Embeddings of sentences, or logits, by a BERT that was published or that train_bert has saved, in any layout of ranks.
+// Embeddings of sentences, or logits, by a BERT that was published or that train_bert has saved, in any layout of
+// ranks.
 #include <dhp/default_device.hpp>
 
 #include "../common/progress.hpp"

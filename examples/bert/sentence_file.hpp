@@ -259,7 +259,7 @@ class SentenceFile {
 
 /// A file in memory, unpacked if that is needed.
 [[nodiscard]] inline std::string read_text_file(const std::string& path, dhp::Unpack unpack = {}) {
-  const auto bytes = dhp::read_unpacked(path, unpack, std::size_t{1} << 34);
+  const auto bytes = dhp::detail::read_unpacked(path, unpack, std::size_t{1} << 34);
   return {reinterpret_cast<const char*>(bytes.data()), bytes.size()};
 }
 

@@ -52,7 +52,7 @@ class SentencePairs {
 
   [[nodiscard]] std::int64_t size() const { return static_cast<std::int64_t>(pairs_->size()); }
   [[nodiscard]] SentencePair get(std::int64_t index) const {
-    dhp::check_sample_index(index, size());
+    dhp::detail::check_sample_index(index, size());
     return (*pairs_)[static_cast<std::size_t>(index)];
   }
   [[nodiscard]] std::span<const std::int32_t> tokens(std::int64_t sentence) const {

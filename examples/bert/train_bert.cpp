@@ -9,7 +9,7 @@
 
 namespace {
 
-int train(const examples::BertOptions& options, examples::MetRank* met) {
+int train(const examples::BertOptions& options, examples::ConnectedRank* met) {
   // Steps whose shapes stay can be recorded.
   const auto data = examples::load_text(options, examples::on_gpu);
   const auto& config = data.bert.config;

@@ -46,8 +46,8 @@ struct Common {
                      " with ", b, differing > named ? ", ..." : "", "; ", common.way_out);
 }
 
-/// Collective. Throws where ranks differ: on all of them, or, of an elastic job, which goes on without them, on those that
-/// differ from the first rank with a state, or else from rank 0.
+/// Collective. Throws where ranks differ: on all of them, or, of an elastic job, which goes on without them, on those
+/// that differ from the first rank with a state, or else from rank 0.
 template <class D>
 void check_same(D& dev, dhp::Comm<D>& world, const Common& common, bool elastic = false,
                 bool has_state = false) {

@@ -1,5 +1,5 @@
-// CLI11 with checks that no option of a program can forget: what is empty, a number that is none or that its type cannot
-// hold, a value that is another option. Files of options are told the same sentences, with file and line.
+// CLI11 with checks that no option of a program can forget: what is empty, a number that is none or that its type
+// cannot hold, a value that is another option. Files of options are told the same sentences, with file and line.
 #pragma once
 
 #include <dhp/core/config.hpp>
@@ -58,8 +58,8 @@ template <class Right>
 // Products of two counts, a batch and its steps say, stay within 63 bits.
 inline constexpr std::int64_t most_counted = 1'000'000'000'000;
 
-/// What is wrong with a text as a number of this type, or nothing. The text is written anew, as CLI11 reads it: with a zero
-/// in front it would be octal.
+/// What is wrong with a text as a number of this type, or nothing. The text is written anew, as CLI11 reads it: with a
+/// zero in front it would be octal.
 template <class T>
 [[nodiscard]] std::string wrong_number(std::string& text) {
   T value{};

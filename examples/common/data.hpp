@@ -86,9 +86,9 @@ struct ImageData {
   std::function<std::string()> summary{};  ///< a line at the end of the run, if there is one
 };
 
-/// "synthetic", a directory with an IDX pair (MNIST's file names), one with images.npy and labels.npy, one with TFRecord
-/// or tar shards or a pattern of these, or one with a folder of PNG and JPEG files for each class. image_size and
-/// classes of 0: those of the data.
+/// "synthetic", a directory with an IDX pair (MNIST's file names), one with images.npy and labels.npy, one with
+/// TFRecord or tar shards or a pattern of these, or one with a folder of PNG and JPEG files for each class. image_size
+/// and classes of 0: those of the data.
 [[nodiscard]] ImageData load_images(const ResNetOptions& options);
 
 struct TextData {

@@ -1,7 +1,7 @@
 #include "elastic_store.hpp"
 
 #if defined(DHP_HAS_ETCD)
-#include <dhp/comm/meet/etcd_store.hpp>
+#include <dhp/comm/rendezvous/etcd_store.hpp>
 #endif
 
 namespace examples {
@@ -9,7 +9,7 @@ namespace examples {
 #if defined(DHP_HAS_ETCD)
 std::shared_ptr<dhp::KeyValueStore> elastic_store(const std::string& endpoints,
                                                   const dhp::RendezvousOptions& member) {
-  return std::make_shared<dhp::comm::EtcdStore>(dhp::etcd_options(endpoints), member);
+  return std::make_shared<dhp::EtcdStore>(dhp::etcd_options(endpoints), member);
 }
 #else
 std::shared_ptr<dhp::KeyValueStore> elastic_store(const std::string&,

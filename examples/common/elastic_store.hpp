@@ -1,7 +1,7 @@
 // elastic_store: where the members of an elastic job agree.
 #pragma once
 
-#include <dhp/comm/meet/key_value_store.hpp>
+#include <dhp/comm/rendezvous/key_value_store.hpp>
 
 #include <memory>
 #include <string>

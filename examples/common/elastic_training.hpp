@@ -1,5 +1,5 @@
-// ElasticTraining: a rank's training in an elastic job. In each generation it is built anew for the layout, and takes the
-// state from the ranks that have it.
+// ElasticTraining: a rank's training in an elastic job. In each generation it is built anew for the layout, and takes
+// the state from the ranks that have it.
 #pragma once
 
 #include <dhp/comm/elastic/run_elastic.hpp>
@@ -72,7 +72,7 @@ class ElasticTraining {
     finish_all(dev_);
     // A member that was left out has old state.
     if (rank.report.steps < 0) built_.clear();
-    for (const auto& built : built_) repeats_ |= built->program.settle_at(steps);
+    for (const auto& built : built_) repeats_ |= built->program.finish_interrupted(steps);
     if (!built_.empty()) rank.report.steps = steps;
 
     std::unique_ptr<Built> next;
@@ -102,7 +102,7 @@ class ElasticTraining {
       return end;
     }
     auto& program = built_.back()->program;
-    tell(rank, program, built_s);
+    report_generation(rank, program, built_s);
     const auto end = program.run();
     if (end != RunEnd::changes) {
       built_.clear();  // its communicators end while all ranks are here
@@ -145,12 +145,12 @@ class ElasticTraining {
     if constexpr (requires { dev.finish_copies_beside(); }) dev.finish_copies_beside();
     dev.synchronize();
   }
-  /// What is valid on this rank by itself: of weights that replicas share out only its own shares and copies.
+  /// What is valid on this rank by itself: of weights that replicas shard only its own shares and copies.
   [[nodiscard]] static std::vector<dhp::HeldPiece<Dev>> own_state(dhp::TrainingRun<Dev>& run) {
     return dhp::state_pieces(run.store(), run.optimizer(), true);
   }
   struct PassEach {
-    dhp::comm::Fields& fields;
+    dhp::detail::Fields& fields;
     template <class T>
     void operator()(const char*, T& value) {
       if constexpr (requires { T::visit(value, *this); }) T::visit(value, *this);
@@ -162,7 +162,7 @@ class ElasticTraining {
     dhp::RunState state{.step = -1};
     Measures last_step{};  ///< its line of metrics, for whichever rank writes from now on
     bool repeats = false;  ///< it forgot the step that follows, and does it again
-    void pass(dhp::comm::Fields& fields) {
+    void pass(dhp::detail::Fields& fields) {
       dhp::RunState::visit(state, PassEach{fields});
       fields(last_step, repeats);
     }
@@ -180,11 +180,11 @@ class ElasticTraining {
     moved_bytes_ = exchanged.moved_bytes;
     position.repeats = repeats_;
     for (const auto& text :
-         dhp::gather_texts(dev_, rank.world, dhp::comm::Fields::written(position))) {
-      const auto told = dhp::comm::Fields::parsed<Position>(text);
-      if (!told) continue;
-      repeats_ |= told->repeats;
-      if (told->state.step > position.state.step) position = *told;
+         dhp::gather_texts(dev_, rank.world, dhp::detail::Fields::written(position))) {
+      const auto gathered = dhp::detail::Fields::parsed<Position>(text);
+      if (!gathered) continue;
+      repeats_ |= gathered->repeats;
+      if (gathered->state.step > position.state.step) position = *gathered;
     }
     if (!exchanged.missing.empty()) {
       lost_ =
@@ -192,7 +192,7 @@ class ElasticTraining {
                       " any more: what was done since the newest checkpoint is lost");
       return false;
     }
-    if (next != nullptr) next->program.go_on_after(position.state, position.last_step);
+    if (next != nullptr) next->program.resume_after(position.state, position.last_step);
     return true;
   }
 
@@ -200,12 +200,12 @@ class ElasticTraining {
   [[nodiscard]] bool job_goes_on(Rank& rank) {
     auto& world = built_.back()->program.training().mesh().world();
     const double leaving = stopping_.asked() ? 1 : 0;
-    const auto told = dhp::gather(dev_, world, {leaving, rank.holds_store() ? leaving : 0});
+    const auto gathered = dhp::gather(dev_, world, {leaving, rank.holds_store() ? leaving : 0});
     int staying = rank.world.size();
     bool store_stays = true;
-    for (std::size_t at = 0; at < told.size(); at += 2) {
-      staying -= told[at] > 0 ? 1 : 0;
-      store_stays = store_stays && told[at + 1] == 0;
+    for (std::size_t at = 0; at < gathered.size(); at += 2) {
+      staying -= gathered[at] > 0 ? 1 : 0;
+      store_stays = store_stays && gathered[at + 1] == 0;
     }
     const auto& layout = rank.now.layout;
     const int replicas = staying / (layout.tensor * layout.pipeline);
@@ -220,7 +220,7 @@ class ElasticTraining {
   [[nodiscard]] double seconds() const {
     return std::chrono::duration<double>(Clock::now() - since_).count();
   }
-  void tell(const Rank& rank, Program& program, double built_s) {
+  void report_generation(const Rank& rank, Program& program, double built_s) {
     const auto moved_bytes = std::exchange(moved_bytes_, 0);
     const bool repeats = std::exchange(repeats_, false) && rank.now.steps >= 0;
     if (rank.now.number == 1) return;

@@ -1,5 +1,5 @@
-// EventFile: what TensorBoard reads. Records as TensorFlow frames them (tensorflow/core/lib/io/record_writer.h), each an
-// Event message (tensorflow/core/util/event.proto, framework/summary.proto) in the wire format of protocol buffers.
+// EventFile: what TensorBoard reads. Records as TensorFlow frames them (tensorflow/core/lib/io/record_writer.h), each
+// an Event message (tensorflow/core/util/event.proto, framework/summary.proto) in the wire format of protocol buffers.
 #pragma once
 
 #include <dhp/core/crc32c.hpp>

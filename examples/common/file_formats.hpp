@@ -35,7 +35,8 @@ namespace examples {
   return list;
 }
 
-/// Files of images are resized to so many pixels after they are decoded: a part of the size of very large ones is enough.
+/// Files of images are resized to so many pixels after they are decoded: a part of the size of very large ones is
+/// enough.
 [[nodiscard]] inline dhp::DecodeOptions decoding_for(int size) {
   return {.least_side = size * 3 / 2};
 }

@@ -2,7 +2,7 @@
 // run ends, whichever way, and whenever the process gets SIGUSR1, while it hangs, too.
 #pragma once
 
-#include <dhp/comm/meet/address.hpp>
+#include <dhp/comm/rendezvous/address.hpp>
 #include <dhp/core/on_signal.hpp>
 #include <dhp/core/system_error.hpp>
 

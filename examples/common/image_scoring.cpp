@@ -25,7 +25,7 @@ class ImageFiles {
         decoding_(decoding) {}
   [[nodiscard]] std::int64_t size() const { return static_cast<std::int64_t>(files_->size()); }
   [[nodiscard]] Sample get(std::int64_t index) const {
-    dhp::check_sample_index(index, size());
+    dhp::detail::check_sample_index(index, size());
     const auto& path = (*files_)[static_cast<std::size_t>(index)];
     return {dhp::read_image(path, decoders_, decoding_), 0};
   }

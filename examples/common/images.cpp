@@ -186,9 +186,9 @@ ImageData load_shards(const ResNetOptions& options, const Turned& turned, dhp::F
         ": has no shards, as --data has: *.tar, *.tfrecord or names like test-00000-of-00008");
     found.held_out = std::move(test.held_out.empty() ? test.train : test.held_out);
   }
-  std::shared_ptr<dhp::BlockCache> cache;
+  std::shared_ptr<dhp::detail::BlockCache> cache;
   if (!options.cache.empty())
-    cache = std::make_shared<dhp::BlockCache>(
+    cache = std::make_shared<dhp::detail::BlockCache>(
         options.cache, static_cast<std::uint64_t>(options.cache_gb * 1e9),
         [](const std::string& sentence) { std::cerr << dhp::concat("warning: ", sentence, "\n"); });
   const auto open = [&](const std::vector<std::string>& paths, std::optional<int> first_label) {

@@ -17,8 +17,8 @@ namespace examples {
 
 class MappedFile {
  public:
-  /// Throws where there is no such file, or it is empty. Who replaces the file by another under its name does no harm; who
-  /// cuts it off ends the process.
+  /// Throws where there is no such file, or it is empty. Who replaces the file by another under its name does no harm;
+  /// who cuts it off ends the process.
   explicit MappedFile(const std::string& path) {
     const int file = ::open(path.c_str(), O_RDONLY | O_CLOEXEC);
     dhp::check_system(file >= 0, "cannot open ", path);

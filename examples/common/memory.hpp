@@ -21,8 +21,8 @@ struct MemoryLimit {
 
 class MemoryPlanner {
  public:
-  /// same_shapes: of the batcher's micro-batches. equal_shares: replicas need as many micro-batches each. gpu: the run is
-  /// one on GPUs.
+  /// same_shapes: of the batcher's micro-batches. equal_shares: replicas need as many micro-batches each. gpu: the run
+  /// is one on GPUs.
   MemoryPlanner(const RunOptions& options, AnyBatcher batcher, DescribePlanned describe,
                 bool same_shapes, bool equal_shares, bool gpu);
 

@@ -1,8 +1,8 @@
 // MpiProcess: MPI for as long as a program runs, where an MPI launcher has started it.
 #pragma once
 
-#include <dhp/comm/meet/process_rank.hpp>
 #include <dhp/comm/mpi/context.hpp>
+#include <dhp/comm/rendezvous/process_rank.hpp>
 
 #include <mpi.h>
 
@@ -12,8 +12,8 @@
 
 namespace examples {
 
-/// Whether MPI can be initialised in this process. srun alone starts processes that MPI cannot connect, unless it offers
-/// PMIx or PMI: some MPIs end them then, others give each a world of one.
+/// Whether MPI can be initialised in this process. srun alone starts processes that MPI cannot connect, unless it
+/// offers PMIx or PMI: some MPIs end them then, others give each a world of one.
 [[nodiscard]] inline bool started_for_mpi(const dhp::ProcessRank& me) {
   if (me.launcher == "Open MPI" || me.launcher == "MPICH") return true;
   return me.launcher == "Slurm" &&

@@ -108,7 +108,7 @@ void add_run_options(CommandLine& app, RunOptions& options, Words& words) {
     options.precision = parse_precision(name);
   })->group("Training");
   app.add_flag("--deterministic", options.deterministic,
-               "Order-free sums: the same bits at every number of replicas and stages")
+               "Exact sums: the same bits at every number of replicas and stages")
       ->group("Training");
   app.add_flag("--recompute", options.recompute,
                "Keep only the inputs of layers and compute the rest again")

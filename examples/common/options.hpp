@@ -3,7 +3,7 @@
 #pragma once
 
 #include <dhp/comm/elastic/generation.hpp>
-#include <dhp/comm/meet/process_rank.hpp>
+#include <dhp/comm/rendezvous/process_rank.hpp>
 #include <dhp/train/training_run.hpp>
 
 #include "fine_tuning.hpp"
@@ -128,7 +128,7 @@ struct RunOptions {
   /// What of this run's state no checkpoint has, so that it begins anew after --load; a sentence each.
   [[nodiscard]] std::vector<std::string> not_saved() const;
   /// Of a run of so many steps.
-  [[nodiscard]] dhp::TrainingOptions training(std::int64_t total_steps) const;
+  [[nodiscard]] dhp::AllTrainingOptions training(std::int64_t total_steps) const;
   /// "synthetic", or "synthetic-resident": one step's input, on the device once for all.
   [[nodiscard]] bool synthetic() const { return data == "synthetic" || resident(); }
   [[nodiscard]] bool resident() const { return data == "synthetic-resident"; }

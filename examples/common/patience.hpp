@@ -17,8 +17,8 @@ namespace examples {
 
 class Patience {
  public:
-  /// measure: empty for a run that goes on to its end. evaluations: in a row that may find no better value. best: of the
-  /// run's state, so that it is in checkpoints; that of another measure is forgotten at the first evaluation.
+  /// measure: empty for a run that goes on to its end. evaluations: in a row that may find no better value. best: of
+  /// the run's state, so that it is in checkpoints; that of another measure is forgotten at the first evaluation.
   Patience(std::string measure, std::int64_t evaluations, dhp::BestMeasure& best)
       : measure_(std::move(measure)), evaluations_(evaluations), best_(best) {}
 

@@ -1,7 +1,7 @@
 // Program: one rank's training, from the loader to the last checkpoint.
 #pragma once
 
-#include <dhp/comm/meet/address.hpp>
+#include <dhp/comm/rendezvous/address.hpp>
 
 #include "energy_meter.hpp"
 #include "memory_use.hpp"
@@ -64,7 +64,8 @@ class Program {
         patience_(options_.stop_early, options_.patience, run_.trainer().best()),
         saved_(setup, run_, batching_, report_, patience_,
                elastic == nullptr ? nullptr : elastic->check_newest) {
-    if (elastic_ != nullptr) run_.trainer().commit_by([this] { run_.mesh().world().barrier(); });
+    if (elastic_ != nullptr)
+      run_.trainer().set_update_barrier([this] { run_.mesh().world().barrier(); });
     if (options_.resident()) resident_ = batches_of(0);
     run_.stop_when(
         [this] { return stopping_.asked() || (elastic_ != nullptr && elastic_->change_wanted()); });
@@ -78,18 +79,18 @@ class Program {
   /// Whether its weights are those of a step, and not on their way.
   [[nodiscard]] bool has_state() const { return has_state_; }
   /// Its weights have been written to, and are those after this.
-  void go_on_after(const dhp::RunState& state, const Measures& last_step) {
-    run_.go_on_after(state);
+  void resume_after(const dhp::RunState& state, const Measures& last_step) {
+    run_.resume_after(state);
     run_.store().updated(dev_);
     report_.know(last_step);
     has_state_ = true;
   }
-  /// After Aborted: its state becomes that after so many steps, by the update of the step that was interrupted or without
-  /// it. A save under way is given up. Returns whether a step that had begun is forgotten.
-  bool settle_at(std::int64_t steps) {
+  /// After Aborted: its state becomes that after so many steps, by the update of the step that was interrupted or
+  /// without it. A save under way is given up. Returns whether a step that had begun is forgotten.
+  bool finish_interrupted(std::int64_t steps) {
     saved_.give_up();
     const bool interrupted = run_.trainer().is_interrupted();
-    const auto done = run_.trainer().settle_at(steps);
+    const auto done = run_.trainer().finish_interrupted(steps);
     if (done) report_.step(*done, run_.term_names(), 0, {});
     return interrupted && !done;
   }
@@ -117,7 +118,7 @@ class Program {
     TraceReport traced(dev_, run_.mesh().world(), options_.trace);
     if (memory_ != nullptr)
       for (const auto& line : memory_->lines(limit_)) report_.say(line);
-    say_of_copies();
+    report_redundancy();
     if (!goes_on_within(first_step)) report_transports();
     if (options_.evaluate_only) {
       dhp::check(setup_.held_out.size() > 0,
@@ -235,7 +236,7 @@ class Program {
             .threads = options_.loader_threads,
             .same_shapes = setup_.same_shapes};
   }
-  [[nodiscard]] dhp::TrainingOptions training_options() const {
+  [[nodiscard]] dhp::AllTrainingOptions training_options() const {
     auto made = options_.training(total_);
     made.trainer.record = records_steps();
     if (elastic_ != nullptr && elastic_->has_state) made.store.initialize = false;
@@ -304,9 +305,9 @@ class Program {
     return resident_ ? resident_->share() : loader_.next();
   }
   /// What it costs that the loss of a rank loses no share of the state.
-  void say_of_copies() {
+  void report_redundancy() {
     auto& store = run_.store();
-    const auto elements = store.copy_elements();
+    const auto elements = store.redundant_elements();
     if (elements == 0) return;
     const auto bytes = elements * dhp::size_of(store.accumulation());
     report_.say(
@@ -345,8 +346,8 @@ class Program {
     saved_.evaluated(measures);
   }
 
-  /// The gradients of the last step, before clipping, each element once: of what several ranks have by the first of them.
-  /// Collective.
+  /// The gradients of the last step, before clipping, each element once: of what several ranks have by the first of
+  /// them. Collective.
   void draw_gradients() {
     auto& store = run_.store();
     const auto& mesh = run_.mesh();
@@ -374,9 +375,9 @@ class Program {
   }
   /// Between two steps: whether a rank was asked to stop. Collective.
   [[nodiscard]] bool agree_to_stop() {
-    const auto told = dhp::gather(dev_, run_.mesh().world(), {stopping_.asked() ? 1.0 : 0.0});
-    return agreed_to_stop_ =
-               agreed_to_stop_ || std::find(told.begin(), told.end(), 1.0) != told.end();
+    const auto gathered = dhp::gather(dev_, run_.mesh().world(), {stopping_.asked() ? 1.0 : 0.0});
+    return agreed_to_stop_ = agreed_to_stop_ ||
+                             std::find(gathered.begin(), gathered.end(), 1.0) != gathered.end();
   }
   /// Rank 0 has the predictions, and all ranks its numbers.
   [[nodiscard]] Measures predicted_measures(const std::vector<dhp::HostArray>& predictions) {
@@ -396,9 +397,10 @@ class Program {
     const double own_s = seconds_in(parts, Part::compute) + seconds_in(parts, Part::data);
     const double seconds = own_s - std::exchange(own_s_before_, own_s);
     const double micro_batches = std::exchange(in_period_, 0);
-    const auto told = dhp::gather(dev_, world, {seconds, micro_batches});
+    const auto gathered = dhp::gather(dev_, world, {seconds, micro_batches});
     std::vector<OwnWork> work;
-    for (std::size_t at = 0; at < told.size(); at += 2) work.push_back({told[at], told[at + 1]});
+    for (std::size_t at = 0; at < gathered.size(); at += 2)
+      work.push_back({gathered[at], gathered[at + 1]});
     const auto slow = stragglers_.found(options_.mesh, work);
     if (slow.empty()) return;
     const auto names = dhp::gather_texts(dev_, world, dhp::process_name());
@@ -415,12 +417,12 @@ class Program {
     auto& mesh = run_.mesh();
     const bool counts = mesh.tensor_index() == 0 && mesh.pipeline_index() == 0;
     const auto own = parts_.seconds();
-    std::vector<double> told(own.begin(), own.end());
+    std::vector<double> gathered(own.begin(), own.end());
     // What a backward pass costs that leaves parts out is not counted, and so it is not told.
-    told.push_back(counts && !options_.tuning.freezes() ? work_.forward_flop : 0);
-    told.push_back(counts ? work_.tokens : 0);
-    told.push_back(energy_.joules().value_or(0));
-    const auto all = dhp::gather(dev_, mesh.world(), told);
+    gathered.push_back(counts && !options_.tuning.freezes() ? work_.forward_flop : 0);
+    gathered.push_back(counts ? work_.tokens : 0);
+    gathered.push_back(energy_.joules().value_or(0));
+    const auto all = dhp::gather(dev_, mesh.world(), gathered);
     RunSummary summary;
     summary.first_step = first_step;
     summary.last_step = run_.trainer().steps_done();
@@ -430,7 +432,7 @@ class Program {
     summary.peak_tflops = options_.peak_tflops;
     summary.price = options_.price;
     summary.samples_per_epoch = static_cast<double>(batching_.dataset_size());
-    for (std::size_t at = 0; at < all.size(); at += told.size()) {
+    for (std::size_t at = 0; at < all.size(); at += gathered.size()) {
       for (std::size_t part = 0; part < own.size(); ++part)
         summary.seconds[part] += all[at + part] / summary.ranks;
       summary.forward_flop += all[at + own.size()];

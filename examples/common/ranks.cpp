@@ -139,7 +139,7 @@ void start_elastic_rank(const dhp::ProcessRank& me, const RunOptions& options,
   elastic.gives_up = std::move(gives_up);
   const auto id = dhp::new_member_id();
   auto store = options.store.empty()
-                   ? dhp::meet_elastic(me, id, process)
+                   ? dhp::rendezvous_elastic(me, id, process)
                    : elastic_store(options.store, dhp::rendezvous_of_member(me, id, process));
 #if defined(DHP_HAS_NCCL)
   const auto connect = dhp::connect_nccl;
@@ -150,7 +150,7 @@ void start_elastic_rank(const dhp::ProcessRank& me, const RunOptions& options,
 }
 #endif
 
-int end_before_meeting(const RunOptions& options, int status) {
+int end_before_rendezvous(const RunOptions& options, int status) {
   if (status == 0) return status;
   try {
     RunOptions meeting;  // of the wrong ones only what is needed

@@ -1,11 +1,11 @@
 // How a program starts its ranks, or becomes one of them, and which device a rank has.
 #pragma once
 
-#include <dhp/comm/launch.hpp>
 #include <dhp/comm/observe/check.hpp>
 #include <dhp/comm/observe/time.hpp>
 #include <dhp/comm/observe/trace.hpp>
 #include <dhp/default_device.hpp>
+#include <dhp/watch.hpp>
 #if (defined(DHP_HAS_NCCL) && defined(DHP_HAS_PROCESSES)) || defined(DHP_HAS_GLOO)
 #include <dhp/comm/elastic/run_elastic.hpp>
 #endif
@@ -57,13 +57,13 @@ template <class D>
 using RankBody = std::function<void(dhp::DefaultDevice& dev, dhp::Comm<dhp::DefaultDevice> world,
                                     dhp::Deadlines* deadlines)>;
 
-/// body on every rank that this process is to start: the one that it is, or all, as threads. Processes that were started
-/// with other options than rank 0 are refused before that.
+/// body on every rank that this process is to start: the one that it is, or all, as threads. Processes that were
+/// started with other options than rank 0 are refused before that.
 void start_ranks(const RunOptions& options, const RankBody& body);
 
-/// The exit status of a process that ends before it meets the others, who would wait for it: where they are there or come
-/// soon, they are told.
-[[nodiscard]] int end_before_meeting(const RunOptions& options, int status);
+/// The exit status of a process that ends before it meets the others, who would wait for it: where they are there or
+/// come soon, they are told.
+[[nodiscard]] int end_before_rendezvous(const RunOptions& options, int status);
 
 #if (defined(DHP_HAS_NCCL) && defined(DHP_HAS_PROCESSES)) || defined(DHP_HAS_GLOO)
 using GenerationBody =

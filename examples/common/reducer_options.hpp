@@ -1,4 +1,4 @@
-// Options of the reducer: how gradients are summed over replicas, or shared out (ZeRO).
+// Options of the reducer: how gradients are summed over replicas, or sharded (ZeRO).
 #pragma once
 
 #include "command_line.hpp"
@@ -15,7 +15,7 @@ struct ReducerWords {
   std::string name = "bucketed";
   double bucket_mb = 25;
   int zero = 0;
-  int shard_copies = 0;
+  int shard_redundancy = 0;
   std::optional<int> rank{};
   std::optional<double> share{};
   std::optional<int> delay{}, local_steps{};
@@ -88,9 +88,9 @@ inline void add_reducer_options(CommandLine& app, ReducerWords& words) {
   app.option_defaults()->group("Layout");
   app.add_option(
          "--zero", words.zero,
-         "What replicas share out: 1 optimizer state, 2 gradients too, 3 weights too; 0: nothing")
+         "What replicas shard: 1 optimizer state, 2 gradients too, 3 weights too; 0: nothing")
       ->check(CLI::Range(0, 3));
-  app.add_option("--shard-copies", words.shard_copies,
+  app.add_option("--shard-redundancy", words.shard_redundancy,
                  "With --zero: each replica also holds the shares of so many others, for --elastic")
       ->check(number_up_to(1000));
   app.add_option("--bucket-mb", words.bucket_mb, "Least size of a bucket, in MiB")
@@ -144,11 +144,12 @@ inline void finish_reducer(RunOptions& options, const ReducerWords& words) {
   dhp::check(sums_all || !options.elastic, "--elastic does not carry what --reducer ", words.name,
              " has not sent yet to other ranks; choose plain or bucketed");
   options.sharding = {static_cast<dhp::ZeroStage>(words.zero), words.bucket_bytes(),
-                      words.shard_copies};
-  dhp::check(words.shard_copies == 0 || words.zero > 0,
-             "--shard-copies is for shares of state, and without --zero each replica has it all");
+                      words.shard_redundancy};
+  dhp::check(
+      words.shard_redundancy == 0 || words.zero > 0,
+      "--shard-redundancy is for shares of state, and without --zero each replica has it all");
   dhp::check(words.zero == 0 || words.name == "bucketed",
-             "--zero shares out buckets of gradients, and --reducer ", words.name, " has none");
+             "--zero shards buckets of gradients, and --reducer ", words.name, " has none");
   dhp::check(words.zero == 0 || !options.cuda_graphs.value_or(false),
              "--zero moves shares of weights between steps, which --cuda-graphs cannot record");
 }

@@ -1,5 +1,5 @@
-// RowFile: rows of numbers for other programs: .csv, .jsonl or .npy by the file's name, or JSON lines on standard output.
-// It is there when it is complete.
+// RowFile: rows of numbers for other programs: .csv, .jsonl or .npy by the file's name, or JSON lines on standard
+// output. It is there when it is complete.
 #pragma once
 
 #include <dhp/core/open_file.hpp>

@@ -120,12 +120,12 @@ std::int64_t RunOptions::total_steps(const dhp::Batching& batching) const {
          static_cast<std::int64_t>(std::ceil((passes - whole) * per_epoch));
 }
 
-dhp::TrainingOptions RunOptions::training(std::int64_t total_steps) const {
+dhp::AllTrainingOptions RunOptions::training(std::int64_t total_steps) const {
   if (total_steps > 0) check_decay(total_steps);  // those that --epochs make are known only now
-  dhp::TrainingOptions made{
+  dhp::AllTrainingOptions made{
       .layout = mesh,
       .store = {.compute = precision,
-                .order_free = deterministic,
+                .deterministic = deterministic,
                 .seed = seed,
                 .initialize = load.empty() || begins_anew(),
                 .sharding = sharding,
@@ -150,7 +150,7 @@ std::optional<dhp::ProcessRank> RunOptions::process() const {
 }
 std::string RunOptions::misfit(const dhp::ProcessRank& me) const {
   if (elastic || me.size == mesh.size()) return {};
-  return dhp::comm::or_unset(
+  return dhp::detail::or_unset(
       dhp::concat("there are ", me.size, " processes (", me.launcher, "), but a layout of ", mesh,
                   " needs ", mesh.size(), "; start as many, or choose other axes"),
       me.variables);

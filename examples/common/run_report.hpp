@@ -1,4 +1,5 @@
-// RunReport: what rank 0 tells of a training run, to people on standard error, to programs in --metrics and to TensorBoard.
+// RunReport: what rank 0 tells of a training run, to people on standard error, to programs in --metrics and to
+// TensorBoard.
 #pragma once
 
 #include <dhp/train/training_run.hpp>
@@ -202,8 +203,8 @@ class RunReport {
   }
 
  private:
-  /// Steps in a file of metrics that a run from the beginning may replace: the file may be its own, from before its first
-  /// save, of which nothing else is left.
+  /// Steps in a file of metrics that a run from the beginning may replace: the file may be its own, from before its
+  /// first save, of which nothing else is left.
   [[nodiscard]] std::int64_t replaces() const {
     if (options_.overwrite || options_.elastic) return std::numeric_limits<std::int64_t>::max();
     return options_.save.empty() ? 0 : 2 * options_.save_every;

@@ -21,7 +21,7 @@ namespace examples {
 [[nodiscard]] inline dhp::Batching batching_of(const TrainingSetup& setup) {
   const auto& options = setup.options;
   dhp::Batching batching(setup.train.size(), options.global_batch, options.micro_batch);
-  batching.go_on_at(options.from);
+  batching.resume_at(options.from);
   return batching;
 }
 
@@ -54,8 +54,8 @@ class SavedRun {
     if (!options_.save.empty()) files_.prepare(options_.save, options_.overwrite);
     return true;
   }
-  /// To be called before begin(): from here on no other run writes to --save. goes_on: the job had the folder before, and
-  /// a rank 0 of before may still hold it.
+  /// To be called before begin(): from here on no other run writes to --save. goes_on: the job had the folder before,
+  /// and a rank 0 of before may still hold it.
   void hold(bool goes_on) {
     if (options_.save.empty()) return;
     std::string problem;

@@ -1,5 +1,5 @@
-// Stopping: SIGTERM and its like ask a run to save and to end. Batch systems send SIGTERM before they take a machine away,
-// SIGXCPU when the time is over, and a terminal that closes sends SIGHUP.
+// Stopping: SIGTERM and its like ask a run to save and to end. Batch systems send SIGTERM before they take a machine
+// away, SIGXCPU when the time is over, and a terminal that closes sends SIGHUP.
 #pragma once
 
 #include <dhp/core/on_signal.hpp>

@@ -1,4 +1,5 @@
-// Stragglers: ranks whose own work takes longer than that of others with the same work. All wait for them in every step.
+// Stragglers: ranks whose own work takes longer than that of others with the same work. All wait for them in every
+// step.
 #pragma once
 
 #include <dhp/comm/mesh.hpp>
@@ -34,9 +35,9 @@ class Stragglers {
     }
     std::vector<int> news;
     for (const auto rank : slow)
-      if (slow_.contains(rank) && !told_.contains(rank)) news.push_back(rank);
-    for (const auto rank : news) told_.insert(rank);
-    std::erase_if(told_, [&](int rank) { return !slow.contains(rank); });
+      if (slow_.contains(rank) && !reported_.contains(rank)) news.push_back(rank);
+    for (const auto rank : news) reported_.insert(rank);
+    std::erase_if(reported_, [&](int rank) { return !slow.contains(rank); });
     slow_ = std::move(slow);
     return news;
   }
@@ -57,7 +58,7 @@ class Stragglers {
 
  private:
   std::set<int> slow_;  // in the period before
-  std::set<int> told_;
+  std::set<int> reported_;
 };
 
 }  // namespace examples

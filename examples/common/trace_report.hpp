@@ -3,7 +3,7 @@
 #pragma once
 
 #include <dhp/comm/gather.hpp>
-#include <dhp/comm/meet/address.hpp>
+#include <dhp/comm/rendezvous/address.hpp>
 #include <dhp/core/exposure.hpp>
 
 #include "progress.hpp"

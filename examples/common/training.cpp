@@ -48,13 +48,14 @@ TrainingSetup tuned(const TrainingSetup& setup) {
   return made;
 }
 
-int run_met(const RunOptions& options, const std::function<int(MetRank* met)>& load_and_train) {
+int run_connected(const RunOptions& options,
+                  const std::function<int(ConnectedRank* met)>& load_and_train) {
   if (options.elastic || !options.process()) return load_and_train(nullptr);
   int status = 0;
   bool left = false;
   try {
     start_ranks(options, [&](Dev& dev, dhp::Comm<Dev> world, dhp::Deadlines* deadlines) {
-      MetRank met{dev, std::move(world), deadlines, left};
+      ConnectedRank met{dev, std::move(world), deadlines, left};
       status = load_and_train(&met);
     });
   } catch (const dhp::Error&) {
@@ -68,10 +69,10 @@ int run_met(const RunOptions& options, const std::function<int(MetRank* met)>& l
 }  // namespace
 
 int run_trainer(RunOptions& options, std::optional<int> exit_status,
-                const std::function<int(MetRank* met)>& load_and_train) {
-  if (exit_status) return end_before_meeting(options, *exit_status);
+                const std::function<int(ConnectedRank* met)>& load_and_train) {
+  if (exit_status) return end_before_rendezvous(options, *exit_status);
   options.stopping = std::make_shared<Stopping>(options.grace_s);
-  return exit_status_of([&] { return run_met(options, load_and_train); });
+  return exit_status_of([&] { return run_connected(options, load_and_train); });
 }
 
 int run_training(const TrainingSetup& described) {

@@ -2,6 +2,7 @@
 // evaluates, saves and reports.
 #pragma once
 
+#include <dhp/comm/watch/deadlines.hpp>
 #include <dhp/default_device.hpp>
 #include <dhp/ops/meta.hpp>
 
@@ -30,7 +31,7 @@ using DescribePlanned =
     std::function<dhp::Model<dhp::Meta>(dhp::ModelBuilder<dhp::Meta>&, bool recompute)>;
 
 /// The rank of this process in a job whose ranks have met.
-struct MetRank {
+struct ConnectedRank {
   Dev& dev;
   dhp::Comm<Dev> world;
   dhp::Deadlines* deadlines;
@@ -39,7 +40,7 @@ struct MetRank {
 
 struct TrainingSetup {
   RunOptions options;
-  MetRank* met = nullptr;  ///< null: run_training starts the ranks
+  ConnectedRank* met = nullptr;  ///< null: run_training starts the ranks
   const AnyBatcher& train;
   const AnyBatcher& held_out;
   /// Describes the whole model; each rank keeps its part.
@@ -61,11 +62,11 @@ struct TrainingSetup {
   bool same_shapes = false;
 };
 
-/// A trainer from its command line on; its exit status, of a command line that ends it. load_and_train reads data and calls
-/// run_training, and returns its exit status. Ranks that are processes meet before that, so that all hear at once what one
-/// of them cannot read; of others met is null.
+/// A trainer from its command line on; its exit status, of a command line that ends it. load_and_train reads data and
+/// calls run_training, and returns its exit status. Ranks that are processes meet before that, so that all hear at
+/// once what one of them cannot read; of others met is null.
 [[nodiscard]] int run_trainer(RunOptions& options, std::optional<int> exit_status,
-                              const std::function<int(MetRank* met)>& load_and_train);
+                              const std::function<int(ConnectedRank* met)>& load_and_train);
 
 /// Trains on options.mesh.size() ranks. Throws Error with the first failing rank's message. Returns the exit status.
 [[nodiscard]] int run_training(const TrainingSetup& setup);

@@ -79,9 +79,9 @@ struct TransportReport {
     for (std::size_t first = 0; first < ranks.size();) {
       auto last = first;
       while (last + 1 < ranks.size() && ranks[last + 1] == ranks[last] + 1) ++last;
-      dhp::append_text(text, dhp::concat(first == 0 ? "" : ", ", ranks[first]));
+      dhp::detail::append_text(text, dhp::concat(first == 0 ? "" : ", ", ranks[first]));
       if (last > first)
-        dhp::append_text(text, dhp::concat(last == first + 1 ? ", " : " to ", ranks[last]));
+        dhp::detail::append_text(text, dhp::concat(last == first + 1 ? ", " : " to ", ranks[last]));
       first = last + 1;
     }
     return text;

@@ -1,5 +1,5 @@
 // Examines a cluster before training: all ranks run the same checks, and rank 0 reports what they found.
-#include <dhp/comm/meet/address.hpp>
+#include <dhp/comm/rendezvous/address.hpp>
 #include <dhp/default_device.hpp>
 
 #include "../common/progress.hpp"

@@ -110,9 +110,9 @@ dhp::Model<dhp::Cpu> network(dhp::ModelBuilder<dhp::Cpu>& build) {
 void train(dhp::Comm<dhp::Cpu> world, Ring& ring) {
   dhp::Cpu dev;
   auto mine = ten_steps(dev, ring);
-  // With order-free sums the losses have the same bits on any number of ranks.
+  // With exact sums the losses have the same bits on any number of ranks.
   const dhp::TrainingOptions options{.layout = {.data = world.size()},
-                                     .store = {.order_free = true},
+                                     .store = {.deterministic = true},
                                      .optimizer = dhp::AdamWOptions{.weight_decay = 0},
                                      .trainer = {.learning_rate = {.peak = 0.01}}};
   dhp::TrainingRun run(dev, world, options, network, mine.batches.front());

@@ -1,5 +1,5 @@
-// A whole training program: data, model, layout, resume, steps, save. "waves 4" trains on four threads, "mpirun -n 4 waves 4"
-// on four processes. Killed and started again, it goes on where it was, on any number of ranks.
+// A whole training program: data, model, layout, resume, steps, save. "waves 4" trains on four threads, "mpirun -n 4
+// waves 4" on four processes. Killed and started again, it goes on where it was, on any number of ranks.
 #include <dhp/checkpoint.hpp>
 #include <dhp/cpu.hpp>
 #include <dhp/gloo.hpp>
@@ -18,7 +18,8 @@ int main(int, char** arguments) {
   run_job<Cpu>(std::stoi(arguments[1]), connect_gloo, [](Comm<Cpu> world) {
     Cpu dev;
     Loader data(dev, FunctionSamples(4096, wave), {.global_batch = 64});
-    const TrainingOptions options{.layout = {.data = world.size()}, .store = {.order_free = true}};
+    const TrainingOptions options{.layout = {.data = world.size()},
+                                  .store = {.deterministic = true}};
     TrainingRun run(dev, world, options, network, data);
     run.resume("waves");  // false at the first start
     while (run.steps() < 2000)

@@ -46,8 +46,8 @@ int main() {
   for (std::size_t step : {0, 9, 19, 29, 39})
     std::printf("%4zu   %.8f  %.8f\n", step + 1, serial[step], eight[0].losses[step]);
 
-  // A micro-batch has 16 samples; each of the two replicas gets 4 of the 8. Rank 0 is in the first stage: layers [2, 32]
-  // and [32, 16], whose 16 columns go to the second stage, rank 4: layers [16, 32] and [32, 1].
+  // A micro-batch has 16 samples; each of the two replicas gets 4 of the 8. Rank 0 is in the first stage: layers [2,
+  // 32] and [32, 16], whose 16 columns go to the second stage, rank 4: layers [16, 32] and [32, 1].
   constexpr std::int64_t mine = 4;
   constexpr std::int64_t samples = toy::samples_of_a_micro_batch;
   constexpr std::int64_t losses = 8 * 4 * (8 + 1);  // four fp64 numbers each, and one row more
@@ -58,8 +58,8 @@ int main() {
     std::printf("stage %d\n", rank == 0 ? 0 : 1);
     // Lesson 4: gradients, fp32, with their padding; the count of targets; losses.
     ledger.line("  data axis: all-reduced", seen.data.bytes, 4 * seen.parameters + 8 + losses);
-    // Lesson 7: a pair's output forward, its input's gradient backward. And once a step the squared norms, and the row by
-    // which a rank can ask all others to stop.
+    // Lesson 7: a pair's output forward, its input's gradient backward. And once a step the squared norms, and the row
+    // by which a rank can ask all others to stop.
     const std::int64_t columns = rank == 0 ? 16 + 2 : 1 + 16;
     ledger.line("  tensor axis: all-reduced", seen.tensor.bytes,
                 mine * 4 * samples * columns + norms + 32);

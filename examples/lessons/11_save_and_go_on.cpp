@@ -1,5 +1,6 @@
-// Lesson 11: save, kill, go on elsewhere. Four ranks save after every tenth step; one dies in step 26. One rank goes on from
-// what was saved: its model, its optimizer, its place in the data. The losses are those of a run that nobody has killed.
+// Lesson 11: save, kill, go on elsewhere. Four ranks save after every tenth step; one dies in step 26. One rank goes
+// on from what was saved: its model, its optimizer, its place in the data. The losses are those of a run that nobody
+// has killed.
 #include <dhp/checkpoint.hpp>
 
 #include "toy.hpp"
@@ -24,7 +25,7 @@ std::vector<double> train(dhp::Comm<Dev> world, dhp::MeshShape layout, const std
   Dev dev;
   dhp::Loader loader(dev, dhp::FunctionSamples(1000, sample), {.global_batch = 64});
   auto options = toy::options(layout);
-  options.store.order_free = true;  // sums that have the same bits on any D and P
+  options.store.deterministic = true;  // sums that have the same bits on any D and P
   dhp::TrainingRun run(dev, world, options, toy::network, loader);
   run.resume(folder);
   std::vector<double> losses(steps);

@@ -32,7 +32,7 @@ Seen train(Comm<Cpu> world, MeshShape layout) {
   ModelBuilder<Cpu> build(mesh);
   PipelineParallel<Cpu> stage(
       dev, describe(build), mesh, {.schedule = AnySchedule("one at a time", own::one_at_a_time)},
-      example_batch(dev, Waves{}, 8), {.compute = DType::f64, .order_free = true, .seed = 1});
+      example_batch(dev, Waves{}, 8), {.compute = DType::f64, .deterministic = true, .seed = 1});
   DataParallel replicas(dev, stage, mesh.data(), OneByOne{});
   Norms<Cpu> norms(mesh.tensor(), mesh.pipeline(), stage.parameters_in_model());
   SignDescent optimizer(stage.store());
@@ -54,7 +54,7 @@ Seen train(Comm<Cpu> world, MeshShape layout) {
 
 /// The losses of eight steps of a TrainingRun with an optimizer of one's own, which goes on after its own state before
 /// step `at`.
-std::vector<double> go_on(std::int64_t at) {
+std::vector<double> resume(std::int64_t at) {
   Cpu dev;
   Loader loader(dev, Waves{}, {.global_batch = 32, .micro_batch = 8});
   TrainingRun run(dev, Comm<Cpu>{},
@@ -64,7 +64,7 @@ std::vector<double> go_on(std::int64_t at) {
                   });
   std::vector<double> losses;
   for (const auto last : {at, std::int64_t{8}}) {
-    run.go_on_after(run.trainer().state());
+    run.resume_after(run.trainer().state());
     while (run.steps() < last) losses.push_back(run.step().loss);
   }
   return losses;
@@ -87,7 +87,7 @@ bool gradients_are_right() {
 
 int main() {
   if (!gradients_are_right()) return 1;
-  const bool goes_on = go_on(5) == go_on(0);
+  const bool goes_on = resume(5) == resume(0);
   std::printf("a loader that begins after step 5 goes on: %s\n", goes_on ? "yes" : "no");
   const auto one = toy::on_each_rank<Cpu>(1, [](Comm<Cpu> world) { return train(world, {}); })[0];
   const auto four = toy::on_each_rank<Cpu>(
@@ -96,8 +96,8 @@ int main() {
   std::printf("loss %.6f -> %.6f, the same bits on 1 and on 2 x 1 x 2 ranks: %s\n\n",
               one.losses.front(), one.losses.back(), same ? "yes" : "no");
 
-  // Rank 0 has the first stage: the layer "in", 32 weights and 16 biases. Rank 2 has the rest: 16 gains, 16 weights and a
-  // bias. In the store, each begins at a multiple of 32 numbers. All is fp64, 8 bytes; order-free sums have 16 more.
+  // Rank 0 has the first stage: the layer "in", 32 weights and 16 biases. Rank 2 has the rest: 16 gains, 16 weights
+  // and a bias. In the store, each begins at a multiple of 32 numbers. All is fp64, 8 bytes; exact sums have 16 more.
   constexpr std::int64_t losses = 32 * (4 + 1), norms = 8 * 5;  // of 4 micro-batches, 5 parameters
   toy::Ledger ledger("2 x 1 x 2 ranks: bytes of one rank");
   for (const int rank : {0, 2}) {
@@ -106,8 +106,7 @@ int main() {
     const std::int64_t padded = rank == 0 ? 2 * 32 : 3 * 32;
     std::printf("stage %d\n", rank / 2);
     ledger.line("  held: weights", seen.weight_bytes, 8 * padded);
-    ledger.line("  held: gradients, and their order-free sums", seen.gradient_bytes,
-                (8 + 16) * padded);
+    ledger.line("  held: gradients, and their exact sums", seen.gradient_bytes, (8 + 16) * padded);
     ledger.line("  data axis: all-reduced per step",
                 seen.counts->of({rank, rank + 1}, CallKind::all_reduce).bytes,
                 16 * numbers + 4 + 8 + losses);

@@ -1,6 +1,7 @@
-// Lesson 14: what may come late. In lessons 3 and 4 every step waits for the sum of its gradients. Here replicas wait less:
-// a sum is used a step later (delayed gradients), or each replica steps alone for some steps, and then the replicas take the
-// mean of their weights (local SGD), or step towards it with momentum (DiLoCo). The price is another path of training.
+// Lesson 14: what may come late. In lessons 3 and 4 every step waits for the sum of its gradients. Here replicas wait
+// less: a sum is used a step later (delayed gradients), or each replica steps alone for some steps, and then the
+// replicas take the mean of their weights (local SGD), or step towards it with momentum (DiLoCo). The price is another
+// path of training.
 #include <dhp/comm/observe/count.hpp>
 
 #include "toy.hpp"
@@ -40,7 +41,7 @@ Outcome train(dhp::Comm<Dev> world, const dhp::ReducerChoice& reducer) {
   Dev dev;
   const auto counts = std::make_shared<dhp::CallCounts>();
   auto seen = counted(dev, observe<Dev>(std::move(world), std::make_shared<SlowNetwork>()), counts);
-  auto options = toy::options({.data = replicas});
+  dhp::AllTrainingOptions options = toy::options({.data = replicas});
   options.reducer = reducer;
   const auto data = toy::batches(dev, micro_batches);
   // A step sums each micro-batch's loss, with one more row. An evaluation does, without that.
@@ -61,8 +62,8 @@ Outcome train(dhp::Comm<Dev> world, const dhp::ReducerChoice& reducer) {
     const auto elements = static_cast<double>(run.store().size());
     const auto parameters = static_cast<double>(run.store().parameters().size());
     found.formula = (micro_batches + 1) * row;
-    // Replicas that step alone sum weights now and then, and in each step the norm of each parameter. The others sum the
-    // gradients, and before them the number of samples.
+    // Replicas that step alone sum weights now and then, and in each step the norm of each parameter. The others sum
+    // the gradients, and before them the number of samples.
     const bool alone = std::holds_alternative<dhp::LocalSgd>(reducer);
     found.formula += alone ? 4 * elements / every + 8 * parameters : 4 * elements + 8;
   }  // here the sums that are still under way end

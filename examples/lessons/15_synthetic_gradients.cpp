@@ -1,7 +1,7 @@
-// Lesson 15: a stage that does not wait. In lesson 8 the first stage waits for the gradient of what it has sent forward. Here it
-// goes on with a prediction: a linear map of its own activation, which is corrected when the gradient has come (synthetic
-// gradients, Jaderberg et al. 2017). The pipeline has nothing to fill and to drain on its way back. The price is that
-// all stages but the last one learn by guesses.
+// Lesson 15: a stage that does not wait. In lesson 8 the first stage waits for the gradient of what it has sent
+// forward. Here it goes on with a prediction: a linear map of its own activation, which is corrected when the gradient
+// has come (synthetic gradients, Jaderberg et al. 2017). The pipeline has nothing to fill and to drain on its way
+// back. The price is that all stages but the last one learn by guesses.
 #include "lesson.hpp"
 #include "toy.hpp"
 

@@ -1,6 +1,6 @@
 // Lesson 16: fewer bytes for D. Replicas exchange every gradient in every step. Over a slow network they can send less:
-// rounded numbers, only the largest, two thin factors, or signs. What a step does not send goes into an *error memory* and
-// is added to the next gradient, so nothing is lost, only late. What does each save, and what does the delay cost?
+// rounded numbers, only the largest, two thin factors, or signs. What a step does not send goes into an *error memory*
+// and is added to the next gradient, so nothing is lost, only late. What does each save, and what does the delay cost?
 #include "lesson.hpp"
 #include "toy.hpp"
 
@@ -35,7 +35,7 @@ struct Seen {
 Seen train(dhp::Comm<Dev> world, const dhp::ReducerChoice& reducer) {
   Dev dev;
   const auto counts = std::make_shared<dhp::CallCounts>();
-  auto options = toy::options({.data = replicas});
+  dhp::AllTrainingOptions options = toy::options({.data = replicas});
   options.reducer = reducer;
   dhp::TrainingRun run(dev, counted(dev, world, counts), options, network, toy::batch(dev, 0));
   Seen seen{.gradients = run.store().size()};

@@ -1,6 +1,6 @@
 // Lesson 3: D, data parallelism by hand. A *rank* is a worker with its own memory. Two ranks hold the same weights and
-// each has half of the samples. Each computes the gradient of its half; one *all-reduce* gives both the sum. That is the
-// gradient of all samples, so both take the same step, and the weights stay equal without being sent.
+// each has half of the samples. Each computes the gradient of its half; one *all-reduce* gives both the sum. That is
+// the gradient of all samples, so both take the same step, and the weights stay equal without being sent.
 #include "lesson.hpp"
 
 #include <cmath>

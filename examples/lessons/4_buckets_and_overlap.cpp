@@ -1,6 +1,7 @@
-// Lesson 4: D with dhp's wrappers. In lesson 3 the network waits for the whole backward pass, and then the processor for
-// the network. A *bucket* is a range of gradients with an all-reduce of its own. The backward pass goes from the last
-// layer to the first: when the last layers are done, their bucket is summed beside the rest. The bytes stay the same.
+// Lesson 4: D with dhp's wrappers. In lesson 3 the network waits for the whole backward pass, and then the processor
+// for the network. A *bucket* is a range of gradients with an all-reduce of its own. The backward pass goes from the
+// last layer to the first: when the last layers are done, their bucket is summed beside the rest. The bytes stay the
+// same.
 #include "lesson.hpp"
 #include "toy.hpp"
 
@@ -17,7 +18,7 @@ struct Seen {
   std::int64_t parameters = 0;  // with the padding that aligns each
 };
 
-Seen train(dhp::Comm<Dev> plain_world, const dhp::ReducerChoice& reducer, bool order_free) {
+Seen train(dhp::Comm<Dev> plain_world, const dhp::ReducerChoice& reducer, bool deterministic) {
   Dev dev;
   const auto counts = std::make_shared<dhp::CallCounts>();
   const int replicas = plain_world.size();
@@ -26,7 +27,7 @@ Seen train(dhp::Comm<Dev> plain_world, const dhp::ReducerChoice& reducer, bool o
   const auto all = toy::batches(dev, micro_batches);
   // The whole model on every rank: a pipeline of one stage.
   dhp::PipelineParallel<Dev> stage(dev, toy::network(build), mesh, {}, all.front(),
-                                   {.order_free = order_free});
+                                   {.deterministic = deterministic});
   // Around it, the sum of the gradients over the replicas.
   dhp::DataParallel model(dev, stage, mesh.data(), reducer);
   dhp::Norms<Dev> norms(mesh.tensor(), mesh.pipeline(), stage.parameters_in_model());
@@ -46,9 +47,10 @@ Seen train(dhp::Comm<Dev> plain_world, const dhp::ReducerChoice& reducer, bool o
 }
 
 int main() {
-  const auto train_on = [](int ranks, const dhp::ReducerChoice& reducer, bool order_free = false) {
+  const auto train_on = [](int ranks, const dhp::ReducerChoice& reducer,
+                           bool deterministic = false) {
     return toy::on_each_rank(
-        ranks, [&](dhp::Comm<Dev> world) { return train(world, reducer, order_free); })[0];
+        ranks, [&](dhp::Comm<Dev> world) { return train(world, reducer, deterministic); })[0];
   };
   const auto one = train_on(1, dhp::Plain{});
   const auto plain = train_on(4, dhp::Plain{});
@@ -56,7 +58,7 @@ int main() {
   const auto one_exact = train_on(1, dhp::Plain{}, true);
   const auto three_exact = train_on(3, dhp::Bucketed{.bytes = 1024}, true);
 
-  std::printf("                                                order-free sums\n");
+  std::printf("                                                     exact sums\n");
   std::printf("step  1 rank        4 ranks       4, buckets    1 rank        3, buckets\n");
   for (std::size_t step : {0, 9, 19, 29}) {
     std::printf("%4zu", step + 1);
@@ -65,14 +67,14 @@ int main() {
     std::printf("\n");
   }
   const bool same_bits = one_exact.losses == three_exact.losses;
-  std::printf("order-free: 1 and 3 ranks give %s\n",
+  std::printf("deterministic: 1 and 3 ranks give %s\n",
               same_bits ? "the same bits" : "different bits");
   std::printf("all-reduces of a step: %d in one piece, %d in buckets\n\n",
               static_cast<int>(plain.all_reduces.calls),
               static_cast<int>(bucketed.all_reduces.calls));
 
-  // A step sums the gradients, fp32; before them the number of targets, one fp64 number; after them four fp64 numbers of
-  // each micro-batch's loss, and of one more row. Order-free sums have 16 bytes for a gradient, and a flag.
+  // A step sums the gradients, fp32; before them the number of targets, one fp64 number; after them four fp64 numbers
+  // of each micro-batch's loss, and of one more row. Exact sums have 16 bytes for a gradient, and a flag.
   constexpr std::int64_t numbers = 8 + (micro_batches + 1) * 4 * 8;
   const auto gradients = 4 * plain.parameters;
   toy::Ledger ledger;
@@ -81,7 +83,7 @@ int main() {
   ledger.line("4 ranks, buckets: the same bytes", bucketed.all_reduces.bytes, gradients + numbers);
   ledger.line("4 ranks: sent, 2 (n - 1) / n of it", bucketed.sent_bytes,
               1.5 * static_cast<double>(gradients + numbers));
-  ledger.line("3 ranks, order-free: four times the gradients", three_exact.all_reduces.bytes,
+  ledger.line("3 ranks, deterministic: four times the gradients", three_exact.all_reduces.bytes,
               4 * gradients + numbers + 4);
   const bool falls = one.losses.back() < one.losses.front() / 4;
   const bool alike =

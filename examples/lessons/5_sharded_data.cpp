@@ -1,7 +1,8 @@
-// Lesson 5: D with shards (ZeRO stage 1: Rajbhandari et al. 2020). In lesson 4 every replica keeps the optimizer's state
-// of all weights and does the same update as all others. Here each replica updates only its *shard*, one n-th of the
-// weights: a *reduce-scatter* gives it the sum of that part of the gradients, an *all-gather* brings everybody the new
-// weights. Both together move what one all-reduce moves, and the state is n times smaller. First by hand, then by dhp.
+// Lesson 5: D with shards (ZeRO stage 1: Rajbhandari et al. 2020). In lesson 4 every replica keeps the optimizer's
+// state of all weights and does the same update as all others. Here each replica updates only its *shard*, one n-th of
+// the weights: a *reduce-scatter* gives it the sum of that part of the gradients, an *all-gather* brings everybody the
+// new weights. Both together move what one all-reduce moves, and the state is n times smaller. First by hand, then by
+// dhp.
 #include "lesson.hpp"
 
 using dhp::DType, dhp::Tensor;
@@ -104,9 +105,9 @@ int main() {
   std::printf("by dhp: loss %.6f -> %.6f, with shards %s\n\n", plain[0].result.front(),
               plain[0].result.back(), same_losses ? "the same, bit for bit" : "different");
 
-  // An all-reduce of S bytes sends 2 (n - 1) / n S from each rank; the two that replace it, (n - 1) / n S each. dhp also
-  // sums the count of targets, 8 bytes, and losses, 32 bytes for each micro-batch and one more row; with shards, the
-  // squared norm of the gradient too, 8 bytes for each tile of 16,384.
+  // An all-reduce of S bytes sends 2 (n - 1) / n S from each rank; the two that replace it, (n - 1) / n S each. dhp
+  // also sums the count of targets, 8 bytes, and losses, 32 bytes for each micro-batch and one more row; with shards,
+  // the squared norm of the gradient too, 8 bytes for each tile of 16,384.
   const double gradient = 4.0 * weights_count;
   const double all_reduced = steps * 2.0 * (ranks - 1) / ranks;
   const double numbers = 8 + 32 * (ranks + 1);

@@ -1,6 +1,6 @@
-// Lesson 6: H, horizontal or tensor parallelism by hand. Two ranks share every layer: each holds half of each weight and
-// works on all samples. A layer can be cut in two ways, by its columns (outputs) or by its rows (inputs). Cut the first
-// layer by columns and the second by rows, and nothing is exchanged between them: one sum per pair is enough.
+// Lesson 6: H, horizontal or tensor parallelism by hand. Two ranks share every layer: each holds half of each weight
+// and works on all samples. A layer can be cut in two ways, by its columns (outputs) or by its rows (inputs). Cut the
+// first layer by columns and the second by rows, and nothing is exchanged between them: one sum per pair is enough.
 #include "lesson.hpp"
 
 #include <cmath>
@@ -45,8 +45,8 @@ Seen run(dhp::Comm<Dev> plain_world) {
   const auto b = block(dev, 2, outputs, mine, {0, outputs});           // rows of B [8, 3]
   Seen seen;
 
-  // Forward. Each rank has its columns of g = x A, whole sums. gelu takes each element alone. A rank's rows of B meet just
-  // these columns, and give one summand of each output.
+  // Forward. Each rank has its columns of g = x A, whole sums. gelu takes each element alone. A rank's rows of B meet
+  // just these columns, and give one summand of each output.
   Tensor<Dev> g(dev, DType::f32, {samples, mine.size()});
   Tensor<Dev> h(dev, DType::f32, {samples, mine.size()});
   Tensor<Dev> y(dev, DType::f32, {samples, outputs});

@@ -1,6 +1,7 @@
-// Lesson 7: H with dhp's layers. The pair of lesson 6, outputs of the first split and inputs of the second, fits the large
-// layers of transformers and convolutional networks: between the two stands what treats its columns apart. That is a *head*
-// of attention, a *channel* of a convolution. The words of a *vocabulary* are split, too, at both ends of the model.
+// Lesson 7: H with dhp's layers. The pair of lesson 6, outputs of the first split and inputs of the second, fits the
+// large layers of transformers and convolutional networks: between the two stands what treats its columns apart. That
+// is a *head* of attention, a *channel* of a convolution. The words of a *vocabulary* are split, too, at both ends of
+// the model.
 #include "lesson.hpp"
 
 #include <cmath>

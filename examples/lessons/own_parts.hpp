@@ -124,7 +124,7 @@ class OneByOneReducer {
     for (auto summand : store_.summands(range)) group_.all_reduce(dev_, summand).wait();
   }
   void finish() {
-    share_overflow(dev_, store_, group_);
+    all_reduce_overflow(dev_, store_, group_);
     store_.finalize_gradients(dev_, {0, store_.size()});
   }
 

@@ -1,5 +1,5 @@
-// BERT as a graph, layer by layer as in bert/model.hpp and bert/encoder.hpp. Samples that are packed there are rows with
-// padding here, which a mask keeps out.
+// BERT as a graph, layer by layer as in bert/model.hpp and bert/encoder.hpp. Samples that are packed there are rows
+// with padding here, which a mask keeps out.
 #pragma once
 
 #include "../bert/encoder.hpp"
@@ -58,8 +58,8 @@ class OnnxBert {
     return layers_.layer_norm(name + "LayerNorm", all, config_.epsilon);
   }
 
-  /// 0 where a token counts, and where it is padding so little that the softmax gives 0 in fp32 and in fp16; [batch, 1, 1,
-  /// sequence].
+  /// 0 where a token counts, and where it is padding so little that the softmax gives 0 in fp32 and in fp16; [batch,
+  /// 1, 1, sequence].
   Value attention_bias(const Value& counted) {
     const auto padding = graph_.node("Sub", {graph_.scalar(1), counted});
     const auto bias = graph_.node("Mul", {padding, graph_.scalar(-10000)});

@@ -1,5 +1,5 @@
-// Writes a saved model as an ONNX file, for other programs to run: a BERT that was published or that train_bert has saved, or a
-// ResNet of train_resnet50.
+// Writes a saved model as an ONNX file, for other programs to run: a BERT that was published or that train_bert has
+// saved, or a ResNet of train_resnet50.
 #include "../common/checked_options.hpp"
 #include "../common/fine_tuning.hpp"
 #include "../common/model_folder.hpp"

@@ -60,8 +60,8 @@ class OnnxLayers {
     std::int64_t heads = 1;
     std::int64_t columns = 0;
   };
-  /// softmax(q k^T / sqrt(d) + bias) v for each head, for x [batch, sequence, columns]; bias [batch, 1, 1, sequence] is added
-  /// to the scores of keys.
+  /// softmax(q k^T / sqrt(d) + bias) v for each head, for x [batch, sequence, columns]; bias [batch, 1, 1, sequence]
+  /// is added to the scores of keys.
   Value self_attention(const std::string& name, const Value& x, const Value& bias, Attention of) {
     const auto width = of.columns / of.heads;
     const auto heads = graph_.integers({0, 0, of.heads, width});

@@ -1,4 +1,5 @@
-// OnnxWeights: the weights of a saved model, whole, in fp32 and in the axis order of files. They are read as score_bert and
+// OnnxWeights: the weights of a saved model, whole, in fp32 and in the axis order of files. They are read as
+// score_bert and
 // --load read them: a checkpoint of any layout, or .safetensors files.
 #pragma once
 
@@ -27,8 +28,8 @@ class OnnxWeights {
   /// Of the whole model. Nothing is computed with it: its names and shapes are asked for.
   using Describe = std::function<dhp::Model<dhp::Meta>(dhp::ModelBuilder<dhp::Meta>&)>;
 
-  /// path: as --load. adapter_scale: LowRankOptions::scale() of a model with adapters. Throws where a weight is missing,
-  /// damaged or of another shape, and where all have more than so many bytes.
+  /// path: as --load. adapter_scale: LowRankOptions::scale() of a model with adapters. Throws where a weight is
+  /// missing, damaged or of another shape, and where all have more than so many bytes.
   OnnxWeights(const std::string& path, const Describe& describe, std::size_t most_bytes,
               double adapter_scale = 0)
       : adapter_scale_(adapter_scale),

@@ -8,7 +8,7 @@
 
 namespace {
 
-int train(const examples::ResNetOptions& options, examples::MetRank* met) {
+int train(const examples::ResNetOptions& options, examples::ConnectedRank* met) {
   const auto data = examples::load_images(options);
   const examples::ResNetConfig config{.depth = options.depth,
                                       .width = options.width,

@@ -1,5 +1,5 @@
-// comm: communicators, collectives, ranks as threads, and who watches them. Engines between
-// processes are included by name: dhp/mpi.hpp, dhp/gloo.hpp, dhp/nccl.hpp.
+// comm: communicators, collectives, and ranks as threads. Who watches over them, and engines between
+// processes, are included by name: dhp/watch.hpp, dhp/mpi.hpp, dhp/gloo.hpp, dhp/nccl.hpp.
 #pragma once
 
 #include <dhp/comm/collective.hpp>
@@ -14,6 +14,3 @@
 #include <dhp/comm/observe/observer.hpp>
 #include <dhp/comm/observe/trace.hpp>
 #include <dhp/comm/progress.hpp>
-#include <dhp/comm/watch/deadlines.hpp>
-#include <dhp/comm/watch/flight_recorder.hpp>
-#include <dhp/comm/watch/world.hpp>

@@ -51,7 +51,7 @@ TEST_CASE("collective: views that do not fit the group are refused") {
   CHECK(refused(Calls::broadcast(x.mut(), 1)) == "no error");
 
   const auto message = [](CallKind kind, int other) {
-    return message_of([&] { check_message(kind, 0, 2, other, CallSite::current()); });
+    return message_of([&] { dhp::detail::check_message(kind, 0, 2, other, CallSite::current()); });
   };
   CHECK(message(CallKind::send, 0) == "send: rank 0 of 2 cannot send to rank 0");
   CHECK(contains(message(CallKind::send, 2), "cannot send to rank 2"));

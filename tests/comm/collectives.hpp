@@ -28,7 +28,8 @@ std::string in_every_type(const std::vector<std::int64_t>& counts, Check check_o
     for (const auto count : counts)
       visit_any(type, [&]<class T>(Tag<T>) {
         const auto text = check_one.template operator()<T>(count);
-        if (!text.empty()) append_text(wrong, concat(text, " of ", count, " ", type, "; "));
+        if (!text.empty())
+          dhp::detail::append_text(wrong, concat(text, " of ", count, " ", type, "; "));
       });
   return wrong;
 }
@@ -99,7 +100,7 @@ inline std::string wrong_broadcast(Comm<Cpu>& world, Cpu& dev) {
       auto x = tensor_of(dev, brought_by<float>(world.rank(), count));
       world.broadcast(dev, x.mut(), root).wait();
       if (!same_bits(x.to_host<float>(dev), brought_by<float>(root, count)))
-        append_text(wrong, concat(count, " from rank ", root, "; "));
+        dhp::detail::append_text(wrong, concat(count, " from rank ", root, "; "));
     }
   return wrong;
 }
@@ -123,7 +124,7 @@ inline std::string wrong_bits(Comm<Cpu>& world, Cpu& dev) {
         for (std::int64_t i = 0; i < count; ++i)
           expected[static_cast<std::size_t>(i)] += element(rank, i);
       if (!same_bits(x.to_host<float>(dev), expected))
-        append_text(wrong, concat(count, " with rank ", last, " last; "));
+        dhp::detail::append_text(wrong, concat(count, " with rank ", last, " last; "));
     }
   return wrong;
 }

@@ -4,6 +4,7 @@
 #include <doctest/doctest.h>
 
 #include <functional>
+#include <future>
 
 namespace {
 
@@ -14,6 +15,7 @@ using Waits = std::function<void(Comm<Cpu>&, Comm<Cpu>&, Cpu&)>;
 struct Place {
   const char* name;
   Waits wait;
+  bool needs_rank_2 = true;
 };
 
 // Wherever ranks can wait; `part` is a group that was split off, without rank 2.
@@ -25,7 +27,8 @@ std::vector<Place> places() {
   return {
       {"small all_reduce", [=](auto& world, auto&, auto& dev) { reduce(world, dev, 3); }},
       {"large all_reduce", [=](auto& world, auto&, auto& dev) { reduce(world, dev, 9000); }},
-      {"all_reduce of a part", [=](auto&, auto& part, auto& dev) { reduce(part, dev, 9000); }},
+      {"all_reduce of a part", [=](auto&, auto& part, auto& dev) { reduce(part, dev, 9000); },
+       false},
       {"barrier", [](auto& world, auto&, auto&) { world.barrier(); }},
       {"split", [](auto& world, auto&, auto&) { (void)world.split(0, 0); }},
       {"recv",
@@ -37,7 +40,8 @@ std::vector<Place> places() {
        [](auto& world, auto&, auto& dev) {
          auto x = Tensor<Cpu>::zeros(dev, DType::f32, {3});
          world.recv(dev, x.mut(), world.rank() == 0 ? 1 : 0);
-       }},
+       },
+       false},
       {"a full edge",
        [](auto& world, auto&, auto& dev) {
          const auto x = Tensor<Cpu>::zeros(dev, DType::f32, {3});
@@ -75,6 +79,55 @@ TEST_CASE("launch: a rank that throws ends the others wherever they wait, and is
       CHECK(ended == 3);
       CHECK(seconds_since(start) < hang_s);
     }
+}
+
+TEST_CASE("launch: a rank that has finished is not waited for, without a watchdog either") {
+  for (const auto& place : places())
+    for (const double delay_ms : {0., 5.}) {
+      if (!place.needs_rank_2) continue;
+      CAPTURE(place.name);
+      std::atomic<int> ended = 0;
+      std::optional<Comm<Cpu>> kept;
+      std::atomic<bool> over = false;
+      const auto guard = std::async(std::launch::async, [&] {  // for there is no time limit
+        const auto start = Clock::now();
+        while (!over && seconds_since(start) < hang_s) sleep_ms(1);
+        if (!over) kept->abort("nobody notices");
+      });
+      const auto message = message_of([&] {
+        run_ranks(4, [&](Comm<Cpu> world) {
+          Cpu dev;
+          auto part = world.split(0, 0);  // other waits than those of the world
+          if (world.rank() == 2) {
+            kept = world;
+            return sleep_ms(delay_ms);
+          }
+          try {
+            place.wait(world, part, dev);
+          } catch (const Aborted&) {
+            ++ended;
+            throw;
+          }
+        });
+      });
+      over = true;
+      CHECK(message.starts_with("rank "));
+      CHECK(contains(message, " waits in "));
+      CHECK(contains(message, " at launch.cpp:"));
+      CHECK(contains(message, " for rank 2, which has finished"));
+      CHECK(ended == 3);
+    }
+  // What it has sent is received, and who needs it no longer goes on.
+  run_ranks(3, [](Comm<Cpu> world) {
+    Cpu dev;
+    auto part = world.split(world.rank() == 2 ? 1 : 0, 0);
+    if (world.rank() == 2) return world.send(dev, tensor_of<float>(dev, {7}), 0);
+    sleep_ms(5);
+    auto x = Tensor<Cpu>::zeros(dev, DType::f32, {1});
+    if (world.rank() == 0) world.recv(dev, x.mut(), 2);
+    part.all_reduce(dev, x.mut());
+    check(x.view().data<float>()[0] == 7, "it has sent 7");
+  });
 }
 
 TEST_CASE("launch: nobody's buffer is read after its owner is gone") {

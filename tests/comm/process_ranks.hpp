@@ -4,6 +4,7 @@
 
 #include <dhp/comm/messages/process_comm.hpp>
 #include <dhp/comm/observe/record.hpp>
+#include <dhp/comm/watch/process_watchdog.hpp>
 #include <tests/comm/ranks.hpp>
 
 #include <condition_variable>
@@ -86,12 +87,12 @@ struct MemoryNetwork {
 };
 
 /// A message is copied when both sides have begun it, by the later one.
-class MemoryMessages final : public dhp::comm::Messages {
+class MemoryMessages final : public dhp::detail::Messages {
  public:
-  MemoryMessages(World& world, std::shared_ptr<MemoryNetwork> network)
+  MemoryMessages(ProcessWatchdog& world, std::shared_ptr<MemoryNetwork> network)
       : world_(&world), network_(std::move(network)), me_(world.rank()) {
     for (int rank = 0; rank < world.size(); ++rank) members_.push_back(rank);
-    at_end_ = world.on_end([net = network_] {
+    at_end_ = world.on_change([net = network_] {
       const std::lock_guard lock(net->mutex);
       net->changed.notify_all();
     });
@@ -130,7 +131,7 @@ class MemoryMessages final : public dhp::comm::Messages {
       }
       world->check_alive();
     }
-    World* world;
+    Latch* world;
     std::shared_ptr<MemoryNetwork> network;
     Lane* lane;
     std::shared_ptr<MemoryNetwork::Message> message;
@@ -162,7 +163,7 @@ class MemoryMessages final : public dhp::comm::Messages {
     return made;
   }
 
-  World* world_;
+  Latch* world_;
   std::shared_ptr<MemoryNetwork> network_;
   int me_;
   std::uint64_t id_ = 0;
@@ -171,11 +172,11 @@ class MemoryMessages final : public dhp::comm::Messages {
 };
 
 /// What a rank of a process has, whose world period is short.
-inline std::shared_ptr<World> world_of(const std::shared_ptr<KeyValueStore>& store, int rank,
-                                       int size, WorldOptions options = {}) {
+inline std::shared_ptr<ProcessWatchdog> world_of(const std::shared_ptr<KeyValueStore>& store,
+                                                 int rank, int size, WatchOptions options = {}) {
   options.name = concat("thread ", rank);
   options.period_s = std::min(options.period_s, 0.05);
-  return std::make_shared<World>(store, rank, size, std::move(options));
+  return std::make_shared<ProcessWatchdog>(store, rank, size, std::move(options));
 }
 
 /// body(world) of every rank; what each ended with, "" if it returned.
@@ -205,15 +206,15 @@ std::vector<std::string> ends_with(int ranks, double timeout_s, Body body,
 
 /// Connects a rank to the others.
 using MakeMessages =
-    std::function<std::shared_ptr<dhp::comm::Messages>(const std::shared_ptr<World>&)>;
+    std::function<std::shared_ptr<dhp::detail::Messages>(const std::shared_ptr<ProcessWatchdog>&)>;
 
 /// body(comm, dev) of every rank, over messages that `make` connects; its calls are recorded, but for who asks.
 template <class Body>
 std::vector<std::string> ends_of(int ranks, double timeout_s, const MakeMessages& make, Body body,
                                  bool recorded = true) {
-  return ends_with(ranks, timeout_s, [&](const std::shared_ptr<World>& world) {
-    dhp::comm::ProcessComm engine(world, make(world));
-    auto comm = recorded ? dhp::comm::recorded(*world, engine) : Comm<Cpu>::of(engine);
+  return ends_with(ranks, timeout_s, [&](const std::shared_ptr<ProcessWatchdog>& world) {
+    dhp::detail::ProcessComm engine(world, world->rank(), ranks, make(world));
+    auto comm = recorded ? dhp::detail::recorded(*world, engine) : Comm<Cpu>::of(engine);
     Cpu dev;
     body(comm, dev);
   });

@@ -1,7 +1,7 @@
 // What tests of communicators share: ranks that hand back a result each, and values known in closed form.
 #pragma once
 
-#include <dhp/comm/launch.hpp>
+#include <dhp/watch.hpp>
 #include <tests/support/tensors.hpp>
 
 #include <atomic>
@@ -17,11 +17,11 @@ namespace tests {
 
 // No test may hang, whatever is broken. Only a hang takes as long, also on a machine that is busy with other work.
 inline constexpr double hang_s = 60;
-inline const WorldOptions patient{.timeout_s = hang_s};
+inline const WatchOptions patient{.timeout_s = hang_s};
 
 // body(world, dev) of every rank; the results by rank. Assertions belong after it, in one thread.
 template <class Body>
-auto on_ranks(int ranks, Body body, WorldOptions options = patient) {
+auto on_ranks(int ranks, Body body, const WatchOptions& options = patient) {
   using Result = decltype(body(std::declval<Comm<Cpu>&>(), std::declval<Cpu&>()));
   std::vector<std::optional<Result>> results(static_cast<std::size_t>(ranks));
   run_ranks(

@@ -14,16 +14,16 @@ std::byte* bytes(std::vector<T>& values) {
   return reinterpret_cast<std::byte*>(values.data());
 }
 template <class T>
-dhp::comm::Inputs inputs(const std::vector<std::vector<T>>& of) {
-  dhp::comm::Inputs from;
+dhp::detail::Inputs inputs(const std::vector<std::vector<T>>& of) {
+  dhp::detail::Inputs from;
   for (const auto& values : of) from.push_back(reinterpret_cast<const std::byte*>(values.data()));
   return from;
 }
 template <class T>
 std::vector<T> reduced(const std::vector<std::vector<T>>& in, Reduce reduce, Range range) {
   std::vector<T> first(in[0].size()), second(in[0].size());
-  dhp::comm::reduce_slice(dtype_of<T>(), inputs(in), {bytes(first), bytes(second)}, range.first,
-                          range.last, reduce);
+  dhp::detail::reduce_slice(dtype_of<T>(), inputs(in), {bytes(first), bytes(second)}, range.first,
+                            range.last, reduce);
   CHECK(same_bits(first, second));
   return first;
 }
@@ -59,8 +59,8 @@ TEST_CASE("reduce: into any of the inputs as into other memory") {
       for (std::size_t home = 0; home < ranks; ++home) {
         auto own = brought;
         std::vector<float> copy(own[0].size());
-        dhp::comm::reduce_slice(DType::f32, inputs(own), {bytes(own[home]), bytes(copy)}, 0, count,
-                                reduce);
+        dhp::detail::reduce_slice(DType::f32, inputs(own), {bytes(own[home]), bytes(copy)}, 0,
+                                  count, reduce);
         INFO(name_of(reduce), " of ", ranks, " into ", home);
         CHECK(same_bits(own[home], expected));
         CHECK(same_bits(copy, expected));

@@ -10,7 +10,8 @@ struct CountUp {
   std::int64_t count;
   template <class B>
   constexpr void operator()(B& block) const {
-    for (auto at = dhp::cuda::grid_thread(block); at < count; at += dhp::cuda::grid_threads(block))
+    for (auto at = dhp::detail::cuda::grid_thread(block); at < count;
+         at += dhp::detail::cuda::grid_threads(block))
       y[at] = static_cast<float>(at);
   }
 };
@@ -24,7 +25,7 @@ int main() {
   }
   dhp::Cuda gpu;
   dhp::Tensor<dhp::Cuda> y(gpu, dhp::DType::f32, {1000});
-  launch(gpu, dhp::cuda::grid_for(gpu, 1000), CountUp{y.mut().data<float>(), 1000});
+  launch(gpu, dhp::detail::cuda::grid_for(gpu, 1000), CountUp{y.mut().data<float>(), 1000});
   dhp::scale(gpu, 2.0, y.mut());
   std::vector<float> values(1000);
   gpu.copy_to_host(reinterpret_cast<std::byte*>(values.data()), y.view().bytes(), y.size_bytes());

@@ -13,7 +13,7 @@ TEST_CASE("copy_bytes: every byte, and none beside them, of any length") {
     std::vector<std::byte> from(bytes + 2), to(bytes + 2, std::byte{0xaa});
     for (std::size_t at = 0; at < from.size(); ++at)
       from[at] = static_cast<std::byte>(at * 2654435761u >> 13);
-    dhp::copy_bytes(to.data() + 1, from.data() + 1, bytes);
+    dhp::detail::copy_bytes(to.data() + 1, from.data() + 1, bytes);
     CHECK(to.front() == std::byte{0xaa});
     CHECK(to.back() == std::byte{0xaa});
     CHECK(std::vector(to.begin() + 1, to.end() - 1) ==
@@ -22,11 +22,11 @@ TEST_CASE("copy_bytes: every byte, and none beside them, of any length") {
 }
 
 TEST_CASE("copy_bytes: nothing, and what is in its place already") {
-  dhp::copy_bytes(nullptr, nullptr, 0);
+  dhp::detail::copy_bytes(nullptr, nullptr, 0);
   std::byte one{7}, other{8};
-  dhp::copy_bytes(&one, &other, 0);
+  dhp::detail::copy_bytes(&one, &other, 0);
   CHECK(one == std::byte{7});
-  dhp::copy_bytes(&one, &one, 1);
+  dhp::detail::copy_bytes(&one, &one, 1);
   CHECK(one == std::byte{7});
 }
 

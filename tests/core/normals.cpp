@@ -9,8 +9,8 @@
 
 namespace {
 
-using dhp::NormalBlock;
 using dhp::RandomStream;
+using dhp::detail::NormalBlock;
 
 TEST_CASE("normals: a block is within its error of the stream's normals") {
   const RandomStream stream{.seed = 0x123456789abcdefu, .step = 3, .use = 5};

@@ -89,9 +89,9 @@ std::vector<double> mask_of(Side<T, Gpu>& side, const Batch& batch, const Attent
   const auto q = side.fresh({batch.rows(), options.heads * 8});
   auto mask = side.fresh({batch.graph_samples, options.heads, length, length});
   with_sequences(side, batch, [&](const auto& sequences) {
-    cuda::attention_mask(side.dev, cuda::attention_place<Gpu>(q, sequences, options),
-                         batch.samples(), batch.graph_samples, length,
-                         mask.mut().template data<T>());
+    detail::cuda::attention_mask(
+        side.dev, detail::cuda::attention_place<Gpu>(q, sequences, options), batch.samples(),
+        batch.graph_samples, length, mask.mut().template data<T>());
   });
   return side.values(mask.view());
 }
@@ -130,11 +130,11 @@ TEST_CASE("a mask that does not fit is refused in a sentence") {
 
 TEST_CASE("how large a mask may be") {
   // BERT-large on an H200: 256 MiB of 140 GB. On a GPU of 4 GiB they are just a sixteenth.
-  const auto bytes = cuda::attention_mask_bytes(32, 16, 512);
+  const auto bytes = detail::cuda::attention_mask_bytes(32, 16, 512);
   CHECK(bytes == 256 << 20);
-  CHECK(cuda::attention_mask_fits(bytes, 140'000'000'000));
-  CHECK(cuda::attention_mask_fits(bytes, std::size_t{4} << 30));
-  CHECK_FALSE(cuda::attention_mask_fits(bytes, (std::size_t{4} << 30) - 1));
-  CHECK_FALSE(
-      cuda::attention_mask_fits(cuda::attention_mask_bytes(512, 16, 512), std::size_t{1} << 40));
+  CHECK(detail::cuda::attention_mask_fits(bytes, 140'000'000'000));
+  CHECK(detail::cuda::attention_mask_fits(bytes, std::size_t{4} << 30));
+  CHECK_FALSE(detail::cuda::attention_mask_fits(bytes, (std::size_t{4} << 30) - 1));
+  CHECK_FALSE(detail::cuda::attention_mask_fits(detail::cuda::attention_mask_bytes(512, 16, 512),
+                                                std::size_t{1} << 40));
 }

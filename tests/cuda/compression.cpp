@@ -19,7 +19,7 @@ TEST_CASE_TEMPLATE("the same largest elements, with many of one magnitude", T, d
         auto values = side.fresh({wanted});
         auto indices =
             side.tensor({wanted}, std::vector<std::int32_t>(static_cast<std::size_t>(wanted), -1));
-        take_largest(side.dev, x.mut(), indices.mut(), values.mut());
+        detail::take_largest(side.dev, x.mut(), indices.mut(), values.mut());
         const auto where = indices.template to_host<std::int32_t>(side.dev);
         return {side.values(x.view()), side.values(values.view()),
                 std::vector<double>(where.begin(), where.end())};
@@ -32,16 +32,16 @@ TEST_CASE_TEMPLATE("the same signs, levels and memories", T, double, float) {
   Sides<T, false> sides;
   const auto [got, right] = sides([&](auto& side) -> Results {
     const auto x = side.elements({1003}, 1);
-    auto bits = side.tensor({sign_bytes(1003)}, std::vector<std::uint8_t>(126, 0));
-    pack_signs(side.dev, x, bits.mut());
+    auto bits = side.tensor({detail::sign_bytes(1003)}, std::vector<std::uint8_t>(126, 0));
+    detail::pack_signs(side.dev, x, bits.mut());
     auto y = side.elements({1003}, 2);
-    add_signs(side.dev, bits, side.tensor({1}, std::vector<double>{700}), -1, y.mut());
+    detail::add_signs(side.dev, bits, side.tensor({1}, std::vector<double>{700}), -1, y.mut());
     auto memory = side.elements({1003}, 3);
     auto kept = side.elements({1003}, 4);
     StepState state{.loss_scale = 4, .used_loss_scale = 2};
-    keep_if_applied(side.dev, make_step_state(side.dev, state), y, memory.mut());
+    detail::keep_if_applied(side.dev, make_step_state(side.dev, state), y, memory.mut());
     state.decision = StepDecision::skip;
-    keep_if_applied(side.dev, make_step_state(side.dev, state), y, kept.mut());
+    detail::keep_if_applied(side.dev, make_step_state(side.dev, state), y, kept.mut());
     return {side.values(y.view()), side.values(memory.view()), side.values(kept.view())};
   });
   CHECK(got == right);
@@ -51,8 +51,8 @@ TEST_CASE_TEMPLATE("sums of magnitudes, orthonormal columns", T, double, float) 
   const auto [got, right] = with_oracle<T>([&](auto& side) -> Results {
     auto x = side.elements({300, 5}, 1);
     auto sum = side.tensor({1}, std::vector<double>{0});
-    sum_of_magnitudes(side.dev, x, sum.mut());
-    orthonormalize(side.dev, x.mut(), {.seed = 1});
+    detail::sum_of_magnitudes(side.dev, x, sum.mut());
+    detail::orthonormalize(side.dev, x.mut(), {.seed = 1});
     return {side.values(sum.view()), side.values(x.view())};
   });
   CHECK(relative_error(got[0], right[0]) <= 1e-12);

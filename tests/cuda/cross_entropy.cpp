@@ -25,12 +25,12 @@ Results run(auto& side, const auto& x, const Labels& wanted, const CrossEntropyO
   auto max = side.fresh_sums({rows}), sums = side.fresh_sums({3, rows}),
        loss = side.fresh_sums({rows}), gradient = side.fresh(x.shape());
   Tensor rank(dev, DType::i32, {rows}), totals(dev, DType::f64, {4});
-  cross_entropy_max(dev, x, options, max.mut());
-  cross_entropy_sums(dev, x, labels, max, options, sums.mut());
-  cross_entropy_loss(dev, max, sums, labels, options, loss.mut());
-  cross_entropy_rank(dev, x, sums, labels, options, rank.mut());
-  cross_entropy_totals(dev, loss, labels, rank, totals.mut());
-  cross_entropy_backward(dev, x, max, sums, labels, options, scale, gradient.mut());
+  detail::cross_entropy_max(dev, x, options, max.mut());
+  detail::cross_entropy_sums(dev, x, labels, max, options, sums.mut());
+  detail::cross_entropy_loss(dev, max, sums, labels, options, loss.mut());
+  detail::cross_entropy_rank(dev, x, sums, labels, options, rank.mut());
+  detail::cross_entropy_totals(dev, loss, labels, rank, totals.mut());
+  detail::cross_entropy_backward(dev, x, max, sums, labels, options, scale, gradient.mut());
   const auto ranks = rank.template to_host<std::int32_t>(dev);
   return {side.values(max.view()),  {ranks.begin(), ranks.end()}, side.values(sums.view()),
           side.values(loss.view()), side.values(totals.view()),   side.values(gradient.view())};
@@ -94,9 +94,9 @@ TEST_CASE("a gradient over the logits is the same; a label that is no class make
        loss = side.fresh({3});
   const auto labels = side.tensor({3}, Labels{1, 10, -2});
   const CrossEntropyOptions options{.classes = 10};
-  cross_entropy_max(gpu, x, options, max.mut());
-  cross_entropy_sums(gpu, x, labels, max, options, sums.mut());
-  cross_entropy_loss(gpu, max, sums, labels, options, loss.mut());
+  detail::cross_entropy_max(gpu, x, options, max.mut());
+  detail::cross_entropy_sums(gpu, x, labels, max, options, sums.mut());
+  detail::cross_entropy_loss(gpu, max, sums, labels, options, loss.mut());
   const auto found = side.values(loss.view());
   CHECK(found[0] > 0);
   CHECK(std::isnan(found[1]));
@@ -104,8 +104,8 @@ TEST_CASE("a gradient over the logits is the same; a label that is no class make
 
   const auto scale = Tensor<Gpu>::from_host(gpu, {1}, std::vector<double>{1});
   Tensor<Gpu> apart(gpu, DType::f32, {3, 10});
-  cross_entropy_backward(gpu, x, max, sums, labels, options, scale, apart.mut());
-  cross_entropy_backward(gpu, x.view(), max, sums, labels, options, scale, x.mut());
+  detail::cross_entropy_backward(gpu, x, max, sums, labels, options, scale, apart.mut());
+  detail::cross_entropy_backward(gpu, x.view(), max, sums, labels, options, scale, x.mut());
   CHECK(widened(gpu, x) == widened(gpu, apart));
 }
 

@@ -11,7 +11,7 @@
 #include <chrono>
 
 using namespace dhp;
-using namespace dhp::cuda;
+using namespace dhp::detail::cuda;
 using namespace tests;
 
 namespace {
@@ -50,7 +50,7 @@ TEST_CASE("plans: what several threads have compiled comes back from its text at
   std::string texts[2];
   std::size_t workspace[2] = {};
   const auto begin = now_s();
-  ThreadPool threads(2);
+  detail::ThreadPool threads(2);
   threads.run(2, [&](std::int64_t at) {
     const auto number = static_cast<std::size_t>(at);
     if (const auto plan = CudnnPlan::make(graph, h200, all[number], rules)) {

@@ -199,7 +199,7 @@ TEST_CASE("device fake: state is copied beside later work, as it was") {
                         View<Cuda>(state.back().get(), DType::f32, {many / 4})});
       }
       if (short_of_memory) fake::gpu_memory.total = fake::gpu_memory.held;
-      StateCopy<Cuda> copy(replayed);
+      dhp::detail::StateCopy<Cuda> copy(replayed);
       copy.start(dev, held);
       if (!replayed) copy.finish(dev);  // a replayed step does not call it
       for (const auto& tensor : state) dev.fill_zero(tensor.get(), many);
@@ -361,11 +361,11 @@ TEST_CASE("device fake: GPUs and libraries that do not do are refused in a sente
   refuses(fake::cublas_version, "cuBLASLt", "libcublasLt");
 }
 
-TEST_CASE("device fake: lasting memory has its size, and goes back to the GPU") {
+TEST_CASE("device fake: persistent memory has its size, and goes back to the GPU") {
   Cuda dev(small());
   const auto& memory = dev.memory();
   const auto held = memory.held_bytes(), in_use = memory.in_use_bytes();
-  auto block = dev.allocate_lasting(1'000'001);
+  auto block = dev.allocate_persistent(1'000'001);
   CHECK(memory.held_bytes() == held + 1'000'001);
   CHECK(memory.in_use_bytes() == in_use + 1'000'001);
   block.reset();

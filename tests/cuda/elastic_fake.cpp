@@ -1,5 +1,6 @@
-// Elastic jobs over NCCL, over a fake of it and of CUDA: generations connect anew, and ranks commit a step only with sums
-// that all of them have. Members are threads with a GPU each, and with connections to their store that can be cut.
+// Elastic jobs over NCCL, over a fake of it and of CUDA: generations connect anew, and ranks commit a step only with
+// sums that all of them have. Members are threads with a GPU each, and with connections to their store that can be
+// cut.
 #ifdef DHP_HAS_PROCESSES
 #include <tests/cuda/fake_ranks.hpp>
 // The fake first: what follows calls it.
@@ -38,7 +39,7 @@ class Connection final : public KeyValueStore {
 
  private:
   MemoryStore& there() {
-    if (cut_) throw StoreLost("the connection is cut");
+    if (cut_) throw KeyValueStoreLost("the connection is cut");
     return *store_;
   }
   std::shared_ptr<MemoryStore> store_;
@@ -72,7 +73,7 @@ struct Member {
   std::string seen{};                // what it has been through
   template <class... Parts>
   void saw(const Parts&... parts) {
-    append_text(seen, concat(seen.empty() ? "" : " ", parts...));
+    dhp::detail::append_text(seen, concat(seen.empty() ? "" : " ", parts...));
   }
 };
 
@@ -81,7 +82,7 @@ class Job {
   using Body = std::function<GenerationEnd(Member&, Rank&)>;
   /// body(member, rank) in each generation; on_connect(member, generation) before it connects.
   Job(int started, Body body) : started_(started), body_(std::move(body)) {
-    prepare_process_for_nccl();
+    dhp::detail::prepare_process_for_nccl();
   }
   std::function<void(Member&, const ProcessRank&)> on_connect = [](Member&, const ProcessRank&) {};
   ElasticOptions elastic{.timeout_s = 20};
@@ -100,7 +101,7 @@ class Job {
     for (auto& thread : threads_) thread.join();
     std::string seen;
     for (const auto& member : members_)
-      append_text(seen, concat(seen.empty() ? "" : " | ", member->seen));
+      dhp::detail::append_text(seen, concat(seen.empty() ? "" : " | ", member->seen));
     members_.clear();
     return seen;
   }
@@ -112,12 +113,12 @@ class Job {
         .rank = static_cast<int>(member.me) - 1, .size = started_, .local_rank = member.gpu};
     member.dev.emplace(
         CudaOptions{.device = member.gpu, .pinned_bytes = 1 << 20, .workspace_bytes = 256});
-    const auto connect = [&](const std::shared_ptr<World>& world, const ProcessRank& place,
-                             const ProcessOptions& options) {
+    const auto connect = [&](const std::shared_ptr<ProcessWatchdog>& watchdog,
+                             const ProcessRank& place, const ProcessOptions& options) {
       const auto left = fake::comms_on.at(static_cast<std::size_t>(member.gpu)).load();
       if (left != 0) member.saw(left, " communicators are left;");
       on_connect(member, place);
-      return connect_nccl(world, place, options);
+      return connect_nccl(watchdog, place, options);
     };
     const auto body = [&](Rank& rank) {
       member.kept.emplace(rank.world);
@@ -255,8 +256,8 @@ enum class At { sums, synchronize, barrier, update };
 /// Called before each of them.
 using On = std::function<void(Member&, Rank&, Steps&, At)>;
 
-/// A step in generation 1, which somebody's loss ends, over `parts` groups; then what each survivor says of it: how many
-/// updates it had issued, and whether it was ready for one. Lastly its weights.
+/// A step in generation 1, which somebody's loss ends, over `parts` groups; then what each survivor says of it: how
+/// many updates it had issued, and whether it was ready for one. Lastly its weights.
 std::string interrupted_step(int ranks, int parts, const On& on) {
   std::vector<Steps> all(4);
   std::atomic<int> all_ready = 0;
@@ -329,7 +330,7 @@ TEST_CASE("elastic fake: a rank that was slow to look does not take garbage for 
       member.die();
     }
     if (member.me == 2 && at == At::synchronize)  // until its communicators have been aborted
-      while (!CudaEvent::of(member.dev->stream()).passed()) sleep_ms(1);
+      while (!dhp::detail::CudaEvent::of(member.dev->stream()).passed()) sleep_ms(1);
   });
   CHECK(ends == "0; weights 0; | 0; weights 0; | killed");
 }

@@ -1,10 +1,11 @@
-// Emulated: a device that runs the kernels of cuda/ on the host, every thread of a block as a fiber, block after block. A
-// thread runs until it waits for others; when all threads of a block, or of a warp, wait, they go on. Shared memory and
-// fresh tensors are filled with NaN, so that reading before writing shows.
+// Emulated: a device that runs the kernels of cuda/ on the host, every thread of a block as a fiber, block after
+// block. A thread runs until it waits for others; when all threads of a block, or of a warp, wait, they go on. Shared
+// memory and fresh tensors are filled with NaN, so that reading before writing shows.
 #pragma once
 
 #include <dhp/cuda/block.hpp>
 #include <dhp/device/cpu.hpp>
+#include <tests/cuda/executor.hpp>
 #include <tests/cuda/watch.hpp>
 
 #include <setjmp.h>
@@ -36,7 +37,8 @@ class Context {
     begun_ = true;
   }
 
-  /// Continues `to`; returns when that switches back. Jumps are ten times as fast as swapcontext, which sanitizers need.
+  /// Continues `to`; returns when that switches back. Jumps are ten times as fast as swapcontext, which sanitizers
+  /// need.
   void switch_to(Context& to) {
 #if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
     swapcontext(&context_, &to.context_);
@@ -76,7 +78,7 @@ struct EmulatedGraph {
   [[nodiscard]] explicit operator bool() const { return !work.empty(); }
 };
 
-class Emulated {
+class Emulated : dhp::detail::Kernels {
  public:
   static constexpr bool host_accessible = true;
   static constexpr bool runs_kernels = true;
@@ -104,8 +106,11 @@ class Emulated {
     auto* data =
         static_cast<std::byte*>(::operator new(std::max<std::size_t>(bytes, 1), alignment));
     std::memset(data, poison, bytes);
-    std::shared_ptr<std::byte> block(data,
-                                     [](std::byte* old) { ::operator delete(old, alignment); });
+    executor::allocated({data, bytes});
+    std::shared_ptr<std::byte> block(data, [](std::byte* old) {
+      executor::freed(old);
+      ::operator delete(old, alignment);
+    });
     if (graph_ == nullptr) return block;
     graph_->memory.push_back(block);
     // Its owner does not share with the graph: a tensor asks how many owners there are.
@@ -187,7 +192,7 @@ class Emulated {
 /// One block; its threads take turns.
 class EmulatedBlockRun {
  public:
-  EmulatedBlockRun(std::int64_t index, const dhp::cuda::Grid& grid)
+  EmulatedBlockRun(std::int64_t index, const dhp::detail::cuda::Grid& grid)
       : index_(index), grid_(grid), shared_(grid.shared_bytes / 16 + 1) {
     std::memset(shared_.data(), Emulated::poison, shared_.size() * 16);
     watch::block_begins(index, std::as_bytes(std::span(shared_)));
@@ -217,7 +222,7 @@ class EmulatedBlockRun {
   }
 
   [[nodiscard]] std::int64_t index() const { return index_; }
-  [[nodiscard]] const dhp::cuda::Grid& grid() const { return grid_; }
+  [[nodiscard]] const dhp::detail::cuda::Grid& grid() const { return grid_; }
   [[nodiscard]] int current() const { return current_; }
   [[nodiscard]] Fiber& fiber(int thread) { return (*fibers_)[static_cast<std::size_t>(thread)]; }
   [[nodiscard]] void* shared() { return shared_.data(); }
@@ -268,9 +273,9 @@ class EmulatedBlockRun {
       return true;
     };
     bool moved = false;
-    for (int first = 0; first < grid_.threads; first += dhp::cuda::warp_size)
-      if (all(first, first + dhp::cuda::warp_size, State::waits_for_warp))
-        moved = go(first, first + dhp::cuda::warp_size);
+    for (int first = 0; first < grid_.threads; first += dhp::detail::cuda::warp_size)
+      if (all(first, first + dhp::detail::cuda::warp_size, State::waits_for_warp))
+        moved = go(first, first + dhp::detail::cuda::warp_size);
     if (all(0, grid_.threads, State::waits_for_block)) {
       moved = go(0, grid_.threads);
       watch::barrier();
@@ -279,8 +284,8 @@ class EmulatedBlockRun {
   }
 
   std::int64_t index_;
-  dhp::cuda::Grid grid_;
-  std::vector<dhp::cuda::Pack<float, 4>> shared_;  // 16 bytes each
+  dhp::detail::cuda::Grid grid_;
+  std::vector<dhp::detail::cuda::Pack<float, 4>> shared_;  // 16 bytes each
   std::deque<Fiber>* fibers_ = nullptr;
   void (*body_)(const void*, EmulatedBlockRun&) = nullptr;
   const void* argument_ = nullptr;
@@ -320,15 +325,18 @@ class EmulatedBlock {
   EmulatedBlockRun& run_;
   int thread_;
 };
-static_assert(dhp::cuda::Block<EmulatedBlock>);
+static_assert(dhp::detail::cuda::Block<EmulatedBlock>);
 
 template <class Kernel>
-void launch(Emulated& dev, const dhp::cuda::Grid& grid, const Kernel& kernel) {
-  dhp::cuda::check_grid<Kernel>(grid);
-  dhp::cuda::check_shared_memory(dev, grid, "the threads of a kernel's block need");
+void launch(Emulated& dev, const dhp::detail::cuda::Grid& grid, const Kernel& kernel) {
+  dhp::detail::cuda::check_grid<Kernel>(grid);
+  dhp::detail::cuda::check_shared_memory(dev, grid, "the threads of a kernel's block need");
   static_assert(sizeof(Kernel) <= 4000, "arguments of a kernel must fit in 4 KB");
   ++dev.launches;
   dev.issue([&dev, grid, kernel] {
+    if (executor::runs(
+            {typeid(Kernel), std::as_bytes(std::span(&kernel, 1)), alignof(Kernel), grid}))
+      return;
     auto& fibers = dev.fibers(grid.threads);
     watch::launch_begins(typeid(Kernel));
     for (std::int64_t index = 0; index < grid.blocks; ++index) {
@@ -342,6 +350,6 @@ void launch(Emulated& dev, const dhp::cuda::Grid& grid, const Kernel& kernel) {
   });
 }
 
-static_assert(dhp::KernelDevice<Emulated>);
+static_assert(dhp::detail::KernelDevice<Emulated>);
 
 }  // namespace tests

@@ -18,7 +18,7 @@ namespace {
 struct Settings {
   DType compute = DType::f32;
   std::string optimizer = "adamw";
-  bool order_free = false;
+  bool deterministic = false;
   bool record = false;
   int micro_batches = 2;
   bool fixed = false;  ///< as many masked rows in every step: then shapes stay
@@ -48,7 +48,7 @@ Found train(Dev& dev, const Settings& settings) {
   ModelBuilder<Dev> build(Comm<Dev>{});
   PipelineParallel<Dev> pipeline(
       dev, everything(build), mesh, {}, everything_batch(dev, 0, 0),
-      {.compute = settings.compute, .order_free = settings.order_free, .seed = 7});
+      {.compute = settings.compute, .deterministic = settings.deterministic, .seed = 7});
   DataParallel<Dev, PipelineParallel<Dev>> model(dev, pipeline, mesh.data());
   Norms<Dev> norms({}, {}, pipeline.parameters_in_model());
   const auto optimizer = make(dev, pipeline.store(), norms, settings.optimizer);
@@ -169,10 +169,10 @@ TEST_CASE("everything: every axis split gives the serial run's numbers") {
   }
 }
 
-TEST_CASE("everything: order-free sums, the same bits on two replicas of two stages") {
+TEST_CASE("everything: exact sums, the same bits on two replicas of two stages") {
   auto settings = two_steps;
   settings.compute = DType::f32;
-  settings.order_free = true;
+  settings.deterministic = true;
   check_same_bits(run({}, settings), run({{.data = 2, .pipeline = 2}}, settings));
 }
 

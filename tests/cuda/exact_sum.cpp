@@ -1,4 +1,4 @@
-// Order-free sums and fingerprints: bit for bit those of the Cpu.
+// Exact sums and fingerprints: bit for bit those of the Cpu.
 #include <dhp/cpu/exact_sum.hpp>
 #include <dhp/cpu/fingerprint.hpp>
 #include <dhp/cuda/exact_sum.hpp>
@@ -79,14 +79,16 @@ TEST_CASE("what is too large or not finite sets the flag, is not added, and give
 TEST_CASE("fingerprints have the bits of the Cpu") {
   const auto of = [](auto& dev, DType type, std::int64_t count) {
     using Dev = std::remove_reference_t<decltype(dev)>;
-    const auto x = random_tensor(dev, type, {count}, 3);
+    const std::vector<std::uint8_t> bytes(static_cast<std::size_t>(count), 200);
+    const auto x = type == DType::u8 ? Tensor<Dev>::from_host(dev, {count}, bytes)
+                                     : random_tensor(dev, type, {count}, 3);
     auto sum = Tensor<Dev>::from_host(dev, {1}, std::vector<std::int64_t>{5});
     fingerprint<Dev>(dev, x, 1000, sum.mut(), -3);
     return sum.template to_host<std::int64_t>(dev)[0];
   };
   Gpu gpu;
   Cpu cpu;
-  for (const auto type : {DType::f64, DType::f32, DType::bf16})
+  for (const auto type : {DType::f64, DType::f32, DType::bf16, DType::u8})
     for (const std::int64_t count : {1, 700, 5000})
       CHECK(of(gpu, type, count) == of(cpu, type, count));
 }

@@ -1,6 +1,6 @@
-// cuBLASLt beside a fake of CUDA's runtime: every product can be done by a few algorithms, numbered from 0, all of which
-// compute it, of f32. What each takes depends on the GPU; which sizes it can do is for the test to say, and what has
-// run is kept. For one program without CUDA's libraries.
+// cuBLASLt beside a fake of CUDA's runtime: every product can be done by a few algorithms, numbered from 0, all of
+// which compute it, of f32. What each takes depends on the GPU; which sizes it can do is for the test to say, and what
+// has run is kept. For one program without CUDA's libraries.
 #pragma once
 
 #include <tests/cuda/fake_cuda.hpp>

@@ -1,8 +1,8 @@
 // NCCL beside a fake of CUDA's runtime (fake_cuda.hpp), as far as NcclComm uses them, on the host:
-// ranks are threads of this process. For one program without CUDA's libraries. As in NCCL, a send waits on its stream for
-// the receive, a communicator does one thing after another whatever the stream, a call that is not done says
-// ncclInProgress, and a wait for a rank that does not come lasts until the communicator is aborted. A collective that is
-// aborted goes on with garbage, and so does that of the other ranks.
+// ranks are threads of this process. For one program without CUDA's libraries. As in NCCL, a send waits on its stream
+// for the receive, a communicator does one thing after another whatever the stream, a call that is not done says
+// ncclInProgress, and a wait for a rank that does not come lasts until the communicator is aborted. A collective that
+// is aborted goes on with garbage, and so does that of the other ranks.
 #pragma once
 
 #include <tests/cuda/fake_cuda.hpp>

@@ -15,12 +15,12 @@ namespace tests {
 /// body(world, dev) on n ranks; what they return.
 template <class Body>
 [[nodiscard]] std::vector<std::string> on_gpus(int n, Body body,
-                                               const World::Options& options = {.timeout_s = 60}) {
+                                               const WatchOptions& options = {.timeout_s = 60}) {
   std::vector<std::string> results(static_cast<std::size_t>(n));
-  const auto id = new_nccl_id();
-  const auto shared = std::make_shared<World>(n, options);
-  comm::run_rank_threads(
-      *shared,
+  const auto id = dhp::detail::new_nccl_id();
+  const auto shared = std::make_shared<Watchdog>(n, options);
+  dhp::detail::run_rank_threads(
+      *shared, n,
       [&](int rank) {
         Cuda dev({.device = rank, .pinned_bytes = 1 << 20, .workspace_bytes = 256});
         auto world = Comm<Cuda>::of(NcclComm(shared, rank, rank, n, id));

@@ -127,7 +127,7 @@ TEST_CASE("plain attention: a head too wide for the GPU's shared memory is refus
   CHECK(says(256, Tag<float>()) == "no error");
   Gpu gpu;
   gpu.shared_bytes = 1 << 10;
-  const cuda::Grid grid{.blocks = 1, .threads = 32, .shared_bytes = 1040};
+  const detail::cuda::Grid grid{.blocks = 1, .threads = 32, .shared_bytes = 1040};
   CHECK(message_of([&] { launch(gpu, grid, [](auto&) {}); }) ==
         "the threads of a kernel's block need 1040 bytes of shared memory, and this GPU has 1024 "
         "for a block; a narrower type (fp32, say) needs less");

@@ -44,6 +44,7 @@ TEST_CASE_TEMPLATE("plain gemm: transposes, scales, bias, odd sizes", T, double,
     same_product<T>(67, 65, 33, {.transpose_a = ta, .beta = 0.5, .padded = true}, true, true);
   same_product<T>(1, 130, 7, {.alpha = 0.5}, false, true);
   same_product<T>(64, 64, 16, {.alpha = 2, .beta = -0.5}, true, true);
+  same_product<T>(64, 64, 16, {.beta = 1}, true, false);
   same_product<T>(5, 3, 0, {.beta = 0.5}, false, true);
 }
 

@@ -1,5 +1,5 @@
-// Layers on a device with fused functions, as cuBLASLt and cuDNN have them: when they are called, and that they give what
-// the pieces give, of which they are made here.
+// Layers on a device with fused functions, as cuBLASLt and cuDNN have them: when they are called, and that they give
+// what the pieces give, of which they are made here.
 #include <dhp/cuda/kernels.hpp>
 #include <dhp/nn/conv2d.hpp>
 #include <dhp/nn/parameter_store.hpp>
@@ -24,7 +24,7 @@ struct Fused : Emulated {
 
 namespace dhp {
 
-template <KernelDevice Dev>
+template <detail::KernelDevice Dev>
   requires(std::same_as<Dev, tests::Fused>)
 bool linear_gelu_fused_on(Dev& dev, ConstView<Dev> x, ConstView<Dev> w, ConstView<Dev> bias,
                           View<Dev> before, View<Dev> y) {
@@ -34,7 +34,7 @@ bool linear_gelu_fused_on(Dev& dev, ConstView<Dev> x, ConstView<Dev> w, ConstVie
   activation_forward(dev, Activation::gelu, before, y);
   return true;
 }
-template <KernelDevice Dev>
+template <detail::KernelDevice Dev>
   requires(std::same_as<Dev, tests::Fused>)
 bool gelu_linear_backward_fused_on(Dev& dev, ConstView<Dev> dy, ConstView<Dev> w,
                                    ConstView<Dev> before, View<Dev> dbefore, View<Dev> dbias,
@@ -46,7 +46,7 @@ bool gelu_linear_backward_fused_on(Dev& dev, ConstView<Dev> dy, ConstView<Dev> w
   column_sums(dev, dbefore, dbias, beta);
   return true;
 }
-template <KernelDevice Dev>
+template <detail::KernelDevice Dev>
   requires(std::same_as<Dev, tests::Fused>)
 bool linear_gradients_fused_on(Dev& dev, ConstView<Dev> dy, ConstView<Dev> x, View<Dev> dw,
                                View<Dev> dbias, double beta) {
@@ -57,42 +57,44 @@ bool linear_gradients_fused_on(Dev& dev, ConstView<Dev> dy, ConstView<Dev> x, Vi
   return true;
 }
 
-template <KernelDevice Dev>
+template <detail::KernelDevice Dev>
   requires(std::same_as<Dev, tests::Fused>)
-std::optional<BatchNormResult<Dev>> batch_norm_fused_on(Dev& dev, ConstView<Dev> x,
-                                                        ConstView<Dev> residual,
-                                                        ConstView<Dev> gamma, ConstView<Dev> beta,
-                                                        double epsilon, bool relu) {
+std::optional<detail::BatchNormResult<Dev>> batch_norm_fused_on(Dev& dev, ConstView<Dev> x,
+                                                                ConstView<Dev> residual,
+                                                                ConstView<Dev> gamma,
+                                                                ConstView<Dev> beta, double epsilon,
+                                                                bool relu) {
   if (!relu && !residual.empty()) return {};
   ++dev.norms;
   const auto rows = static_cast<double>(x.rows());
   const auto vector = [&] { return Tensor<Dev>(dev, gamma.dtype(), {x.columns()}); };
-  BatchNormResult<Dev> made{
+  detail::BatchNormResult<Dev> made{
       Tensor<Dev>(dev, x.dtype(), x.shape()), vector(), vector(), vector(), {}};
-  batch_norm_sums(dev, x, made.mean.mut());
+  detail::batch_norm_sums(dev, x, made.mean.mut());
   scale(dev, 1 / rows, made.mean.mut());
-  batch_norm_squared_deviations(dev, x, made.mean, made.squared_deviations.mut());
+  detail::batch_norm_squared_deviations(dev, x, made.mean, made.squared_deviations.mut());
   auto variance = clone(dev, made.squared_deviations.view());
   scale(dev, 1 / rows, variance.mut());
   rsqrt(dev, variance.view(), epsilon, made.inv_std.mut());
-  batch_norm_apply(dev, x, {made.mean, made.inv_std, gamma, beta}, residual, relu, made.y.mut());
+  detail::batch_norm_apply(dev, x, {made.mean, made.inv_std, gamma, beta}, residual, relu,
+                           made.y.mut());
   if (relu) made.signs = clone(dev, made.y.view());
   return made;
 }
-template <KernelDevice Dev>
+template <detail::KernelDevice Dev>
   requires(std::same_as<Dev, tests::Fused>)
-std::optional<BatchNormResult<Dev>> batch_norm_fused_apply_on(Dev& dev, ConstView<Dev> x,
-                                                              const BatchNormVectors<Dev>& vectors,
-                                                              ConstView<Dev> residual, bool relu) {
+std::optional<detail::BatchNormResult<Dev>> batch_norm_fused_apply_on(
+    Dev& dev, ConstView<Dev> x, const detail::BatchNormVectors<Dev>& vectors,
+    ConstView<Dev> residual, bool relu) {
   if (!dev.apply || (!relu && !residual.empty())) return {};
   ++dev.applied;
-  BatchNormResult<Dev> made;
+  detail::BatchNormResult<Dev> made;
   made.y = Tensor<Dev>(dev, x.dtype(), x.shape());
-  batch_norm_apply(dev, x, vectors, residual, relu, made.y.mut());
+  detail::batch_norm_apply(dev, x, vectors, residual, relu, made.y.mut());
   if (relu) made.signs = clone(dev, made.y.view());
   return made;
 }
-template <KernelDevice Dev>
+template <detail::KernelDevice Dev>
   requires(std::same_as<Dev, tests::Fused>)
 std::optional<Tensor<Dev>> conv2d_forward_with_sums_on(Dev& dev, ConstView<Dev> x, ConstView<Dev> w,
                                                        Conv2dGeometry geometry, View<Dev> y) {
@@ -101,47 +103,47 @@ std::optional<Tensor<Dev>> conv2d_forward_with_sums_on(Dev& dev, ConstView<Dev> 
   conv2d_forward(dev, x, w, geometry, y);
   Tensor<Dev> sums(dev, y.dtype(), {2, y.columns()});
   const auto zero = Tensor<Dev>::zeros(dev, y.dtype(), {y.columns()});
-  batch_norm_sums(dev, y, sums.mut().slice(0, 1));
-  batch_norm_squared_deviations(dev, y, zero, sums.mut().slice(1, 2));
+  detail::batch_norm_sums(dev, y, sums.mut().slice(0, 1));
+  detail::batch_norm_squared_deviations(dev, y, zero, sums.mut().slice(1, 2));
   return sums;
 }
-template <KernelDevice Dev>
+template <detail::KernelDevice Dev>
   requires(std::same_as<Dev, tests::Fused>)
 std::optional<Tensor<Dev>> conv2d_backward_data_to_norm_on(
     Dev& dev, ConstView<Dev> dy, ConstView<Dev> w, Conv2dGeometry geometry, ConstView<Dev> onto,
-    const NormTrace<Dev>& norm, View<Dev> dx) {
+    const detail::NormTrace<Dev>& norm, View<Dev> dx) {
   if (!dev.to_norm) return {};
   ++dev.to_norms;
   if (!onto.empty()) cast(dev, onto, dx);
   conv2d_backward_data(dev, dy, w, geometry, dx, onto.empty() ? 0 : 1);
   Tensor<Dev> sums(dev, dx.dtype(), {2, dx.columns()});
   const auto ones = Tensor<Dev>(dev, dx.dtype(), {dx.columns()});
-  const BatchNormVectors<Dev> vectors{norm.mean, norm.inv_std, ones, ones};
+  const detail::BatchNormVectors<Dev> vectors{norm.mean, norm.inv_std, ones, ones};
   // Of this device signs are y itself.
-  batch_norm_residual_backward_sums(dev, dx, norm.signs, norm.x, vectors, dx,
-                                    sums.mut().slice(0, 1), sums.mut().slice(1, 2));
+  detail::batch_norm_residual_backward_sums(dev, dx, norm.signs, norm.x, vectors, dx,
+                                            sums.mut().slice(0, 1), sums.mut().slice(1, 2));
   return sums;
 }
-template <KernelDevice Dev>
+template <detail::KernelDevice Dev>
   requires(std::same_as<Dev, tests::Fused>)
-std::optional<BatchNormGradients<Dev>> batch_norm_fused_backward_on(
-    Dev& dev, ConstView<Dev> dy, ConstView<Dev> x, const BatchNormVectors<Dev>& vectors,
+std::optional<detail::BatchNormGradients<Dev>> batch_norm_fused_backward_on(
+    Dev& dev, ConstView<Dev> dy, ConstView<Dev> x, const detail::BatchNormVectors<Dev>& vectors,
     ConstView<Dev> signs, bool residual) {
   if (!dev.norm_backward) return {};
   ++dev.norm_gradients;
-  BatchNormGradients<Dev> made{Tensor<Dev>(dev, x.dtype(), x.shape()),
-                               Tensor<Dev>(dev, x.dtype(), x.shape()),
-                               Tensor<Dev>(dev, vectors.mean.dtype(), {2, x.columns()})};
+  detail::BatchNormGradients<Dev> made{Tensor<Dev>(dev, x.dtype(), x.shape()),
+                                       Tensor<Dev>(dev, x.dtype(), x.shape()),
+                                       Tensor<Dev>(dev, vectors.mean.dtype(), {2, x.columns()})};
   const auto row = [&](int at) { return made.sums.mut().slice(at, at + 1); };
   if (signs.empty()) {
     cast(dev, dy, made.dresidual.mut());
-    batch_norm_backward_sums(dev, dy, x, vectors, false, row(0), row(1));
+    detail::batch_norm_backward_sums(dev, dy, x, vectors, false, row(0), row(1));
   } else {
-    batch_norm_residual_backward_sums(dev, dy, signs, x, vectors, made.dresidual.mut(), row(0),
-                                      row(1));
+    detail::batch_norm_residual_backward_sums(dev, dy, signs, x, vectors, made.dresidual.mut(),
+                                              row(0), row(1));
   }
-  batch_norm_backward_apply(dev, made.dresidual.view(), x, vectors, false, row(0), row(1),
-                            static_cast<double>(x.rows()), made.dx.mut());
+  detail::batch_norm_backward_apply(dev, made.dresidual.view(), x, vectors, false, row(0), row(1),
+                                    static_cast<double>(x.rows()), made.dx.mut());
   if (!residual) made.dresidual = {};
   return made;
 }
@@ -164,12 +166,12 @@ void check_same(const Outcome& found, const Outcome& right) {
 
 /// Of two micro-batches, whose gradients add up.
 template <class Dev, class L>
-Outcome run(Dev& dev, L layer, const Shape& shape, bool order_free = false,
+Outcome run(Dev& dev, L layer, const Shape& shape, bool deterministic = false,
             Mode mode = Mode::train) {
   ParameterList<Dev> parameters;
   layer.parameters(parameters);
   ParameterStore<Dev> store(dev, parameters,
-                            {.compute = DType::f64, .order_free = order_free, .seed = 4});
+                            {.compute = DType::f64, .deterministic = deterministic, .seed = 4});
   const auto values = [&](const Shape& of, std::uint32_t use) {
     return Tensor<Dev>::from_host(dev, of, random_doubles(of, use));
   };
@@ -244,11 +246,11 @@ void check_near(const Outcome& found, const Outcome& right) {
 }  // namespace
 
 TEST_CASE("fused linear: a feed-forward pair asks once each way") {
-  for (const bool order_free : {false, true}) {
+  for (const bool deterministic : {false, true}) {
     Emulated pieces;
     Fused fused;
-    check_same(run(fused, pair_of_layers<Fused>(), rows, order_free),
-               run(pieces, pair_of_layers<Emulated>(), rows, order_free));
+    check_same(run(fused, pair_of_layers<Fused>(), rows, deterministic),
+               run(pieces, pair_of_layers<Emulated>(), rows, deterministic));
     CHECK(fused.forwards == 2);
     CHECK(fused.backwards == 2);
     CHECK(fused.both_gradients ==
@@ -282,17 +284,17 @@ TEST_CASE("fused linear: evaluation and a forward pass that is done again ask th
 }
 
 TEST_CASE("fused linear: a layer with a bias asks for both gradients at once") {
-  for (const bool order_free : {false, true}) {
+  for (const bool deterministic : {false, true}) {
     Emulated pieces;
     Fused fused;
-    const auto right = run(pieces, linear<Emulated>(true), rows, order_free);
-    check_same(run(fused, linear<Fused>(true), rows, order_free), right);
+    const auto right = run(pieces, linear<Emulated>(true), rows, deterministic);
+    check_same(run(fused, linear<Fused>(true), rows, deterministic), right);
     CHECK(fused.both_gradients == 2);
     fused.gradients = false;
-    check_same(run(fused, linear<Fused>(true), rows, order_free), right);
+    check_same(run(fused, linear<Fused>(true), rows, deterministic), right);
     fused.gradients = true;
-    check_same(run(fused, linear<Fused>(false), rows, order_free),
-               run(pieces, linear<Emulated>(false), rows, order_free));
+    check_same(run(fused, linear<Fused>(false), rows, deterministic),
+               run(pieces, linear<Emulated>(false), rows, deterministic));
     CHECK(fused.both_gradients == 2);
   }
 }
@@ -337,14 +339,14 @@ TEST_CASE("fused norm: a recomputed forward pass adds no statistics; evaluation 
 }
 
 TEST_CASE("fused norm: with the sums that a convolution took it reads its input once less") {
-  for (const bool order_free : {false, true}) {
+  for (const bool deterministic : {false, true}) {
     Emulated pieces;
     Fused fused;
     for (const bool relu : {false, true})
-      check_near(run(fused, convolved<Fused>(relu), pixels, order_free),
-                 run(pieces, convolved<Emulated>(relu), pixels, order_free));
-    check_near(run(fused, convolved_block<Fused>(), pixels, order_free),
-               run(pieces, convolved_block<Emulated>(), pixels, order_free));
+      check_near(run(fused, convolved<Fused>(relu), pixels, deterministic),
+                 run(pieces, convolved<Emulated>(relu), pixels, deterministic));
+    check_near(run(fused, convolved_block<Fused>(), pixels, deterministic),
+               run(pieces, convolved_block<Emulated>(), pixels, deterministic));
     CHECK(fused.sums == 6);
     CHECK(fused.applied == 6);
     CHECK(fused.norms == 0);

@@ -21,7 +21,7 @@ class Step {
   void operator()(Cuda& dev, Tensor<Cuda>& x) {
     const int n = world_.size(), me = world_.rank();
     // More messages than wait without the device waiting, around the ring.
-    for (int k = 0; k < 2 * comm::message_capacity; ++k) {
+    for (int k = 0; k < 2 * dhp::detail::message_capacity; ++k) {
       Tensor<Cuda> got(dev, x.dtype(), x.shape());
       if (me % 2 == 0) {
         world_.send(dev, clone(dev, x), (me + 1) % n);
@@ -79,7 +79,8 @@ TEST_CASE("graph fake: a recorded step of several ranks does what it does unreco
         result = std::move(x);
       };
       const auto expect = [&](const char* how, int number) {
-        if (!holds(dev, result, sums(number))) append_text(text, concat(how, " ", number, "; "));
+        if (!holds(dev, result, sums(number)))
+          dhp::detail::append_text(text, concat(how, " ", number, "; "));
       };
       put(dev, slot, first_values(world.rank(), 0));
       work();

@@ -52,7 +52,7 @@ struct HostMemory {
 template <class Body>
 std::vector<std::string> with_host_comms(int n, bool blocking, Body body) {
   std::vector<std::string> results(static_cast<std::size_t>(n));
-  const auto id = new_nccl_id();
+  const auto id = dhp::detail::new_nccl_id();
   std::vector<std::thread> threads;
   for (int rank = 0; rank < n; ++rank)
     threads.emplace_back([&, rank] {
@@ -200,18 +200,19 @@ TEST_CASE(
         std::string text;
         {
           auto world = nccl_world(hosts, {.timeout_s = 60});
-          if (world.rank() != rank || world.size() != n) append_text(text, "another place; ");
+          if (world.rank() != rank || world.size() != n)
+            dhp::detail::append_text(text, "another place; ");
           Cuda dev(small({.device = rank}));
-          append_text(text, wrong_in(world, dev, DType::f32, 100));
-          append_text(text, sum_over(hosts, n, rank));
+          dhp::detail::append_text(text, wrong_in(world, dev, DType::f32, 100));
+          dhp::detail::append_text(text, sum_over(hosts, n, rank));
           auto x = on_gpu(dev, DType::i32, {rank});
           auto event = world.all_reduce(dev, x.mut(), Reduce::max);
-          append_text(text, sum_over(hosts, n, rank));  // the two are independent
+          dhp::detail::append_text(text, sum_over(hosts, n, rank));  // the two are independent
           event.wait();
-          if (!holds(dev, x, {n - 1})) append_text(text, "a maximum is wrong; ");
-          if (n > 1) append_text(text, wrong_parts(world, dev));
+          if (!holds(dev, x, {n - 1})) dhp::detail::append_text(text, "a maximum is wrong; ");
+          if (n > 1) dhp::detail::append_text(text, wrong_parts(world, dev));
         }
-        append_text(text, sum_over(hosts, n, rank));
+        dhp::detail::append_text(text, sum_over(hosts, n, rank));
         return text;
       });
       for (const auto& text : wrong) CHECK(text == "");
@@ -238,7 +239,7 @@ TEST_CASE(
     world.barrier();
     world.abort("enough");
     auto text = message_of([&] { world.barrier(); });
-    append_text(text, sum_over(hosts, 2, rank));
+    dhp::detail::append_text(text, sum_over(hosts, 2, rank));
     return text;
   });
   for (const auto& text : ends) CHECK(text == "enough");
@@ -248,7 +249,7 @@ TEST_CASE(
     auto text = message_of([&] {
       if (rank == 0) world.barrier();
     });
-    append_text(text, sum_over(hosts, 2, rank));
+    dhp::detail::append_text(text, sum_over(hosts, 2, rank));
     return text;
   });
   CHECK(contains(late[0], "rank 0 waits in barrier at guest_fake.cpp:"));
@@ -257,7 +258,7 @@ TEST_CASE(
 }
 
 TEST_CASE("guest fake: ranks of one process can end together") {
-  auto shared = std::make_shared<World>(2, World::Options{.timeout_s = 60});
+  auto shared = std::make_shared<Watchdog>(2, WatchOptions{.timeout_s = 60});
   const auto ends = with_host_comms(2, true, [&](ncclComm_t hosts, int rank) {
     auto world = nccl_world(shared, hosts);
     if (rank == 1) world.abort("rank 1 is out of paper");
@@ -271,7 +272,7 @@ TEST_CASE("guest fake: ranks of one process can end together") {
 }
 
 TEST_CASE("guest fake: a rank that does not come to the copy is missed after the time limit") {
-  const auto id = new_nccl_id();
+  const auto id = dhp::detail::new_nccl_id();
   std::vector<ncclComm_t> hosts(2);
   for (std::size_t rank = 0; rank < 2; ++rank) {
     ncclConfig_t config = NCCL_CONFIG_INITIALIZER;

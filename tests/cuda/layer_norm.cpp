@@ -86,7 +86,7 @@ void check_residual(const ResidualCase& each) {
     const Shape all{shape.count() + each.skip};
     const auto index = side.tensor(per_row, numbers);
     const auto rows = [&] {
-      RowNumbers<decltype(side.dev)> made{.first = 77};
+      detail::RowNumbers<decltype(side.dev)> made{.first = 77};
       if (each.numbered) made.index = index.view();
       return made;
     }();
@@ -95,15 +95,15 @@ void check_residual(const ResidualCase& each) {
          dx = side.fresh(shape);
     auto mean = side.fresh_sums(per_row), inv_std = side.fresh_sums(per_row);
     const auto sum = each.in_place ? part(x.mut()) : apart.mut();
-    residual_layer_norm_forward(side.dev, part(x.view()), side.elements(shape, 2), rows, options,
-                                side.sums(per_column, 3), side.sums(per_column, 4), 1e-2, sum,
-                                y.mut(), mean.mut(), inv_std.mut());
+    detail::residual_layer_norm_forward(side.dev, part(x.view()), side.elements(shape, 2), rows,
+                                        options, side.sums(per_column, 3), side.sums(per_column, 4),
+                                        1e-2, sum, y.mut(), mean.mut(), inv_std.mut());
     const auto to = each.in_place ? part(dy.mut()) : dresidual.mut();
     const auto to_x = each.in_place ? from.mut() : dx.mut();
     auto dgamma = side.fresh_sums(per_column), dbeta = side.fresh_sums(per_column);
-    residual_layer_norm_backward(side.dev, part(dy.view()), from, side.sums(per_column, 3),
-                                 side.sums(per_row, 7), side.sums(per_row, 8), rows, options, to,
-                                 to_x, dgamma.mut(), dbeta.mut(), 0);
+    detail::residual_layer_norm_backward(side.dev, part(dy.view()), from, side.sums(per_column, 3),
+                                         side.sums(per_row, 7), side.sums(per_row, 8), rows,
+                                         options, to, to_x, dgamma.mut(), dbeta.mut(), 0);
     return {side.values(sum),
             side.values(y.view()),
             side.values(mean.view()),
@@ -131,7 +131,7 @@ void check_residual(const ResidualCase& each) {
 }  // namespace
 
 TEST_CASE_TEMPLATE("rows in a warp's registers agree with the Cpu", T, double, float, bf16, f16) {
-  constexpr std::int64_t n = cuda::pack_size<Accumulator<T>>;
+  constexpr std::int64_t n = detail::cuda::pack_size<Accumulator<T>>;
   for (const std::int64_t packs : {1, 31, 64, 97, 192, 256}) {
     const std::int64_t rows = packs == 31 ? 19 : 3;
     check_forward<T>({rows, packs * n});
@@ -141,7 +141,7 @@ TEST_CASE_TEMPLATE("rows in a warp's registers agree with the Cpu", T, double, f
 
 TEST_CASE_TEMPLATE("long and odd rows, shared by a block, agree with the Cpu", T, double, float,
                    bf16, f16) {
-  constexpr std::int64_t n = cuda::pack_size<Accumulator<T>>;
+  constexpr std::int64_t n = detail::cuda::pack_size<Accumulator<T>>;
   for (const auto& shape :
        {Shape{2, 257 * n}, {1, 700 * n}, {2, 3, 1}, {5, 3}, {3, 33}, {2, 1001}}) {
     check_forward<T>(shape);
@@ -156,7 +156,7 @@ TEST_CASE_TEMPLATE("rows at addresses that packs cannot read", T, double, float,
 }
 
 TEST_CASE_TEMPLATE("residual: rows of every kind agree with the Cpu", T, double, float, bf16, f16) {
-  constexpr std::int64_t n = cuda::pack_size<Accumulator<T>>;
+  constexpr std::int64_t n = detail::cuda::pack_size<Accumulator<T>>;
   for (const std::int64_t packs : {1, 31, 64, 97, 192, 256})
     check_residual<T>({.shape = {3, packs * n}, .in_place = packs == 97, .numbered = packs == 31});
   for (const auto& shape : {Shape{2, 257 * n}, {2, 3, 1}, {5, 3}, {3, 34}, {2, 1001}})
@@ -183,10 +183,10 @@ TEST_CASE("residual: the sum may be written into y; the step is read on the devi
         options.random = {.step_at = reinterpret_cast<const std::uint32_t*>(step.view().bytes())};
       auto sum = side.fresh(shape), y = side.fresh(shape), mean = side.fresh({3}),
            inv_std = side.fresh({3});
-      residual_layer_norm_forward(side.dev, side.elements(shape, 1), side.elements(shape, 2), {},
-                                  options, side.elements({columns}, 3), side.elements({columns}, 4),
-                                  1e-2, into_y ? y.mut() : sum.mut(), y.mut(), mean.mut(),
-                                  inv_std.mut());
+      detail::residual_layer_norm_forward(
+          side.dev, side.elements(shape, 1), side.elements(shape, 2), {}, options,
+          side.elements({columns}, 3), side.elements({columns}, 4), 1e-2,
+          into_y ? y.mut() : sum.mut(), y.mut(), mean.mut(), inv_std.mut());
       return side.values(y.view());
     };
     CHECK(run(true, false) == run(false, false));

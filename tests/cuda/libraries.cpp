@@ -12,7 +12,7 @@
 #include <set>
 
 using namespace dhp;
-using namespace dhp::cuda;
+using namespace dhp::detail::cuda;
 using namespace tests;
 
 namespace {
@@ -39,8 +39,9 @@ template <class T>
 T attribute(const CublasProduct& product, cublasLtMatmulDescAttributes_t name, Tag<T>) {
   T value{};
   std::size_t size = 0;
-  check_cublas(cublasLtMatmulDescGetAttribute(product.how(), name, &value, sizeof value, &size),
-               "cublasLtMatmulDescGetAttribute");
+  detail::check_cublas(
+      cublasLtMatmulDescGetAttribute(product.how(), name, &value, sizeof value, &size),
+      "cublasLtMatmulDescGetAttribute");
   CHECK(size == sizeof value);
   return value;
 }
@@ -122,9 +123,10 @@ TEST_CASE("descriptors of cuBLASLt say what the call says") {
                       Tag<std::int32_t>()) == CUBLAS_COMPUTE_32F_FAST_TF32);
     std::uint64_t rows = 0;
     std::size_t size = 0;
-    check_cublas(cublasLtMatrixLayoutGetAttribute(product.right(), CUBLASLT_MATRIX_LAYOUT_ROWS,
-                                                  &rows, sizeof rows, &size),
-                 "cublasLtMatrixLayoutGetAttribute");
+    detail::check_cublas(
+        cublasLtMatrixLayoutGetAttribute(product.right(), CUBLASLT_MATRIX_LAYOUT_ROWS, &rows,
+                                         sizeof rows, &size),
+        "cublasLtMatrixLayoutGetAttribute");
     CHECK(rows == 6);  // a is stored [10, 6] by rows
   }
 }
@@ -251,17 +253,17 @@ TEST_CASE("products of a class lie in memory alike, whatever is transposed") {
             CHECK(own.columns <= of_class.columns);
             CHECK(of_class.columns - own.columns < std::max<std::int64_t>(8, own.columns / 8 + 1));
           }
-          CHECK((one == largest) == (!differs || size_class(rows, 8) == rows));
+          CHECK((one == largest) == (!differs || detail::size_class(rows, 8) == rows));
         };
         // Rows of x in x w, and in dy^T x; no others are rounded.
         check_class(rows, 5, 8, !ta);
         check_class(8, 5, rows, ta && !tb);
       }
-  CHECK(size_class(0, 8) == 8);
-  CHECK(size_class(64, 8) == 64);
-  CHECK(size_class(65, 8) == 72);
-  CHECK(size_class(4096, 8) == 4096);
-  CHECK(size_class(4097, 8) == 4608);
+  CHECK(detail::size_class(0, 8) == 8);
+  CHECK(detail::size_class(64, 8) == 64);
+  CHECK(detail::size_class(65, 8) == 72);
+  CHECK(detail::size_class(4096, 8) == 4096);
+  CHECK(detail::size_class(4097, 8) == 4608);
 }
 
 TEST_CASE("batches of nearly the same size share a graph of attention") {

@@ -116,13 +116,13 @@ TEST_CASE_TEMPLATE("conv2d and its gradients", T, double, float, bf16, f16) {
       results.push_back(side.values(added.view()));
       auto with_sums = side.fresh(y);
       const auto sums =
-          conv2d_forward_with_sums(side.dev, image, weights, s.geometry, with_sums.mut());
+          detail::conv2d_forward_with_sums(side.dev, image, weights, s.geometry, with_sums.mut());
       if (sums) {  // they are those of what it writes, or of that before it is rounded
         auto mean = side.fresh_sums({s.o}), squares = side.fresh_sums({s.o});
         const auto zero =
             Tensor<std::remove_cvref_t<decltype(side.dev)>>::zeros(side.dev, mean.dtype(), {s.o});
-        batch_norm_sums(side.dev, with_sums, mean.mut());
-        batch_norm_squared_deviations(side.dev, with_sums, zero, squares.mut());
+        detail::batch_norm_sums(side.dev, with_sums, mean.mut());
+        detail::batch_norm_squared_deviations(side.dev, with_sums, zero, squares.mut());
         CHECK(relative_error(side.values(sums->view().slice(0, 1)), side.values(mean.view())) <=
               4 * tolerance<T>);
         CHECK(relative_error(side.values(sums->view().slice(1, 2)), side.values(squares.view())) <=
@@ -325,13 +325,13 @@ TEST_CASE_TEMPLATE("linear layers with what stands beside them are what their pi
     const auto bias = side.elements({s.out}, 3), dy = side.elements(large, 4);
     auto before = side.fresh(large), y = side.fresh(large);
     auto before2 = side.fresh(large), y2 = side.fresh(large);
-    linear_gelu_forward(gpu, x, w, bias, before.mut(), y.mut());
+    detail::linear_gelu_forward(gpu, x, w, bias, before.mut(), y.mut());
     gemm(gpu, x, w, before2.mut(), {.transpose_b = true}, bias);
     activation_forward(gpu, Activation::gelu, before2.view(), y2.mut());
     check_near(before, before2, 2 * tolerance<T>);
     check_near(y, y2, 4 * tolerance<T> + gelu_error);
     // The same bits again: a forward pass that is recomputed relies on it.
-    linear_gelu_forward(gpu, x, w, bias, before2.mut(), y2.mut());
+    detail::linear_gelu_forward(gpu, x, w, bias, before2.mut(), y2.mut());
     check_near(before, before2, 0);
     check_near(y, y2, 0);
 
@@ -340,7 +340,7 @@ TEST_CASE_TEMPLATE("linear layers with what stands beside them are what their pi
       CAPTURE(beta);
       auto dbefore = side.fresh(small), dbefore2 = side.fresh(small);
       auto sums = side.sums({s.in}, 6), sums2 = side.sums({s.in}, 6);
-      gelu_linear_backward(gpu, dy, w, inputs, dbefore.mut(), sums.mut(), beta);
+      detail::gelu_linear_backward(gpu, dy, w, inputs, dbefore.mut(), sums.mut(), beta);
       gemm(gpu, dy, w, dbefore2.mut());
       activation_backward(gpu, Activation::gelu, inputs, dbefore2.view(), dbefore2.mut());
       column_sums(gpu, dbefore2.view(), sums2.mut(), beta);
@@ -349,7 +349,7 @@ TEST_CASE_TEMPLATE("linear layers with what stands beside them are what their pi
 
       auto dw = side.sums(weights, 7), dw2 = side.sums(weights, 7);
       auto db = side.sums({s.out}, 8), db2 = side.sums({s.out}, 8);
-      linear_gradients(gpu, dy, x, dw.mut(), db.mut(), beta);
+      detail::linear_gradients(gpu, dy, x, dw.mut(), db.mut(), beta);
       gemm(gpu, dy, x, dw2.mut(), {.transpose_a = true, .beta = beta});
       column_sums(gpu, dy, db2.mut(), beta);
       check_near(dw, dw2, 1e-5);
@@ -372,7 +372,7 @@ TEST_CASE_TEMPLATE("batch norm as a whole is what its pieces are", T, float, bf1
   for (const auto& [adds, relu] : {std::pair(false, true), {true, true}, {false, false}}) {
     INFO("residual ", adds, " relu ", relu);
     const auto residual = adds ? side.elements(shape, 2) : Tensor<Gpu>();
-    auto whole = batch_norm_fused(gpu, x, residual.view(), gamma, beta, 1e-5, relu);
+    auto whole = detail::batch_norm_fused(gpu, x, residual.view(), gamma, beta, 1e-5, relu);
     if (!whole) {
       MESSAGE("skipped: cuDNN has no such norm here");
       return;
@@ -381,39 +381,41 @@ TEST_CASE_TEMPLATE("batch norm as a whole is what its pieces are", T, float, bf1
          inv_std = side.fresh_sums(channels), sums = side.fresh_sums(channels),
          products = side.fresh_sums(channels);
     auto y = side.fresh(shape), dresidual = side.fresh(shape), dx = side.fresh(shape);
-    batch_norm_sums(gpu, x, mean.mut());
+    detail::batch_norm_sums(gpu, x, mean.mut());
     scale(gpu, 1 / rows, mean.mut());
-    batch_norm_squared_deviations(gpu, x, mean, squares.mut());
+    detail::batch_norm_squared_deviations(gpu, x, mean, squares.mut());
     auto variance = clone(gpu, squares.view());
     scale(gpu, 1 / rows, variance.mut());
     rsqrt(gpu, variance.view(), 1e-5, inv_std.mut());
-    const BatchNormVectors<Gpu> vectors{mean, inv_std, gamma, beta};
-    batch_norm_apply(gpu, x, vectors, residual.view(), relu, y.mut());
+    const detail::BatchNormVectors<Gpu> vectors{mean, inv_std, gamma, beta};
+    detail::batch_norm_apply(gpu, x, vectors, residual.view(), relu, y.mut());
     check_near(whole->squared_deviations.view(), squares.view(), 1e-5);
     check_near(whole->y.view(), y.view(), 2 * tolerance<T>);
 
-    const BatchNormVectors<Gpu> found_vectors{whole->mean, whole->inv_std, gamma, beta};
-    if (auto applied = batch_norm_fused_apply(gpu, x, found_vectors, residual.view(), relu)) {
+    const detail::BatchNormVectors<Gpu> found_vectors{whole->mean, whole->inv_std, gamma, beta};
+    if (auto applied =
+            detail::batch_norm_fused_apply(gpu, x, found_vectors, residual.view(), relu)) {
       check_near(applied->y.view(), whole->y.view(), 2 * tolerance<T>);
       whole->y = std::move(applied->y);  // with its own signs
       whole->signs = std::move(applied->signs);
     } else {
       MESSAGE("cuDNN does not apply known statistics here");
     }
-    const auto back =
-        batch_norm_fused_backward(gpu, dy, x, found_vectors, whole->signs.view(), relu, adds);
+    const auto back = detail::batch_norm_fused_backward(gpu, dy, x, found_vectors,
+                                                        whole->signs.view(), relu, adds);
     REQUIRE(back.has_value());
     CHECK(back->dresidual.empty() == !adds);
     // By the y of the whole: values next to 0 may round to either side.
     if (relu) {
-      batch_norm_residual_backward_sums(gpu, dy, whole->y, x, found_vectors, dresidual.mut(),
-                                        sums.mut(), products.mut());
+      detail::batch_norm_residual_backward_sums(gpu, dy, whole->y, x, found_vectors,
+                                                dresidual.mut(), sums.mut(), products.mut());
     } else {
-      batch_norm_backward_sums(gpu, dy, x, found_vectors, false, sums.mut(), products.mut());
+      detail::batch_norm_backward_sums(gpu, dy, x, found_vectors, false, sums.mut(),
+                                       products.mut());
       cast(gpu, dy, dresidual.mut());
     }
-    batch_norm_backward_apply(gpu, dresidual, x, found_vectors, false, sums, products, rows,
-                              dx.mut());
+    detail::batch_norm_backward_apply(gpu, dresidual, x, found_vectors, false, sums, products, rows,
+                                      dx.mut());
     check_near(back->sums.view().slice(0, 1), sums.view(), 1e-5);
     check_near(back->sums.view().slice(1, 2), products.view(), 1e-5);
     check_near(back->dx.view(), dx.view(), 2 * tolerance<T>);

@@ -24,8 +24,9 @@ TEST_CASE("nccl fake: collectives, parts, messages, and communicators beside eac
       world.barrier();
       if (world.size() == 1) return text;
       text += wrong_parts(world, dev);
-      append_text(text, concat(wrong_messages(world, dev), " messages"));
-      append_text(text, concat(", ", wrong_beside_others(world, dev), " beside others"));
+      dhp::detail::append_text(text, concat(wrong_messages(world, dev), " messages"));
+      dhp::detail::append_text(text,
+                               concat(", ", wrong_beside_others(world, dev), " beside others"));
       return text;
     });
     for (const auto& text : wrong) CHECK(text == (n == 1 ? "" : "0 messages, 0 beside others"));
@@ -36,7 +37,7 @@ TEST_CASE("nccl fake: a send beyond the capacity waits on the device, not on the
   std::atomic<bool> sent = false;
   std::atomic<int> wrong = 0;
   CHECK(end_of(2, 60, [&](Comm<Cuda>& world, Cuda& dev) {
-          constexpr int messages = 3 * comm::message_capacity;
+          constexpr int messages = 3 * dhp::detail::message_capacity;
           if (world.rank() == 0) {
             for (int k = 0; k < messages; ++k) {
               auto x = on_gpu(dev, DType::i32, {k});
@@ -215,7 +216,7 @@ TEST_CASE("nccl fake: the time limit counts from where the device begins") {
 }
 
 TEST_CASE("nccl fake: calls are recorded under keys that are the same on all ranks") {
-  World::Options options{.timeout_s = 60};
+  WatchOptions options{.timeout_s = 60};
   for (int rank = 0; rank < 3; ++rank)
     options.recorders.push_back(std::make_shared<FlightRecorder>());
   const auto recorders = options.recorders;

@@ -55,8 +55,9 @@ const std::vector<Kind> small{{1}, {3, false}, {0}, {4, true, true}, {5, false, 
 }  // namespace
 
 TEST_CASE_TEMPLATE("SGD agrees with the Cpu", T, double, float, bf16, f16) {
-  for (const auto& update : {SgdUpdate{.weight_decay = 0.1}, SgdUpdate{.momentum = 0.9},
-                             SgdUpdate{.momentum = 0.9, .weight_decay = 0.1, .nesterov = true}})
+  for (const auto& update :
+       {detail::SgdUpdate{.weight_decay = 0.1}, detail::SgdUpdate{.momentum = 0.9},
+        detail::SgdUpdate{.momentum = 0.9, .weight_decay = 0.1, .nesterov = true}})
     same_as_cpu<T>(small, [&](auto& dev, auto& w, const auto& state) {
       using Dev = std::remove_reference_t<decltype(dev)>;
       const auto momentum = update.momentum == 0 ? View<Dev>() : w.m.mut();
@@ -74,17 +75,17 @@ TEST_CASE_TEMPLATE("SGD with a rate for each weight agrees with the Cpu", T, dou
 TEST_CASE_TEMPLATE("AdamW agrees with the Cpu", T, double, float, bf16, f16) {
   for (const auto& kinds : {small, kinds_around_a_tile(), std::vector<Kind>{}})
     same_as_cpu<T>(kinds, [&](auto& dev, auto& w, const auto& state) {
-      adamw_update(dev, {.weight_decay = 0.1}, w.table, state, w.gradient, w.m.mut(), w.v.mut(),
-                   w.masters.mut());
+      detail::adamw_update(dev, {.weight_decay = 0.1}, w.table, state, w.gradient, w.m.mut(),
+                           w.v.mut(), w.masters.mut());
     });
 }
 
 TEST_CASE_TEMPLATE("LAMB agrees with the Cpu", T, double, float, bf16, f16) {
-  const AdamUpdate update{.weight_decay = 0.1};
+  const detail::AdamUpdate update{.weight_decay = 0.1};
   for (const auto& kinds : {small, kinds_around_a_tile()})
     same_as_cpu<T>(kinds, [&](auto& dev, auto& w, const auto& state) {
-      lamb_update(dev, update, w.table, state, rates_of(dev, w.kinds.size()), w.gradient, w.m.mut(),
-                  w.v.mut(), w.masters.mut());
+      detail::lamb_update(dev, update, w.table, state, rates_of(dev, w.kinds.size()), w.gradient,
+                          w.m.mut(), w.v.mut(), w.masters.mut());
     });
 }
 
@@ -94,9 +95,10 @@ TEST_CASE_TEMPLATE("the squared norms that LAMB goes by agree with the Cpu", T, 
     const auto squares = [&](auto& dev) {
       using Dev = std::remove_reference_t<decltype(dev)>;
       Weights<Dev, T> w(dev, kinds);
-      const AdamUpdate update{.weight_decay = 0.1};
+      const detail::AdamUpdate update{.weight_decay = 0.1};
       const auto state = make_step_state(dev, now);
-      adamw_update(dev, update, w.table, state, w.gradient, w.m.mut(), w.v.mut(), w.masters.mut());
+      detail::adamw_update(dev, update, w.table, state, w.gradient, w.m.mut(), w.v.mut(),
+                           w.masters.mut());
       auto stopped = now;
       stopped.decision = StepDecision::skip;
       CHECK(lamb_squares_of(dev, update, w, make_step_state(dev, stopped)).second ==
@@ -154,11 +156,11 @@ TEST_CASE("a segment's squared norm has the same bits whatever lies beside it") 
     segment_squares(gpu, w.table, w.gradient, found.mut());
     return found.to_host<double>(gpu)[w.parameter(kinds.size() - 1)];
   };
-  const Kind last{segment_tile + 4111};
+  const Kind last{detail::segment_tile + 4111};
   const double expected = alone({last});
   CHECK(expected > 0);
   CHECK(alone({{1}, last}) == expected);
-  CHECK(alone({{3 * segment_tile}, {37}, {0}, last}) == expected);
+  CHECK(alone({{3 * detail::segment_tile}, {37}, {0}, last}) == expected);
 }
 
 #ifndef __CUDACC__

@@ -58,7 +58,7 @@ struct Did {
   std::vector<std::string> said{};
 };
 Did process(CudaOptions options, const std::vector<std::string>& problems = {"a"},
-            const cuda::CudnnRules& rules = {}) {
+            const dhp::detail::cuda::CudnnRules& rules = {}) {
   options.device = 0;
   options.pinned_bytes = 1 << 12;
   options.workspace_bytes = 256;
@@ -67,8 +67,9 @@ Did process(CudaOptions options, const std::vector<std::string>& problems = {"a"
   Cuda dev(options);
   Did did;
   for (const auto& problem : problems) {
-    did.ran = did.ran && dev.cached<cuda::CudnnPlans>().run(dev, problem, rules, {},
-                                                            [] { return cuda::CudnnGraph(); });
+    did.ran =
+        did.ran && dev.cached<dhp::detail::cuda::CudnnPlans>().run(
+                       dev, problem, rules, {}, [] { return dhp::detail::cuda::CudnnGraph(); });
     for (auto& sentence : library_refusals(dev)) did.said.push_back(std::move(sentence));
   }
   did.engine = fake::engines_asked.back();
@@ -199,7 +200,7 @@ TEST_CASE(
     "plans fake: deterministic devices read and write plans, but no choices of the environment") {
   const Processes all;
   ::setenv("DHP_PLAN_CACHE", all.choices.c_str(), 1);
-  const cuda::CudnnRules rules{.deterministic = true};
+  const dhp::detail::cuda::CudnnRules rules{.deterministic = true};
   const auto cold = process({.deterministic = true}, {"a"}, rules);
   CHECK(cold.engine == 0);  // the library's favorite
   CHECK(cold.compilations == 1);
@@ -235,11 +236,11 @@ TEST_CASE("plans fake: what a plan updates is not touched while plans are timed"
     options.workspace_bytes = 256;
     Cuda dev(options);
     fake::addresses_asked.clear();
-    cuda::CudnnArguments arguments;
+    dhp::detail::cuda::CudnnArguments arguments;
     arguments.add(1, memory).add(2, memory + 32);
     arguments.updates(2, 32);
-    CHECK(dev.cached<cuda::CudnnPlans>().run(dev, "adds", {}, arguments,
-                                             [] { return cuda::CudnnGraph(); }));
+    CHECK(dev.cached<dhp::detail::cuda::CudnnPlans>().run(
+        dev, "adds", {}, arguments, [] { return dhp::detail::cuda::CudnnGraph(); }));
     REQUIRE(!fake::addresses_asked.empty());
     CHECK((fake::addresses_asked.size() > 1) == !deterministic);
     for (std::size_t at = 0; at < fake::addresses_asked.size(); ++at) {

@@ -33,13 +33,12 @@ void check_column_sums(const Shape& shape, double beta, std::int64_t skip = 0,
   CHECK(distance(got[0], right[0], size) <= tolerance<A>);
 }
 
-template <class T>
-double on_gpu(Gpu& gpu, ConstView<Gpu> x, bool squares) {
+double on_gpu(Gpu& gpu, ConstView<Gpu> x, const auto& op) {
   Tensor<Gpu> out(gpu, DType::f64, {1});
-  if (squares) sum_of_squares(gpu, x, out.mut());
-  else sum(gpu, x, out.mut());
+  op(gpu, x, out.mut());
   return widened(gpu, out)[0];
 }
+constexpr auto total_of = [](Gpu& gpu, auto x, auto out) { sum(gpu, x, out); };
 
 }  // namespace
 
@@ -76,7 +75,7 @@ TEST_CASE("tiles cover a matrix of any size, in numbers that a GPU can start") {
         CAPTURE(rows);
         CAPTURE(columns);
         CAPTURE(width);
-        const auto tiles = cuda::column_tiles(rows, columns, width);
+        const auto tiles = detail::cuda::column_tiles(rows, columns, width);
         CHECK(tiles.across * tiles.down <= tiles.threads);
         CHECK(tiles.across * tiles.down > tiles.threads / 2);
         CHECK(tiles.tiles_across * tiles.across * width >= columns);
@@ -84,13 +83,14 @@ TEST_CASE("tiles cover a matrix of any size, in numbers that a GPU can start") {
         CHECK(tiles.tiles_down * tiles.tile_rows >= rows);
         CHECK((tiles.tiles_down - 1) * tiles.tile_rows < rows);
         CHECK(tiles.tiles_down * tiles.tiles_across <= std::max(1056L, tiles.tiles_across));
-        const auto second = cuda::one_tile_down(tiles.tiles_down, columns);
+        const auto second = detail::cuda::one_tile_down(tiles.tiles_down, columns);
         CHECK(second.across * second.down == second.threads);
         CHECK(second.tiles_across * second.across >= columns);
       }
 }
 
-TEST_CASE_TEMPLATE("sum and sum of squares are taken in double", T, double, float, bf16, f16) {
+TEST_CASE_TEMPLATE("sums, of squares and of magnitudes too, are taken in double", T, double, float,
+                   bf16, f16) {
   Gpu gpu;
   Cpu cpu;
   for (const std::int64_t count : {0, 1, 9, 255, 9011})
@@ -100,15 +100,19 @@ TEST_CASE_TEMPLATE("sum and sum of squares are taken in double", T, double, floa
       CAPTURE(skip);
       const auto x = random_on<T>(gpu, {count}, 1);
       const auto expected = widened(random_tensor<T>(cpu, {count}, 1));
-      double total = 0, squares = 0;
+      double total = 0, squares = 0, magnitudes = 0;
       for (auto at = static_cast<std::size_t>(skip); at < expected.size(); ++at) {
         total += expected[at];
         squares += expected[at] * expected[at];
+        magnitudes += std::abs(expected[at]);
       }
-      CHECK(std::abs(on_gpu<T>(gpu, x.view().slice(skip, count), false) - total) <=
-            1e-13 * (1 + squares));
-      CHECK(std::abs(on_gpu<T>(gpu, x.view().slice(skip, count), true) - squares) <=
-            1e-13 * squares);
+      const auto of = [&](const auto& op) { return on_gpu(gpu, x.view().slice(skip, count), op); };
+      CHECK(std::abs(of(total_of) - total) <= 1e-13 * (1 + squares));
+      CHECK(std::abs(of([](Gpu& dev, auto in, auto out) { sum_of_squares(dev, in, out); }) -
+                     squares) <= 1e-13 * squares);
+      CHECK(std::abs(
+                of([](Gpu& dev, auto in, auto out) { detail::sum_of_magnitudes(dev, in, out); }) -
+                magnitudes) <= 1e-13 * magnitudes);
     }
 }
 
@@ -117,9 +121,9 @@ TEST_CASE("a sum is the same every time, and loses nothing that double holds") {
   std::vector<float> values(20000, 1.0f);
   values[3] = 0x1p40f;
   const auto x = Tensor<Gpu>::from_host(gpu, {20000}, values);
-  const double first = on_gpu<float>(gpu, x, false);
+  const double first = on_gpu(gpu, x.view(), total_of);
   CHECK(first == 0x1p40 + 19999);
-  for (int turn = 0; turn < 2; ++turn) CHECK(on_gpu<float>(gpu, x, false) == first);
+  for (int turn = 0; turn < 2; ++turn) CHECK(on_gpu(gpu, x.view(), total_of) == first);
 }
 
 TEST_CASE_TEMPLATE("one element that is not finite is found wherever it is", T, double, float, bf16,
@@ -132,7 +136,7 @@ TEST_CASE_TEMPLATE("one element that is not finite is found wherever it is", T, 
     if (at >= 0) host.mut().template data<T>()[at] = static_cast<T>(value);
     const auto x = to_device(gpu, host);
     auto flag = Tensor<Gpu>::zeros(gpu, DType::i32, {1});
-    find_nonfinite(gpu, x.view().slice(skip, count), flag.mut());
+    detail::find_nonfinite(gpu, x.view().slice(skip, count), flag.mut());
     return flag.template to_host<std::int32_t>(gpu)[0];
   };
   CHECK(found(0, -1, 0) == 0);
@@ -150,9 +154,9 @@ TEST_CASE("the flag stays as it is where all is finite") {
   Side<float, Gpu> side;
   for (const std::int32_t before : {0, 1}) {
     auto flag = side.tensor({1}, std::vector{before});
-    find_nonfinite(side.dev, side.tensor({1}, std::vector{std::numeric_limits<float>::max()}),
-                   flag.mut());
-    find_nonfinite(side.dev, side.fresh({0}), flag.mut());
+    detail::find_nonfinite(
+        side.dev, side.tensor({1}, std::vector{std::numeric_limits<float>::max()}), flag.mut());
+    detail::find_nonfinite(side.dev, side.fresh({0}), flag.mut());
     CHECK(flag.to_host<std::int32_t>(side.dev)[0] == before);
   }
 }

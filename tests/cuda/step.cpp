@@ -50,36 +50,41 @@ TEST_CASE("decide_step agrees with the Cpu on good and bad steps") {
 
 TEST_CASE(
     "objective_scales, update_moving_averages and the rates of LARS and LAMB agree with the Cpu") {
-  const auto run = [](auto& dev) {
+  const auto run = []<class A>(auto& dev, Tag<A>, std::int64_t skip) {
     using Dev = std::remove_reference_t<decltype(dev)>;
+    const auto part = [&](auto view) { return view.slice(skip, view.count()); };
     const auto state = make_step_state(
         dev, StepState{.learning_rate = 0.1, .gradient_scale = 0.5, .loss_scale = 8});
-    Tensor<Dev> scales(dev, DType::f64, {3});
-    objective_scales(dev, Tensor<Dev>::from_host(dev, {3}, std::vector<std::int64_t>{4, 0, 32}),
-                     state, scales.mut());
-    auto value = Tensor<Dev>::from_host(dev, {3}, std::vector<float>{1, 8, -2});
-    auto second = Tensor<Dev>::from_host(dev, {1}, std::vector<float>{3});
-    const SegmentTable<Dev> table(
-        dev, DType::f16,
+    auto scales = of(dev, {7, 7, 7});
+    const auto counts = Tensor<Dev>::from_host(dev, {3}, std::vector<std::int64_t>{4, 0, 32});
+    detail::objective_scales(dev, part(counts.view()), state, part(scales.mut()));
+    auto value = Tensor<Dev>::from_host(dev, {3}, std::vector<A>{1, 8, -2});
+    auto second = Tensor<Dev>::from_host(dev, {1}, std::vector<A>{3});
+    const detail::SegmentTable<Dev> table(
+        dev, std::is_same_v<A, double> ? DType::f64 : DType::f16,
         {{.range = {0, 3}, .value = value.mut()}, {.range = {32, 33}, .value = second.mut()}});
-    std::vector<float> flat(33, 100);
-    std::copy_n(std::vector<float>{12, 0, 4}.begin(), 3, flat.begin());
+    std::vector<A> flat(33, 100);
+    std::copy_n(std::vector<A>{12, 0, 4}.begin(), 3, flat.begin());
     const auto sums = Tensor<Dev>::from_host(dev, {33}, flat);
     update_moving_averages(dev, 0.25, 4, table,
                            make_step_state(dev, StepState{.decision = StepDecision::skip}), sums);
     update_moving_averages(dev, 0.25, 4, table, state, sums);
     const auto weights = of(dev, {4, 4, 0, 9}), others = of(dev, {16, 0, 16, 0});
-    Tensor<Dev> lars(dev, DType::f64, {4}), lamb(dev, DType::f64, {4});
-    lars_rates(dev, {.trust = 0.01, .weight_decay = 0.5}, state, weights, others, lars.mut());
-    lamb_rates(dev, state, weights, others, lamb.mut());
+    auto lars = of(dev, {7, 7, 7, 7}), lamb = of(dev, {7, 7, 7, 7});
+    detail::lars_rates(dev, {.trust = 0.01, .weight_decay = 0.5}, state, part(weights.view()),
+                       part(others.view()), part(lars.mut()));
+    detail::lamb_rates(dev, state, part(weights.view()), part(others.view()), part(lamb.mut()));
     auto all = scales.template to_host<double>(dev);
     for (const auto* moved : {&value, &second})
-      for (const float each : moved->template to_host<float>(dev)) all.push_back(each);
+      for (const A each : moved->template to_host<A>(dev)) all.push_back(each);
     for (const auto* rates : {&lars, &lamb})
       for (const double each : rates->template to_host<double>(dev)) all.push_back(each);
     return all;
   };
   Gpu gpu;
   Cpu cpu;
-  CHECK(distance(run(gpu), run(cpu)) < 1e-15);
+  for (const std::int64_t skip : {0, 1}) {
+    CHECK(distance(run(gpu, Tag<float>(), skip), run(cpu, Tag<float>(), skip)) < 1e-15);
+    CHECK(distance(run(gpu, Tag<double>(), skip), run(cpu, Tag<double>(), skip)) < 1e-15);
+  }
 }

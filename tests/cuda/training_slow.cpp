@@ -53,9 +53,9 @@ struct ResNet {
 
   template <class Dev>
   Model<Dev> model(ModelBuilder<Dev>& build) const {
-    // Blocks start as the identity, so that few ReLUs count. One within rounding of 0 opens on one device alone, and from
-    // there losses part by what its gradient is worth: without this, for pixels of mean 4 at a rate of 0.05, by 5e-3 in
-    // step 4, and as far on the Cpu in f64 between these pixels and the same moved by an ulp of f32.
+    // Blocks start as the identity, so that few ReLUs count. One within rounding of 0 opens on one device alone, and
+    // from there losses part by what its gradient is worth: without this, for pixels of mean 4 at a rate of 0.05, by
+    // 5e-3 in step 4, and as far on the Cpu in f64 between these pixels and the same moved by an ulp of f32.
     return examples::resnet(
         build,
         {.depth = 14, .width = 8, .image_size = side, .classes = classes, .zero_init_gamma = true});

@@ -6,7 +6,7 @@
 #include <filesystem>
 
 using namespace dhp;
-using namespace dhp::cuda;
+using namespace dhp::detail::cuda;
 
 namespace {
 

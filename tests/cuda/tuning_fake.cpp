@@ -45,10 +45,10 @@ class Products {
 
   // Whether cuBLASLt did it.
   bool run(Pass pass, std::int64_t rows) {
-    return dev_.cached<cuda::CublasPlans>().run(dev_, call(pass, rows));
+    return dev_.cached<dhp::detail::cuda::CublasPlans>().run(dev_, call(pass, rows));
   }
   bool can(Pass pass, std::int64_t rows) {
-    return dev_.cached<cuda::CublasPlans>().can(dev_, call(pass, rows));
+    return dev_.cached<dhp::detail::cuda::CublasPlans>().can(dev_, call(pass, rows));
   }
   // The algorithm that did it, or -1; looks at the end of the result, and behind it.
   int algorithm_of(Pass pass, std::int64_t rows) {
@@ -81,9 +81,9 @@ class Products {
   [[nodiscard]] float number(std::int64_t at) const {
     return numbers_[static_cast<std::size_t>(at)];
   }
-  cuda::CublasCall call(Pass pass, std::int64_t rows) {
+  dhp::detail::cuda::CublasCall call(Pass pass, std::int64_t rows) {
     const auto e = extents(pass, rows);
-    return {.product = cuda::column_major(e.transpose_a, e.transpose_b, e.m, e.n, e.k),
+    return {.product = dhp::detail::cuda::column_major(e.transpose_a, e.transpose_b, e.m, e.n, e.k),
             .left = b_.bytes(),
             .right = a_.view().bytes(),
             .c = c_.mut().bytes()};
@@ -180,7 +180,7 @@ TEST_CASE(
   const auto rows = all_rows();
   REQUIRE(std::set<std::int64_t>(rows.begin(), rows.end()).size() == 1000);
   std::set<std::int64_t> classes;
-  for (const auto number : rows) classes.insert(size_class<std::int64_t>(number, 8));
+  for (const auto number : rows) classes.insert(dhp::detail::size_class<std::int64_t>(number, 8));
   CHECK(classes.size() == 40);
   Cuda dev(small());
   Products products(dev);
@@ -197,8 +197,8 @@ TEST_CASE(
     CHECK(fake::checks == checked);
     CHECK(starts() - before == 1002 + 40 * starts_of_a_timing);
   }
-  CHECK(dev.cached<cuda::CublasPlans>().uses().size() == 3 * 40);
-  CHECK(dev.cached<cuda::CublasPlans>().uses(true).empty());
+  CHECK(dev.cached<dhp::detail::cuda::CublasPlans>().uses().size() == 3 * 40);
+  CHECK(dev.cached<dhp::detail::cuda::CublasPlans>().uses(true).empty());
 }
 
 TEST_CASE(
@@ -234,7 +234,7 @@ TEST_CASE("tuning fake: a size that no algorithm can do is refused, and those be
       [](int, const fake::ProductSize& size) { return size.columns % 2 == 1; });
   Cuda dev(small());
   Products products(dev);
-  auto& plans = dev.cached<cuda::CublasPlans>();
+  auto& plans = dev.cached<dhp::detail::cuda::CublasPlans>();
   CHECK_FALSE(products.can(Pass::y, 10));
   CHECK(products.can(Pass::y, 11));
   CHECK(plans.uses().empty());
@@ -260,7 +260,7 @@ TEST_CASE("tuning fake: algorithms that are proposed and do not run give way, ti
     options.deterministic = deterministic;
     Cuda dev(options);
     Products products(dev);
-    auto& plans = dev.cached<cuda::CublasPlans>();
+    auto& plans = dev.cached<dhp::detail::cuda::CublasPlans>();
     {
       const Abilities abilities([](int algorithm, const auto&) { return algorithm == 1; }, all);
       CHECK(products.algorithm_of(Pass::y, 16) == 1);
@@ -282,8 +282,8 @@ TEST_CASE("tuning fake: algorithms that are proposed and do not run give way, ti
 TEST_CASE("tuning fake: plans of cuDNN that do not run give way to the next, then to none") {
   const auto run = [](Cuda& dev, const char* problem) {
     fake::engines_asked.clear();
-    return dev.cached<cuda::CudnnPlans>().run(dev, problem, {}, {},
-                                              [] { return cuda::CudnnGraph(); });
+    return dev.cached<dhp::detail::cuda::CudnnPlans>().run(
+        dev, problem, {}, {}, [] { return dhp::detail::cuda::CudnnGraph(); });
   };
   const auto refuse_below = [](int first) {
     fake::engine_runs = [first](int engine) {
@@ -295,7 +295,7 @@ TEST_CASE("tuning fake: plans of cuDNN that do not run give way to the next, the
     auto options = small();
     options.deterministic = deterministic;
     Cuda dev(options);
-    auto& plans = dev.cached<cuda::CudnnPlans>();
+    auto& plans = dev.cached<dhp::detail::cuda::CudnnPlans>();
     refuse_below(1);
     CHECK(run(dev, "a"));
     if (deterministic) CHECK(fake::engines_asked == std::vector<int>{0, 1});

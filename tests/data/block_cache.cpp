@@ -1,4 +1,5 @@
-// The cache of blocks: what it keeps is read once, its limit holds, and a folder that cannot be written to ends nothing.
+// The cache of blocks: what it keeps is read once, its limit holds, and a folder that cannot be written to ends
+// nothing.
 #include <dhp/data/block_cache.hpp>
 
 #include "damage.hpp"
@@ -23,7 +24,7 @@ struct Slow {
     };
   }
   /// Reads all of it in parts of 7 bytes.
-  void check_all(dhp::BlockCache& cache, std::size_t number) {
+  void check_all(dhp::detail::BlockCache& cache, std::size_t number) {
     for (std::size_t at = 0; at < bytes.size(); at += 7) {
       std::vector<std::byte> part(std::min<std::size_t>(7, bytes.size() - at));
       cache.read(number, at, part, load());
@@ -46,7 +47,7 @@ TEST_CASE(
   const Folder folder;
   Slow first(100), second(50);
   for (const std::size_t more : {150u, 0u, 0u}) {
-    dhp::BlockCache cache(folder.path, 150, no_warning, 16);
+    dhp::detail::BlockCache cache(folder.path, 150, no_warning, 16);
     const auto a = cache.add("a", 100), b = cache.add("b", 50);
     cache.remove_others();
     CHECK(cache.used_bytes() == 150);
@@ -58,7 +59,7 @@ TEST_CASE(
     CHECK(first.read + second.read == more);
     CHECK(bytes_in(folder) == 150);
   }
-  dhp::BlockCache less(folder.path, 40, no_warning, 16);
+  dhp::detail::BlockCache less(folder.path, 40, no_warning, 16);
   const auto a = less.add("a", 100);
   less.remove_others();
   CHECK(less.used_bytes() == 32);
@@ -75,7 +76,7 @@ TEST_CASE(
   folder.write("mine.txt", dhp_test::bytes_of("stays"));
   Slow slow(64);
   for (const auto* identity : {"old", "new"}) {
-    dhp::BlockCache cache(folder.path, 1000, no_warning, 16);
+    dhp::detail::BlockCache cache(folder.path, 1000, no_warning, 16);
     const auto number = cache.add(identity, 64);
     cache.remove_others();
     slow.check_all(cache, number);
@@ -94,9 +95,9 @@ TEST_CASE(
 TEST_CASE("block cache: many threads and processes read each block once") {
   const Folder folder;
   Slow slow(4000);
-  std::vector<std::unique_ptr<dhp::BlockCache>> caches;
+  std::vector<std::unique_ptr<dhp::detail::BlockCache>> caches;
   for (int process = 0; process < 2; ++process) {
-    caches.push_back(std::make_unique<dhp::BlockCache>(folder.path, 4000, no_warning, 256));
+    caches.push_back(std::make_unique<dhp::detail::BlockCache>(folder.path, 4000, no_warning, 256));
     caches.back()->add("a", 4000);
     caches.back()->remove_others();
   }
@@ -112,7 +113,7 @@ TEST_CASE("block cache: a folder that cannot be written to is one warning, and a
   const Folder folder;
   folder.write("file", dhp_test::bytes_of("in the way"));
   std::vector<std::string> warnings;
-  dhp::BlockCache cache(
+  dhp::detail::BlockCache cache(
       folder / "file", 1000, [&](auto& sentence) { warnings.push_back(sentence); }, 16);
   const auto number = cache.add("a", 64);
   cache.remove_others();
@@ -122,7 +123,7 @@ TEST_CASE("block cache: a folder that cannot be written to is one warning, and a
   CHECK(slow.read == 64);
   // A full disk: what was read is used.
   folder.write("full/there", dhp_test::bytes_of("x"));
-  dhp::BlockCache full(
+  dhp::detail::BlockCache full(
       folder / "full", 1000, [&](auto& sentence) { warnings.push_back(sentence); }, 16);
   const auto other = full.add("a", 64);
   std::filesystem::create_directories(folder / "full/dhp-cache-" + dhp::fnv1a_text("a") +

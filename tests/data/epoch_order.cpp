@@ -8,7 +8,7 @@
 
 namespace {
 
-std::vector<std::int64_t> all(const dhp::EpochOrder& order) {
+std::vector<std::int64_t> all(const dhp::detail::EpochOrder& order) {
   std::vector<std::int64_t> made;
   for (std::int64_t place = 0; place < order.size(); ++place) made.push_back(order(place));
   return made;
@@ -20,20 +20,20 @@ TEST_CASE("epoch order: each sample once, at every size and window") {
       for (const std::int64_t epoch : {0, 1}) {
         CAPTURE(size);
         CAPTURE(window);
-        const auto order = all(dhp::EpochOrder(size, window, 3, epoch));
+        const auto order = all(dhp::detail::EpochOrder(size, window, 3, epoch));
         const std::set<std::int64_t> seen(order.begin(), order.end());
         REQUIRE(seen.size() == static_cast<std::size_t>(size));
         if (size > 0) CHECK((*seen.begin() == 0 && *seen.rbegin() == size - 1));
       }
-  CHECK_THROWS_AS((void)dhp::EpochOrder(10, 4, 0, 0)(10), dhp::Error);
-  CHECK_THROWS_AS((void)dhp::EpochOrder(10, 4, 0, 0)(-1), dhp::Error);
+  CHECK_THROWS_AS((void)dhp::detail::EpochOrder(10, 4, 0, 0)(10), dhp::Error);
+  CHECK_THROWS_AS((void)dhp::detail::EpochOrder(10, 4, 0, 0)(-1), dhp::Error);
 }
 
 TEST_CASE("epoch order: a window has samples of few blocks, and is not in their order") {
   for (const std::int64_t size : {1000, 4097, 20011})
     for (const std::int64_t window : {16, 100, 1000, 700}) {
       if (window >= size) continue;
-      const dhp::EpochOrder order(size, window, 5, 2);
+      const dhp::detail::EpochOrder order(size, window, 5, 2);
       const auto samples = all(order);
       std::int64_t neighbours = 0;
       for (std::int64_t first = 0; first < size; first += window) {
@@ -54,19 +54,19 @@ TEST_CASE("epoch order: a window has samples of few blocks, and is not in their 
 TEST_CASE(
     "epoch order: another one in each epoch and seed, in blocks and in windows; without a window "
     "the permutation") {
-  const auto order = all(dhp::EpochOrder(500, 49, 1, 0));
-  CHECK(order == all(dhp::EpochOrder(500, 49, 1, 0)));
-  CHECK(order != all(dhp::EpochOrder(500, 49, 1, 1)));
-  CHECK(order != all(dhp::EpochOrder(500, 49, 2, 0)));
+  const auto order = all(dhp::detail::EpochOrder(500, 49, 1, 0));
+  CHECK(order == all(dhp::detail::EpochOrder(500, 49, 1, 0)));
+  CHECK(order != all(dhp::detail::EpochOrder(500, 49, 1, 1)));
+  CHECK(order != all(dhp::detail::EpochOrder(500, 49, 2, 0)));
   for (const std::int64_t window : {0, 500, 501}) {
     const dhp::Permutation whole(500, 1, 0);
     for (std::int64_t place = 0; place < 500; ++place)
-      CHECK(dhp::EpochOrder(500, window, 1, 0)(place) == whole(place));
+      CHECK(dhp::detail::EpochOrder(500, window, 1, 0)(place) == whole(place));
   }
   // Every sample comes early and late: the mean place of one over many epochs is that of the middle.
   double sum = 0;
   for (std::int64_t epoch = 0; epoch < 400; ++epoch) {
-    const auto samples = all(dhp::EpochOrder(103, 10, 1, epoch));
+    const auto samples = all(dhp::detail::EpochOrder(103, 10, 1, epoch));
     sum += static_cast<double>(std::find(samples.begin(), samples.end(), 102) - samples.begin());
   }
   CHECK(std::abs(sum / 400 - 51) < 7.5);  // five standard deviations

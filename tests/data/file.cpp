@@ -24,7 +24,7 @@ TEST_CASE("file: missing, empty, a directory, too large: each is named") {
 
 TEST_CASE("file: a cursor reads numbers in both orders and never past the end") {
   const auto bytes = bytes_of(std::string_view("\x01\x02\x03\x04\x05", 5));
-  dhp::ByteCursor at(bytes, "x");
+  dhp::detail::ByteCursor at(bytes, "x");
   CHECK(at.big_endian(2, "a") == 0x0102);
   CHECK(at.little_endian(2, "b") == 0x0403);
   CHECK_THROWS_WITH_AS(
@@ -37,8 +37,8 @@ TEST_CASE("file: an array has the number of bytes that its dims say, and no more
   using Extents = std::vector<std::uint64_t>;
   const auto bytes = bytes_of("abcdefgh");
   const auto take = [&](const Extents& extents, std::size_t limit) {
-    dhp::ByteCursor at(bytes, "x");
-    return dhp::take_array(at, dhp::DType::i32, extents, limit);
+    dhp::detail::ByteCursor at(bytes, "x");
+    return dhp::detail::take_array(at, dhp::DType::i32, extents, limit);
   };
   CHECK(take({2, 1}, 8) == dhp::HostArray(dhp::DType::i32, {2, 1}, bytes));
   CHECK_THROWS_WITH_AS(take({2}, 7), doctest::Contains("exceed the limit of 7"), dhp::Error);
@@ -51,8 +51,8 @@ TEST_CASE("file: an array has the number of bytes that its dims say, and no more
 TEST_CASE("file: compressed bytes without a way to unpack them are explained") {
   const dhp_test::Folder folder;
   const auto path = folder.write("a.gz", bytes_of("\x1f\x8b and more"));
-  CHECK_THROWS_WITH_AS((void)dhp::read_unpacked(path, nullptr), doctest::Contains("without zlib"),
-                       dhp::Error);
+  CHECK_THROWS_WITH_AS((void)dhp::detail::read_unpacked(path, nullptr),
+                       doctest::Contains("without zlib"), dhp::Error);
 }
 
 }  // namespace

@@ -59,8 +59,8 @@ TEST_CASE("gzip: a read through read_unpacked") {
   const dhp_test::Folder folder;
   const auto packed = folder.write("packed.gz", gzip(bytes_of("inside")));
   const auto plain = folder.write("plain", bytes_of("inside"));
-  CHECK(dhp::read_unpacked(packed, &dhp::gunzip) == bytes_of("inside"));
-  CHECK(dhp::read_unpacked(plain, &dhp::gunzip) == bytes_of("inside"));
+  CHECK(dhp::detail::read_unpacked(packed, &dhp::gunzip) == bytes_of("inside"));
+  CHECK(dhp::detail::read_unpacked(plain, &dhp::gunzip) == bytes_of("inside"));
 }
 
 }  // namespace

@@ -13,10 +13,12 @@ dhp::Bytes small_idx() {
                        "abcdefghijkl",
                        28));
 }
-void parse(const dhp::Bytes& bytes, const std::string& name) { (void)dhp::parse_idx(bytes, name); }
+void parse(const dhp::Bytes& bytes, const std::string& name) {
+  (void)dhp::detail::parse_idx(bytes, name);
+}
 
 TEST_CASE("idx: dims and elements") {
-  CHECK(dhp::parse_idx(small_idx(), "x") ==
+  CHECK(dhp::detail::parse_idx(small_idx(), "x") ==
         dhp::HostArray(dhp::DType::u8, {2, 2, 3}, bytes_of("abcdefghijkl")));
 }
 

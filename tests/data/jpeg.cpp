@@ -41,21 +41,21 @@ int largest_difference(const dhp::Image& a, const dhp::Image& b) {
   return largest;
 }
 void parse(const dhp::Bytes& bytes, const std::string& name) {
-  (void)dhp::decode_jpeg(bytes, name);
+  (void)dhp::detail::decode_jpeg(bytes, name);
 }
 
 TEST_CASE("jpeg: pixels come back, in colour and in grey, plain and progressive") {
   for (const bool progressive : {false, true}) {
     const auto colour = smooth(17, 19, 3);
-    const auto read = dhp::decode_jpeg(encode(colour, progressive), "x");
+    const auto read = dhp::detail::decode_jpeg(encode(colour, progressive), "x");
     CHECK(read.height == 17);
     CHECK(read.width == 19);
     CHECK(largest_difference(read, colour) < 6);
   }
   const auto grey = smooth(9, 8, 1);
-  CHECK(largest_difference(dhp::decode_jpeg(encode(grey), "x", {.channels = 1}), grey) < 4);
-  CHECK(dhp::decode_jpeg(encode(grey), "x").channels == 3);
-  CHECK(dhp::decode_jpeg(encode(smooth(9, 8, 3)), "x", {.channels = 1}).channels == 1);
+  CHECK(largest_difference(dhp::detail::decode_jpeg(encode(grey), "x", {.channels = 1}), grey) < 4);
+  CHECK(dhp::detail::decode_jpeg(encode(grey), "x").channels == 3);
+  CHECK(dhp::detail::decode_jpeg(encode(smooth(9, 8, 3)), "x", {.channels = 1}).channels == 1);
 }
 
 TEST_CASE("jpeg: a large image comes in a half, a quarter or an eighth, with the same look") {
@@ -64,7 +64,7 @@ TEST_CASE("jpeg: a large image comes in a half, a quarter or an eighth, with the
   for (const auto& [least, height, width] :
        {std::array{17, 32, 40}, {16, 16, 20}, {8, 8, 10}, {4, 4, 5}, {1, 4, 5}, {0, 32, 40}}) {
     CAPTURE(least);
-    const auto read = dhp::decode_jpeg(file, "x", {.least_side = least});
+    const auto read = dhp::detail::decode_jpeg(file, "x", {.least_side = least});
     CHECK(read.height == height);
     CHECK(read.width == width);
     // The centre of its pixel (2, 2) in the whole image.
@@ -72,10 +72,10 @@ TEST_CASE("jpeg: a large image comes in a half, a quarter or an eighth, with the
     const int at = (5 * scale - 1) / 2;
     CHECK(std::abs(read.pixels[read.at(2, 2)] - whole.pixels[whole.at(at, at)]) < 6);
   }
-  CHECK(dhp::decode_jpeg(encode(smooth(33, 41, 3)), "x", {.least_side = 10}).height == 17);
+  CHECK(dhp::detail::decode_jpeg(encode(smooth(33, 41, 3)), "x", {.least_side = 10}).height == 17);
   dhp_test::check_damage(
       [](const dhp::Bytes& bytes, const std::string& name) {
-        (void)dhp::decode_jpeg(bytes, name, {.least_side = 4});
+        (void)dhp::detail::decode_jpeg(bytes, name, {.least_side = 4});
       },
       encode(smooth(16, 16, 3)), 200);
 }
@@ -87,10 +87,10 @@ TEST_CASE("jpeg: four inks become three colours or grey") {
     inks.pixels[at + 3] = 255;
   }
   const auto file = encode(inks);
-  const auto colour = dhp::decode_jpeg(file, "x");
+  const auto colour = dhp::detail::decode_jpeg(file, "x");
   CHECK(std::abs(colour.pixels[0] - 200) < 4);
   CHECK(colour.pixels[1] < 4);
-  CHECK(std::abs(dhp::decode_jpeg(file, "x", {.channels = 1}).pixels[0] - 60) < 4);
+  CHECK(std::abs(dhp::detail::decode_jpeg(file, "x", {.channels = 1}).pixels[0] - 60) < 4);
 }
 
 TEST_CASE("jpeg: damage is named and never crashes; what is cut off is not painted grey") {
@@ -103,15 +103,16 @@ TEST_CASE("jpeg: damage is named and never crashes; what is cut off is not paint
 TEST_CASE("jpeg: untidy files are read, but not if they are cut off as well") {
   auto file = encode(smooth(16, 16, 3));
   file.insert(file.begin() + 2, 5, std::byte{0x12});  // extraneous bytes before the first segment
-  const auto read = dhp::decode_jpeg(file, "x");
+  const auto read = dhp::detail::decode_jpeg(file, "x");
   CHECK(largest_difference(read, smooth(16, 16, 3)) < 6);
   file.erase(file.end() - 2, file.end());
   CHECK_THROWS_WITH_AS(parse(file, "x"), doctest::Contains("x: damaged JPEG ("), dhp::Error);
 }
 
 TEST_CASE("jpeg: size and number of scans are limited") {
-  CHECK_THROWS_WITH_AS((void)dhp::decode_jpeg(encode(smooth(4, 4, 3)), "x", {.pixel_limit = 15}),
-                       doctest::Contains("above the limit"), dhp::Error);
+  CHECK_THROWS_WITH_AS(
+      (void)dhp::detail::decode_jpeg(encode(smooth(4, 4, 3)), "x", {.pixel_limit = 15}),
+      doctest::Contains("above the limit"), dhp::Error);
   // The last scan, very often.
   auto file = encode(smooth(8, 8, 3), true);
   parse(file, "x");

@@ -8,12 +8,14 @@ namespace {
 
 using dhp_test::bytes_of;
 
-void parse(const dhp::Bytes& bytes, const std::string& name) { (void)dhp::parse_npy(bytes, name); }
+void parse(const dhp::Bytes& bytes, const std::string& name) {
+  (void)dhp::detail::parse_npy(bytes, name);
+}
 
 template <class T>
 void round_trip() {
   const std::vector<T> values{T(1), T(2), T(3), T(4), T(5), T(6)};
-  CHECK(dhp::parse_npy(dhp_test::npy_bytes<T>({2, 3}, values), "x") ==
+  CHECK(dhp::detail::parse_npy(dhp_test::npy_bytes<T>({2, 3}, values), "x") ==
         dhp::HostArray({2, 3}, values));
 }
 
@@ -33,15 +35,16 @@ TEST_CASE("npy: written and read again, every type") {
   round_trip<std::int64_t>();
   round_trip<float>();
   round_trip<double>();
-  CHECK(dhp::parse_npy(dhp_test::npy_bytes<float>({}, std::vector<float>{2}), "x").shape().rank() ==
-        0);
+  CHECK(dhp::detail::parse_npy(dhp_test::npy_bytes<float>({}, std::vector<float>{2}), "x")
+            .shape()
+            .rank() == 0);
 }
 
 TEST_CASE("npy: headers as NumPy writes them") {
-  const auto one = dhp::parse_npy(
+  const auto one = dhp::detail::parse_npy(
       with_header("{'descr': '<f4', 'fortran_order': False, 'shape': (3,), }     ", 12), "x");
   CHECK(one.shape() == dhp::Shape{3});
-  const auto two = dhp::parse_npy(
+  const auto two = dhp::detail::parse_npy(
       with_header("{'descr': '|u1', 'fortran_order': False, 'shape': (2, 2), }", 4, 2), "x");
   CHECK(two.shape() == dhp::Shape{2, 2});
 }

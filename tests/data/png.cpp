@@ -25,18 +25,19 @@ const std::vector<std::uint8_t> six{10, 20, 30, 40, 50, 60, 70, 80, 90,
                                     5,  15, 25, 35, 45, 55, 65, 75, 85};
 
 TEST_CASE("png: pixels come back, in colour and in grey") {
-  const auto colour = dhp::decode_png(encode(six, 2, 3, PNG_FORMAT_RGB), "x");
+  const auto colour = dhp::detail::decode_png(encode(six, 2, 3, PNG_FORMAT_RGB), "x");
   CHECK(colour == dhp::Image{2, 3, 3, six});
   const std::vector<std::uint8_t> grey{1, 2, 3, 4};
-  CHECK(dhp::decode_png(encode(grey, 2, 2, PNG_FORMAT_GRAY), "x", {.channels = 1}) ==
+  CHECK(dhp::detail::decode_png(encode(grey, 2, 2, PNG_FORMAT_GRAY), "x", {.channels = 1}) ==
         dhp::Image{2, 2, 1, grey});
-  CHECK(dhp::decode_png(encode({7}, 1, 1, PNG_FORMAT_GRAY), "x").pixels ==
+  CHECK(dhp::detail::decode_png(encode({7}, 1, 1, PNG_FORMAT_GRAY), "x").pixels ==
         std::vector<std::uint8_t>{7, 7, 7});
   // Transparency is dropped, as torchvision does.
-  CHECK(dhp::decode_png(encode({90, 80, 70, 0, 1, 2, 3, 99}, 1, 2, PNG_FORMAT_RGBA), "x").pixels ==
-        std::vector<std::uint8_t>{90, 80, 70, 1, 2, 3});
-  CHECK(dhp::decode_png(encode({90, 0}, 1, 1, PNG_FORMAT_GA), "x", {.channels = 1}).pixels ==
-        std::vector<std::uint8_t>{90});
+  CHECK(dhp::detail::decode_png(encode({90, 80, 70, 0, 1, 2, 3, 99}, 1, 2, PNG_FORMAT_RGBA), "x")
+            .pixels == std::vector<std::uint8_t>{90, 80, 70, 1, 2, 3});
+  CHECK(
+      dhp::detail::decode_png(encode({90, 0}, 1, 1, PNG_FORMAT_GA), "x", {.channels = 1}).pixels ==
+      std::vector<std::uint8_t>{90});
 }
 
 TEST_CASE("png: gamma is ignored, and the orientation of EXIF is applied or counted") {
@@ -50,7 +51,7 @@ TEST_CASE("png: gamma is ignored, and the orientation of EXIF is applied or coun
     file.insert(file.begin() + 33, added.begin(), added.end());
   };
   chunk("gAMA", std::string("\0\1\x86\xa0", 4));  // 1: linear
-  CHECK(dhp::decode_png(file, "x") == dhp::Image{2, 3, 3, six});
+  CHECK(dhp::detail::decode_png(file, "x") == dhp::Image{2, 3, 3, six});
   // Rows of pixels a b c / d e f, and how each orientation shows them.
   const char* const shown[] = {"abc/def",  "cba/fed",  "fed/cba",  "def/abc",
                                "ad/be/cf", "da/eb/fc", "fc/eb/da", "cf/be/ad"};
@@ -61,10 +62,10 @@ TEST_CASE("png: gamma is ignored, and the orientation of EXIF is applied or coun
     chunk("eXIf", std::string("MM\0*\0\0\0\x08\0\1\x01\x12\0\3\0\0\0\1\0", 19) +
                       static_cast<char>(orientation) + std::string(6, '\0'));
     dhp::DecodeOptions options{.turned = std::make_shared<std::atomic<std::int64_t>>(0)};
-    CHECK(dhp::decode_png(file, "x", options) == dhp::Image{2, 3, 3, six});
+    CHECK(dhp::detail::decode_png(file, "x", options) == dhp::Image{2, 3, 3, six});
     CHECK(*options.turned == (orientation == 1 ? 0 : 1));
     options.exif = true;
-    const auto image = dhp::decode_png(file, "x", options);
+    const auto image = dhp::detail::decode_png(file, "x", options);
     std::string seen;
     for (int y = 0; y < image.height; ++y) {
       if (y > 0) seen += '/';
@@ -79,18 +80,20 @@ TEST_CASE("png: gamma is ignored, and the orientation of EXIF is applied or coun
 
 TEST_CASE("png: damage is named and never crashes") {
   dhp_test::check_damage(
-      [](const dhp::Bytes& bytes, const std::string& name) { (void)dhp::decode_png(bytes, name); },
+      [](const dhp::Bytes& bytes, const std::string& name) {
+        (void)dhp::detail::decode_png(bytes, name);
+      },
       encode(six, 2, 3, PNG_FORMAT_RGB), 400);
   CHECK_THROWS_WITH_AS(
-      (void)dhp::decode_png(dhp_test::bytes_of("\xff\xd8\xff\xe0 is a JPEG"), "a.png"),
+      (void)dhp::detail::decode_png(dhp_test::bytes_of("\xff\xd8\xff\xe0 is a JPEG"), "a.png"),
       doctest::Contains("a.png, byte 8: not a PNG file"), dhp::Error);
 }
 
 TEST_CASE("png: size is limited before decoding") {
   const auto file = encode(six, 2, 3, PNG_FORMAT_RGB);
-  CHECK_THROWS_WITH_AS((void)dhp::decode_png(file, "x", {.pixel_limit = 5}),
+  CHECK_THROWS_WITH_AS((void)dhp::detail::decode_png(file, "x", {.pixel_limit = 5}),
                        doctest::Contains("above the limit of 5 pixels"), dhp::Error);
-  CHECK_THROWS_AS((void)dhp::decode_png(file, "x", {.channels = 2}), dhp::Error);
+  CHECK_THROWS_AS((void)dhp::detail::decode_png(file, "x", {.channels = 2}), dhp::Error);
 }
 
 }  // namespace

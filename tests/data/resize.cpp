@@ -53,7 +53,7 @@ TEST_CASE("resize: a box is resized as its crop is") {
   dhp::Image image{6, 8, 2, {}};
   for (int value = 0; value < 96; ++value)
     image.pixels.push_back(static_cast<std::uint8_t>(value * 37));
-  const dhp::Box box{1, 2, 4, 5};
+  const dhp::detail::Box box{1, 2, 4, 5};
   CHECK(dhp::resize(image, box, 3, 9) == resize(dhp::crop(image, box), 3, 9));
   CHECK_THROWS_AS((void)dhp::resize(image, {3, 0, 4, 4}, 2, 2), dhp::Error);
   CHECK_THROWS_AS((void)resize(image, 0, 2), dhp::Error);

@@ -40,7 +40,8 @@ TEST_CASE("sample random: draws follow each other and stay in their bounds") {
 }
 
 TEST_CASE("sample random: the stream is not the one of the model's random numbers") {
-  CHECK(dhp::data_stream(5, 0, DataUse::order).bits(0) != dhp::RandomStream{5, 0, 0}.bits(0));
+  CHECK(dhp::detail::data_stream(5, 0, DataUse::order).bits(0) !=
+        dhp::RandomStream{5, 0, 0}.bits(0));
 }
 
 }  // namespace

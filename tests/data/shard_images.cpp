@@ -71,7 +71,7 @@ TEST_CASE(
   folder.write("s/0.tar", bytes_of(tar({{'b', 0}, {'c', 3}})));
   std::filesystem::last_write_time(shard, before + std::chrono::seconds(1));
   CHECK(letters(open(folder / "s")) == "b0c3");
-  const auto index = dhp::ShardImages::index_path({dhp::ShardFile::of(shard)}, "");
+  const auto index = dhp::ShardImages::index_path({dhp::detail::ShardFile::of(shard)}, "");
   auto bytes = dhp::read_file(index);
   bytes[bytes.size() / 2] ^= std::byte{1};
   folder.write("s/" + index.substr(index.rfind('/') + 1), bytes);
@@ -79,7 +79,7 @@ TEST_CASE(
   CHECK(open(folder / "s").index_was_kept());
   dhp_test::check_damage(
       [](const dhp::Bytes& damaged, const std::string& name) {
-        (void)dhp::ShardIndex::parse(damaged, name);
+        (void)dhp::detail::ShardIndex::parse(damaged, name);
       },
       dhp::read_file(index), 100);
 }

@@ -55,7 +55,7 @@ TEST_CASE("step plan: another global batch goes on at the sample where the last 
       for (const std::int64_t global : {2, 4, 12}) {
         const dhp::Batching before(size, 6, 2);
         dhp::Batching batching(size, global, 2);
-        batching.go_on_at(before.after(done));
+        batching.resume_at(before.after(done));
         std::vector<int> hits(static_cast<std::size_t>(3 * size), 0);
         const auto take = [&](const dhp::StepPlan& plan) {
           for (auto at = plan.first; at < plan.first + plan.samples; ++at)

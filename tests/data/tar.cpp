@@ -14,11 +14,11 @@ std::optional<std::int64_t> label_of_toy_json(const std::string& text) {
   return static_cast<std::int64_t>(text.size());
 }
 
-dhp::ShardScan scan(const std::string& contents, bool skip_bad = false, bool json = true) {
+dhp::detail::ShardScan scan(const std::string& contents, bool skip_bad = false, bool json = true) {
   const dhp_test::Folder folder;
-  dhp::ShardScan made{.skip_bad = skip_bad};
-  dhp::scan_tar(folder.write("a.tar", bytes_of(contents)), dhp_test::toy_decoders(),
-                json ? &label_of_toy_json : nullptr, made);
+  dhp::detail::ShardScan made{.skip_bad = skip_bad};
+  dhp::detail::scan_tar(folder.write("a.tar", bytes_of(contents)), dhp_test::toy_decoders(),
+                        json ? &label_of_toy_json : nullptr, made);
   return made;
 }
 
@@ -117,8 +117,8 @@ TEST_CASE("tar: what is damaged is left out and counted, and the rest is kept") 
 TEST_CASE("tar: every torn file and flipped byte is a sentence or read") {
   const dhp_test::Folder folder;
   const auto parse = [&](const dhp::Bytes& bytes, const std::string& name) {
-    dhp::ShardScan made;
-    dhp::scan_tar(folder.write(name, bytes), dhp_test::toy_decoders(), nullptr, made);
+    dhp::detail::ShardScan made;
+    dhp::detail::scan_tar(folder.write(name, bytes), dhp_test::toy_decoders(), nullptr, made);
     dhp::check(!made.samples.empty(), "", name, ": nothing");
   };
   dhp_test::check_damage(

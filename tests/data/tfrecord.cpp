@@ -13,10 +13,10 @@ using dhp_test::imagenet;
 using dhp_test::int_feature;
 using dhp_test::record;
 
-dhp::ShardScan scan(const std::string& contents, bool skip_bad = false) {
+dhp::detail::ShardScan scan(const std::string& contents, bool skip_bad = false) {
   const dhp_test::Folder folder;
-  dhp::ShardScan made{.skip_bad = skip_bad};
-  dhp::scan_tfrecord(folder.write("a.tfrecord", bytes_of(contents)), made);
+  dhp::detail::ShardScan made{.skip_bad = skip_bad};
+  dhp::detail::scan_tfrecord(folder.write("a.tfrecord", bytes_of(contents)), made);
   return made;
 }
 
@@ -90,8 +90,8 @@ TEST_CASE("tfrecord: every torn file and flipped byte is a sentence or read") {
   const dhp_test::Folder folder;
   const auto parse = [&](const dhp::Bytes& bytes, const std::string& name) {
     const auto path = folder.write(name, bytes);
-    dhp::ShardScan made;
-    dhp::scan_tfrecord(path, made);
+    dhp::detail::ShardScan made;
+    dhp::detail::scan_tfrecord(path, made);
     dhp::check(!made.samples.empty(), "", name, ": nothing");
   };
   dhp_test::check_damage(parse, bytes_of(record(imagenet("TOY1", 3, "one.toy"))), 300);

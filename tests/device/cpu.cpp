@@ -34,11 +34,11 @@ TEST_CASE("cpu: counts tensors, what it keeps of freed ones, and the most of it"
   auto block = dev.allocate(1000);
   const auto size = memory.in_use_bytes();
   CHECK((size >= 1000 && size <= 1125));
-  auto lasting = dev.allocate_lasting(1000);
-  CHECK(reinterpret_cast<std::uintptr_t>(lasting.get()) % 64 == 0);
+  auto persistent = dev.allocate_persistent(1000);
+  CHECK(reinterpret_cast<std::uintptr_t>(persistent.get()) % 64 == 0);
   CHECK(memory.held_bytes() == size + 1000);
-  lasting.reset();  // is not kept
-  block.reset();    // is
+  persistent.reset();  // is not kept
+  block.reset();       // is
   CHECK(memory.in_use_bytes() == 0);
   CHECK(memory.held_bytes() == size);
   CHECK(memory.most_held_bytes() == size + 1000);

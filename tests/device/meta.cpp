@@ -25,9 +25,9 @@ TEST_CASE("meta: memory is counted as that of a caching allocator, and not used"
   CHECK(memory.most_held_bytes() == much + 512);
 }
 
-TEST_CASE("meta: lasting blocks have their size, and are not kept") {
+TEST_CASE("meta: persistent blocks have their size, and are not kept") {
   Meta dev;
-  auto block = dev.allocate_lasting(1'000'001);
+  auto block = dev.allocate_persistent(1'000'001);
   CHECK(dev.memory().held_bytes() == 1'000'001);
   block.reset();
   CHECK(dev.memory().held_bytes() == 0);

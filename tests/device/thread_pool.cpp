@@ -14,7 +14,7 @@
 
 namespace {
 
-using dhp::ThreadPool;
+using dhp::detail::ThreadPool;
 
 /// As long as it lives there is memory for the stacks of `threads` more threads and half of another one's.
 class RoomForThreads {

@@ -7,7 +7,8 @@ extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size
   const std::string input(reinterpret_cast<const char*>(data), size);
   const std::string path = "some/index.json";
   // Without its right checksum nothing would be read.
-  const auto text = input.starts_with("{") ? input : dhp::checkpoint::first_line(input) + input;
+  const auto text =
+      input.starts_with("{") ? input : dhp::detail::checkpoint::first_line(input) + input;
   const bool of_all_shards = size % 2 == 0;
   try {
     const auto index = dhp::CheckpointIndex::parse(text, path, of_all_shards);

@@ -1,5 +1,5 @@
 // Prints what the environment says of this process, in one line; what makes no sense, as every program does.
-#include <dhp/comm/meet/process_rank.hpp>
+#include <dhp/comm/rendezvous/process_rank.hpp>
 
 #include <cstdio>
 

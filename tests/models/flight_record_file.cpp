@@ -24,7 +24,7 @@ void put(const std::string& path, const std::string& text) {
 // What rank 3 of 4 has called: a sum, a message that failed, a barrier under way, and something of no group.
 struct Calls {
   std::shared_ptr<FlightRecorder> recorder = std::make_shared<FlightRecorder>();
-  dhp::comm::GroupRecorder world{recorder, 3, 4}, part = world.of_part({3, 0});
+  dhp::detail::GroupRecorder world{recorder, 3, 4}, part = world.of_part({3, 0});
   std::vector<FlightRecorder::Open> under_way{};
   Calls() {
     { const auto ended = world.begin({.kind = CallKind::all_reduce, .count = 5}); }

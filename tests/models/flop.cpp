@@ -1,4 +1,5 @@
-// What a training step of the models computes, by formula and as the operations of one are counted; and Meta's counting.
+// What a training step of the models computes, by formula and as the operations of one are counted; and Meta's
+// counting.
 #include <dhp/train/memory_plan.hpp>
 #include <examples/bert/model.hpp>
 #include <examples/resnet50/model.hpp>

@@ -7,7 +7,8 @@ namespace {
 using namespace examples;
 
 TEST_CASE("stragglers: slow for two periods, measured by ranks with the same work, told once") {
-  // 3 x 2 x 2: tensor, then data, then pipeline. The second stage has twice the work, the last replica half the samples.
+  // 3 x 2 x 2: tensor, then data, then pipeline. The second stage has twice the work, the last replica half the
+  // samples.
   const dhp::MeshShape mesh{.data = 3, .tensor = 2, .pipeline = 2};
   std::vector<OwnWork> usual;
   for (int rank = 0; rank < 12; ++rank) {

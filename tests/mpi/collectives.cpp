@@ -71,14 +71,13 @@ std::string wrong_big(Comm<Cpu>& world, Cpu& dev) {
 /// A world of its own, for messages without a communicator.
 struct Alone {
   explicit Alone(MPI_Comm host, std::size_t piece_bytes)
-      : context(std::make_shared<comm::MpiContext>(host, 60, std::make_shared<std::mutex>())),
-        world(context->size(), {.timeout_s = 0}),
-        messages(world, context, piece_bytes) {}
+      : context(std::make_shared<detail::MpiContext>(host, 60, std::make_shared<std::mutex>())),
+        messages(latch, context, piece_bytes) {}
   int to() const { return (context->rank() + 1) % context->size(); }
   int from() const { return (context->rank() + context->size() - 1) % context->size(); }
-  std::shared_ptr<comm::MpiContext> context;
-  World world;
-  comm::MpiMessages messages;
+  std::shared_ptr<detail::MpiContext> context;
+  Latch latch;
+  detail::MpiMessages messages;
 };
 
 /// Messages in pieces, as those above 1 GiB are: with an end that is no whole piece, and several under way.
@@ -91,7 +90,7 @@ std::string wrong_pieces(MPI_Comm host) {
     in.emplace_back(static_cast<std::size_t>(bytes));
   }
   const auto tag_of = [](std::size_t k) { return std::uint64_t{1} << 43 | k / 3 << 2; };
-  std::vector<comm::Messages::Handle> transfers;
+  std::vector<detail::Messages::Handle> transfers;
   for (std::size_t k = 0; k < in.size(); ++k) {
     transfers.push_back(alone.messages.receive(reinterpret_cast<std::byte*>(in[k].data()),
                                                in[k].size(), alone.from(), tag_of(k)));
@@ -100,14 +99,14 @@ std::string wrong_pieces(MPI_Comm host) {
   }
   for (auto& transfer : transfers) transfer->wait();
   for (std::size_t k = 0; k < in.size(); ++k)
-    if (in[k] != out[k]) append_text(wrong, concat(in[k].size(), " bytes; "));
+    if (in[k] != out[k]) detail::append_text(wrong, concat(in[k].size(), " bytes; "));
   alone.context->call([&] { alone.context->close(); });
   return wrong;
 }
 
 /// A wait for a message that nobody has sent ends with the world, while every peer lives; so does one for a barrier.
 std::string wrong_end(MPI_Comm host) {
-  Alone alone(host, comm::MpiMessages::longest_piece_bytes);
+  Alone alone(host, detail::MpiMessages::longest_piece_bytes);
   std::vector<std::byte> out(1 << 20), in(1 << 20);
   auto sent = alone.messages.send(out.data(), out.size(), alone.to(), 1 << 2);
   auto received = alone.messages.receive(in.data(), in.size(), alone.from(), 2 << 2);
@@ -115,7 +114,7 @@ std::string wrong_end(MPI_Comm host) {
                      ? nullptr
                      : alone.messages.start({.call = {.kind = CallKind::barrier}});
   MPI_Barrier(host);  // worlds end on all ranks within a moment
-  alone.world.abort("the end");
+  alone.latch.abort("the end");
   std::string wrong;
   for (auto* const handle : {&received, &barrier}) {
     if (!*handle) continue;
@@ -198,9 +197,10 @@ std::string wrong_refusals() {
   const auto expect = [&](MPI_Comm host, const std::string& address, const char* part) {
     try {
       MpiSession session(host, {.timeout_s = 20, .address = address});
-      append_text(wrong, concat("not refused: ", part, "; "));
+      detail::append_text(wrong, concat("not refused: ", part, "; "));
     } catch (const Error& error) {
-      if (!contains(error.sentence(), part)) append_text(wrong, concat(error.sentence(), "; "));
+      if (!contains(error.sentence(), part))
+        detail::append_text(wrong, concat(error.sentence(), "; "));
     }
   };
   int rank = 0;

@@ -1,7 +1,7 @@
-// faults WHAT WHO LIMIT_S: a host whose rank WHO does something wrong in the 20th round of dhp's calls: throws, throws with
-// messages under way, stops itself, sleeps, calls what the others do not, or makes no session (absent). Each rank says
-// what it ends with. If all ranks are there, the host goes on with MPI of its own, and with a new session.
-// faults levels: a session is refused before MPI is there, at a thread level that is too low, and after MPI has gone.
+// faults WHAT WHO LIMIT_S: a host whose rank WHO does something wrong in the 20th round of dhp's calls: throws, throws
+// with messages under way, stops itself, sleeps, calls what the others do not, or makes no session (absent). Each rank
+// says what it ends with. If all ranks are there, the host goes on with MPI of its own, and with a new session. faults
+// levels: a session is refused before MPI is there, at a thread level that is too low, and after MPI has gone.
 #include <dhp/comm/mpi/session.hpp>
 #include <dhp/tensor/tensor.hpp>
 

@@ -45,13 +45,15 @@ TEST_CASE("feed forward: names, order, random numbers and costs are those of its
 
 TEST_CASE("feed forward: the bits of its parts") {
   for (const auto compute : {DType::f64, DType::f32, DType::bf16, DType::f16})
-    for (const bool order_free : {false, true})
+    for (const bool deterministic : {false, true})
       for (const bool recomputed : {false, true}) {
         CAPTURE(compute);
-        CAPTURE(order_free);
+        CAPTURE(deterministic);
         CAPTURE(recomputed);
-        const LayerCase each{
-            .shape = shape, .compute = compute, .order_free = order_free, .recomputed = recomputed};
+        const LayerCase each{.shape = shape,
+                             .compute = compute,
+                             .deterministic = deterministic,
+                             .recomputed = recomputed};
         const auto one = run(true, each);
         CHECK(one == run(false, each));
         CHECK(one.dx.size() == 2 * 8 * columns);
@@ -63,9 +65,9 @@ TEST_CASE("feed forward: the bits of its parts") {
 }
 
 TEST_CASE("feed forward: gradients are deferred, but that of the bias before GELU") {
-  for (const bool order_free : {false, true})
+  for (const bool deterministic : {false, true})
     for (const bool recomputed : {false, true}) {
-      LayerCase each{.shape = shape, .order_free = order_free, .recomputed = recomputed};
+      LayerCase each{.shape = shape, .deterministic = deterministic, .recomputed = recomputed};
       const auto now = run(true, each);
       each.defer = true;
       const auto late = run(true, each);

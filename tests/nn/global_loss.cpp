@@ -14,12 +14,12 @@ TEST_CASE("global loss: the first micro-batch that is not finite; none at all") 
     const auto row = loss_of(index);
     entries.insert(entries.end(), row.begin(), row.end());
   }
-  CHECK(sum_losses(entries, 2).first_bad_micro_batch == -1);
+  CHECK(dhp::detail::sum_losses(entries, 2).first_bad_micro_batch == -1);
   entries[2 * 8] = std::numeric_limits<double>::infinity();
   entries[1 * 8 + 4] = std::numeric_limits<double>::quiet_NaN();
-  CHECK(sum_losses(entries, 2).first_bad_micro_batch == 1);
+  CHECK(dhp::detail::sum_losses(entries, 2).first_bad_micro_batch == 1);
 
-  const auto none = sum_losses({}, 2);
+  const auto none = dhp::detail::sum_losses({}, 2);
   CHECK(none.micro_batches == 0);
   CHECK(none.value() == 0);
 }
@@ -30,7 +30,7 @@ TEST_CASE("global loss: a micro-batch that the step has not") {
   std::vector<MicroBatch<Cpu>> batches(1);
   batches[0].index = 3;
   CHECK(message_of([&] {
-          (void)gather_losses<Cpu>(
+          (void)dhp::detail::gather_losses<Cpu>(
               dev, mesh, Tensor<Cpu>::zeros(dev, DType::f64, {1, 2, loss_fields}), batches, 3);
         }) == "micro-batch 3 is not among the 3 of this step, over all replicas of the data axis");
 }

@@ -65,10 +65,10 @@ class GlobalLossCases {
         if (mesh.pipeline_index() != shape.pipeline - 1) row.assign(row.size(), 0.0);
         entries.insert(entries.end(), row.begin(), row.end());
       }
-      const auto all = gather_losses<Dev>(
+      const auto all = dhp::detail::gather_losses<Dev>(
           dev, mesh, Tensor<Dev>::from_host(dev, {part.size(), 2, loss_fields}, entries), batches,
           micro_batches);
-      const auto loss = sum_losses(widened(dev, all), 2);
+      const auto loss = dhp::detail::sum_losses(widened(dev, all), 2);
       if (mesh.world().rank() == 0) found = loss;
     });
     return found;

@@ -14,8 +14,8 @@ TEST_CASE("linear: the bias gradient is deferred with the weight gradient") {
     layer.add("l", Linear<Cpu>(build, "l", {.in = 5, .out = 3, .bias = bias}));
     return run_layer(std::move(layer), each);
   };
-  for (const bool order_free : {false, true}) {
-    LayerCase each{.shape = {2, 4, 5}, .order_free = order_free};
+  for (const bool deterministic : {false, true}) {
+    LayerCase each{.shape = {2, 4, 5}, .deterministic = deterministic};
     const auto now = run(each);
     CHECK(run(each, false).gradients[0] == now.gradients[0]);
     each.defer = true;
@@ -60,7 +60,7 @@ TEST_CASE("linear: the input gradient is added to beta times dx") {
 
 TEST_CASE("linear: columns of padding are zeros, and their gradients are not read") {
   Cpu dev;
-  for (const bool order_free : {false, true}) {
+  for (const bool deterministic : {false, true}) {
     std::vector<std::vector<double>> results[2];
     for (const bool padded : {false, true}) {
       ModelBuilder<Cpu> build(Comm<Cpu>{});
@@ -69,7 +69,7 @@ TEST_CASE("linear: columns of padding are zeros, and their gradients are not rea
       ParameterList<Cpu> parameters;
       layer.parameters(parameters);
       ParameterStore<Cpu> store(dev, parameters,
-                                {.compute = DType::f64, .order_free = order_free, .seed = 4});
+                                {.compute = DType::f64, .deterministic = deterministic, .seed = 4});
       store.begin_gradients(dev);
       Tape<Cpu> tape({});
       const auto y = layer.forward(dev, random_tensor<double>(dev, {6, 5}, 1), tape);

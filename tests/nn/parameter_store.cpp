@@ -1,4 +1,4 @@
-// Flat buffers: ranges of parameters, initial values, order-free sums.
+// Flat buffers: ranges of parameters, initial values, exact sums.
 #include <dhp/cpu.hpp>
 #include <dhp/nn/parameter_store.hpp>
 #include <tests/support/tensors.hpp>
@@ -46,14 +46,15 @@ TEST_CASE("store: in the order of the list, each aligned to 64 bytes, with zeros
 
 TEST_CASE("store: the first contribution of a step overwrites, and what gets none is zeroed") {
   Cpu dev;
-  for (const auto& [order_free, buffer] : {std::pair(false, false), {false, true}, {true, false}}) {
-    CAPTURE(order_free);
+  for (const auto& [deterministic, buffer] :
+       {std::pair(false, false), {false, true}, {true, false}}) {
+    CAPTURE(deterministic);
     CAPTURE(buffer);
     ModelBuilder<Cpu> build(Comm<Cpu>{});
     const ParameterList<Cpu> list{
         parameter(build, "a", {3}), parameter(build, "b", {2}), parameter(build, "c", {4}),
         build.parameter({.name = "running", .shape = {2}, .buffer = buffer})};
-    ParameterStore<Cpu> store(dev, list, {.order_free = order_free});
+    ParameterStore<Cpu> store(dev, list, {.deterministic = deterministic});
     std::vector<double> betas;
     const auto write = [&](View<Cpu> view, double beta) {
       betas.push_back(beta);
@@ -66,20 +67,20 @@ TEST_CASE("store: the first contribution of a step overwrites, and what gets non
     };
     for (int step = 0; step < 2; ++step) {
       betas.clear();
-      if (!order_free)
+      if (!deterministic)
         for (std::size_t at = 0; at < 3; ++at)
           fill(dev, store.gradients(list[at]->range), std::nan(""));
       store.begin_gradients(dev);
       list[0]->accumulate(dev, write);
       // one of two has a contribution already
-      accumulate_all(dev, {list[0], list[1]}, [&](const auto& views, double beta) {
+      dhp::detail::accumulate_all(dev, {list[0], list[1]}, [&](const auto& views, double beta) {
         for (const auto& view : views) write(view, beta);
       });
       list[3]->accumulate(dev, write);
       store.complete_gradients(dev, {0, store.size()});
       store.finalize_gradients(dev, {0, store.size()});
-      CHECK(betas == (order_free ? std::vector<double>{0, 0, 0, 0}
-                                 : std::vector<double>{0, 1, 1, buffer ? 1.0 : 0.0}));
+      CHECK(betas == (deterministic ? std::vector<double>{0, 0, 0, 0}
+                                    : std::vector<double>{0, 1, 1, buffer ? 1.0 : 0.0}));
       CHECK(values_of(dev, list[0]->gradient) == std::vector<double>{2, 2, 2});
       CHECK(values_of(dev, list[1]->gradient) == std::vector<double>{1, 1});
       CHECK(values_of(dev, list[2]->gradient) == std::vector<double>(4));
@@ -87,7 +88,7 @@ TEST_CASE("store: the first contribution of a step overwrites, and what gets non
     }
     store.zero_gradients(dev);
     list[0]->accumulate(dev, write);
-    CHECK(betas.back() == (order_free ? 0 : 1));
+    CHECK(betas.back() == (deterministic ? 0 : 1));
   }
 }
 
@@ -123,10 +124,11 @@ TEST_CASE(
       build.parameter({.name = "running", .shape = {2}, .buffer = true}),
       build.parameter({.name = "norm", .shape = {7}, .decays = false, .keep_fp32 = true}),
       build.parameter(split({.name = "replica", .shape = {4, 2}}, 0, 2, 1)),
-      build.parameter({.name = "whole", .shape = {segment_tile + 1}})};
+      build.parameter({.name = "whole", .shape = {dhp::detail::segment_tile + 1}})};
   list[4]->owned = false;
   ParameterStore<Cpu> store(dev, list, {.compute = DType::bf16});
-  const auto check_table = [&](const SegmentTable<Cpu>& table, const std::vector<int>& expected) {
+  const auto check_table = [&](const dhp::detail::SegmentTable<Cpu>& table,
+                               const std::vector<int>& expected) {
     REQUIRE(table.summed_parameters() == static_cast<std::int64_t>(expected.size()));
     for (std::size_t at = 0; at < expected.size(); ++at) {
       const auto& parameter = *list[static_cast<std::size_t>(expected[at])];
@@ -183,7 +185,7 @@ TEST_CASE("store: without initial values all are zero, those of norms too") {
     for (const double value : values_of(dev, one->value)) CHECK(value == 0);
 }
 
-TEST_CASE("store: order-free gradients have the same bits whatever comes first") {
+TEST_CASE("store: deterministic gradients have the same bits whatever comes first") {
   Cpu dev;
   std::vector<Tensor<Cpu>> parts;
   for (std::uint32_t use = 0; use < 5; ++use) {
@@ -191,10 +193,10 @@ TEST_CASE("store: order-free gradients have the same bits whatever comes first")
     // Sizes so far apart that a sum of floats loses some of them.
     scale(dev, std::pow(1000.0, 1 - static_cast<double>(use)), parts.back().mut());
   }
-  const auto total = [&](bool order_free, bool backwards) {
+  const auto total = [&](bool deterministic, bool backwards) {
     ModelBuilder<Cpu> build(Comm<Cpu>{});
     const auto weight = parameter(build, "w", {9});
-    ParameterStore<Cpu> store(dev, {weight}, {.order_free = order_free});
+    ParameterStore<Cpu> store(dev, {weight}, {.deterministic = deterministic});
     for (std::size_t at = 0; at < parts.size(); ++at) {
       const auto& part = parts[backwards ? parts.size() - 1 - at : at];
       weight->accumulate(dev, [&](View<Cpu> gradient, double beta) {
@@ -210,12 +212,11 @@ TEST_CASE("store: order-free gradients have the same bits whatever comes first")
   CHECK(distance(total(true, false), total(false, false), 1000) < 1e-6);
 }
 
-TEST_CASE(
-    "store: an order-free sum that leaves its range becomes NaN, until gradients are zeroed") {
+TEST_CASE("store: an exact sum that leaves its range becomes NaN, until gradients are zeroed") {
   Cpu dev;
   ModelBuilder<Cpu> build(Comm<Cpu>{});
   const auto weight = parameter(build, "w", {2});
-  ParameterStore<Cpu> store(dev, {weight}, {.order_free = true});
+  ParameterStore<Cpu> store(dev, {weight}, {.deterministic = true});
   const auto add = [&](double value) {
     weight->accumulate(dev, [&](View<Cpu> gradient, double) { fill(dev, gradient, value); });
     store.finalize_gradients(dev, weight->range);

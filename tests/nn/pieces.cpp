@@ -41,7 +41,7 @@ TEST_CASE("pieces: the runs of each way of cutting hold every element once, in r
     std::vector<int> seen(static_cast<std::size_t>(shape.count()), 0);
     for (const auto& piece : pieces) {
       std::int64_t held = 0;
-      for (Runs runs(piece); !runs.done(); runs.next()) {
+      for (detail::Extents runs(piece); !runs.done(); runs.next()) {
         const auto run = runs.now();
         CHECK(run.held == held);
         held += run.count;
@@ -68,15 +68,15 @@ TEST_CASE("pieces: what is written in one way is read in any other") {
         std::vector<std::int64_t> got(static_cast<std::size_t>(wanted.count()), -1);
         std::int64_t before = -1;
         for (const auto& piece : written)
-          for_common_runs(piece, wanted,
-                          [&](std::int64_t from, std::int64_t to, std::int64_t count) {
-                            Runs runs(piece);  // the place in the whole tensor, by going there
-                            while (runs.now().held + runs.now().count <= from) runs.next();
-                            for (std::int64_t at = 0; at < count; ++at)
-                              got[static_cast<std::size_t>(to + at)] =
-                                  runs.now().whole + from - runs.now().held + at;
-                          });
-        Runs runs(wanted);
+          detail::for_common_extents(
+              piece, wanted, [&](std::int64_t from, std::int64_t to, std::int64_t count) {
+                detail::Extents runs(piece);  // the place in the whole tensor, by going there
+                while (runs.now().held + runs.now().count <= from) runs.next();
+                for (std::int64_t at = 0; at < count; ++at)
+                  got[static_cast<std::size_t>(to + at)] =
+                      runs.now().whole + from - runs.now().held + at;
+              });
+        detail::Extents runs(wanted);
         for (const auto whole : got) {
           CHECK(whole > before);
           before = whole;

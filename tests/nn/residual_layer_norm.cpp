@@ -58,15 +58,15 @@ TEST_CASE("residual norm: names, order, random numbers and costs are those of it
 TEST_CASE("residual norm: the results of its parts, in training") {
   for (const double p : {0.0, 0.4})
     for (const bool packed : {false, true})
-      for (const bool order_free : {false, true})
+      for (const bool deterministic : {false, true})
         for (const bool recomputed : {false, true}) {
           CAPTURE(p);
           CAPTURE(packed);
-          CAPTURE(order_free);
+          CAPTURE(deterministic);
           CAPTURE(recomputed);
           check_alike({.shape = {8, columns},
                        .row_numbers = packed ? numbers : std::vector<std::int64_t>(),
-                       .order_free = order_free,
+                       .deterministic = deterministic,
                        .recomputed = recomputed,
                        .defer = recomputed},
                       1e-13, p);

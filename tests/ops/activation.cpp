@@ -47,7 +47,7 @@ TEST_CASE_TEMPLATE("forward and backward, in place or not", T, double, float, bf
   for (const int threads : {1, 2, 3}) {
     Cpu dev({.threads = threads});
     for (const std::int64_t size :
-         {std::int64_t{0}, std::int64_t{1}, std::int64_t{259}, cpu::elementwise_tile + 5})
+         {std::int64_t{0}, std::int64_t{1}, std::int64_t{259}, detail::cpu::elementwise_tile + 5})
       for (const auto kind : kinds) {
         auto x = random_tensor<T>(dev, {size}, 1);
         scale(dev, 3, x.mut());  // into the tails
@@ -113,22 +113,22 @@ TEST_CASE("the functions for float, over their whole range") {
     }
     return largest;
   };
-  const auto exp = [](float x) { return cpu::fast_exp(x); };
+  const auto exp = [](float x) { return detail::cpu::fast_exp(x); };
   CHECK(worst(-87.2, 88.2, exp, [](double x) { return std::exp(x); }) < 2e-7);
-  CHECK(cpu::fast_exp(-88.0f) == 0);
-  CHECK(cpu::fast_exp(-std::numeric_limits<float>::infinity()) == 0);
-  CHECK(cpu::fast_exp(89.0f) == std::numeric_limits<float>::infinity());
-  CHECK(cpu::fast_exp(0.0f) == 1);
-  CHECK(std::isnan(cpu::fast_exp(std::numeric_limits<float>::quiet_NaN())));
+  CHECK(detail::cpu::fast_exp(-88.0f) == 0);
+  CHECK(detail::cpu::fast_exp(-std::numeric_limits<float>::infinity()) == 0);
+  CHECK(detail::cpu::fast_exp(89.0f) == std::numeric_limits<float>::infinity());
+  CHECK(detail::cpu::fast_exp(0.0f) == 1);
+  CHECK(std::isnan(detail::cpu::fast_exp(std::numeric_limits<float>::quiet_NaN())));
 
-  const auto tanh = [](float x) { return cpu::fast_tanh(x); };
+  const auto tanh = [](float x) { return detail::cpu::fast_tanh(x); };
   CHECK(worst(-12, 12, tanh, [](double x) { return std::tanh(x); }) < 4e-7);
 
-  const auto below = [](float x) { return cpu::gaussian(x).below; };
+  const auto below = [](float x) { return detail::cpu::gaussian(x).below; };
   const auto normal = [](double x) { return 0.5 * std::erfc(-x / std::sqrt(2.0)); };
   CHECK(worst(-5, 5, below, normal) < 1e-6);
   CHECK(worst(-13, 13, below, normal) < 1e-5);
-  const auto density = [](float x) { return cpu::gaussian(x).density; };
+  const auto density = [](float x) { return detail::cpu::gaussian(x).density; };
   CHECK(worst(-5, 5, density, [](double x) { return std::exp(-0.5 * x * x) * 0.398942280401433; }) <
         1e-6);
 }

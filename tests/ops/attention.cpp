@@ -72,15 +72,15 @@ struct Side {
   }
 };
 
-struct Run {
+struct Results {
   Values y, logsumexp, dq, dk, dv;
-  bool operator==(const Run&) const = default;
+  bool operator==(const Results&) const = default;
 };
 
 // Both passes; results lie over NaNs, so that what is not written shows.
 template <class T>
-Run run(Cpu& dev, const Layout& layout, const AttentionOptions& options, const Tensor<Cpu>& q,
-        const Tensor<Cpu>& k, const Tensor<Cpu>& v, const Tensor<Cpu>& dy) {
+Results run(Cpu& dev, const Layout& layout, const AttentionOptions& options, const Tensor<Cpu>& q,
+            const Tensor<Cpu>& k, const Tensor<Cpu>& v, const Tensor<Cpu>& dy) {
   using A = Accumulator<T>;
   const Side side(dev, layout);
   const auto blank = [&]<class E>(Tag<E>, const Shape& shape) {
@@ -98,7 +98,7 @@ Run run(Cpu& dev, const Layout& layout, const AttentionOptions& options, const T
 }
 
 template <class T>
-Run run(Cpu& dev, const Layout& layout, const AttentionOptions& options, std::int64_t columns) {
+Results run(Cpu& dev, const Layout& layout, const AttentionOptions& options, std::int64_t columns) {
   return run<T>(dev, layout, options, rows_of<T>(dev, layout, columns, 1),
                 rows_of<T>(dev, layout, columns, 2), rows_of<T>(dev, layout, columns, 3),
                 rows_of<T>(dev, layout, columns, 4));
@@ -106,7 +106,7 @@ Run run(Cpu& dev, const Layout& layout, const AttentionOptions& options, std::in
 
 // One matrix of probabilities per sample and head, loops by the book.
 template <class T>
-Run expected(const Layout& layout, const AttentionOptions& options, std::int64_t all_columns) {
+Results expected(const Layout& layout, const AttentionOptions& options, std::int64_t all_columns) {
   Cpu dev;
   const auto columns = static_cast<std::size_t>(all_columns);
   const auto q = widened(rows_of<T>(dev, layout, all_columns, 1));
@@ -116,7 +116,7 @@ Run expected(const Layout& layout, const AttentionOptions& options, std::int64_t
   const auto rows = static_cast<std::size_t>(layout.rows());
   const auto heads = static_cast<std::size_t>(options.heads);
   const Values none(q.size(), 0);
-  Run out{none, Values(heads * rows, 0), none, none, none};
+  Results out{none, Values(heads * rows, 0), none, none, none};
   const auto size = columns / heads;
   const double scale = 1 / std::sqrt(static_cast<double>(size));
   for (std::size_t n = 0; n < layout.lengths.size(); ++n)
@@ -159,7 +159,7 @@ Run expected(const Layout& layout, const AttentionOptions& options, std::int64_t
   return out;
 }
 
-void check_close(const Run& got, const Run& right, double close) {
+void check_close(const Results& got, const Results& right, double close) {
   CHECK(distance(got.y, right.y) < close);
   CHECK(distance(got.logsumexp, right.logsumexp) < close);
   CHECK(distance(got.dq, right.dq) < close);
@@ -222,7 +222,7 @@ TEST_CASE_TEMPLATE("padded and tight rows: the same bits, the same dropped proba
   const AttentionOptions options{.heads = 1, .total_heads = 1, .dropout = 0.4, .random = stream};
   Cpu dev;
   const Layout padded(ragged, 9, true), tight(ragged, 9, false);
-  const Run one = run<T>(dev, padded, options, 6), other = run<T>(dev, tight, options, 6);
+  const Results one = run<T>(dev, padded, options, 6), other = run<T>(dev, tight, options, 6);
   CHECK(tokens(padded, one.y, 6) == other.y);
   CHECK(tokens(padded, one.logsumexp, 1) == other.logsumexp);
   CHECK(tokens(padded, one.dq, 6) == other.dq);
@@ -250,8 +250,8 @@ TEST_CASE_TEMPLATE("q, k and v may be columns of one matrix, and their gradients
                     logsumexp.mut());
   attention_backward(dev, rows_of<T>(dev, layout, columns, 4), in.at(0), in.at(1), in.at(2), y,
                      logsumexp, side.view(), options, out.at(0), out.at(1), out.at(2));
-  CHECK(separate == Run{widened(y), widened(logsumexp), widened(out.take(dev, 0)),
-                        widened(out.take(dev, 1)), widened(out.take(dev, 2))});
+  CHECK(separate == Results{widened(y), widened(logsumexp), widened(out.take(dev, 0)),
+                            widened(out.take(dev, 1)), widened(out.take(dev, 2))});
 }
 
 TEST_CASE("scores far from zero neither overflow nor vanish") {
@@ -260,7 +260,7 @@ TEST_CASE("scores far from zero neither overflow nor vanish") {
   const auto q = Tensor<Cpu>::from_host(dev, {2, 1}, std::vector<float>{200, -200});
   const auto k = Tensor<Cpu>::from_host(dev, {2, 1}, std::vector<float>{100, 101});
   const auto v = Tensor<Cpu>::from_host(dev, {2, 1}, std::vector<float>{3, 5});
-  const Run got = run<float>(dev, layout, {}, q, k, v, v);
+  const Results got = run<float>(dev, layout, {}, q, k, v, v);
   CHECK(got.y == Values{5, 3});
   CHECK(got.logsumexp == Values{20200, -20000});
   CHECK(got.dq == Values{0, 0});
@@ -268,8 +268,8 @@ TEST_CASE("scores far from zero neither overflow nor vanish") {
 
 TEST_CASE("no samples, no rows") {
   Cpu dev;
-  CHECK(run<float>(dev, Layout({}, 4, true), {}, 8) == Run{});
-  const Run empty = run<float>(dev, Layout({0, 0}, 4, true), {}, 2);
+  CHECK(run<float>(dev, Layout({}, 4, true), {}, 8) == Results{});
+  const Results empty = run<float>(dev, Layout({0, 0}, 4, true), {}, 2);
   CHECK(empty.y == Values(16, 0.0));
   CHECK(empty.dk == Values(16, 0.0));
 }

@@ -29,11 +29,11 @@ template <class A>
 Statistics statistics_of(Cpu& dev, const Tensor<Cpu>& x) {
   Statistics made(dev, dtype_of<A>(), x.columns());
   const auto rows = static_cast<double>(x.rows());
-  batch_norm_sums(dev, x, made.mean.mut());
+  detail::batch_norm_sums(dev, x, made.mean.mut());
   auto values = widened(made.mean);
   for (auto& value : values) value /= rows;
   set<A>(made.mean, values);
-  batch_norm_squared_deviations(dev, x, made.mean, made.inv_std.mut());
+  detail::batch_norm_squared_deviations(dev, x, made.mean, made.inv_std.mut());
   values = widened(made.inv_std);
   for (auto& value : values) value = 1 / std::sqrt(value / rows + epsilon);
   set<A>(made.inv_std, values);
@@ -46,9 +46,9 @@ struct Behind {
 };
 const std::vector<Behind> all_behind{{}, {.relu = true}, {.residual = true}, {true, true}};
 
-struct Run {
+struct Results {
   std::vector<double> mean, inv_std, y, sum_dy, sum_dy_xhat, dresidual, dx;
-  bool operator==(const Run&) const = default;
+  bool operator==(const Results&) const = default;
 };
 
 // The backward pass by the pieces, as a layer takes them.
@@ -56,25 +56,27 @@ struct Gradients {
   Tensor<Cpu> sum_dy, sum_dy_xhat, dresidual, dx;
 };
 Gradients gradients_of(Cpu& dev, Behind behind, const Tensor<Cpu>& dy, const Tensor<Cpu>& x,
-                       const BatchNormVectors<Cpu>& vectors, const Tensor<Cpu>& y, double count) {
+                       const detail::BatchNormVectors<Cpu>& vectors, const Tensor<Cpu>& y,
+                       double count) {
   const auto sum = [&] { return Tensor<Cpu>(dev, vectors.mean.dtype(), {x.columns()}); };
   Gradients made{sum(), sum(), {}, Tensor<Cpu>(dev, x.dtype(), x.shape())};
   if (behind.relu && behind.residual) {
     made.dresidual = Tensor<Cpu>(dev, x.dtype(), x.shape());
-    batch_norm_residual_backward_sums(dev, dy, y, x, vectors, made.dresidual.mut(),
-                                      made.sum_dy.mut(), made.sum_dy_xhat.mut());
+    detail::batch_norm_residual_backward_sums(dev, dy, y, x, vectors, made.dresidual.mut(),
+                                              made.sum_dy.mut(), made.sum_dy_xhat.mut());
   } else {
     made.dresidual = dy.share();
-    batch_norm_backward_sums(dev, dy, x, vectors, behind.relu, made.sum_dy.mut(),
-                             made.sum_dy_xhat.mut());
+    detail::batch_norm_backward_sums(dev, dy, x, vectors, behind.relu, made.sum_dy.mut(),
+                                     made.sum_dy_xhat.mut());
   }
-  batch_norm_backward_apply(dev, made.dresidual, x, vectors, behind.relu && !behind.residual,
-                            made.sum_dy, made.sum_dy_xhat, count, made.dx.mut());
+  detail::batch_norm_backward_apply(dev, made.dresidual, x, vectors,
+                                    behind.relu && !behind.residual, made.sum_dy, made.sum_dy_xhat,
+                                    count, made.dx.mut());
   return made;
 }
 
 template <class T>
-Run run(Cpu& dev, const Shape& shape, Behind behind) {
+Results run(Cpu& dev, const Shape& shape, Behind behind) {
   using A = Accumulator<T>;
   const auto x = random_tensor<T>(dev, shape, 1);
   const auto dy = random_tensor<T>(dev, shape, 2);
@@ -82,9 +84,9 @@ Run run(Cpu& dev, const Shape& shape, Behind behind) {
   const auto beta = random_tensor<A>(dev, {shape.back()}, 4);
   const auto residual = behind.residual ? random_tensor<T>(dev, shape, 5) : Tensor<Cpu>();
   const auto statistics = statistics_of<A>(dev, x);
-  const BatchNormVectors<Cpu> vectors{statistics.mean, statistics.inv_std, gamma, beta};
+  const detail::BatchNormVectors<Cpu> vectors{statistics.mean, statistics.inv_std, gamma, beta};
   Tensor<Cpu> y(dev, dtype_of<T>(), shape);
-  batch_norm_apply(dev, x, vectors, residual.view(), behind.relu, y.mut());
+  detail::batch_norm_apply(dev, x, vectors, residual.view(), behind.relu, y.mut());
   const auto made = gradients_of(dev, behind, dy, x, vectors, y, static_cast<double>(x.rows()));
   return {widened(statistics.mean), widened(statistics.inv_std), widened(y),
           widened(made.sum_dy),     widened(made.sum_dy_xhat),   widened(made.dresidual),
@@ -94,7 +96,7 @@ Run run(Cpu& dev, const Shape& shape, Behind behind) {
 // The same by plain loops in double, from the rounded inputs. `got`: values next to 0 may round to either side,
 // so what passes the ReLU is asked of that.
 template <class T>
-Run expected(const Shape& shape, Behind behind, const Run& got) {
+Results expected(const Shape& shape, Behind behind, const Results& got) {
   using A = Accumulator<T>;
   Cpu dev;
   const auto x = widened(random_tensor<T>(dev, shape, 1));
@@ -106,7 +108,7 @@ Run expected(const Shape& shape, Behind behind, const Run& got) {
   const auto rows = x.size() / columns;
   const auto count = static_cast<double>(rows);
   const std::vector<double> per_column(columns);
-  Run out{per_column, per_column, x, per_column, per_column, dy, x};
+  Results out{per_column, per_column, x, per_column, per_column, dy, x};
   for (std::size_t c = 0; c < columns; ++c) {
     double variance = 0;
     for (std::size_t r = 0; r < rows; ++r) out.mean[c] += x[r * columns + c] / count;
@@ -147,8 +149,8 @@ TEST_CASE_TEMPLATE("all ops against plain loops", T, double, float, bf16, f16) {
       CAPTURE(behind.relu);
       CAPTURE(behind.residual);
       Cpu dev;
-      const Run got = run<T>(dev, shape, behind);
-      const Run right = expected<T>(shape, behind, got);
+      const Results got = run<T>(dev, shape, behind);
+      const Results right = expected<T>(shape, behind, got);
       CHECK(distance(got.mean, right.mean) < sums);
       // With two rows inv_std may be large.
       double largest = 1;
@@ -175,28 +177,29 @@ TEST_CASE_TEMPLATE("results may go where their inputs were", T, double, float, b
   const auto x = random_tensor<T>(dev, shape, 1), dy = random_tensor<T>(dev, shape, 2);
   const auto vector = [&](std::uint32_t use) { return random_tensor<A>(dev, {131}, use); };
   const auto mean = vector(3), inv_std = vector(4), gamma = vector(5), beta = vector(6);
-  const BatchNormVectors<Cpu> vectors{mean, inv_std, gamma, beta};
+  const detail::BatchNormVectors<Cpu> vectors{mean, inv_std, gamma, beta};
   const auto residual = random_tensor<T>(dev, shape, 7);
   Tensor<Cpu> y(dev, dtype_of<T>(), shape);
-  batch_norm_apply(dev, x, vectors, residual, true, y.mut());
+  detail::batch_norm_apply(dev, x, vectors, residual, true, y.mut());
   auto over = clone(dev, residual.view());
-  batch_norm_apply(dev, x, vectors, over.view(), true, over.mut());
+  detail::batch_norm_apply(dev, x, vectors, over.view(), true, over.mut());
   CHECK(widened(over) == widened(y));
 
   const auto apart = gradients_of(dev, {true, true}, dy, x, vectors, y, 70);
   over = clone(dev, dy.view());
   auto sum = vector(8), product = vector(9);
-  batch_norm_residual_backward_sums(dev, over.view(), y, x, vectors, over.mut(), sum.mut(),
-                                    product.mut());
+  detail::batch_norm_residual_backward_sums(dev, over.view(), y, x, vectors, over.mut(), sum.mut(),
+                                            product.mut());
   CHECK(widened(over) == widened(apart.dresidual));
   CHECK(widened(sum) == widened(apart.sum_dy));
   CHECK(widened(product) == widened(apart.sum_dy_xhat));
-  batch_norm_backward_apply(dev, over.view(), x, vectors, false, sum, product, 70, over.mut());
+  detail::batch_norm_backward_apply(dev, over.view(), x, vectors, false, sum, product, 70,
+                                    over.mut());
   CHECK(widened(over) == widened(apart.dx));
   const auto alone = gradients_of(dev, {.relu = true}, dy, x, vectors, y, 70);
   over = clone(dev, dy.view());
-  batch_norm_backward_apply(dev, over.view(), x, vectors, true, alone.sum_dy, alone.sum_dy_xhat, 70,
-                            over.mut());
+  detail::batch_norm_backward_apply(dev, over.view(), x, vectors, true, alone.sum_dy,
+                                    alone.sum_dy_xhat, 70, over.mut());
   CHECK(widened(over) == widened(alone.dx));
 }
 
@@ -206,17 +209,19 @@ TEST_CASE("what the ReLU cut to 0, or was 0, has no gradient; nor has NaN") {
   const auto one = Tensor<Cpu>::from_host(dev, {4}, ones);
   const auto zero = Tensor<Cpu>::zeros(dev, DType::f64, {4});
   const auto nothing = Tensor<Cpu>::zeros(dev, DType::f64, {1, 4});
-  const BatchNormVectors<Cpu> vectors{zero, one, one, zero};
+  const detail::BatchNormVectors<Cpu> vectors{zero, one, one, zero};
   const auto x = Tensor<Cpu>::from_host(dev, {1, 4}, values);
   const auto dy = Tensor<Cpu>::from_host(dev, {1, 4}, ones);
   for (const bool residual : {false, true}) {
     Tensor<Cpu> y(dev, DType::f64, {1, 4}), sum(dev, DType::f64, {4}),
         product(dev, DType::f64, {4});
-    batch_norm_apply(dev, x, vectors, residual ? nothing.view() : ConstView<Cpu>(), true, y.mut());
+    detail::batch_norm_apply(dev, x, vectors, residual ? nothing.view() : ConstView<Cpu>(), true,
+                             y.mut());
     CHECK(std::isnan(widened(y)[3]));
     if (residual)
-      batch_norm_residual_backward_sums(dev, dy, y, x, vectors, y.mut(), sum.mut(), product.mut());
-    else batch_norm_backward_sums(dev, dy, x, vectors, true, sum.mut(), product.mut());
+      detail::batch_norm_residual_backward_sums(dev, dy, y, x, vectors, y.mut(), sum.mut(),
+                                                product.mut());
+    else detail::batch_norm_backward_sums(dev, dy, x, vectors, true, sum.mut(), product.mut());
     CHECK(widened(sum) == std::vector<double>{0, 0, 1, 0});
   }
 }
@@ -229,14 +234,14 @@ TEST_CASE("sums of two halves, with the count of both, give the whole") {
   const auto gamma = random_tensor<double>(dev, {4}, 3);
   const auto beta = random_tensor<double>(dev, {4}, 4);
   const auto statistics = statistics_of<double>(dev, x);
-  const BatchNormVectors<Cpu> vectors{statistics.mean, statistics.inv_std, gamma, beta};
+  const detail::BatchNormVectors<Cpu> vectors{statistics.mean, statistics.inv_std, gamma, beta};
   for (const bool relu : {false, true}) {
     const auto whole = gradients_of(dev, {.relu = relu}, dy, x, vectors, {}, 10);
     Tensor<Cpu> parts(dev, DType::f64, {10, 4});
     for (const auto& [first, last] : {std::pair{0, 6}, {6, 10}})
-      batch_norm_backward_apply(dev, dy.view().slice(first, last), x.view().slice(first, last),
-                                vectors, relu, whole.sum_dy, whole.sum_dy_xhat, 10,
-                                parts.mut().slice(first, last));
+      detail::batch_norm_backward_apply(dev, dy.view().slice(first, last),
+                                        x.view().slice(first, last), vectors, relu, whole.sum_dy,
+                                        whole.sum_dy_xhat, 10, parts.mut().slice(first, last));
     CHECK(widened(parts) == widened(whole.dx));
   }
 }
@@ -251,7 +256,8 @@ TEST_CASE("a mean far larger than the deviation costs no digits") {
   const auto one = Tensor<Cpu>::from_host(dev, {1}, std::vector<float>{1});
   const auto zero = Tensor<Cpu>::zeros(dev, DType::f32, {1});
   Tensor<Cpu> y(dev, DType::f32, {rows, 1});
-  batch_norm_apply(dev, x, {statistics.mean, statistics.inv_std, one, zero}, {}, false, y.mut());
+  detail::batch_norm_apply(dev, x, {statistics.mean, statistics.inv_std, one, zero}, {}, false,
+                           y.mut());
   const double expected = 0.5 / std::sqrt(0.25 + epsilon);
   for (std::size_t r = 0; r < static_cast<std::size_t>(rows); ++r)
     CHECK(widened(y)[r] == doctest::Approx(r % 2 == 0 ? expected : -expected).epsilon(1e-6));
@@ -261,7 +267,7 @@ TEST_CASE("no rows: the sums are 0") {
   Cpu dev;
   const auto x = random_tensor<float>(dev, {0, 3}, 1);
   auto sum = random_tensor<float>(dev, {3}, 2);
-  batch_norm_sums(dev, x, sum.mut());
+  detail::batch_norm_sums(dev, x, sum.mut());
   CHECK(widened(sum) == std::vector<double>(3, 0.0));
 }
 
@@ -272,29 +278,31 @@ TEST_CASE("what does not fit is refused") {
   auto short_one = random_tensor<float>(dev, {3}, 2);
   auto y = random_tensor<float>(dev, {3, 4}, 2);
   const auto good = random_tensor<float>(dev, {4}, 2);
-  CHECK(message_of([&] { batch_norm_sums(dev, x, half.mut()); }) ==
+  CHECK(message_of([&] { detail::batch_norm_sums(dev, x, half.mut()); }) ==
         "batch_norm: the sum [4] of bf16 does not fit the columns of [3, 4] of bf16");
-  CHECK(message_of([&] { batch_norm_squared_deviations(dev, x, good, short_one.mut()); }) ==
+  CHECK(message_of([&] { detail::batch_norm_squared_deviations(dev, x, good, short_one.mut()); }) ==
         "batch_norm: the sum [3] of f32 does not fit the columns of [3, 4] of bf16");
   const auto like = random_tensor<bf16>(dev, {3, 4}, 1);
   auto out = random_tensor<bf16>(dev, {3, 4}, 1);
-  const BatchNormVectors<Cpu> vectors{good, good, good, good}, wrong{good, half, good, good};
-  CHECK(message_of([&] { batch_norm_apply(dev, x, vectors, {}, true, y.mut()); }) ==
+  const detail::BatchNormVectors<Cpu> vectors{good, good, good, good},
+      wrong{good, half, good, good};
+  CHECK(message_of([&] { detail::batch_norm_apply(dev, x, vectors, {}, true, y.mut()); }) ==
         "batch_norm: the result [3, 4] of f32 does not fit [3, 4] of bf16");
-  CHECK(message_of([&] { batch_norm_apply(dev, x, vectors, y, true, out.mut()); }) ==
+  CHECK(message_of([&] { detail::batch_norm_apply(dev, x, vectors, y, true, out.mut()); }) ==
         "batch_norm: the residual [3, 4] of f32 does not fit [3, 4] of bf16");
-  CHECK(message_of([&] { batch_norm_apply(dev, x, wrong, {}, true, out.mut()); }) ==
+  CHECK(message_of([&] { detail::batch_norm_apply(dev, x, wrong, {}, true, out.mut()); }) ==
         "batch_norm: inv_std [4] of bf16 does not fit the columns of [3, 4] of bf16");
   auto sum = random_tensor<float>(dev, {4}, 2);
   CHECK(message_of([&] {
-          batch_norm_residual_backward_sums(dev, like, like, x, vectors, y.mut(), sum.mut(),
-                                            sum.mut());
+          detail::batch_norm_residual_backward_sums(dev, like, like, x, vectors, y.mut(), sum.mut(),
+                                                    sum.mut());
         }) == "batch_norm: the residual's gradient [3, 4] of f32 does not fit [3, 4] of bf16");
   CHECK(message_of([&] {
-          batch_norm_backward_sums(dev, y, x, vectors, true, sum.mut(), sum.mut());
+          detail::batch_norm_backward_sums(dev, y, x, vectors, true, sum.mut(), sum.mut());
         }) == "batch_norm: the gradient [3, 4] of f32 does not fit [3, 4] of bf16");
   CHECK(message_of([&] {
-          batch_norm_backward_apply(dev, like, x, vectors, true, sum, short_one, 3, out.mut());
+          detail::batch_norm_backward_apply(dev, like, x, vectors, true, sum, short_one, 3,
+                                            out.mut());
         }) == "batch_norm: the sum [3] of f32 does not fit the columns of [3, 4] of bf16");
 }
 
@@ -305,12 +313,13 @@ TEST_CASE_TEMPLATE("batch_norm_from_sums: statistics of rows whose sums are know
   const auto sums = Tensor<Cpu>::from_host(dev, {2, 3}, std::vector<A>{16, 8, 8, 84, 16, 15.999f});
   Tensor<Cpu> mean(dev, dtype_of<A>(), {3}), inv_std(dev, dtype_of<A>(), {3}),
       deviations(dev, dtype_of<A>(), {3});
-  batch_norm_from_sums(dev, sums, 4, 1e-4, mean.mut(), inv_std.mut(), deviations.mut());
+  detail::batch_norm_from_sums(dev, sums, 4, 1e-4, mean.mut(), inv_std.mut(), deviations.mut());
   CHECK(widened(mean) == std::vector<double>{4, 2, 2});
   CHECK(widened(deviations) == std::vector<double>{20, 0, 0});
   CHECK(distance(widened(inv_std), {1 / std::sqrt(5 + 1e-4), 100, 100}) < 1e-4);
   Tensor<Cpu> short_one(dev, dtype_of<A>(), {2});
   CHECK(message_of([&] {
-          batch_norm_from_sums(dev, sums, 4, 1e-4, mean.mut(), short_one.mut(), deviations.mut());
+          detail::batch_norm_from_sums(dev, sums, 4, 1e-4, mean.mut(), short_one.mut(),
+                                       deviations.mut());
         }).find("do not fit [2]") != std::string::npos);
 }

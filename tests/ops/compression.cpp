@@ -12,7 +12,7 @@ TEST_CASE("the largest elements are moved out, the first of equal ones, NaN befo
   const double nan = std::nan("");
   auto x = list_on<double>(dev, {1, -3, 2, 3, -HUGE_VAL, 0, nan, 2});
   Tensor<Cpu> indices(dev, DType::i32, {5}), values(dev, DType::f64, {5});
-  take_largest(dev, x.mut(), indices.mut(), values.mut());
+  dhp::detail::take_largest(dev, x.mut(), indices.mut(), values.mut());
   CHECK(indices.to_host<std::int32_t>(dev) == std::vector<std::int32_t>{1, 2, 3, 4, 6});
   CHECK(x.to_host<double>(dev) == std::vector<double>{1, 0, 0, 0, 0, 0, 0, 2});
   const auto taken = values.to_host<double>(dev);
@@ -24,11 +24,11 @@ TEST_CASE("the largest elements are moved out, the first of equal ones, NaN befo
 TEST_CASE("signs take a bit each, and come back with the mean magnitude") {
   Cpu dev;
   const auto x = list_on<float>(dev, {1, -2, 0, 4, -5, 6, 7, -8, 3});
-  Tensor<Cpu> bits(dev, DType::u8, {sign_bytes(x.count())});
-  pack_signs(dev, x, bits.mut());
+  Tensor<Cpu> bits(dev, DType::u8, {dhp::detail::sign_bytes(x.count())});
+  dhp::detail::pack_signs(dev, x, bits.mut());
   CHECK(bits.to_host<std::uint8_t>(dev) == std::vector<std::uint8_t>{0b01101101, 1});
   auto y = list_on<float>(dev, std::vector<float>(9, 1));
-  add_signs(dev, bits, list_on<double>(dev, {36}), 0.5, y.mut());
+  dhp::detail::add_signs(dev, bits, list_on<double>(dev, {36}), 0.5, y.mut());
   CHECK(y.to_host<float>(dev) == std::vector<float>{3, -1, 3, 3, -1, 3, 3, -1, 3});
 }
 
@@ -42,7 +42,7 @@ TEST_CASE_TEMPLATE("columns become orthonormal, also those that others span", T,
   Tensor<Cpu> x(dev, dtype_of<T>(), {50, 4});
   cast(dev, Tensor<Cpu>::from_host(dev, {50, 4}, values), x.mut());
   const auto first = widened(x);
-  orthonormalize(dev, x.mut(), {.seed = 1});
+  dhp::detail::orthonormalize(dev, x.mut(), {.seed = 1});
   const auto made = widened(x);
   for (std::size_t a = 0; a < 4; ++a)
     for (std::size_t b = 0; b < 4; ++b) {
@@ -61,7 +61,7 @@ TEST_CASE("what a skipped step has made is not kept; the loss scale is that of t
   skipped.decision = StepDecision::skip;
   for (const auto& state : {applied, skipped}) {
     auto memory = list_on<float>(dev, {1, 2});
-    keep_if_applied(dev, make_step_state<Cpu>(dev, state), made, memory.mut());
+    dhp::detail::keep_if_applied(dev, make_step_state<Cpu>(dev, state), made, memory.mut());
     CHECK(memory.to_host<float>(dev) ==
           (state.applies() ? std::vector<float>{16, HUGE_VALF} : std::vector<float>{2, 4}));
   }
@@ -70,6 +70,6 @@ TEST_CASE("what a skipped step has made is not kept; the loss scale is that of t
 TEST_CASE("the sum of magnitudes") {
   Cpu dev;
   Tensor<Cpu> sum(dev, DType::f64, {1});
-  sum_of_magnitudes(dev, list_on<float>(dev, {1, -2, 3.5}), sum.mut());
+  dhp::detail::sum_of_magnitudes(dev, list_on<float>(dev, {1, -2, 3.5}), sum.mut());
   CHECK(sum.to_host<double>(dev) == std::vector<double>{6.5});
 }

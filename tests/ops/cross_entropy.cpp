@@ -19,16 +19,16 @@ using Values = std::vector<double>;
 constexpr std::int64_t classes = 37;
 const Ints some_labels{3, -1, 36, 0, 12, 12, -1, 20, 7, 36, 1};  // of 11 rows
 
-struct Run {
+struct Results {
   Values loss, gradient;
   Ints rank;
-  bool operator==(const Run&) const = default;
+  bool operator==(const Results&) const = default;
 };
 
 // The parts of a vocabulary, each on its own columns, with the reductions between them by hand.
 template <class T>
-Run run(Cpu& dev, const Tensor<Cpu>& logits, const Ints& wanted, double smoothing, double scale,
-        const std::vector<Range>& parts, std::int64_t padding = 0) {
+Results run(Cpu& dev, const Tensor<Cpu>& logits, const Ints& wanted, double smoothing, double scale,
+            const std::vector<Range>& parts, std::int64_t padding = 0) {
   using A = Accumulator<T>;
   const auto rows = logits.rows();
   const auto labels = list_on(dev, wanted);
@@ -46,36 +46,38 @@ Run run(Cpu& dev, const Tensor<Cpu>& logits, const Ints& wanted, double smoothin
                        .smoothing = smoothing,
                        .local_classes = padding == 0 ? -1 : part.size()});
     Tensor<Cpu> max(dev, dtype_of<A>(), {rows});
-    cross_entropy_max(dev, mine.back(), options.back(), max.mut());
+    detail::cross_entropy_max(dev, mine.back(), options.back(), max.mut());
     const auto here = max.template to_host<A>(dev);
     for (std::size_t at = 0; at < here.size(); ++at) most[at] = std::max(most[at], here[at]);
   }
   const auto max = Tensor<Cpu>::from_host(dev, {rows}, most);
   for (std::size_t at = 0; at < parts.size(); ++at) {
     Tensor<Cpu> sums(dev, dtype_of<A>(), {3, rows});
-    cross_entropy_sums(dev, mine[at], labels, max, options[at], sums.mut());
+    detail::cross_entropy_sums(dev, mine[at], labels, max, options[at], sums.mut());
     const auto here = sums.template to_host<A>(dev);
     for (std::size_t i = 0; i < here.size(); ++i) totals[i] += here[i];
   }
   const auto sums = Tensor<Cpu>::from_host(dev, {3, rows}, totals);
   const auto factor = list_on(dev, Values{scale});
-  Run out;
+  Results out;
   Tensor<Cpu> gradient(dev, dtype_of<T>(), logits.shape()), loss(dev, dtype_of<A>(), {rows});
   for (std::size_t at = 0; at < parts.size(); ++at) {
-    cross_entropy_loss(dev, max, sums, labels, options[at], loss.mut());
+    detail::cross_entropy_loss(dev, max, sums, labels, options[at], loss.mut());
     if (at > 0) CHECK(widened(loss) == out.loss);  // every rank knows the same loss
     out.loss = widened(loss);
     Tensor<Cpu> rank(dev, DType::i32, {rows});
-    cross_entropy_rank(dev, mine[at], sums, labels, options[at], rank.mut());
+    detail::cross_entropy_rank(dev, mine[at], sums, labels, options[at], rank.mut());
     const auto here = rank.to_host<std::int32_t>(dev);
     for (std::size_t i = 0; i < here.size(); ++i) ranks[i] += here[i];
     Tensor<Cpu> piece(dev, dtype_of<T>(), mine[at].shape());
-    cross_entropy_backward(dev, mine[at], max, sums, labels, options[at], factor, piece.mut());
+    detail::cross_entropy_backward(dev, mine[at], max, sums, labels, options[at], factor,
+                                   piece.mut());
     copy_columns(dev, piece, 0, gradient.mut(), parts[at].first, parts[at].size());
     const auto values = widened(piece);
     for (std::size_t i = 0; i < values.size(); ++i)
       if (static_cast<std::int64_t>(i) % piece.columns() >= parts[at].size()) CHECK(values[i] == 0);
-    cross_entropy_backward(dev, mine[at], max, sums, labels, options[at], factor, mine[at].mut());
+    detail::cross_entropy_backward(dev, mine[at], max, sums, labels, options[at], factor,
+                                   mine[at].mut());
     // In place is the same, to the bit (a NaN, too).
     CHECK(std::memcmp(mine[at].view().bytes(), piece.view().bytes(), piece.size_bytes()) == 0);
   }
@@ -85,14 +87,14 @@ Run run(Cpu& dev, const Tensor<Cpu>& logits, const Ints& wanted, double smoothin
 }
 
 template <class T>
-Run run(Cpu& dev, double smoothing, double scale, const std::vector<Range>& parts,
-        std::int64_t padding = 0) {
+Results run(Cpu& dev, double smoothing, double scale, const std::vector<Range>& parts,
+            std::int64_t padding = 0) {
   return run<T>(dev, random_tensor<T>(dev, {11, classes}, 1), some_labels, smoothing, scale, parts,
                 padding);
 }
 
-Run expected(const Values& x, const Ints& labels, double smoothing, double scale) {
-  Run out;
+Results expected(const Values& x, const Ints& labels, double smoothing, double scale) {
+  Results out;
   out.gradient = Values(x.size(), 0);
   const auto width = x.size() / labels.size();
   for (std::size_t row = 0; row < labels.size(); ++row) {
@@ -127,8 +129,8 @@ TEST_CASE_TEMPLATE("against plain loops, whole and in uneven parts", T, double, 
     for (const auto& parts : {unsplit, {{0, 13}, {13, 37}}, {{0, 1}, {1, 30}, {30, 37}}}) {
       CAPTURE(smoothing);
       CAPTURE(parts.size());
-      const Run right = expected(x, some_labels, smoothing, 0.75);
-      const Run got = run<T>(dev, smoothing, 0.75, parts);
+      const Results right = expected(x, some_labels, smoothing, 0.75);
+      const Results got = run<T>(dev, smoothing, 0.75, parts);
       CHECK(distance(got.loss, right.loss) < close);
       CHECK(distance(got.gradient, right.gradient) < rounded);
       CHECK(got.rank == right.rank);
@@ -156,7 +158,7 @@ TEST_CASE("logits far from zero neither overflow nor vanish") {
   Cpu dev;
   const auto x = Tensor<Cpu>::from_host(dev, {2, 3},
                                         std::vector<float>{9000, 9001, -9000, -500, -500, -1e30f});
-  const Run got = run<float>(dev, x, {0, 2}, 0, 1, {{0, 2}, {2, 3}});
+  const Results got = run<float>(dev, x, {0, 2}, 0, 1, {{0, 2}, {2, 3}});
   CHECK(got.loss[0] == doctest::Approx(1 + std::log1p(std::exp(-1))).epsilon(1e-6));
   CHECK(got.loss[1] == doctest::Approx(1e30));
   CHECK(distance(got.gradient, {-0.7310586, 0.7310586, 0, 0.5, 0.5, -1}) < 1e-6);
@@ -178,7 +180,7 @@ TEST_CASE_TEMPLATE("what is added to all logits of a row costs its loss no digit
   }
   const auto x = Tensor<Cpu>::from_host(dev, {11, classes}, logits);
   for (const double smoothing : {0.0, 0.1, 1.0}) {
-    const Run right = expected(near, some_labels, smoothing, 1);
+    const Results right = expected(near, some_labels, smoothing, 1);
     for (const auto& parts : {unsplit, {{0, 13}, {13, 37}}})
       CHECK(distance(run<T>(dev, x, some_labels, smoothing, 1, parts).loss, right.loss) <
             (std::is_same_v<T, double> ? 1e-13 : 2e-6));
@@ -190,7 +192,7 @@ TEST_CASE("a NaN spoils its own row, and is no right prediction; an ignored row 
   constexpr float nan = std::numeric_limits<float>::quiet_NaN();
   const auto x =
       Tensor<Cpu>::from_host(dev, {4, 2}, std::vector<float>{nan, 0, 0, nan, nan, 0, 1, 0});
-  const Run got = run<float>(dev, x, {0, 0, -1, 0}, 0, 1, {{0, 2}});
+  const Results got = run<float>(dev, x, {0, 0, -1, 0}, 0, 1, {{0, 2}});
   CHECK(std::isnan(got.loss[0]));
   CHECK(std::isnan(got.loss[1]));
   CHECK(std::isnan(got.gradient[0]));
@@ -203,7 +205,7 @@ TEST_CASE("a NaN spoils its own row, and is no right prediction; an ignored row 
 TEST_CASE("no rows: nothing happens") {
   Cpu dev;
   const auto x = Tensor<Cpu>::zeros(dev, DType::f32, {0, 5});
-  CHECK(run<float>(dev, x, {}, 0.1, 1, {{0, 2}, {2, 5}}) == Run{});
+  CHECK(run<float>(dev, x, {}, 0.1, 1, {{0, 2}, {2, 5}}) == Results{});
 }
 
 TEST_CASE("a label outside of the classes is an error in every piece") {
@@ -219,12 +221,12 @@ TEST_CASE("a label outside of the classes is an error in every piece") {
     const auto right =
         concat("cross_entropy: label ", wrong, " of row 1 is not among 7 classes (-1: ignored)");
     const auto refused = [&](auto body) { CHECK(message_of(body) == right); };
-    refused([&] { cross_entropy_sums(dev, x, labels, max, options, sums.mut()); });
-    refused([&] { cross_entropy_loss(dev, max, sums, labels, options, loss.mut()); });
-    refused([&] { cross_entropy_rank(dev, x, sums, labels, options, rank.mut()); });
+    refused([&] { detail::cross_entropy_sums(dev, x, labels, max, options, sums.mut()); });
+    refused([&] { detail::cross_entropy_loss(dev, max, sums, labels, options, loss.mut()); });
+    refused([&] { detail::cross_entropy_rank(dev, x, sums, labels, options, rank.mut()); });
     refused([&] {
-      cross_entropy_backward(dev, x, max, sums, labels, options, list_on(dev, Values{1}),
-                             out.mut());
+      detail::cross_entropy_backward(dev, x, max, sums, labels, options, list_on(dev, Values{1}),
+                                     out.mut());
     });
   }
 }
@@ -239,7 +241,8 @@ TEST_CASE("what does not fit is refused") {
   const auto labels = list_on(dev, Ints{0, 1}), three = list_on(dev, Ints{0, 1, 2});
   const CrossEntropyOptions good{.classes = 3};
   const auto of_sums = [&](const Tensor<Cpu>& wanted, const CrossEntropyOptions& options) {
-    return message_of([&] { cross_entropy_sums(dev, x, wanted, max, options, sums.mut()); });
+    return message_of(
+        [&] { detail::cross_entropy_sums(dev, x, wanted, max, options, sums.mut()); });
   };
   CHECK(of_sums(labels, good) == "no error");
   CHECK(of_sums(three, good) == "cross_entropy: the labels [3] of i32 are not [2] of i32");
@@ -252,17 +255,17 @@ TEST_CASE("what does not fit is refused") {
         "cross_entropy: logits of 3 columns cannot have 4 classes");
   CHECK(of_sums(labels, {.classes = 3, .smoothing = 1.5}) ==
         "cross_entropy: the smoothing must be in [0, 1], got 1.5");
-  CHECK(message_of([&] { cross_entropy_max(dev, x, good, wide.mut()); }) ==
+  CHECK(message_of([&] { detail::cross_entropy_max(dev, x, good, wide.mut()); }) ==
         "cross_entropy: the maxima [2] of f64 do not fit the logits [2, 3] of bf16");
-  CHECK(message_of([&] { cross_entropy_sums(dev, x, labels, max, good, max.mut()); }) ==
+  CHECK(message_of([&] { detail::cross_entropy_sums(dev, x, labels, max, good, max.mut()); }) ==
         "cross_entropy: the sums [2] of f32 are not [3, 2] of f32");
-  CHECK(message_of([&] { cross_entropy_loss(dev, max, sums, labels, good, wide.mut()); }) ==
+  CHECK(message_of([&] { detail::cross_entropy_loss(dev, max, sums, labels, good, wide.mut()); }) ==
         "cross_entropy: the maxima [2] of f32 are not [2] of f64");
-  CHECK(message_of([&] { cross_entropy_rank(dev, x, sums, labels, good, rank.mut()); }) ==
+  CHECK(message_of([&] { detail::cross_entropy_rank(dev, x, sums, labels, good, rank.mut()); }) ==
         "cross_entropy: the ranks [2] of i64 are not [2] of i32");
   CHECK(message_of([&] {
-          cross_entropy_backward(dev, x, max, sums, labels, good, list_on(dev, Values{1}),
-                                 sums.mut());
+          detail::cross_entropy_backward(dev, x, max, sums, labels, good, list_on(dev, Values{1}),
+                                         sums.mut());
         }) == "cross_entropy: the gradient [3, 2] of f32 does not fit the logits [2, 3] of bf16");
 }
 
@@ -272,8 +275,8 @@ TEST_CASE("cross_entropy_totals: sum, counted rows, and the ranks where they are
   const auto labels = Tensor<Cpu>::from_host(dev, {5}, Ints{3, -1, 0, 2, -1});
   const auto rank = Tensor<Cpu>::from_host(dev, {5}, Ints{0, 0, 4, 5, 0});
   Tensor<Cpu> totals(dev, DType::f64, {4});
-  cross_entropy_totals(dev, loss, labels, {}, totals.mut());
+  detail::cross_entropy_totals(dev, loss, labels, {}, totals.mut());
   CHECK(widened(totals) == Values{7.5, 3, 0, 0});
-  cross_entropy_totals(dev, loss, labels, rank, totals.mut());
+  detail::cross_entropy_totals(dev, loss, labels, rank, totals.mut());
   CHECK(widened(totals) == Values{7.5, 3, 1, 2});
 }

@@ -13,7 +13,7 @@ constexpr RandomStream stream{.seed = 0x123456789abcdefu, .step = 3, .use = 5};
 
 // What the definition says, one element at a time.
 template <class T>
-std::vector<double> expected(const Tensor<Cpu>& x, const RowNumbers<Cpu>& rows,
+std::vector<double> expected(const Tensor<Cpu>& x, const detail::RowNumbers<Cpu>& rows,
                              const DropoutOptions& options) {
   auto values = widened(x);
   const auto scale = static_cast<Accumulator<T>>(1 / (1 - options.probability));
@@ -47,7 +47,7 @@ TEST_CASE_TEMPLATE("each element by its definition, at any number of threads, in
         for (const bool whole : {true, false}) {
           auto x = random_tensor<T>(dev, shape, 1);
           Tensor<Cpu> y(dev, dtype_of<T>(), shape);
-          const RowNumbers<Cpu> rows{whole ? ConstView<Cpu>() : index.view(), 1000003};
+          const detail::RowNumbers<Cpu> rows{whole ? ConstView<Cpu>() : index.view(), 1000003};
           const DropoutOptions options{.probability = p,
                                        .random = stream,
                                        .first_column = whole ? 0 : 7,
@@ -64,8 +64,8 @@ TEST_CASE_TEMPLATE("each element by its definition, at any number of threads, in
 
 TEST_CASE("blocks made together are the stream's blocks, also where the counter carries") {
   for (const std::uint64_t first : {0ull, 5ull, 0xfffffffdull, 0xfffffffffffffffcull}) {
-    const PhiloxBlocks blocks(stream, first);
-    for (std::size_t at = 0; at < PhiloxBlocks::count; ++at) {
+    const detail::PhiloxBlocks blocks(stream, first);
+    for (std::size_t at = 0; at < detail::PhiloxBlocks::count; ++at) {
       const auto right = stream.block(first + at);
       for (std::size_t word = 0; word < 4; ++word)
         CHECK(blocks.words[4 * at + word] == right[word]);

@@ -12,7 +12,7 @@ using namespace tests;
 namespace {
 
 // Around the width of vectors and around the size of a tile.
-const std::vector<std::int64_t> sizes{0, 1, 7, 513, cpu::elementwise_tile + 3};
+const std::vector<std::int64_t> sizes{0, 1, 7, 513, detail::cpu::elementwise_tile + 3};
 
 template <class T>
 double rounded(double value) {
@@ -66,7 +66,7 @@ TEST_CASE_TEMPLATE("add_both: two vectors at once, over NaN where beta is 0", T,
       fill(dev, one.mut(), NAN);
       fill(dev, other.mut(), NAN);
     }
-    add_both(dev, {2, from, one.mut()}, {0.5, more, other.mut()}, beta);
+    detail::add_both(dev, {2, from, one.mut()}, {0.5, more, other.mut()}, beta);
     const double kept = beta;
     CHECK(widened(one) == std::vector<double>{8 * kept + 2, 16 * kept + 4});
     CHECK(widened(other) == std::vector<double>{2 * kept + 2, 4 * kept + 2.5, 6 * kept + 3});
@@ -140,7 +140,7 @@ TEST_CASE_TEMPLATE("rsqrt", T, double, float) {
 
 TEST_CASE_TEMPLATE("threads change no bit", T, double, float, bf16, f16) {
   CHECK(same_on_threads([](Cpu& dev) {
-    const Shape shape{2 * cpu::elementwise_tile + 77};
+    const Shape shape{2 * detail::cpu::elementwise_tile + 77};
     const auto x = random_tensor<float>(dev, shape, 1);
     auto y = random_tensor<T>(dev, shape, 2);
     axpy(dev, 0.3, x, y.mut());

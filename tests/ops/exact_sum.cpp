@@ -1,4 +1,4 @@
-// Order-free sums: any order, grouping and number of threads give the exact sum, rounded once.
+// Exact sums: any order, grouping and number of threads give the exact sum, rounded once.
 #include <dhp/cpu/exact_sum.hpp>
 #include <tests/support/tensors.hpp>
 
@@ -60,13 +60,13 @@ struct Limbs {
 };
 
 // The exact sum in units of 2^-83 as an integer, each value first rounded to that grid.
-Int128 on_grid(double value) {
+detail::Int128 on_grid(double value) {
   int exponent = 0;
   const double mantissa = std::frexp(value, &exponent);  // value = mantissa 2^exponent
-  const auto whole = static_cast<Int128>(std::llrint(std::ldexp(mantissa, 53)));
+  const auto whole = static_cast<detail::Int128>(std::llrint(std::ldexp(mantissa, 53)));
   const int shift = exponent - 53 + 83;
   if (shift >= 0) return whole << shift;
-  return static_cast<Int128>(
+  return static_cast<detail::Int128>(
       std::llrint(std::ldexp(value, 83)));  // ties to even, as exact_accumulate
 }
 
@@ -76,7 +76,7 @@ TEST_CASE_TEMPLATE("order, grouping and threads change no bit; one rounding of t
                    double, float) {
   Cpu dev;
   const auto x = mixed<T>(dev);
-  std::vector<Int128> exact(width);
+  std::vector<detail::Int128> exact(width);
   for (const auto& tensor : x) {
     const auto values = widened(tensor);
     for (std::size_t i = 0; i < values.size(); ++i) exact[i] += on_grid(values[i]);
@@ -104,7 +104,7 @@ TEST_CASE_TEMPLATE("order, grouping and threads change no bit; one rounding of t
 
 TEST_CASE_TEMPLATE("what is accumulated alone comes back, rounded to 2^-83", T, double, float) {
   Cpu dev({.threads = 2});
-  const std::int64_t count = cpu::elementwise_tile + 5;
+  const std::int64_t count = detail::cpu::elementwise_tile + 5;
   auto x = random_tensor<T>(dev, {count}, 1);
   T* values = x.mut().template data<T>();
   for (std::int64_t i = 0; i < count; ++i)

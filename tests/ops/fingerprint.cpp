@@ -41,19 +41,19 @@ TEST_CASE(
   for (std::int64_t at = 0; at < 40000; ++at) {
     a.push_back((at - 20000) * 0x123456789abc);
     b.push_back(static_cast<std::int64_t>(mix(static_cast<std::uint64_t>(at))));
-    both.push_back(wrapping_sum(a.back(), b.back()));
+    both.push_back(detail::wrapping_sum(a.back(), b.back()));
   }
   const auto on = [&](const std::vector<std::int64_t>& values) {
     return Tensor<Cpu>::from_host(dev, {40000}, values);
   };
   const auto of = [&](const Tensor<Cpu>& x) { return fingerprint_of(dev, x); };
-  CHECK(of(on(both)) == wrapping_sum(of(on(a)), of(on(b))));
+  CHECK(of(on(both)) == detail::wrapping_sum(of(on(a)), of(on(b))));
   const auto x = on(a);
   CHECK(fingerprint_of(threads, x) == of(x));
-  const auto parts = wrapping_sum(fingerprint_of(dev, x.view().slice(0, 100)),
-                                  fingerprint_of(dev, x.view().slice(100, 40000), 100));
+  const auto parts = detail::wrapping_sum(fingerprint_of(dev, x.view().slice(0, 100)),
+                                          fingerprint_of(dev, x.view().slice(100, 40000), 100));
   CHECK(parts == of(x));
-  CHECK(wrapping_sum(of(x), fingerprint_of(dev, x, 0, -1)) == 0);
+  CHECK(detail::wrapping_sum(of(x), fingerprint_of(dev, x, 0, -1)) == 0);
   std::swap(a[3], a[4]);
   CHECK(of(on(a)) != of(x));
 }

@@ -140,8 +140,8 @@ TEST_CASE("serial_gemm has the bits of gemm") {
              b = random_tensor<float>(dev, {600, 80}, 2);
   auto c = random_tensor<float>(dev, {500, 600}, 3), d = clone<Cpu>(dev, c);
   gemm(dev, a, b, c.mut(), {true, true, 2, 0.5});
-  cpu::serial_gemm(true, true, 500, 600, 80, 2, a.view().data<float>(), b.view().data<float>(), 0.5,
-                   d.mut().data<float>());
+  detail::cpu::serial_gemm(true, true, 500, 600, 80, 2, a.view().data<float>(),
+                           b.view().data<float>(), 0.5, d.mut().data<float>());
   CHECK(widened(c) == widened(d));
 }
 
@@ -155,15 +155,15 @@ TEST_CASE_TEMPLATE("the width of the vectors changes no bit", T, double, float) 
   const auto bias = random_tensor<T>(dev, {n}, 4);
   const auto multiply = [&](auto registers) {
     Tensor<Cpu> out = clone<Cpu>(dev, c);
-    cpu::Blocks<T>::multiply(
-        registers, cpu::MatrixSource<T, T>{a.view().template data<T>(), k, true},
-        cpu::MatrixSource<T, T>{b.view().template data<T>(), k, true}, 0, m, 0, n, k,
+    detail::cpu::Blocks<T>::multiply(
+        registers, detail::cpu::MatrixSource<T, T>{a.view().template data<T>(), k, true},
+        detail::cpu::MatrixSource<T, T>{b.view().template data<T>(), k, true}, 0, m, 0, n, k,
         {out.mut().template data<T>(), n, T(0.7), T(-1.3), bias.view().template data<T>()});
     return widened(out);
   };
   std::vector<double> widest;
-  cpu::with_widest_registers([&](auto registers) { widest = multiply(registers); });
-  CHECK(widest == multiply(cpu::Native{}));
+  detail::cpu::with_widest_registers([&](auto registers) { widest = multiply(registers); });
+  CHECK(widest == multiply(detail::cpu::Native{}));
 }
 
 TEST_CASE("gemm refuses what does not fit") {

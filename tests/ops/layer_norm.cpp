@@ -10,13 +10,13 @@ using namespace tests;
 
 namespace {
 
-struct Run {
+struct Results {
   std::vector<double> y, mean, inv_std, dx, dgamma, dbeta;
-  bool operator==(const Run&) const = default;
+  bool operator==(const Results&) const = default;
 };
 
 template <class T>
-Run run(Cpu& dev, const Shape& shape, double epsilon, double beta_of_sums = 0.5) {
+Results run(Cpu& dev, const Shape& shape, double epsilon, double beta_of_sums = 0.5) {
   using A = Accumulator<T>;
   const auto x = random_tensor<T>(dev, shape, 1);
   const auto dy = random_tensor<T>(dev, shape, 2);
@@ -37,7 +37,7 @@ Run run(Cpu& dev, const Shape& shape, double epsilon, double beta_of_sums = 0.5)
 
 // The same by plain loops in double, from the rounded inputs.
 template <class T>
-Run expected(const Shape& shape, double epsilon, double beta_of_sums) {
+Results expected(const Shape& shape, double epsilon, double beta_of_sums) {
   using A = Accumulator<T>;
   Cpu dev;
   const auto x = widened(random_tensor<T>(dev, shape, 1));
@@ -46,12 +46,12 @@ Run expected(const Shape& shape, double epsilon, double beta_of_sums) {
   const auto beta = widened(random_tensor<A>(dev, {shape.back()}, 4));
   const auto columns = gamma.size();
   const auto width = static_cast<double>(columns);
-  Run out{x,
-          {},
-          {},
-          x,
-          widened(random_tensor<A>(dev, {shape.back()}, 5)),
-          widened(random_tensor<A>(dev, {shape.back()}, 6))};
+  Results out{x,
+              {},
+              {},
+              x,
+              widened(random_tensor<A>(dev, {shape.back()}, 5)),
+              widened(random_tensor<A>(dev, {shape.back()}, 6))};
   for (auto* sums : {&out.dgamma, &out.dbeta})
     for (auto& value : *sums) value *= beta_of_sums;
   for (std::size_t r = 0; r < x.size() / columns; ++r) {
@@ -86,7 +86,7 @@ struct Residual {
   DType type;
   Shape shape;
   DropoutOptions options;
-  RowNumbers<Cpu> rows{.index = {}, .first = 1000003};
+  detail::RowNumbers<Cpu> rows{.index = {}, .first = 1000003};
   Tensor<Cpu> x, residual, gamma, beta, dy;
   Tensor<Cpu> sum, y, mean, inv_std, dresidual, dx, dgamma, dbeta;
 
@@ -112,13 +112,13 @@ struct Residual {
 
   void forward() { forward(sum); }
   void forward(Tensor<Cpu>& to) {
-    residual_layer_norm_forward(dev, x, residual, rows, options, gamma, beta, 1e-2, to.mut(),
-                                y.mut(), mean.mut(), inv_std.mut());
+    detail::residual_layer_norm_forward(dev, x, residual, rows, options, gamma, beta, 1e-2,
+                                        to.mut(), y.mut(), mean.mut(), inv_std.mut());
   }
   void backward() { backward(dresidual, dx); }
   void backward(Tensor<Cpu>& both, Tensor<Cpu>& through) {
-    residual_layer_norm_backward(dev, dy, sum, gamma, mean, inv_std, rows, options, both.mut(),
-                                 through.mut(), dgamma.mut(), dbeta.mut(), 0);
+    detail::residual_layer_norm_backward(dev, dy, sum, gamma, mean, inv_std, rows, options,
+                                         both.mut(), through.mut(), dgamma.mut(), dbeta.mut(), 0);
   }
   [[nodiscard]] std::vector<std::vector<double>> results() const {
     return {widened(sum),       widened(y),  widened(mean),   widened(inv_std),
@@ -136,8 +136,8 @@ TEST_CASE_TEMPLATE("all ops against plain loops", T, double, float, bf16, f16) {
     CAPTURE(to_text(shape));
     Cpu dev({.threads = 2});
     const double beta = shape.rank() == 3 ? 0 : 0.5;
-    const Run got = run<T>(dev, shape, 1e-2, beta);
-    const Run right = expected<T>(shape, 1e-2, beta);
+    const Results got = run<T>(dev, shape, 1e-2, beta);
+    const Results right = expected<T>(shape, 1e-2, beta);
     CHECK(distance(got.mean, right.mean) < sums);
     CHECK(distance(got.inv_std, right.inv_std) < sums);
     CHECK(distance(got.y, right.y) < elements);
@@ -308,11 +308,11 @@ TEST_CASE("what does not fit is refused") {
       "layer_norm: the gradient of the shift [3] of f32 does not fit the columns of [3, 4] of f32");
   const DropoutOptions options{.total_columns = 4};
   CHECK(message_of([&] {
-          residual_layer_norm_forward(dev, x, other, {}, options, four, four, 0, y.mut(), y.mut(),
-                                      mean.mut(), inv_std.mut());
+          detail::residual_layer_norm_forward(dev, x, other, {}, options, four, four, 0, y.mut(),
+                                              y.mut(), mean.mut(), inv_std.mut());
         }) == "layer_norm: the residual [3, 4] of bf16 does not fit [3, 4] of f32");
   CHECK(message_of([&] {
-          residual_layer_norm_backward(dev, x, x, four, mean, inv_std, {}, options, sum.mut(),
-                                       y.mut(), sum.mut(), sum.mut(), 0);
+          detail::residual_layer_norm_backward(dev, x, x, four, mean, inv_std, {}, options,
+                                               sum.mut(), y.mut(), sum.mut(), sum.mut(), 0);
         }) == "layer_norm: the gradient of the residual [4] of f32 does not fit [3, 4] of f32");
 }

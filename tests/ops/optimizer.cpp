@@ -17,11 +17,11 @@ struct Scalar {
 
 // What a case needs beside the state: options of the update and what is read on the device.
 struct Sgd {
-  SgdUpdate update{};
+  detail::SgdUpdate update{};
   StepState now{};
 };
 struct Adam {
-  AdamUpdate update{};
+  detail::AdamUpdate update{};
   StepState now{};
 };
 
@@ -174,8 +174,8 @@ TEST_CASE_TEMPLATE("AdamW: bias correction, decay apart from the gradient", T, d
     five_steps<T>([&](Cpu& dev, State<T>& state, std::uint32_t step) {
       auto current = with;
       current.now.updates = step;
-      adamw_update(dev, with.update, state.table, make_step_state(dev, current.now), state.gradient,
-                   state.m.mut(), state.v.mut(), state.masters.mut());
+      detail::adamw_update(dev, with.update, state.table, make_step_state(dev, current.now),
+                           state.gradient, state.m.mut(), state.v.mut(), state.masters.mut());
       state.expect([&](Scalar& s, const Kind& kind, std::size_t, double gradient) {
         adamw(s, current, kind.decays ? with.update.weight_decay : 0, gradient);
       });
@@ -192,8 +192,8 @@ TEST_CASE_TEMPLATE("LAMB: squared norms of the coming directions, then a step al
     std::vector<double> rates, weights(count), directions(count);
     for (std::size_t k = 0; k < count; ++k) rates.push_back(0.03 / (1 + static_cast<double>(k)));
     const auto found = lamb_squares_of(dev, with.update, state, now);
-    lamb_update(dev, with.update, state.table, now, list_on(dev, rates), state.gradient,
-                state.m.mut(), state.v.mut(), state.masters.mut());
+    detail::lamb_update(dev, with.update, state.table, now, list_on(dev, rates), state.gradient,
+                        state.m.mut(), state.v.mut(), state.masters.mut());
     state.expect([&](Scalar& s, const Kind& kind, std::size_t parameter, double gradient) {
       weights[parameter] += s.w * s.w;
       const double direction = adam_quotient(s, with, gradient) + (kind.decays ? 0.02 : 0) * s.w;
@@ -214,11 +214,12 @@ TEST_CASE("rates of LARS and LAMB: by norms, and the learning rate where one is 
   const auto weights = list_on<double>(dev, {4, 4, 0, 9}),
              others = list_on<double>(dev, {16, 0, 16, 0});
   Tensor<Cpu> rates(dev, DType::f64, {4});
-  lars_rates(dev, {.trust = 0.01, .weight_decay = 0.5}, state, weights, others, rates.mut());
+  detail::lars_rates(dev, {.trust = 0.01, .weight_decay = 0.5}, state, weights, others,
+                     rates.mut());
   // |w| = 2, |g| = 4 / 4, decay |w| = 1; without a gradient the decay alone; without a weight, lr.
   CHECK(distance(widened(rates), {0.5 * 0.01 * 2 / 2, 0.5 * 0.01 * 2, 0.5, 0.5 * 0.01 * 2}) <
         1e-16);
-  lamb_rates(dev, state, weights, others, rates.mut());
+  detail::lamb_rates(dev, state, weights, others, rates.mut());
   CHECK(widened(rates) == std::vector<double>{0.25, 0.5, 0.5, 0.5});
 }
 
@@ -249,8 +250,8 @@ TEST_CASE("the numbers of PyTorch 1.13, three steps in double") {
   }
   const auto got = train([&](Weights<Cpu, double>& w, double step) {
     const StepState now{.learning_rate = 0.1, .updates = static_cast<std::int64_t>(step)};
-    adamw_update(dev, {.beta2 = 0.99, .weight_decay = 0.05}, w.table, make_step_state(dev, now),
-                 w.gradient, w.m.mut(), w.v.mut(), {});
+    detail::adamw_update(dev, {.beta2 = 0.99, .weight_decay = 0.05}, w.table,
+                         make_step_state(dev, now), w.gradient, w.m.mut(), w.v.mut(), {});
   });
   CHECK(distance(got, std::vector<double>{0.3501587900163379, -1.1988213035693065,
                                           1.9358511088981152}) < 1e-14);
@@ -272,8 +273,8 @@ TEST_CASE_TEMPLATE("threads change no bit", T, double, float, bf16) {
   CHECK(same_on_threads([](Cpu& dev) {
     Weights<Cpu, T> w(dev, kinds_around_a_tile());
     const auto now = make_step_state(dev, {.learning_rate = 0.01, .updates = 1});
-    adamw_update(dev, {.weight_decay = 0.1}, w.table, now, w.gradient, w.m.mut(), w.v.mut(),
-                 w.masters.mut());
+    detail::adamw_update(dev, {.weight_decay = 0.1}, w.table, now, w.gradient, w.m.mut(), w.v.mut(),
+                         w.masters.mut());
     sgd_update(dev, {.momentum = 0.9}, w.table, now, {}, w.gradient, w.m.mut(), w.masters.mut());
     return values_of(w.written());
   }));
@@ -289,9 +290,10 @@ TEST_CASE("a step that does not go changes nothing; nor does a table of nothing"
   const auto unchanged = [&](Weights<Cpu, bf16>& w, const Tensor<Cpu>& now) {
     const auto before = values_of(w.written());
     sgd_update(dev, {.momentum = 0.9}, w.table, now, {}, w.gradient, w.m.mut(), w.masters.mut());
-    adamw_update(dev, {}, w.table, now, w.gradient, w.m.mut(), w.v.mut(), w.masters.mut());
+    detail::adamw_update(dev, {}, w.table, now, w.gradient, w.m.mut(), w.v.mut(), w.masters.mut());
     (void)lamb_squares_of(dev, {}, w, now);
-    lamb_update(dev, {}, w.table, now, rates, w.gradient, w.m.mut(), w.v.mut(), w.masters.mut());
+    detail::lamb_update(dev, {}, w.table, now, rates, w.gradient, w.m.mut(), w.v.mut(),
+                        w.masters.mut());
     return before == values_of(w.written());
   };
   CHECK(unchanged(none, go));
@@ -321,20 +323,22 @@ TEST_CASE("what does not fit is refused") {
         }) == "sgd_update: rates of 2 parameters are f64, got f64 [1]");
   CHECK(message_of([&] {
           sgd_update(dev, {}, w.table, rates, {}, w.gradient, {}, w.masters.mut());
-        }) == concat("the state of a step is u8 [", step_state_bytes, "], got f64 [2]"));
+        }) == concat("the state of a step is u8 [", detail::step_state_bytes, "], got f64 [2]"));
   CHECK(message_of([&] { sgd_update(dev, {}, w.table, now, {}, w.gradient, {}, {}); }) ==
         "sgd_update: the masters [] of f32 does not fit 72 weights that are accumulated in f32");
   auto wide = random_tensor<double>(dev, {96}, 1);
   CHECK(message_of([&] {
-          adamw_update(dev, {}, w.table, now, w.gradient, wide.mut(), w.v.mut(), w.masters.mut());
+          detail::adamw_update(dev, {}, w.table, now, w.gradient, wide.mut(), w.v.mut(),
+                               w.masters.mut());
         }) == "adamw_update: m [96] of f64 does not fit 72 weights that are accumulated in f32");
   CHECK(message_of([&] {
-          lamb_update(dev, {}, w.table, now, {}, w.gradient, w.m.mut(), w.v.mut(), w.masters.mut());
+          detail::lamb_update(dev, {}, w.table, now, {}, w.gradient, w.m.mut(), w.v.mut(),
+                              w.masters.mut());
         }) == "lamb_update: rates of 2 parameters are f64, got f32 []");
   auto sums = list_on<double>(dev, {0, 0});
   CHECK(message_of([&] {
-          lamb_squares(dev, {}, w.table, now, w.gradient, w.m, w.v, w.masters, sums.mut(),
-                       sums.mut().slice(0, 1));
+          detail::lamb_squares(dev, {}, w.table, now, w.gradient, w.m, w.v, w.masters, sums.mut(),
+                               sums.mut().slice(0, 1));
         }) == "lamb_squares: the sums of 2 tiles are f64, got f64 [1]");
 }
 
@@ -343,7 +347,7 @@ TEST_CASE_TEMPLATE("update_moving_averages: by a share of the mean, where the st
   Cpu dev;
   auto mean = Tensor<Cpu>::from_host(dev, {2}, std::vector<A>{1, 8});
   auto variance = Tensor<Cpu>::from_host(dev, {1}, std::vector<A>{4});
-  const SegmentTable<Cpu> table(
+  const detail::SegmentTable<Cpu> table(
       dev, dtype_of<A>(),
       {{.range = {32, 34}, .value = mean.mut()}, {.range = {64, 65}, .value = variance.mut()}});
   std::vector<A> flat(65, A(100));  // and what is no statistic

@@ -78,7 +78,7 @@ TEST_CASE_TEMPLATE("find_nonfinite", T, double, float, bf16, f16) {
   values[5] = static_cast<T>(65504.0);
   values[6] = static_cast<T>(-65504.0);
   values[7] = static_cast<T>(1e-7);
-  find_nonfinite(dev, x, flag.mut());
+  detail::find_nonfinite(dev, x, flag.mut());
   CHECK(flag.to_host<std::int32_t>(dev)[0] == 0);
   for (const double bad : {infinity, -infinity, std::numeric_limits<double>::quiet_NaN(),
                            -std::numeric_limits<double>::quiet_NaN()})
@@ -86,11 +86,11 @@ TEST_CASE_TEMPLATE("find_nonfinite", T, double, float, bf16, f16) {
       const T kept = values[at];
       values[at] = static_cast<T>(bad);
       flag = Tensor<Cpu>::zeros(dev, DType::i32, {1});
-      find_nonfinite(dev, x, flag.mut());
+      detail::find_nonfinite(dev, x, flag.mut());
       CHECK(flag.to_host<std::int32_t>(dev)[0] == 1);
       values[at] = kept;
     }
-  find_nonfinite(dev, x, flag.mut());
+  detail::find_nonfinite(dev, x, flag.mut());
   CHECK(flag.to_host<std::int32_t>(dev)[0] == 1);  // stays as it is
 }
 
@@ -101,6 +101,6 @@ TEST_CASE("what does not fit is refused") {
   CHECK(message_of([&] { column_sums(dev, x, sums.mut(), 0); }) ==
         "column_sums: [4] of f64 does not fit the columns of [3, 4] of bf16");
   CHECK(message_of([&] { sum(dev, x, sums.mut()); }) == "sum: the result is f64 [1], got f64 [4]");
-  CHECK(message_of([&] { find_nonfinite(dev, x, sums.mut()); }) ==
+  CHECK(message_of([&] { detail::find_nonfinite(dev, x, sums.mut()); }) ==
         "find_nonfinite: the flag is i32 [1]");
 }

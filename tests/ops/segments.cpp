@@ -38,7 +38,7 @@ TEST_CASE_TEMPLATE("segments: tiles cover each segment once, in order, and know 
       const auto& tile = table.tiles()[tiles];
       CHECK(tile.first == first);
       CHECK(tile.last > first);
-      CHECK(tile.last <= first + segment_tile);
+      CHECK(tile.last <= first + detail::segment_tile);
       CHECK(tile.parameter == sums.parameter);
       CHECK(tile.sum == tiles);
       CHECK(tile.decays == w.kinds[k].decays);
@@ -86,7 +86,7 @@ TEST_CASE_TEMPLATE("segments: squared norms have the bits of each segment's own 
 TEST_CASE("segments: a table of nothing has no norms; weights that are all exact need no masters") {
   Cpu dev;
   auto squares = Tensor<Cpu>::zeros(dev, DType::f64, {1});
-  segment_squares(dev, SegmentTable<Cpu>(), {}, squares.mut());
+  segment_squares(dev, detail::SegmentTable<Cpu>(), {}, squares.mut());
   CHECK(widened(squares) == std::vector<double>{0});
   Weights<Cpu, bf16> w(dev, {{2, true, true}});
   CHECK(!w.table.has_narrow());
@@ -99,7 +99,7 @@ TEST_CASE("segments: what does not fit is refused") {
   auto values = random_tensor<float>(dev, {96}, 1);
   const auto table_of = [&](DType compute, Range range, View<Cpu> value) {
     return message_of([&] {
-      SegmentTable<Cpu>(dev, compute, {{.range = range, .value = value, .parameter = 3}});
+      detail::SegmentTable<Cpu>(dev, compute, {{.range = range, .value = value, .parameter = 3}});
     });
   };
   const auto all = values.mut();

@@ -10,14 +10,15 @@ using namespace tests;
 
 namespace {
 
-StepRule scaling(int interval, double largest = 16777216) {
+dhp::detail::StepRule scaling(int interval, double largest = 16777216) {
   return {.loss_scale = {.dynamic = true, .growth_interval = interval, .largest = largest}};
 }
 /// The scale after each decision.
-std::vector<double> scales(StepState state, const StepRule& rule, const std::vector<bool>& finite) {
+std::vector<double> scales(StepState state, const dhp::detail::StepRule& rule,
+                           const std::vector<bool>& finite) {
   std::vector<double> found;
   for (const bool each : finite) {
-    state = decided(state, rule, 1, each);
+    state = dhp::detail::decided(state, rule, 1, each);
     CHECK(state.applies() == each);
     found.push_back(state.loss_scale);
   }
@@ -38,20 +39,22 @@ TEST_CASE("loss scale: not below 1 and not above the largest") {
 }
 
 TEST_CASE("loss scale: at 1, or without scaling, what is not finite stops the run for good") {
-  auto at_least = decided({.loss_scale = 1}, scaling(1), 1, false);
+  auto at_least = dhp::detail::decided({.loss_scale = 1}, scaling(1), 1, false);
   CHECK(at_least.decision == StepDecision::stop);
-  auto fixed = decided({.loss_scale = 64}, {}, 1, false);
+  auto fixed = dhp::detail::decided({.loss_scale = 64}, {}, 1, false);
   CHECK(fixed.decision == StepDecision::stop);
   CHECK(fixed.loss_scale == 64);
-  fixed = decided(fixed, {}, 1, true);  // a later step, good by itself
+  fixed = dhp::detail::decided(fixed, {}, 1, true);  // a later step, good by itself
   CHECK(fixed.decision == StepDecision::stop);
   CHECK(fixed.updates == 0);
-  CHECK(decided({.loss_scale = 2}, scaling(1), 1, false).decision == StepDecision::skip);
+  CHECK(dhp::detail::decided({.loss_scale = 2}, scaling(1), 1, false).decision ==
+        StepDecision::skip);
 }
 
 TEST_CASE("clip: only norms above the limit are scaled, down to it; a limit of 0 is none") {
   const auto scale = [](double norm, double limit, double loss_scale = 1) {
-    return decided({.loss_scale = loss_scale}, {.clip = limit}, norm * norm, true).gradient_scale;
+    return dhp::detail::decided({.loss_scale = loss_scale}, {.clip = limit}, norm * norm, true)
+        .gradient_scale;
   };
   CHECK(scale(4, 1) == 0.25);
   CHECK(scale(1, 1) == 1);
@@ -60,13 +63,13 @@ TEST_CASE("clip: only norms above the limit are scaled, down to it; a limit of 0
   CHECK(scale(1e9, 0) == 1);
   // The norm is that of the gradient without the loss scale.
   CHECK(scale(4 * 1024, 1, 1024) == 0.25 / 1024);
-  CHECK(decided({.loss_scale = 8}, {}, 64 * 9, true).norm == 3);
+  CHECK(dhp::detail::decided({.loss_scale = 8}, {}, 64 * 9, true).norm == 3);
 }
 
 TEST_CASE("spikes: a norm out of proportion skips its step, unless it becomes usual") {
-  const StepRule rule{.spike = 3};
+  const dhp::detail::StepRule rule{.spike = 3};
   const auto after = [&](StepState state, double norm) {
-    return decided(state, rule, norm * norm, true);
+    return dhp::detail::decided(state, rule, norm * norm, true);
   };
   StepState state{};
   state = after(state, 1);
@@ -89,7 +92,7 @@ TEST_CASE("spikes: a norm out of proportion skips its step, unless it becomes us
   high = after(high, 50);
   CHECK(high.applies());
   CHECK(high.usual_norm == 50);
-  CHECK(decided(state, {}, 1e6, true).applies());  // without the rule
+  CHECK(dhp::detail::decided(state, {}, 1e6, true).applies());  // without the rule
 }
 
 TEST_CASE("decide_step sees every loss and every norm") {
@@ -120,7 +123,8 @@ TEST_CASE("objective_scales: loss scale over count, 0 where nothing counts") {
   Cpu dev;
   const auto state = make_step_state(dev, {.loss_scale = 8});
   Tensor<Cpu> scales(dev, DType::f64, {3});
-  objective_scales(dev, Tensor<Cpu>::from_host(dev, {3}, std::vector<std::int64_t>{4, 0, 32}),
-                   state, scales.mut());
+  dhp::detail::objective_scales(
+      dev, Tensor<Cpu>::from_host(dev, {3}, std::vector<std::int64_t>{4, 0, 32}), state,
+      scales.mut());
   CHECK(widened(scales) == std::vector<double>{2, 0, 0.25});
 }

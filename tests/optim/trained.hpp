@@ -1,5 +1,5 @@
-// Shared by the tests of optimizers: a store with all kinds of parameters, and three steps beside the same steps written
-// out for single numbers, in double. On any device.
+// Shared by the tests of optimizers: a store with all kinds of parameters, and three steps beside the same steps
+// written out for single numbers, in double. On any device.
 #pragma once
 
 #include <dhp/nn/model_builder.hpp>

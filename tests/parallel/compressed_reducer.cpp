@@ -195,9 +195,9 @@ TEST_CASE("one replica has its own gradients, and sends nothing") {
 
 TEST_CASE("what cannot be compressed is refused") {
   Cpu dev;
-  auto exact = Cases::make_store(dev, {.order_free = true});
+  auto exact = Cases::make_store(dev, {.deterministic = true});
   CHECK(message_of([&] { (void)make_reducer(dev, exact, Comm<Cpu>(), TopK{}); }) ==
-        "order-free sums have no compressed form: a reducer that compresses needs sums in floating "
+        "exact sums have no compressed form: a reducer that compresses needs sums in floating "
         "point");
   auto store = Cases::make_store(dev);
   CHECK(message_of([&] { (void)make_reducer(dev, store, Comm<Cpu>(), TopK{.share = 0}); }) ==

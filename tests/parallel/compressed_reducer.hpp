@@ -39,7 +39,8 @@ class CompressedCases {
  public:
   static constexpr std::array<int, 3> matrices{0, 2, 5};  // of the trained parameters
 
-  static ParameterStore<Dev> make_store(Dev& dev, StoreOptions options = {.compute = DType::f64}) {
+  static ParameterStore<Dev> make_store(Dev& dev,
+                                        ParameterStoreOptions options = {.compute = DType::f64}) {
     ModelBuilder<Dev> build(Comm<Dev>{});
     build.train_only([](const std::string& name) { return name != "fixed"; });
     ParameterList<Dev> list;

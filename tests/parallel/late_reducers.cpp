@@ -31,7 +31,7 @@ struct Settings {
   double momentum = 0;
   bool batch_norm = false;
   DType compute = DType::f64;
-  bool order_free = false;
+  bool deterministic = false;
 };
 
 double x_of(int step, int replica) { return 0.5 + 0.1 * step + 0.2 * replica; }
@@ -63,8 +63,9 @@ void on_replicas(const Settings& settings, Body body) {
               Linear<Cpu>(build, "linear",
                           {.in = 1, .out = 1, .bias = false, .weight_init = constant(1)}));
     model.loss = MeanSquaredError<Cpu>();
-    PipelineParallel<Cpu> stage(dev, std::move(model), mesh, {}, sample(dev, settings, 0, 0, 0),
-                                {.compute = settings.compute, .order_free = settings.order_free});
+    PipelineParallel<Cpu> stage(
+        dev, std::move(model), mesh, {}, sample(dev, settings, 0, 0, 0),
+        {.compute = settings.compute, .deterministic = settings.deterministic});
     DataParallel all(dev, stage, mesh.data(), settings.reducer);
     Sgd<Cpu> optimizer(dev, stage.store(), {.momentum = settings.momentum});
     Norms<Cpu> norms(mesh.tensor(), mesh.pipeline(), stage.parameters_in_model());
@@ -84,8 +85,8 @@ double weight_of(ParameterStore<Cpu>& store, std::size_t at = 0) {
   return widened(dev, store.parameters()[at]->value)[0];
 }
 
-// The weight on each replica after each step; settles: once more after that.
-std::vector<std::vector<double>> weights(const Settings& settings, bool settles = false) {
+// The weight on each replica after each step; synchronizes: once more after that.
+std::vector<std::vector<double>> weights(const Settings& settings, bool synchronizes = false) {
   std::vector<std::vector<double>> found(replicas);
   on_replicas(settings, [&](Cpu& dev, Rank& trainer, auto& store, auto next, int me) {
     auto& mine = found[static_cast<std::size_t>(me)];
@@ -93,8 +94,8 @@ std::vector<std::vector<double>> weights(const Settings& settings, bool settles 
       (void)trainer.step(next(step));
       mine.push_back(weight_of(store));
     }
-    if (settles) store.settle(dev);
-    if (settles) mine.push_back(weight_of(store));
+    if (synchronizes) store.synchronize(dev);
+    if (synchronizes) mine.push_back(weight_of(store));
   });
   return found;
 }
@@ -271,12 +272,12 @@ TEST_CASE("late reducers refuse what they cannot do") {
     return message_of([&] { on_replicas(settings, [](auto&&...) {}); });
   };
   CHECK(has(message({.reducer = Delayed{.steps = -1}}), "cannot be delayed by -1 steps"));
-  CHECK(has(message({.reducer = Delayed{}, .order_free = true}), "have no order-free sums"));
+  CHECK(has(message({.reducer = Delayed{}, .deterministic = true}), "have no exact sums"));
   CHECK(
       has(message({.reducer = Delayed{}, .compute = DType::f16}), "an earlier step; choose bf16"));
   CHECK(has(message({.reducer = LocalSgd{.every = 0}}), "cannot be averaged every 0 steps"));
   CHECK(has(message({.reducer = LocalSgd{.outer_momentum = 1}}), "momentum 1 is none"));
-  CHECK(has(message({.reducer = LocalSgd{}, .order_free = true}), "depend on their number"));
+  CHECK(has(message({.reducer = LocalSgd{}, .deterministic = true}), "depend on their number"));
   CHECK(has(message({.reducer = LocalSgd{}, .compute = DType::bf16}), "f32 or f64, not of bf16"));
   const auto late = [](const Settings& settings, const auto& call) {
     return message_of([&] {
@@ -285,7 +286,7 @@ TEST_CASE("late reducers refuse what they cannot do") {
     });
   };
   for (const auto& reducer : {ReducerChoice(Delayed{}), ReducerChoice(LocalSgd{})}) {
-    CHECK(has(late({.reducer = reducer}, [](Rank& t, auto, int) { t.commit_by([] {}); }),
+    CHECK(has(late({.reducer = reducer}, [](Rank& t, auto, int) { t.set_update_barrier([] {}); }),
               "a run can go on with other ranks only where all replicas take each step together"));
     CHECK(has(late({.reducer = reducer}, [](Rank& t, auto, int) { t.verify_every(1, {}); }),
               "a step can be verified only where"));

@@ -1,4 +1,4 @@
-// Order-free sums: spreading micro-batches over replicas and stages changes no bit of losses, norms, values and
+// Exact sums: spreading micro-batches over replicas and stages changes no bit of losses, norms, values and
 // gradients; neither do the reducer, its buckets, recompute or threads.
 #include <tests/parallel/layouts.hpp>
 
@@ -21,7 +21,7 @@ RunResult run(const Layout& layout, const RunSettings& settings,
 }
 
 RunSettings exactly(DType compute) {
-  return {.compute = compute, .order_free = true, .steps = 3, .lr = 0.02};
+  return {.compute = compute, .deterministic = true, .steps = 3, .lr = 0.02};
 }
 
 Layout spread(int data, int pipeline, const AnySchedule& kind = one_f_one_b, int chunks = 1) {
@@ -30,7 +30,7 @@ Layout spread(int data, int pipeline, const AnySchedule& kind = one_f_one_b, int
 
 }  // namespace
 
-TEST_CASE("order-free: replicas and stages change no bit, fp32") {
+TEST_CASE("deterministic: replicas and stages change no bit, fp32") {
   const auto settings = exactly(DType::f32);
   const auto serial = run({}, settings);
   REQUIRE(serial.losses.size() == 3);
@@ -51,17 +51,17 @@ TEST_CASE("order-free: replicas and stages change no bit, fp32") {
   }
 }
 
-TEST_CASE("order-free: the sums are those of floating point, fp64") {
+TEST_CASE("deterministic: the sums are those of floating point, fp64") {
   const auto exact = run({}, exactly(DType::f64));
   auto settings = exactly(DType::f64);
-  settings.order_free = false;
+  settings.deterministic = false;
   const auto plain = run({}, settings);
   check_losses(plain, exact, 1e-12);
   CHECK(difference(plain.values, exact.values).worst <= 1e-9);
   CHECK(difference(plain.gradients, exact.gradients).worst <= 1e-9);
 }
 
-TEST_CASE("order-free: replicas and stages change no bit, fp64 and 16 bits") {
+TEST_CASE("deterministic: replicas and stages change no bit, fp64 and 16 bits") {
   for (const auto compute : {DType::f64, DType::bf16}) {
     const auto settings = exactly(compute);
     const auto serial = run({}, settings);
@@ -73,7 +73,7 @@ TEST_CASE("order-free: replicas and stages change no bit, fp64 and 16 bits") {
   }
 }
 
-TEST_CASE("order-free: reducers, buckets, recompute and threads change no bit") {
+TEST_CASE("deterministic: reducers, buckets, recompute and threads change no bit") {
   auto settings = exactly(DType::f32);
   const auto serial = run({}, settings);
   SUBCASE("plain reducer") { settings.reducer = Plain{}; }
@@ -84,14 +84,14 @@ TEST_CASE("order-free: reducers, buckets, recompute and threads change no bit") 
   check_same_bits(serial, run(spread(3, 2, zero_bubble), settings));
 }
 
-TEST_CASE("order-free: recompute changes no bit") {
+TEST_CASE("deterministic: recompute changes no bit") {
   const auto settings = exactly(DType::f32);
   const auto serial = run({}, settings);
   for (const auto& layout : {Layout{}, spread(3, 1), spread(2, 2, zero_bubble)})
     check_same_bits(serial, run(layout, settings, {.recompute = true}));
 }
 
-TEST_CASE("order-free: masked rows that count nothing change no bit") {
+TEST_CASE("deterministic: masked rows that count nothing change no bit") {
   for (const auto compute : {DType::f64, DType::f32, DType::bf16}) {
     const auto settings = exactly(compute);
     for (const auto& layout : {Layout{}, spread(3, 2, zero_bubble), Layout{{.tensor = 2}}}) {
@@ -102,13 +102,13 @@ TEST_CASE("order-free: masked rows that count nothing change no bit") {
   }
 }
 
-TEST_CASE("order-free: without it some bits differ, so the comparison can fail") {
+TEST_CASE("deterministic: without it some bits differ, so the comparison can fail") {
   auto settings = exactly(DType::f32);
-  settings.order_free = false;
+  settings.deterministic = false;
   CHECK(difference(run({}, settings).values, run(spread(3, 1), settings).values).worst > 0);
 }
 
-TEST_CASE("order-free: a split tensor axis gives the same bits for every D and P beside it") {
+TEST_CASE("deterministic: a split tensor axis gives the same bits for every D and P beside it") {
   const auto settings = exactly(DType::f32);
   const auto alone = run({{.tensor = 2}}, settings);
   for (const auto& layout : {Layout{{.data = 3, .tensor = 2}},
@@ -118,7 +118,7 @@ TEST_CASE("order-free: a split tensor axis gives the same bits for every D and P
   }
 }
 
-TEST_CASE("order-free: synchronised batch norm depends on D alone") {
+TEST_CASE("deterministic: synchronised batch norm depends on D alone") {
   const auto settings = exactly(DType::f32);
   const EverythingOptions synchronised{.synchronised = true};
   const auto two = run(spread(2, 1), settings, synchronised);

@@ -83,7 +83,7 @@ TEST_CASE("computed costs are the flops along the shapes") {
   MicroBatch<Cpu> batch;
   batch.samples = 3;
   batch.input = random_tensor<float>(dev, {3, 4}, 0);
-  const auto costs = computed_costs(model, batch);
+  const auto costs = detail::computed_costs(model, batch);
   REQUIRE(costs.size() == 3);
   CHECK(costs[0] == 2.0 * 3 * 4 * 10);
   CHECK(costs[1] > 0);
@@ -102,7 +102,7 @@ TEST_CASE("measured costs find the dear layer") {
   batch.input = random_tensor<float>(dev, {64, 8}, 0);
   batch.side.emplace_back("targets", random_tensor<float>(dev, {64, 2048}, 1));
   batch.counts = {{"elements", 64 * 2048}};
-  const auto costs = measured_costs(dev, model, batch);
+  const auto costs = detail::measured_costs(dev, model, batch);
   REQUIRE(costs.size() == 2);
   CHECK(costs[0] > 0);
   CHECK(costs[1] > costs[0]);  // 256 times the work
@@ -114,6 +114,6 @@ TEST_CASE("all ranks cut where rank 0 does") {
     // Measured costs differ from rank to rank.
     const std::vector<double> costs =
         world.rank() == 0 ? std::vector<double>{1, 1, 1, 9} : std::vector<double>{9, 1, 1, 1};
-    CHECK(agree_on_cuts(dev, world, costs, 2) == std::vector<std::int64_t>{0, 3, 4});
+    CHECK(detail::agree_on_cuts(dev, world, costs, 2) == std::vector<std::int64_t>{0, 3, 4});
   });
 }

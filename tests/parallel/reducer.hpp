@@ -25,24 +25,24 @@ class ReducerCases {
  public:
   static constexpr int parameters = 6;
 
-  static ParameterStore<Dev> make_store(Dev& dev, bool order_free = false) {
+  static ParameterStore<Dev> make_store(Dev& dev, bool deterministic = false) {
     ModelBuilder<Dev> build(Comm<Dev>{});
     ParameterList<Dev> list;
     for (int at = 0; at < parameters; ++at)
       list.push_back(build.parameter({.name = std::to_string(at), .shape = {7 + 30 * at}}));
-    return {dev, list, {.compute = DType::f64, .order_free = order_free}};
+    return {dev, list, {.compute = DType::f64, .deterministic = deterministic}};
   }
 
   template <class Options>
   static void sums() {
-    for (const bool order_free : {false, true})
+    for (const bool deterministic : {false, true})
       for (const int replicas : {1, 2, 3, 4}) {
-        CAPTURE(order_free);
+        CAPTURE(deterministic);
         CAPTURE(replicas);
-        CHECK(sums_are_right(replicas, Options{}, order_free));
+        CHECK(sums_are_right(replicas, Options{}, deterministic));
         if constexpr (std::same_as<Options, Bucketed>)
           for (const std::size_t bytes : {std::size_t{1}, std::size_t{600}, std::size_t{2000}})
-            CHECK(sums_are_right(replicas, Bucketed{.bytes = bytes}, order_free));
+            CHECK(sums_are_right(replicas, Bucketed{.bytes = bytes}, deterministic));
       }
   }
 
@@ -121,10 +121,10 @@ class ReducerCases {
   }
 
   template <class Options>
-  static bool sums_are_right(int replicas, Options options, bool order_free) {
+  static bool sums_are_right(int replicas, Options options, bool deterministic) {
     std::vector<int> right(static_cast<std::size_t>(replicas), 1);
     on_ranks_of<Dev>(replicas, [&](Dev& dev, Comm<Dev> world) {
-      auto store = make_store(dev, order_free);
+      auto store = make_store(dev, deterministic);
       auto reducer = make_reducer(dev, store, world, options);
       for (int step = 0; step < 4; ++step) {
         store.zero_gradients(dev);

@@ -1,4 +1,4 @@
-// ZeRO: what replicas share out changes no bit of losses, norms and weights.
+// ZeRO: what replicas shard changes no bit of losses, norms and weights.
 #include <tests/parallel/sharded_reducer.hpp>
 
 #include <map>
@@ -32,7 +32,7 @@ TEST_CASE("ZeRO: one micro-batch for each replica, all stages, no bit differs fr
   }
 }
 
-TEST_CASE("ZeRO: all optimizers, unequal shares of micro-batches, order-free sums") {
+TEST_CASE("ZeRO: all optimizers, unequal shares of micro-batches, exact sums") {
   for (const auto& optimizer : {OptimizerChoice(SgdOptions{.momentum = 0.9, .weight_decay = 0.01}),
                                 OptimizerChoice(LarsOptions{.weight_decay = 0.01}),
                                 OptimizerChoice(AdamWOptions{}), OptimizerChoice(LambOptions{})}) {
@@ -86,7 +86,8 @@ TEST_CASE("ZeRO: with H and P, tied weights, running statistics, every schedule"
   }
 }
 
-// With copies, each replica also updates the shares of those after it: no bit changes, and the copies are what they copy.
+// With copies, each replica also updates the shares of those after it: no bit changes, and the copies are what they
+// copy.
 TEST_CASE(
     "ZeRO: copies of the neighbors' shares change nothing, and stay equal to what they copy") {
   for (const auto compute : {DType::f32, DType::bf16})
@@ -95,16 +96,16 @@ TEST_CASE(
       if (compute == DType::bf16) settings.optimizer = LambOptions{};
       const Layout layout{{.data = 3}};
       const auto plain = Cases::run_bert(layout, settings);
-      for (const int copies : {1, 7}) {
+      for (const int redundancy : {1, 7}) {
         CAPTURE(name_of(compute));
         CAPTURE(static_cast<int>(stage));
-        CAPTURE(copies);
-        settings.sharding.copies = copies;
+        CAPTURE(redundancy);
+        settings.sharding.redundancy = redundancy;
         check_same(plain, Cases::run_bert(layout, settings));
       }
     }
   auto settings = with(ZeroStage::weights, three_steps(true, DType::bf16));
-  settings.sharding.copies = 1;
+  settings.sharding.redundancy = 1;
   using Values = std::vector<std::byte>;
   std::mutex mutex;
   std::map<std::pair<std::string, std::int64_t>, std::vector<Values>> held;  // by name and place
@@ -117,7 +118,7 @@ TEST_CASE(
             return everything_batch(dev, step, k, words);
           }));
         auto& store = stage.store();
-        store.settle(dev);
+        store.synchronize(dev);
         const std::lock_guard lock(mutex);
         for (const auto& piece : state_pieces(store, trainer.optimizer()))
           if (piece.sharded_over_data)
@@ -159,10 +160,10 @@ TEST_CASE("ZeRO: a replica of one holds everything; a store needs somebody to mo
   const auto weight = std::make_shared<ParameterState<Cpu>>(
       ParameterSpec{.name = "w", .shape = {40, 500}, .init = normal(0.1)}, 0, 0);
   ParameterStore<Cpu> store(dev, {weight}, {.sharding = {ZeroStage::weights}}, {0, 2});
-  CHECK(store.size() == segment_tile);
+  CHECK(store.size() == detail::segment_tile);
   CHECK(store.held().size() == 1);
   CHECK(weight->value.empty());
-  CHECK_THROWS_WITH(static_cast<void>(store.traffic()),
+  CHECK_THROWS_WITH(static_cast<void>(store.exchange()),
                     doctest::Contains("used without DataParallel, which moves shares"));
 }
 
@@ -174,7 +175,9 @@ TEST_CASE("ZeRO: no tile of a parameter lies on two pages, so that no share cuts
         ParameterSpec{.name = concat("w", parameters.size()), .shape = {count}}, 0, 0));
   const ParameterStore<Cpu> store(dev, parameters, {.sharding = {ZeroStage::optimizer}}, {0, 2});
   for (const auto& parameter : parameters)
-    for (auto first = parameter->range.first; first < parameter->range.last; first += segment_tile)
-      CHECK(first / segment_tile ==
-            (std::min(first + segment_tile, parameter->range.last) - 1) / segment_tile);
+    for (auto first = parameter->range.first; first < parameter->range.last;
+         first += detail::segment_tile)
+      CHECK(first / detail::segment_tile ==
+            (std::min(first + detail::segment_tile, parameter->range.last) - 1) /
+                detail::segment_tile);
 }

@@ -51,8 +51,8 @@ inline void check_same(const RunResult& plain, const RunResult& sharded) {
   CHECK(difference(plain.values, sharded.values).tensor == "");
 }
 
-inline RunSettings three_steps(bool order_free, DType compute = DType::f32) {
-  return {.compute = compute, .order_free = order_free, .steps = 3, .lr = 0.01};
+inline RunSettings three_steps(bool deterministic, DType compute = DType::f32) {
+  return {.compute = compute, .deterministic = deterministic, .steps = 3, .lr = 0.01};
 }
 
 }  // namespace tests

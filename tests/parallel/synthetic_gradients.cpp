@@ -28,7 +28,7 @@ struct Settings {
   int micro_batches = 3;
   std::optional<SyntheticGradients> synthetic = SyntheticGradients{.rate = 0.8};
   double target = 0.3;
-  StoreOptions store{.compute = DType::f64};
+  ParameterStoreOptions store{.compute = DType::f64};
 };
 
 double x_of(int step, int k) { return 0.5 + 0.1 * step + 0.3 * k; }
@@ -182,7 +182,7 @@ TEST_CASE("synthetic gradients refuse what they cannot do") {
   };
   CHECK(has(message({.synthetic = SyntheticGradients{.rate = 2}}), "rate of 2 does not learn"));
   CHECK(has(message({.stages = 1, .store = {.compute = DType::bf16}}), "f32 or f64, not in bf16"));
-  CHECK(has(message({.store = {.compute = DType::f64, .order_free = true}}), "order-free sums"));
+  CHECK(has(message({.store = {.compute = DType::f64, .deterministic = true}}), "exact sums"));
   CHECK(has(message({.store = {.compute = DType::f64, .sharding = {ZeroStage::optimizer}}}),
             "not for ZeRO"));
   CHECK(has(message_of([] { SyntheticGradients{}.check_fits({}, 2); }), "not for 2"));

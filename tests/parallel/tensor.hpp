@@ -108,13 +108,13 @@ class TensorCases {
 
       Tensor<Dev> x;
       if (ends.in.rank() > 0) x = random_tensor(dev, DType::f64, ends.in, 1);
-      auto y = layer.forward(dev, ends.input == Side::split ? take_part(dev, group, x) : x.share(),
-                             tape);
-      check(
-          y.shape() ==
-              layer.output_shape(
-                  ends.input == Side::split ? take_part(dev, group, x).shape() : x.shape(), batch),
-          "the output has shape ", y.shape());
+      auto y = layer.forward(
+          dev, ends.input == Side::split ? dhp::detail::take_part(dev, group, x) : x.share(), tape);
+      check(y.shape() == layer.output_shape(ends.input == Side::split
+                                                ? dhp::detail::take_part(dev, group, x).shape()
+                                                : x.shape(),
+                                            batch),
+            "the output has shape ", y.shape());
       std::int64_t columns = y.columns();
       if (ends.output == Side::split) {
         auto total = Tensor<Dev>::from_host(dev, {1}, std::vector<std::int64_t>{columns});
@@ -123,13 +123,14 @@ class TensorCases {
         y = gather_parts(dev, group, y, columns);
       }
       auto dy = random_tensor(dev, DType::f64, y.shape(), 2);
-      if (ends.output == Side::split) dy = take_part(dev, group, dy);
+      if (ends.output == Side::split) dy = dhp::detail::take_part(dev, group, dy);
       auto dx = layer.backward(dev, dy.share(), tape);
       if (ends.input == Side::split) dx = gather_parts(dev, group, dx, ends.in.back());
       Tensor<Dev> sum;  // with a gradient that every rank has, whole or its part
       if (dx) {
         const auto in = [&](Tensor<Dev> whole) {
-          return ends.input == Side::split ? take_part(dev, group, whole) : std::move(whole);
+          return ends.input == Side::split ? dhp::detail::take_part(dev, group, whole)
+                                           : std::move(whole);
         };
         static_cast<void>(layer.forward(dev, in(x.share()), tape));
         sum = backward_onto(dev, layer, std::move(dy),

@@ -22,10 +22,10 @@ template <class Dev>
 class TiedCases {
  public:
   static void sums() {
-    for (const bool order_free : {false, true})
+    for (const bool deterministic : {false, true})
       for (const int stages : {1, 2, 3, 4})
         on_ranks_of<Dev>(stages, [&](Dev& dev, Comm<Dev> world) {
-          Stages made(dev, world, {.compute = DType::f64, .order_free = order_free});
+          Stages made(dev, world, {.compute = DType::f64, .deterministic = deterministic});
           const int stage = world.rank();
           for (int step = 0; step < 2; ++step) {
             made.store.zero_gradients(dev);
@@ -79,7 +79,7 @@ class TiedCases {
  private:
   // "table" is used by the first and the last stage, "pair" by stages 0 and 1, "alone<stage>" by one.
   struct Stages {
-    Stages(Dev& dev, Comm<Dev>& pipeline, StoreOptions options = {.compute = DType::f64}) {
+    Stages(Dev& dev, Comm<Dev>& pipeline, ParameterStoreOptions options = {.compute = DType::f64}) {
       ModelBuilder<Dev> build(Comm<Dev>{});
       const auto make = [&](const std::string& name) {
         return build.parameter({.name = name, .shape = {5}, .init = normal(1)});
@@ -94,13 +94,13 @@ class TiedCases {
         by_stage[1].push_back(pair);
       }
       by_stage.back().push_back(table);  // with one stage the list has it twice
-      tied = TiedParameters<Dev>(pipeline, by_stage);
+      tied = dhp::detail::TiedParameters<Dev>(pipeline, by_stage);
       store =
           ParameterStore<Dev>(dev, by_stage[static_cast<std::size_t>(pipeline.rank())], options);
       parameters = 2 + pipeline.size();
     }
     std::vector<ParameterList<Dev>> by_stage;
-    TiedParameters<Dev> tied;
+    dhp::detail::TiedParameters<Dev> tied;
     ParameterStore<Dev> store;
     int parameters = 0;
   };

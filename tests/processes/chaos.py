@@ -28,8 +28,8 @@ RUN = ["--preset", "tiny", "--vocabulary-size", "128", "--sequence-length", "16"
 TIMEOUT_S = 2  # of the ranks' waits
 HANG_S = 150  # without a step; of a process that was told to leave, and of a job that was told to end
 LAYOUTS = {"data": [], "tensor": ["--tensor-parallel", "2"], "pipeline": ["--pipeline-parallel", "2"],
-           "zero-1": ["--zero", "1", "--shard-copies", "1", "--optimizer", "lamb"],
-           "zero-3": ["--zero", "3", "--shard-copies", "1", "--optimizer", "lamb"]}
+           "zero-1": ["--zero", "1", "--shard-redundancy", "1", "--optimizer", "lamb"],
+           "zero-3": ["--zero", "3", "--shard-redundancy", "1", "--optimizer", "lamb"]}
 DISK = 24 << 20
 
 

@@ -158,7 +158,7 @@ def sharded(program, run, folder, rng, stage):
 
 def copied(program, run, folder, rng, stage):
     """With copies of the shares two ranks are lost, one after the other, and no step."""
-    zero = ("--zero", str(stage), "--shard-copies", "1")
+    zero = ("--zero", str(stage), "--shard-redundancy", "1")
     with Elastic(program, (*run, "--optimizer", "lamb"), folder, 4, "1:4", 60, zero) as job:
         for at, victim in zip((8, 20), rng.sample([1, 2, 3], 2)):
             job.wait_for_step(at)

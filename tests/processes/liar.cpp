@@ -30,7 +30,7 @@ class Liar : public dhp::ElementwiseLayer<Dev> {
   std::shared_ptr<std::uint32_t> step_;  // counted from 1; 0: never
 };
 
-int train(const examples::BertOptions& options, examples::MetRank* met) {
+int train(const examples::BertOptions& options, examples::ConnectedRank* met) {
   const auto data = examples::load_text(options, false);
   const auto& config = data.bert.config;
   const char* const lies = std::getenv("LIES_AT");

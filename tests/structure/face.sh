@@ -1,20 +1,49 @@
 #!/usr/bin/env bash
-# face.sh SOURCE: the public headers. Each folder has an umbrella header, which includes headers of its folder, and
-# docs/headers.md links those and no others.
+# face.sh SOURCE [--write]: the public face. Umbrella headers include headers of their folder only; users include at most 60
+# headers, all of them in docs/headers.md; namespace dhp has at most 450 names, those of public_names.txt, and for all else
+# there is dhp::detail. --write lists the names anew.
 set -u
 cd "$1" || exit 1
-wrong=0
-say() { echo "$*"; wrong=1; }
-for folder in core device tensor ops comm data nn optim parallel train; do
-  umbrella=include/dhp/$folder.hpp
-  [ -e "$umbrella" ] || { say "there is no $umbrella"; continue; }
-  included=$(sed -n "s|^#include <dhp/$folder/\(.*\)>$|\1|p" "$umbrella" | sort)
-  [ "$(grep -c '^#include' "$umbrella")" = "$(wc -l <<<"$included")" ] || say "$umbrella includes headers of other folders"
-  linked=$(grep -o "(../include/dhp/$folder/[^)]*)" docs/headers.md | sed "s|(../include/dhp/$folder/||; s|)$||" | sort)
-  [ "$included" = "$linked" ] || say "docs/headers.md and $umbrella do not agree: $(diff <(echo "$included") <(echo "$linked"))"
-done
-for file in $(git ls-files 'include/dhp/*.hpp' 2>/dev/null); do
-  ! grep -q 'namespace detail' "$file" || [ "$file" = include/dhp/eigen.hpp ] ||
-    say "$file: what is not public stands in the namespace of its folder, not in detail"
-done
-exit $wrong
+command -v python3 >/dev/null || { echo "skipped: there is no python3"; exit 77; }
+PYTHONDONTWRITEBYTECODE=1 python3 - "${2:-}" <<'PY'
+import re, sys, textwrap
+from pathlib import Path
+
+sys.path.insert(0, "docs/site")
+import headers
+
+wrong = []
+include = Path("include/dhp")
+files = sorted(file for file in include.rglob("*") if file.suffix in (".hpp", ".cuh"))
+for folder in "core device tensor ops comm data nn optim parallel train".split():
+    included = re.findall(r"^#include <dhp/(.*)>$", (include / f"{folder}.hpp").read_text(), re.M)
+    wrong += [f"{folder}.hpp includes {name}, of another folder" for name in included if not name.startswith(folder + "/")]
+
+listed = set(re.findall(r"`dhp/([\w/]+\.(?:hpp|cuh))`", Path("docs/headers.md").read_text()))
+wrong += [f"docs/headers.md lists {name}, and there is no such header" for name in listed if not (include / name).is_file()]
+wrong += [f"{len(listed)} headers are public, and 60 are enough"] * (len(listed) > 60)
+shown = [Path("README.md"), *Path("docs").rglob("*.md"), *Path("tests/consumer").glob("*.cpp"),
+         *Path("examples/lessons").rglob("*.[ch]pp"), *Path("examples/guest").glob("*.cpp")]
+for file in shown:
+    for name in re.findall(r"^ *#include <dhp/([\w/.]+)>", file.read_text(), re.M):
+        if name not in listed: wrong.append(f"{file} includes dhp/{name}, which docs/headers.md does not list")
+
+names = set()
+for file in files:
+    text = file.read_text()
+    code = headers.mask(text)
+    for name, first, last in headers.namespaces(text, code, 0, len(text)):
+        inner = re.findall(r"^namespace (\w+)", code[first:last], re.M) if name == "dhp" else []
+        if set(inner) - {"detail"} or not re.match(r"(dhp(::(detail|eigen)\b.*)?|std)$", name or ""):
+            wrong.append(f"{file}: namespace {name} {' '.join(inner)}: what is not public is in dhp::detail")
+    names |= {entity.name for entity in headers.read_header(file).entities if entity.kind != "guide"}
+wrong += [f"namespace dhp has {len(names)} names, and 450 are enough: move what users do not need into dhp::detail"] * (len(names) > 450)
+place = Path("tests/structure/public_names.txt")
+if sys.argv[1] == "--write":
+    place.write_text("\n".join(textwrap.wrap(" ".join(sorted(names)), 118)) + "\n")
+known = set(place.read_text().split())
+wrong += [f"{name} is new in namespace dhp: move it into dhp::detail, or `face.sh . --write`" for name in sorted(names - known)]
+wrong += [f"{name} of public_names.txt is not in namespace dhp" for name in sorted(known - names)]
+print("\n".join(wrong) or f"{len(names)} names, {len(listed)} headers")
+sys.exit(bool(wrong))
+PY

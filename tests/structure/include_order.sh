@@ -2,7 +2,8 @@
 # include_order.sh INCLUDE_DIR: a header includes its own folder and folders to its left only,
 #   core -> device -> tensor -> { ops, comm, data } -> nn -> { optim, parallel } -> train
 # cpu/ and cuda/ (after ops) are reached from entry headers only, dhp.hpp reaches neither, nor a header of
-# CUDA's libraries, each reaches core/config.hpp, nobody includes eigen.hpp, only nvcc reads .cuh, and there is no cycle. Prints every offence; 0 if there is none.
+# CUDA's libraries, each reaches core/config.hpp, nobody includes eigen.hpp, only nvcc reads .cuh, and there is no cycle.
+# Ranks as threads include at most 18 headers and 2,400 lines. Prints every offence; 0 if there is none.
 set -u
 cd "$1" || exit 1
 find dhp -name '*.hpp' -o -name '*.cuh' | sort | xargs awk '
@@ -31,6 +32,14 @@ function reaches(file, pattern,  n, i, next_files, found) {
   for (i = 1; i <= n; i++) if ((found = reaches(next_files[i], pattern)) != "") return found
   return ""
 }
+function weigh(file,  n, i, next_files) {  # of all that it includes
+  if (file in weighed) return
+  weighed[file] = 1
+  headers++
+  length_of_all += lines[file]
+  n = split(edges[file], next_files, " ")
+  for (i = 1; i <= n; i++) weigh(next_files[i])
+}
 BEGIN {
   split("core:1 device:2 tensor:3 ops:4 comm:4 data:4 nn:5 optim:6 parallel:6 train:7 cpu:8 cuda:8 entry:9", table, " ")
   for (i in table) { split(table[i], pair, ":"); rank[pair[1]] = pair[2] }
@@ -40,6 +49,7 @@ FNR == 1 {
   once = 0
   if (!(folder(FILENAME) in rank)) offence(FILENAME ": no such folder in the house")
 }
+{ lines[FILENAME]++ }
 /^[ \t]*#[ \t]*include/ {
   from = FILENAME
   if ($0 ~ /"/) offence(from ": quoted include: " $0)
@@ -58,7 +68,10 @@ END {
     visit(files[i], "")
     if (edges[files[i]] == "" && files[i] != "dhp/core/config.hpp") offence(files[i] ": must include dhp/core/config.hpp")
   }
-  found = reaches("dhp/dhp.hpp", "^dhp/(cpu/|cuda/|device/cuda|comm/(nccl|meet/handshake))")
+  found = reaches("dhp/dhp.hpp", "^dhp/(cpu/|cuda/|device/cuda|comm/(nccl|rendezvous/handshake))")
   if (found != "") offence("dhp/dhp.hpp: needs the standard library only, but reaches " found)
+  weigh("dhp/comm/launch.hpp")
+  if (headers > 18 || length_of_all > 2400)
+    offence("dhp/comm/launch.hpp: includes " headers " headers with " length_of_all " lines, more than 18 with 2400")
   exit bad
 }'

@@ -27,6 +27,11 @@ expect() {  # expect WORDS: the offence that the check must print
 }
 tree
 "$check" "$dir" || { echo "a tree in order was refused"; status=1; }
+tree; for i in {1..17}; do plant "dhp/comm/c$i.hpp" dhp/core/config.hpp; done
+plant dhp/comm/launch.hpp dhp/comm/c{1..16}.hpp
+"$check" "$dir" || { echo "18 headers of ranks as threads were refused"; status=1; }
+plant dhp/comm/launch.hpp dhp/comm/c{1..17}.hpp; expect "dhp/comm/launch.hpp: includes 19 headers"
+plant dhp/comm/launch.hpp dhp/core/config.hpp; yes '//' | head -n 2400 >>"$dir/dhp/comm/launch.hpp"; expect "with 2402 lines"
 tree; plant dhp/core/a.hpp dhp/ops/b.hpp;      expect "dhp/core/a.hpp: must not include dhp/ops/b.hpp"
 tree; plant dhp/ops/b.hpp dhp/comm/c.hpp;      expect "dhp/ops/b.hpp: must not include dhp/comm/c.hpp"
 tree; plant dhp/train/d.hpp dhp/cpu/b.hpp;     expect "dhp/train/d.hpp: must not include dhp/cpu/b.hpp"
@@ -35,7 +40,7 @@ tree; plant dhp/train/d.hpp dhp/dhp.hpp;       expect "dhp/train/d.hpp: must not
 tree; plant dhp/dhp.hpp dhp/cpu/b.hpp;         expect "but reaches dhp/cpu/b.hpp"
 tree; plant dhp/device/cuda.hpp cudnn.h; plant dhp/train/d.hpp dhp/device/cuda.hpp; expect "but reaches dhp/device/cuda.hpp"
 tree; plant dhp/comm/nccl/nccl_comm.hpp nccl.h; plant dhp/train/d.hpp dhp/comm/nccl/nccl_comm.hpp; expect "but reaches dhp/comm/nccl/nccl_comm.hpp"
-tree; plant dhp/comm/meet/handshake.hpp openssl/evp.h; plant dhp/train/d.hpp dhp/comm/meet/handshake.hpp; expect "but reaches dhp/comm/meet/handshake.hpp"
+tree; plant dhp/comm/rendezvous/handshake.hpp openssl/evp.h; plant dhp/train/d.hpp dhp/comm/rendezvous/handshake.hpp; expect "but reaches dhp/comm/rendezvous/handshake.hpp"
 tree; plant dhp/cuda/b.cuh dhp/ops/b.hpp; plant dhp/cuda/c.hpp dhp/cuda/b.cuh; expect "only nvcc can read"
 tree; plant dhp/eigen.hpp dhp/core/a.hpp; plant dhp/cpu.hpp dhp/eigen.hpp; expect "users include dhp/eigen.hpp by name"
 tree; plant dhp/misc/e.hpp dhp/core/a.hpp;     expect "no such folder"

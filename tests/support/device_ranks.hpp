@@ -2,7 +2,7 @@
 // the host, so that several ranks run on an emulated device or on one GPU. NCCL is tested in comm/nccl/nccl_comm.cpp.
 #pragma once
 
-#include <dhp/comm/launch.hpp>
+#include <dhp/watch.hpp>
 #include <tests/support/tensors.hpp>
 
 #include <concepts>

@@ -1,5 +1,5 @@
-// A library with the name of CUDA's driver, for machines without one: it says that it has loaded what cuDNN compiles, and
-// has no device. With it, cuDNN makes plans for a description of a device, writes and reads them. Nothing can run.
+// A library with the name of CUDA's driver, for machines without one: it says that it has loaded what cuDNN compiles,
+// and has no device. With it, cuDNN makes plans for a description of a device, writes and reads them. Nothing can run.
 #include <cstddef>
 
 namespace {

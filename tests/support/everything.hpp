@@ -120,8 +120,8 @@ dhp::Model<Dev> everything(dhp::ModelBuilder<Dev>& build, const EverythingOption
   return model;
 }
 
-/// Micro-batch k of a step: random tokens of random lengths, padded, every third one masked. A short last micro-batch has
-/// fewer `samples`. fixed: as many masked rows as rows; the additional ones count nothing.
+/// Micro-batch k of a step: random tokens of random lengths, padded, every third one masked. A short last micro-batch
+/// has fewer `samples`. fixed: as many masked rows as rows; the additional ones count nothing.
 template <class Dev>
 dhp::MicroBatch<Dev> everything_batch(Dev& dev, int step, std::int64_t k,
                                       std::int64_t vocabulary = 64,

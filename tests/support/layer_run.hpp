@@ -18,7 +18,7 @@ struct LayerCase {
   std::uint32_t stream = 1;                 ///< of x and dy
   std::vector<std::int64_t> row_numbers{};  ///< of packed samples
   std::int64_t first_sample = 5;
-  bool order_free = false;
+  bool deterministic = false;
   bool recomputed = false;
   bool defer = false;  ///< weight gradients
 };
@@ -46,8 +46,8 @@ inline LayerRun run_layer(Sequential<Cpu> layer, const LayerCase& each) {
   LayerRun found;
   ParameterList<Cpu> parameters;
   layer.parameters(parameters);
-  ParameterStore<Cpu> store(dev, parameters,
-                            {.compute = each.compute, .order_free = each.order_free, .seed = 4});
+  ParameterStore<Cpu> store(
+      dev, parameters, {.compute = each.compute, .deterministic = each.deterministic, .seed = 4});
   std::uint32_t use = 100;
   for (const auto& parameter : parameters) {
     found.names.push_back(parameter->spec.name);

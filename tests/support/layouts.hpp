@@ -34,7 +34,7 @@ inline Layout with_chunks(const dhp::MeshShape& mesh, const dhp::AnySchedule& ki
 
 struct RunSettings {
   dhp::DType compute = dhp::DType::f64;
-  bool order_free = false;
+  bool deterministic = false;
   dhp::ReducerChoice reducer = dhp::Bucketed{.bytes = 4096};
   dhp::Sharding sharding{};
   dhp::OptimizerChoice optimizer = dhp::SgdOptions{.momentum = 0.9, .weight_decay = 0.01};
@@ -89,7 +89,7 @@ void on_rank(Dev& dev, dhp::Comm<Dev> world, const Layout& layout, const RunSett
                                       {.schedule = layout.schedule, .chunks = layout.chunks},
                                       example(dev),
                                       {.compute = settings.compute,
-                                       .order_free = settings.order_free,
+                                       .deterministic = settings.deterministic,
                                        .seed = 7,
                                        .sharding = settings.sharding});
   dhp::Norms<Dev> norms(mesh.tensor(), mesh.pipeline(), pipeline.parameters_in_model());
@@ -140,7 +140,7 @@ void train_on_rank(Dev& dev, dhp::Mesh<Dev>& mesh, Pipeline& pipeline, Trained& 
     result.norms.push_back(report.gradient_norm);
   }
   auto& store = pipeline.store();
-  if (auto* traffic = store.traffic()) traffic->need(dev, store.parameters());
+  if (auto* exchange = store.exchange()) exchange->gather(dev, store.parameters());
   mesh.world().barrier();
   const std::lock_guard lock(mutex);
   for (const auto& parameter : store.parameters()) {

@@ -20,21 +20,21 @@ struct Kind {
 inline std::vector<std::int64_t> firsts_of(const std::vector<Kind>& kinds) {
   std::vector<std::int64_t> firsts{0};
   for (const auto& kind : kinds)
-    firsts.push_back((firsts.back() + kind.count + segment_alignment) / segment_alignment *
-                     segment_alignment);
+    firsts.push_back((firsts.back() + kind.count + dhp::detail::segment_alignment) /
+                     dhp::detail::segment_alignment * dhp::detail::segment_alignment);
   return firsts;
 }
 
 /// Sizes around a tile, single elements and nothing, many in what one tile could hold; some decay, some are exact.
 inline std::vector<Kind> kinds_around_a_tile() {
   std::vector<Kind> kinds{{1},
-                          {segment_tile, false},
+                          {dhp::detail::segment_tile, false},
                           {0},
-                          {segment_tile + 1},
-                          {segment_tile - 1, true, true},
-                          {2 * segment_tile + 4099, false, true}};
+                          {dhp::detail::segment_tile + 1},
+                          {dhp::detail::segment_tile - 1, true, true},
+                          {2 * dhp::detail::segment_tile + 4099, false, true}};
   for (std::int64_t count = 1; count <= 9; ++count) kinds.push_back({count * 7, count % 2 == 0});
-  kinds.push_back({segment_tile});  // the last piece of all is a whole one
+  kinds.push_back({dhp::detail::segment_tile});  // the last piece of all is a whole one
   return kinds;
 }
 
@@ -50,14 +50,14 @@ struct Weights {
     masters = random<A>(dev, 2);
     exact = random<A>(dev, 3);
     values = random<T>(dev, 4);
-    std::vector<Segment<Dev>> segments;
+    std::vector<dhp::detail::Segment<Dev>> segments;
     for (std::size_t at = 0; at < kinds.size(); ++at) {
       const Range range{firsts[at], firsts[at] + kinds[at].count};
       auto& holder = is_narrow(kinds[at]) ? values : exact;
       segments.push_back({range, holder.mut().slice(range.first, range.last),
                           static_cast<int>(parameter(at)), kinds[at].decays});
     }
-    table = SegmentTable<Dev>(dev, dtype_of<T>(), segments);
+    table = dhp::detail::SegmentTable<Dev>(dev, dtype_of<T>(), segments);
   }
 
   [[nodiscard]] static bool is_narrow(const Kind& kind) { return is_16_bit<T> && !kind.exact; }
@@ -72,7 +72,7 @@ struct Weights {
   Tensor<Dev> gradient, m, v, masters;
   Tensor<Dev> exact;   ///< values of the accumulation type, with gaps where others are
   Tensor<Dev> values;  ///< values of 16 bits
-  SegmentTable<Dev> table;
+  dhp::detail::SegmentTable<Dev> table;
 
   template <class Element>
   [[nodiscard]] Tensor<Dev> random(Dev& dev, std::uint32_t use) const {
@@ -84,33 +84,31 @@ struct Weights {
 
 /// squares[parameter] = the sum of squares of its segment of x, or of its weights.
 template <class Dev>
-void segment_squares(Dev& dev, const SegmentTable<Dev>& table, dhp::In<Dev> x,
+void segment_squares(Dev& dev, const dhp::detail::SegmentTable<Dev>& table, dhp::In<Dev> x,
                      dhp::Out<Dev> squares) {
   auto sums = Tensor<Dev>::zeros(dev, DType::f64, {table.sum_count()});
-  tile_squares(dev, table, x, sums.mut());
-  sum_tiles(dev, table, sums.view(), squares);
+  dhp::detail::tile_squares(dev, table, x, sums.mut());
+  dhp::detail::sum_tiles(dev, table, sums.view(), squares);
 }
 template <class Dev>
-void weight_squares(Dev& dev, const SegmentTable<Dev>& table, dhp::In<Dev> masters,
+void weight_squares(Dev& dev, const dhp::detail::SegmentTable<Dev>& table, dhp::In<Dev> masters,
                     dhp::Out<Dev> squares) {
   auto sums = Tensor<Dev>::zeros(dev, DType::f64, {table.sum_count()});
-  tile_weight_squares(dev, table, masters, sums.mut());
-  sum_tiles(dev, table, sums.view(), squares);
+  dhp::detail::tile_weight_squares(dev, table, masters, sums.mut());
+  dhp::detail::sum_tiles(dev, table, sums.view(), squares);
 }
 
 /// The squared norms of lamb_squares, f64 [parameters]: of weights and of directions.
 template <class Dev, class T>
-std::pair<std::vector<double>, std::vector<double>> lamb_squares_of(Dev& dev,
-                                                                    const AdamUpdate& update,
-                                                                    const Weights<Dev, T>& w,
-                                                                    dhp::In<Dev> state) {
+std::pair<std::vector<double>, std::vector<double>> lamb_squares_of(
+    Dev& dev, const dhp::detail::AdamUpdate& update, const Weights<Dev, T>& w, dhp::In<Dev> state) {
   auto weights = Tensor<Dev>::zeros(dev, DType::f64, {w.table.sum_count()});
   auto directions = Tensor<Dev>::zeros(dev, DType::f64, {w.table.sum_count()});
-  lamb_squares(dev, update, w.table, state, w.gradient, w.m, w.v, w.masters, weights.mut(),
-               directions.mut());
+  dhp::detail::lamb_squares(dev, update, w.table, state, w.gradient, w.m, w.v, w.masters,
+                            weights.mut(), directions.mut());
   const auto squares_of = [&](const Tensor<Dev>& sums) {
     auto squares = Tensor<Dev>::zeros(dev, DType::f64, {w.table.parameters()});
-    sum_tiles(dev, w.table, sums.view(), squares.mut());
+    dhp::detail::sum_tiles(dev, w.table, sums.view(), squares.mut());
     return squares.template to_host<double>(dev);
   };
   return {squares_of(weights), squares_of(directions)};

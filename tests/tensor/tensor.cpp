@@ -101,7 +101,7 @@ TEST_CASE(
   const auto two = [&] { return Tensor<Cpu>::from_host(dev, {2, 1}, std::vector<float>{7, 9}); };
   auto x = two();
   CHECK(x.norm() == nullptr);
-  const auto norm = std::make_shared<const NormTrace<Cpu>>();
+  const auto norm = std::make_shared<const dhp::detail::NormTrace<Cpu>>();
   x.carry_norm(norm);
   auto second = x.share();
   CHECK(second.norm() == norm.get());

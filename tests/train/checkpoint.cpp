@@ -129,7 +129,7 @@ TEST_CASE("checkpoint: who writes to the state waits for its copy") {
   Cpu dev;
   auto values = Tensor<Cpu>::from_host(dev, {4}, std::vector<float>{1, 2, 3, 4});
   const Piece piece{.name = "w", .shape = {4}, .range = {0, 4}};
-  StateCopy<Cpu> copy(false);
+  dhp::detail::StateCopy<Cpu> copy(false);
   copy.start(dev, {{piece, values.mut()}});
   std::vector<HeldPiece<Cpu>> copied;
   std::thread writer([&] {
@@ -142,18 +142,18 @@ TEST_CASE("checkpoint: who writes to the state waits for its copy") {
   CHECK(copied[0].data.data<float>()[3] == 4);
 }
 
-TEST_CASE("checkpoint: with order-free sums the same bits under other D and P") {
+TEST_CASE("checkpoint: with exact sums the same bits under other D and P") {
   const Folder directory;
-  const RunSettings exact{.order_free = true, .optimizer = LambOptions{}};
+  const RunSettings exact{.deterministic = true, .optimizer = LambOptions{}};
   const auto straight = run({}, exact, "", "", 4);
   (void)run({{.data = 2, .pipeline = 2}}, exact, "", directory.path, 2);
   for (const auto& layout : {Layout{}, Layout{{.data = 4}}, Layout{{.data = 2, .pipeline = 4}}})
     CHECK(run(layout, exact, directory.path, "", 4).values == straight.values);
 }
 
-TEST_CASE("checkpoint: replicas that share out state save their shares; any others read them") {
+TEST_CASE("checkpoint: replicas that shard state save their shares; any others read them") {
   const Folder directory;
-  auto settings = RunSettings{.order_free = true, .optimizer = AdamWOptions{}};
+  auto settings = RunSettings{.deterministic = true, .optimizer = AdamWOptions{}};
   const auto zero = [&](int stage) {
     settings.sharding = {static_cast<ZeroStage>(stage), 16 << 10};
     return settings;
@@ -231,7 +231,7 @@ TEST_CASE("checkpoint: the newest are kept, and the best by a measure, damaged o
   const Folder directory;
   Cpu dev;
   const auto save = [&](int number, const char* measure, double value) {
-    CheckpointSave made(directory.path, number, 0, 1);
+    dhp::detail::CheckpointSave made(directory.path, number, 0, 1);
     made.begin();
     made.write(dev, {});
     RunRecord record{.keep = 1, .keep_best = measure};
@@ -345,7 +345,7 @@ TEST_CASE("checkpoint: the format of two files and a state is still read") {
     const auto& piece = pieces.front().piece;
     if (name.starts_with("optimizer/momentum_buffer/"))
       state.add("momentum_buffer." + name.substr(26), piece.dtype,
-                file_shape(piece.shape, piece.file_order), whole_tensor(saved, piece));
+                file_shape(piece.shape, piece.file_order), dhp::detail::whole_tensor(saved, piece));
   }
   state.write(old + "/optimizer.safetensors");
   std::ofstream(old + "/state.json") << R"({"format": 1, "steps": 2, "updates": 2, "loss_scale": 1,

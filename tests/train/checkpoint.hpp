@@ -40,7 +40,7 @@ class CheckpointCases {
           Checkpoint<Dev> checkpoint(mesh, pipeline.store(), trainer.optimizer());
           if (!load.empty()) {
             const auto loaded = checkpoint.load(dev, load, weights);
-            trainer.go_on_after(loaded.state);
+            trainer.resume_after(loaded.state);
             if (mesh.world().rank() == 0) result.remarks = loaded.remarks;
           }
           BackgroundSaver<Dev> saver(checkpoint, trainer.may_record());
@@ -57,7 +57,7 @@ class CheckpointCases {
           saver.wait(dev);
           if (!save.empty() && beside < 0) checkpoint.save(dev, save, trainer.state());
           auto& store = pipeline.store();
-          if (auto* traffic = store.traffic()) traffic->need(dev, store.parameters());
+          if (auto* exchange = store.exchange()) exchange->gather(dev, store.parameters());
           mesh.world().barrier();
           const std::lock_guard lock(mutex);
           for (const auto& parameter : store.parameters())

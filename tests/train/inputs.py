@@ -112,7 +112,7 @@ TABLE = [
     ("bert", ["--reducer", "delayed", "--precision", "fp16"], 2, "--reducer delayed is for --precision fp32, bf16 or fp64: the loss scale"),
     ("bert", ["--reducer", "local", "--precision", "bf16"], 2, "--reducer local is for --precision fp32 or fp64: the weights of 16 bits"),
     ("bert", ["--reducer", "local", "--elastic", "1:2"], 2, "--elastic needs replicas that take each step together"),
-    ("bert", ["--reducer", "local", "--zero", "1"], 2, "--zero shares out buckets of gradients, and --reducer local has none"),
+    ("bert", ["--reducer", "local", "--zero", "1"], 2, "--zero shards buckets of gradients, and --reducer local has none"),
     ("bert", ["--reducer", "local", "--data-parallel", "5"], 2, "--reducer local needs a micro-batch for each replica"),
     ("bert", ["--synthetic-gradients"], 2, "--synthetic-gradients is for stages that do not wait for each other"),
     ("bert", ["--synthetic-gradients", "--pipeline-parallel", "2", "--deterministic"], 2,

@@ -17,7 +17,7 @@ namespace {
 
 constexpr std::int64_t micro_batches = 8;
 
-TrainingOptions options_of(MeshShape layout, ZeroStage stage, DType compute = DType::f32) {
+AllTrainingOptions options_of(MeshShape layout, ZeroStage stage, DType compute = DType::f32) {
   return {.layout = layout,
           .store = {.compute = compute, .sharding = {stage, 1 << 14}},
           .reducer = Bucketed{.bytes = 4096}};
@@ -26,7 +26,7 @@ template <class Dev>
 MicroBatch<Dev> batch(Dev& dev, std::int64_t k) {
   return everything_batch(dev, 0, k, 64, everything_samples, true);
 }
-PlannedRun planned(const TrainingOptions& options, bool recompute = false) {
+PlannedRun planned(const AllTrainingOptions& options, bool recompute = false) {
   return {.options = options,
           .describe =
               [=](ModelBuilder<Meta>& build) {
@@ -41,7 +41,7 @@ struct Counted {
   std::size_t most = 0;
 };
 /// By stage, of the first replica and tensor rank of a real run.
-std::vector<Counted> counted(const TrainingOptions& options) {
+std::vector<Counted> counted(const AllTrainingOptions& options) {
   const auto& layout = options.layout;
   std::vector<Counted> found(static_cast<std::size_t>(layout.pipeline));
   on_ranks_of<Cpu>(layout.size(), [&](Cpu& dev, Comm<Cpu> world) {
@@ -55,7 +55,7 @@ std::vector<Counted> counted(const TrainingOptions& options) {
     const auto share = part_of(micro_batches, layout.data, mesh.data_index());
     for (auto k = share.first; k < share.last; ++k) mine.batches.push_back(batch(dev, k));
     (void)run.step(mine);
-    run.store().settle(dev);
+    run.store().synchronize(dev);
     if (mesh.data_index() == 0 && mesh.tensor_index() == 0)
       found[static_cast<std::size_t>(mesh.pipeline_index())] = {dev.memory().in_use_bytes(),
                                                                 dev.memory().most_held_bytes()};

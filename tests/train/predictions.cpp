@@ -24,7 +24,7 @@ TEST_CASE("predictions: the same scores in every layout, in the order of the mic
   PredictionCases<Cpu>::same_scores(layouts());
 }
 
-TEST_CASE("predictions: the same where replicas share out the weights") {
+TEST_CASE("predictions: the same where replicas shard the weights") {
   PredictionCases<Cpu>::same_scores({Layout{{.data = 2}}, Layout{{.data = 3, .pipeline = 2}}},
                                     {.sharding = {.stage = ZeroStage::weights}});
 }

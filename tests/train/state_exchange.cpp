@@ -25,7 +25,7 @@ struct Kept {
   [[nodiscard]] std::vector<float> right() const {
     const auto tensor = static_cast<float>(piece.name.back() - '0');
     std::vector<float> wanted;
-    for (Runs runs(piece); !runs.done(); runs.next())
+    for (detail::Extents runs(piece); !runs.done(); runs.next())
       for (std::int64_t k = 0; k < runs.now().count; ++k)
         wanted.push_back(1000 * tensor + static_cast<float>(runs.now().whole + k));
     return wanted;

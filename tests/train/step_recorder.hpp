@@ -13,7 +13,7 @@
 
 namespace tests {
 
-template <RecordingDevice Dev>
+template <dhp::detail::RecordingDevice Dev>
 class StepRecorderCases {
  public:
   static void recorded() {
@@ -60,7 +60,7 @@ class StepRecorderCases {
   /// Adds 1 to what a step brings, and counts how often the host has had work with it.
   struct Steps {
     Dev dev = make_device<Dev>();
-    StepRecorder<Dev> recorder;
+    dhp::detail::StepRecorder<Dev> recorder;
     int issued = 0;
     std::uint32_t number = 0;
 

@@ -114,7 +114,7 @@ class TrainerCases {
       CHECK(state.device.updates == 25);
       CHECK(state.device.spikes == 1);
       CHECK(state.device.usual_norm == spike.usual_norm);
-      trainer.go_on_after(state);
+      trainer.resume_after(state);
       CHECK(trainer.step(batches).spike);  // what is usual is remembered
       scale(dev, 1 / 1024.0, input);
       CHECK(!trainer.step(batches).skipped);
@@ -160,7 +160,7 @@ class TrainerCases {
   static void resumed() {
     const Case run{.options = {.learning_rate = {.peak = 0.1, .warmup_steps = 10}}};
     on_ranks(run, [](Dev&, Trained& trainer, Batches& batches, const auto&) {
-      trainer.go_on_after({.step = 4, .device = {.updates = 4}});
+      trainer.resume_after({.step = 4, .device = {.updates = 4}});
       CHECK(trainer.steps_done() == 4);
       const auto report = trainer.step(batches);
       CHECK(report.step == 5);
@@ -176,7 +176,7 @@ class TrainerCases {
       std::vector<double> found;
       RunState reached;
       on_ranks(run, [&](Dev&, Trained& trainer, Batches& batches, const auto&) {
-        trainer.go_on_after(from);
+        trainer.resume_after(from);
         for (int step = 0; step < steps; ++step) found.push_back(trainer.step(batches).loss_scale);
         reached = trainer.state();
       });

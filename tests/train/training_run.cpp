@@ -44,9 +44,9 @@ Model<Cpu> network(ModelBuilder<Cpu>& build) {
   return model;
 }
 
-TrainingOptions options_of(MeshShape layout) {
+AllTrainingOptions options_of(MeshShape layout) {
   return {.layout = layout,
-          .store = {.compute = DType::f64, .order_free = true, .seed = 5},
+          .store = {.compute = DType::f64, .deterministic = true, .seed = 5},
           .reducer = Bucketed{.bytes = 64},
           .optimizer = SgdOptions{.momentum = 0.9},
           .trainer = {.learning_rate = {.peak = 0.05}, .clip = 1}};
@@ -90,7 +90,7 @@ TrainingRun<Cpu>::MakeOptimizer own_momentum() {
 using Own = TrainingRun<Cpu>::MakeOptimizer;
 static_assert(!std::is_convertible_v<SgdOptions, Own>);  // options are for TrainingOptions
 
-Found train(const TrainingOptions& options, bool from_loader) {
+Found train(const AllTrainingOptions& options, bool from_loader) {
   Found found;
   std::mutex mutex;
   on_ranks_of<Cpu>(options.layout.size(), [&](Cpu& dev, Comm<Cpu> world) {

@@ -78,7 +78,7 @@ void check_update(const Layout& layout, const RunSettings& settings) {
         [&](Cpu&, Mesh<Cpu>& mesh, auto& pipeline, auto& trainer) {
           auto& store = pipeline.store();
           const auto now = [&] {
-            store.settle(dev);
+            store.synchronize(dev);
             return written(store, trainer.optimizer());
           };
           std::vector<std::byte> begin;
@@ -148,7 +148,8 @@ class Waiting {
 
 struct Interrupted {};
 
-/// The state after three steps, by rank; the second one is interrupted before its update, and then finished or repeated.
+/// The state after three steps, by rank; the second one is interrupted before its update, and then finished or
+/// repeated.
 enum class Second { runs, is_finished, is_repeated, is_lost_before };
 std::vector<std::vector<std::byte>> after_three(const Layout& layout, const RunSettings& settings,
                                                 Second second) {
@@ -163,7 +164,7 @@ std::vector<std::vector<std::byte>> after_three(const Layout& layout, const RunS
         [&](Cpu&, Mesh<Cpu>& mesh, auto& pipeline, auto& trainer) {
           auto& store = pipeline.store();
           bool interrupts = false;
-          trainer.commit_by([&] {
+          trainer.set_update_barrier([&] {
             CHECK(device->waited);  // its sums have arrived
             mesh.world().barrier();
             if (std::exchange(interrupts, false)) throw Interrupted();
@@ -181,25 +182,25 @@ std::vector<std::vector<std::byte>> after_three(const Layout& layout, const RunS
           } else if (second == Second::is_lost_before) {
             CHECK_THROWS_AS(step(1), Aborted);
             CHECK(trainer.steps_updated() == 1);
-            CHECK_THROWS_AS(trainer.settle_at(2), Error);  // what it has may be garbage
+            CHECK_THROWS_AS(trainer.finish_interrupted(2), Error);  // what it has may be garbage
           } else {
             CHECK_THROWS_AS(step(1), Interrupted);
             CHECK(trainer.steps_updated() == 1);
-            CHECK_THROWS_AS(trainer.settle_at(3), Error);
+            CHECK_THROWS_AS(trainer.finish_interrupted(3), Error);
           }
           if (second == Second::is_finished) {
-            const auto report = trainer.settle_at(2);
+            const auto report = trainer.finish_interrupted(2);
             REQUIRE(report.has_value());
             CHECK(report->step == 2);
             CHECK(report->loss != first.loss);
             store.updated(dev);
           } else if (second != Second::runs) {
-            CHECK_FALSE(trainer.settle_at(1).has_value());
+            CHECK_FALSE(trainer.finish_interrupted(1).has_value());
             step(1);
           }
           CHECK(trainer.steps_done() == 2);
           step(2);
-          store.settle(dev);
+          store.synchronize(dev);
           state = written(store, trainer.optimizer());
           const auto& now = trainer.state();
           for (const auto number :
@@ -227,7 +228,7 @@ TEST_CASE("update: nothing is written before the last collective, on tensor rank
       check_update({{.tensor = 2, .pipeline = 2}}, two_steps(optimizer, compute));
 }
 
-TEST_CASE("update: the same where replicas share out state, gradients or weights") {
+TEST_CASE("update: the same where replicas shard state, gradients or weights") {
   for (const auto& optimizer : choices)
     for (const auto stage : {ZeroStage::optimizer, ZeroStage::gradients, ZeroStage::weights}) {
       auto settings =

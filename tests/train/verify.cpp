@@ -67,12 +67,14 @@ std::vector<double> train(const Case& of) {
     const int rank = world.rank();
     const bool is_faulty =
         rank % of.mesh.tensor == 0 && rank / of.mesh.tensor % of.mesh.data == of.fault.replica;
-    const TrainingOptions options{
-        .layout = of.mesh,
-        .store = {.compute = DType::f64, .order_free = true, .seed = 5, .sharding = {of.stage, 64}},
-        .reducer = Bucketed{.bytes = 64},
-        .optimizer = SgdOptions{.momentum = 0.9},
-        .trainer = {.learning_rate = {.peak = 0.05}}};
+    const TrainingOptions options{.layout = of.mesh,
+                                  .store = {.compute = DType::f64,
+                                            .deterministic = true,
+                                            .seed = 5,
+                                            .sharding = {of.stage, 64}},
+                                  .reducer = Bucketed{.bytes = 64},
+                                  .optimizer = SgdOptions{.momentum = 0.9},
+                                  .trainer = {.learning_rate = {.peak = 0.05}}};
     const auto network = [&](ModelBuilder<Cpu>& build) {
       Model<Cpu> model;
       model.add("first", column_parallel_linear(build, "first", {.in = 4, .out = 8}));
@@ -92,7 +94,7 @@ std::vector<double> train(const Case& of) {
     std::vector<double> mine;
     for (int step = 0; step < 4; ++step) {
       if (step == 1 && rank == of.flips_weight) {
-        run.store().settle(dev);
+        run.store().synchronize(dev);
         run.store().parameters().front()->value.data<double>()[1] *= 2;
       }
       mine.push_back(run.step(all).loss);
@@ -115,7 +117,7 @@ const Case cases[] = {{},
                       {.mesh = {.data = 3}, .stage = ZeroStage::gradients},
                       {.mesh = {.data = 2, .tensor = 2}, .stage = ZeroStage::weights}};
 
-using verification::outvoted;
+using detail::verification::outvoted;
 
 }  // namespace
 
@@ -126,7 +128,7 @@ TEST_CASE("verified steps: those that are outvoted, and the rank whose they are"
   CHECK_FALSE(outvoted({4, 5}).has_value());
   CHECK_FALSE(outvoted({4, 5, 6}).has_value());
 
-  using verification::Signatures;
+  using detail::verification::Signatures;
   // 3x1x1; passes of right replicas give 10, 11, 12 for shares 0, 1, 2, and sums of 7.
   const auto right = [](int replica, int passes) {
     Signatures told{.weights = 3};
@@ -135,25 +137,25 @@ TEST_CASE("verified steps: those that are outvoted, and the rank whose they are"
   };
   const MeshShape three{.data = 3};
   std::vector<Signatures> told{right(0, 2), right(1, 2), right(2, 2)};
-  CHECK(verification::judge(three, told).agrees);
+  CHECK(detail::verification::compare(three, told).agrees);
   told[1].passes[0].given = 99;  // two passes cannot tell
-  CHECK_FALSE(verification::judge(three, told).agrees);
-  CHECK(verification::judge(three, told).wrong.empty());
+  CHECK_FALSE(detail::verification::compare(three, told).agrees);
+  CHECK(detail::verification::compare(three, told).wrong.empty());
   told = {right(0, 3), right(1, 3), right(2, 3)};
   told[1].passes[0].given = 99;
   told[0].passes[0].sums = told[1].passes[0].sums = told[2].passes[0].sums = 8;  // as a consequence
-  CHECK(verification::judge(three, told).what == "gradients");
-  CHECK(verification::judge(three, told).wrong == std::vector{1});
+  CHECK(detail::verification::compare(three, told).what == "gradients");
+  CHECK(detail::verification::compare(three, told).wrong == std::vector{1});
   told = {right(0, 3), right(1, 3), right(2, 3)};
   told[2].passes[1].sums = 8;
-  CHECK(verification::judge(three, told).what == "sums of gradients");
-  CHECK(verification::judge(three, told).wrong == std::vector{2});
+  CHECK(detail::verification::compare(three, told).what == "sums of gradients");
+  CHECK(detail::verification::compare(three, told).wrong == std::vector{2});
   told[0].passes[1].sums = 8;  // of several replicas it is not known whose fault it is
-  CHECK(verification::judge(three, told).wrong.empty());
+  CHECK(detail::verification::compare(three, told).wrong.empty());
   told = {right(0, 2), right(1, 2), right(2, 2)};
   told[2].weights = 4;
-  CHECK(verification::judge(three, told).what == "weights");
-  CHECK(verification::judge(three, told).wrong == std::vector{2});
+  CHECK(detail::verification::compare(three, told).what == "weights");
+  CHECK(detail::verification::compare(three, told).wrong == std::vector{2});
 }
 
 TEST_CASE("verified steps: not a bit of the run changes") {
@@ -198,9 +200,10 @@ TEST_CASE("verified steps: a replica with other weights is named by three, not b
   CHECK(has(failure(of), "replicas have different weights, and it can't be told"));
 }
 
-TEST_CASE("verified steps: only of order-free sums") {
+TEST_CASE("verified steps: only of exact sums") {
   Cpu dev;
   Mesh<Cpu> mesh(Comm<Cpu>{}, {});
   ParameterStore<Cpu> store(dev, {}, {});
-  CHECK(has(message_of([&] { StepVerifier<Cpu>(dev, mesh, store, 1, {}); }), "order-free"));
+  CHECK(has(message_of([&] { detail::StepVerifier<Cpu>(dev, mesh, store, 1, {}); }),
+            "deterministic"));
 }

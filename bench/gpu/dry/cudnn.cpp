@@ -1,5 +1,5 @@
-// cuDNN's graph API for a dry run: a graph moves each of its tensors that is no intermediate once, and what a batch norm
-// sums up once more, since the sums of all rows come before the first result.
+// cuDNN's graph API for a dry run: a graph moves each of its tensors that is no intermediate once, and what a batch
+// norm sums up once more, since the sums of all rows come before the first result.
 #include "ledger.hpp"
 
 #include <cudnn.h>

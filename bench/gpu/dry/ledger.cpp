@@ -62,7 +62,8 @@ std::string kernel_name(const char* mangled) {
   char* const made = abi::__cxa_demangle(mangled, nullptr, nullptr, &status);
   std::string name = status == 0 ? made : mangled;
   std::free(made);
-  for (const std::string drop : {"dhp::cuda::", "dhp::", "(anonymous namespace)::"})
+  for (const std::string drop :
+       {"dhp::detail::cuda::", "dhp::detail::", "dhp::", "(anonymous namespace)::"})
     for (auto at = name.find(drop); at != std::string::npos; at = name.find(drop))
       name.erase(at, drop.size());
   return name;

@@ -1,6 +1,6 @@
-// A dry trainer: the command line, data and model of a trainer, and instead of training one step on Cuda over a dry CUDA,
-// whose launches it prints as JSON. It takes the place of the trainers' common/training.cpp. All micro-batches of the
-// step must fit into one, since tokens are counted in the first.
+// A dry trainer: the command line, data and model of a trainer, and instead of training one step on Cuda over a dry
+// CUDA, whose launches it prints as JSON. It takes the place of the trainers' common/training.cpp. All micro-batches
+// of the step must fit into one, since tokens are counted in the first.
 #include <bench/gpu/dry/ledger.hpp>
 #include <examples/common/training.hpp>
 
@@ -50,7 +50,7 @@ struct Tokens {
 }  // namespace
 
 int run_trainer(RunOptions&, std::optional<int> exit_status,
-                const std::function<int(MetRank* met)>& load_and_train) {
+                const std::function<int(ConnectedRank* met)>& load_and_train) {
   return exit_status ? *exit_status : exit_status_of([&] { return load_and_train(nullptr); });
 }
 

@@ -34,35 +34,35 @@ template <class Kernel>
 }
 
 template <class Word, int words>
-[[nodiscard]] double bytes_of(const dhp::cuda::MoveRows<Word, words>& kernel) {
+[[nodiscard]] double bytes_of(const dhp::detail::cuda::MoveRows<Word, words>& kernel) {
   const double indices = kernel.index == nullptr ? 0 : 4;
   return static_cast<double>(kernel.rows) *
          (2 * static_cast<double>(kernel.units) * sizeof(Word) * words + indices);
 }
 template <class T>
-[[nodiscard]] double bytes_of(const dhp::cuda::ClearPadding<T>& kernel) {
+[[nodiscard]] double bytes_of(const dhp::detail::cuda::ClearPadding<T>& kernel) {
   double rows = static_cast<double>(kernel.rows);
   for (std::int64_t n = 0; n < kernel.samples; ++n) rows -= kernel.lengths[n];
   return rows * static_cast<double>(kernel.columns) * kernel.count * sizeof(T);
 }
 
 template <class F, int width, class Y, class... X>
-[[nodiscard]] double bytes_of(const dhp::cuda::Map<F, width, Y, X...>& kernel) {
+[[nodiscard]] double bytes_of(const dhp::detail::cuda::Map<F, width, Y, X...>& kernel) {
   return static_cast<double>(kernel.count) *
          static_cast<double>(sizeof(Y) + (std::size_t{0} + ... + sizeof(X)));
 }
 template <class T>
-[[nodiscard]] double bytes_of(const dhp::cuda::AddBoth<T>& kernel) {
+[[nodiscard]] double bytes_of(const dhp::detail::cuda::AddBoth<T>& kernel) {
   return 3 * static_cast<double>(kernel.one.count + kernel.other.count) * sizeof(T);
 }
 
 // Those that go over all parameters have a table of their addresses; the gradients have as many elements as they.
 template <class A>
-[[nodiscard]] double bytes_of(const dhp::cuda::SquareTiles<A>& kernel) {
+[[nodiscard]] double bytes_of(const dhp::detail::cuda::SquareTiles<A>& kernel) {
   return ledger().block_bytes_at(kernel.source.flat);
 }
 template <class T, class Rule>
-[[nodiscard]] double bytes_of(const dhp::cuda::UpdateWeights<T, Rule>& kernel) {
+[[nodiscard]] double bytes_of(const dhp::detail::cuda::UpdateWeights<T, Rule>& kernel) {
   using A = dhp::Accumulator<T>;
   const double flat = ledger().block_bytes_at(kernel.in.gradient);
   const int updated = (kernel.in.m != nullptr ? 2 : 0) + (kernel.in.v != nullptr ? 2 : 0) +
@@ -72,14 +72,14 @@ template <class T, class Rule>
 }
 template <class A>
 [[nodiscard]] double bytes_of(
-    const dhp::cuda::UpdateWeights<A, dhp::cuda::MovingAverageRule<A>>& kernel) {
+    const dhp::detail::cuda::UpdateWeights<A, dhp::detail::cuda::MovingAverageRule<A>>& kernel) {
   double elements = 0;
   for (std::int64_t at = 0; at < kernel.pieces.tile_count; ++at)
     elements += static_cast<double>(kernel.pieces.tiles[at].last - kernel.pieces.tiles[at].first);
   return 3 * elements * sizeof(A);
 }
 template <class A>
-[[nodiscard]] double bytes_of(const dhp::cuda::LambSquares<A>& kernel) {
+[[nodiscard]] double bytes_of(const dhp::detail::cuda::LambSquares<A>& kernel) {
   return 4 * ledger().block_bytes_at(kernel.gradient);  // gradient, m, v and weights
 }
 

@@ -65,7 +65,7 @@ struct Answer {
 };
 
 /// Gradients are summed in 32 bits. AdamW has two momenta of 32 bits, and with 16-bit weights a 32-bit copy of them.
-/// ZeRO shares out: 1 the optimizer's state, and the summed gradients lie beside the others; 2 the gradients; 3 the
+/// ZeRO shards: 1 the optimizer's state, and the summed gradients lie beside the others; 2 the gradients; 3 the
 /// weights (docs/memory.md).
 [[nodiscard]] inline Memory state_bytes(double parameters, int replicas, int zero, bool half) {
   Memory memory;

@@ -98,7 +98,7 @@ int main() {
       }
     }
 
-  // 2: two replicas share out the state of what each rank holds, in whole tiles of 16,384 numbers.
+  // 2: two replicas shard the state of what each rank holds, in whole tiles of 16,384 numbers.
   const auto of = [](dhp::ZeroStage stage) {
     return toy::on_each_rank(8, [&](dhp::Comm<Dev> world) {
       return train(world, {.data = 2, .tensor = 2, .pipeline = 2}, true, stage);

@@ -1,4 +1,5 @@
-// Solutions of lesson 11. 1: a byte of the newest checkpoint is wrong. 2: another global batch after the first epoch and a half.
+// Solutions of lesson 11. 1: a byte of the newest checkpoint is wrong. 2: another global batch after the first epoch
+// and a half.
 #include <dhp/checkpoint.hpp>
 
 #include "toy.hpp"

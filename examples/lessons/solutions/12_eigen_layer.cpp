@@ -1,4 +1,5 @@
-// Solutions of lesson 12. 1: tanh instead of the sine. 2: what a rank's input gradient is before the sum over the tensor axis.
+// Solutions of lesson 12. 1: tanh instead of the sine. 2: what a rank's input gradient is before the sum over the
+// tensor axis.
 #include <dhp/eigen.hpp>
 #include <dhp/nn/check_gradients.hpp>
 

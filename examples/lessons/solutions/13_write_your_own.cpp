@@ -1,4 +1,5 @@
-// Solutions of lesson 13. 1: a reducer that gathers all gradients and adds them itself. 2: a schedule, refused and mended.
+// Solutions of lesson 13. 1: a reducer that gathers all gradients and adds them itself. 2: a schedule, refused and
+// mended.
 #include <dhp/parallel/schedule_check.hpp>
 #include <dhp/parallel/schedule_time.hpp>
 

@@ -17,7 +17,7 @@ class ForgetfulCompressor {
   }
 
  private:
-  dhp::OneBitCompressor<Dev> inner_;
+  dhp::detail::OneBitCompressor<Dev> inner_;
 };
 dhp::CompressedReducer<Dev, ForgetfulCompressor> make_reducer(Dev& dev,
                                                               dhp::ParameterStore<Dev>& store,
@@ -26,8 +26,8 @@ dhp::CompressedReducer<Dev, ForgetfulCompressor> make_reducer(Dev& dev,
   return {dev, store, std::move(group), options};
 }
 
-/// Two replicas have one gradient each, the same in every step. How far is the mean of what was summed in so many steps from
-/// the true sum? Over its length.
+/// Two replicas have one gradient each, the same in every step. How far is the mean of what was summed in so many
+/// steps from the true sum? Over its length.
 template <class Options>
 double mean_error(dhp::Comm<Dev> world, Options options, int steps) {
   Dev dev;

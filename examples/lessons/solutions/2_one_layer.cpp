@@ -22,7 +22,7 @@ class Network {
       layers_.emplace_back(name, dhp::Linear<Dev>(build, name, linear));
     }
     for (auto& layer : layers_) layer.parameters(parameters_);
-    store_.emplace(dev, parameters_, dhp::StoreOptions{.seed = 1});
+    store_.emplace(dev, parameters_, dhp::ParameterStoreOptions{.seed = 1});
     optimizer_.emplace(dev, *store_, options);
   }
   /// One step; returns the loss before it. decay: of weights, by hand.

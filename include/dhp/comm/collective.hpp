@@ -1,4 +1,4 @@
-// Collective: what the ranks of a group do together, as a value: kind, views, reduction, root, place of the call.
+// Collective: a collective operation as a value: kind, views, reduction, root, call site.
 #pragma once
 
 #include <dhp/tensor/view.hpp>
@@ -19,10 +19,10 @@ enum class Reduce { sum, max, min };
   return "?";
 }
 
-/// The place of a call, for messages that say where a rank is missing.
+/// The call site, for messages about missing ranks.
 using CallSite = std::source_location;
 
-/// Whatever a communicator can be asked to do. send and recv concern two ranks, all others the whole group.
+/// Everything a communicator can do. send and recv concern two ranks, all others the whole group.
 enum class CallKind {
   all_reduce,
   reduce_scatter,
@@ -41,8 +41,8 @@ enum class CallKind {
   return names[static_cast<int>(kind)];
 }
 
-/// The bytes that one of n ranks sends, averaged over the ranks, when calls bring so many bytes: by the ring algorithms,
-/// which send least (Patarasuk and Yuan 2009). What a rank receives counts at its sender.
+/// Bytes sent per rank, averaged over n ranks, for calls with this many bytes each, by the optimal ring algorithms
+/// (Patarasuk and Yuan 2009). Received bytes count at the sender.
 [[nodiscard]] constexpr double sent_bytes(CallKind kind, std::int64_t bytes, int ranks) {
   const auto brought = static_cast<double>(bytes);
   const auto others = static_cast<double>(ranks - 1);
@@ -60,29 +60,29 @@ enum class CallKind {
   return 0;
 }
 
-/// A call without its buffers: what all its ranks must agree on, and the place that only this rank knows.
+/// A call without its buffers: the part that all ranks must agree on, and the local call site.
 struct Call {
   CallKind kind = CallKind::barrier;
-  std::int64_t count = 0;  ///< elements that this rank brings; of a message: of the message
+  std::int64_t count = 0;  ///< elements of this rank's input; of a message: its elements
   DType dtype = DType::f32;
   Reduce reduce = Reduce::sum;
-  int other = 0;  ///< of a broadcast: the root; of a message: the rank at its other end
+  int other = 0;  ///< broadcast: the root; message: the other rank
   CallSite where{};
 
   [[nodiscard]] bool is_message() const { return kind == CallKind::send || kind == CallKind::recv; }
   [[nodiscard]] std::size_t bytes() const {
     return static_cast<std::size_t>(count) * size_of(dtype);
   }
-  /// What two ranks of the call must agree on: "all_reduce of 5 f32 (sum)", "message of 5 f32".
+  /// The part that two ranks must agree on: "all_reduce of 5 f32 (sum)", "message of 5 f32".
   [[nodiscard]] std::string agreed() const {
     auto text = std::string(is_message() ? "message" : name_of(kind));
     if (kind == CallKind::barrier || kind == CallKind::split) return text;
-    append_text(text, concat(" of ", count, " ", dtype));
-    if (kind == CallKind::all_reduce) append_text(text, concat(" (", name_of(reduce), ")"));
-    if (kind == CallKind::broadcast) append_text(text, concat(" from rank ", other));
+    detail::append_text(text, concat(" of ", count, " ", dtype));
+    if (kind == CallKind::all_reduce) detail::append_text(text, concat(" (", name_of(reduce), ")"));
+    if (kind == CallKind::broadcast) detail::append_text(text, concat(" from rank ", other));
     return text;
   }
-  /// For people: "recv of a message of 5 f32".
+  /// For messages: "recv of a message of 5 f32".
   [[nodiscard]] std::string shown() const {
     return is_message() ? concat(name_of(kind), " of a ", agreed()) : agreed();
   }
@@ -100,7 +100,7 @@ template <class Dev>
 struct Collective {
   Call call;
   ConstView<Dev> in{};  ///< what this rank brings
-  View<Dev> out{};      ///< where its result goes; of all_reduce and broadcast the same memory
+  View<Dev> out{};      ///< output; of all_reduce and broadcast the same memory
 
   /// In place. Sums of 16-bit types accumulate in float, sums of integers wrap.
   [[nodiscard]] static Collective all_reduce(View<Dev> buffer, Reduce reduce = Reduce::sum,
@@ -108,17 +108,17 @@ struct Collective {
     return {
         {CallKind::all_reduce, buffer.count(), buffer.dtype(), reduce, 0, where}, buffer, buffer};
   }
-  /// A sum: `in` has a block of out's shape for each rank.
+  /// Reduces: `in` has a block of out's shape for each rank.
   [[nodiscard]] static Collective reduce_scatter(ConstView<Dev> in, View<Dev> out,
                                                  CallSite where = CallSite::current()) {
     return {{CallKind::reduce_scatter, in.count(), in.dtype(), Reduce::sum, 0, where}, in, out};
   }
-  /// `out` has a block of in's shape of each rank.
+  /// `out` receives a block of in's shape from each rank.
   [[nodiscard]] static Collective all_gather(ConstView<Dev> in, View<Dev> out,
                                              CallSite where = CallSite::current()) {
     return {{CallKind::all_gather, in.count(), in.dtype(), Reduce::sum, 0, where}, in, out};
   }
-  /// From the root's buffer to those of all.
+  /// Copies the root's buffer to all ranks.
   [[nodiscard]] static Collective broadcast(View<Dev> buffer, int root,
                                             CallSite where = CallSite::current()) {
     return {{CallKind::broadcast, buffer.count(), buffer.dtype(), Reduce::sum, root, where},
@@ -131,7 +131,7 @@ struct Collective {
     return {{CallKind::all_to_all, in.count(), in.dtype(), Reduce::sum, 0, where}, in, out};
   }
 
-  /// Throws Error where the views do not fit a group of so many ranks. Engines call it, and need no checks of their own.
+  /// Throws Error if the views do not fit a group of this size. Engines call it, and need no checks of their own.
   void check_for(int ranks) const {
     const auto* const name = name_of(call.kind);
     const auto blocks = [&](const auto& whole, const auto& block) {
@@ -160,7 +160,8 @@ struct Collective {
   }
 };
 
-/// Throws Error where rank `rank` of `ranks` cannot exchange a message with rank `other`.
+namespace detail {
+/// Throws Error if rank `rank` of `ranks` cannot exchange messages with rank `other`.
 inline void check_message(CallKind kind, int rank, int ranks, int other, CallSite where) {
   if (other >= 0 && other < ranks && other != rank) return;
   const auto* const way = kind == CallKind::send ? "send to" : "receive from";
@@ -168,5 +169,6 @@ inline void check_message(CallKind kind, int rank, int ranks, int other, CallSit
       concat(name_of(kind), ": rank ", rank, " of ", ranks, " cannot ", way, " rank ", other),
       where);
 }
+}  // namespace detail
 
 }  // namespace dhp

@@ -1,9 +1,8 @@
-// Comm: a communicator of any kind, cheap to copy, so that what uses it is compiled once and not for each engine. A
-// default one is a group of one, in which every collective is the identity.
+// Comm: a type-erased communicator, cheap to copy, so that its users are compiled once for all engines. The default
+// one is a group of one, in which every collective is the identity.
 #pragma once
 
 #include <dhp/comm/communicator.hpp>
-#include <dhp/device/cpu.hpp>
 
 #include <memory>
 #include <string>
@@ -11,7 +10,8 @@
 
 namespace dhp {
 
-template <Device Dev>
+namespace detail {
+template <class Dev>
 class SelfComm {
  public:
   [[nodiscard]] int rank() const { return 0; }
@@ -32,14 +32,15 @@ class SelfComm {
   }
   void barrier(CallSite) {}
   [[nodiscard]] SelfComm split(int, int, CallSite) { return {}; }
-  /// There is nobody else to end: throws Error(message).
+  /// There is no other rank to stop: throws Error(message).
   [[noreturn]] void abort(const std::string& message) { throw Error(message); }
 };
+}  // namespace detail
 
 template <class Dev>
 class Comm {
  public:
-  Comm() : Comm(of(SelfComm<Dev>())) {}
+  Comm() : Comm(of(detail::SelfComm<Dev>())) {}
 
   template <class C>
   [[nodiscard]] static Comm of(C comm) {
@@ -65,7 +66,7 @@ class Comm {
     return Comm(std::make_shared<Model<C>>(std::move(comm)));
   }
 
-  // No move: what is moved from would be no communicator at all.
+  // Not movable, because a moved-from object would be no communicator.
   Comm(const Comm&) = default;
   Comm& operator=(const Comm&) = default;
 
@@ -105,13 +106,13 @@ class Comm {
     model_->recv(dev, buffer, from, where);
   }
   void barrier(CallSite where = CallSite::current()) { model_->barrier(where); }
-  /// The host waits until the device has done all work before. Throws Aborted where the world has ended by then, since what
-  /// other ranks have sent may be garbage: call it before the host reads results of collectives.
+  /// The host waits for all earlier work of the device. Throws Aborted if the world has ended, because received data
+  /// may then be garbage: call it before the host reads results of collectives.
   void synchronize(Dev& dev) { model_->synchronize(dev); }
   [[nodiscard]] Comm split(int color, int key, CallSite where = CallSite::current()) {
     return model_->split(color, key, where);
   }
-  /// Ends every rank of the world with this message.
+  /// Stops every rank of the world with this message.
   void abort(const std::string& message) { model_->abort(message); }
 
  private:
@@ -162,8 +163,7 @@ class Comm {
   std::shared_ptr<Base> model_;
 };
 
-static_assert(Communicator<SelfComm<Cpu>, Cpu>);
+static_assert(Communicator<detail::SelfComm<Cpu>, Cpu>);
 static_assert(Communicator<Comm<Cpu>, Cpu>);
-static_assert(!Communicator<Cpu, Cpu>);
 
 }  // namespace dhp

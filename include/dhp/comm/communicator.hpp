@@ -1,14 +1,20 @@
 // concept Communicator: a group of ranks and what they do together. An engine (threads, MPI, Gloo, NCCL) is one, and so
-// is whatever you write. All ranks of a group make the same calls in the same order.
+// is whatever you write. All ranks of a group make the same calls in the same order. Here is also what engines share.
 #pragma once
 
 #include <dhp/comm/collective.hpp>
 #include <dhp/comm/event.hpp>
 #include <dhp/tensor/tensor.hpp>
 
+#include <algorithm>
+#include <atomic>
 #include <concepts>
+#include <cstddef>
+#include <cstdint>
+#include <numeric>
 #include <string>
 #include <utility>
+#include <vector>
 
 namespace dhp {
 
@@ -37,5 +43,50 @@ concept Communicator = requires(C& comm, Dev& dev, const Collective<Dev>& collec
 };
 
 static_assert(!Communicator<int, int>);
+
+namespace detail {
+
+[[nodiscard]] inline std::vector<int> all_ranks(int size) {
+  std::vector<int> ranks(static_cast<std::size_t>(size));
+  std::iota(ranks.begin(), ranks.end(), 0);
+  return ranks;
+}
+
+/// What a rank gives to split().
+struct ColorKey {
+  std::int32_t color = 0, key = 0;
+};
+
+/// The part of rank `rank`, as of MPI_Comm_split, as ranks of the group, in their new order. color_keys: by rank.
+[[nodiscard]] inline std::vector<int> part_with(int rank, const std::vector<ColorKey>& color_keys) {
+  const auto color_key = [&](int of) { return color_keys[static_cast<std::size_t>(of)]; };
+  const auto earlier = [&](std::int32_t key, int than) { return key < color_key(than).key; };
+  std::vector<int> part;
+  for (int other = 0; other < static_cast<int>(color_keys.size()); ++other)
+    if (other == rank ||
+        (color_key(rank).color >= 0 && color_key(other).color == color_key(rank).color))
+      part.insert(std::upper_bound(part.begin(), part.end(), color_key(other).key, earlier), other);
+  return part;
+}
+
+/// While a thread uses what `taken` guards; throws Error where another thread of the rank does.
+class ExclusiveUse {
+ public:
+  ExclusiveUse(std::atomic<bool>& taken, CallKind kind, CallSite where) : taken_(taken) {
+    if (taken.exchange(true))
+      throw Error(concat(name_of(kind), " at ", to_text(where),
+                         ": another thread of this rank is using the communicator; split off one "
+                         "for each thread"),
+                  where);
+  }
+  ExclusiveUse(const ExclusiveUse&) = delete;
+  ExclusiveUse& operator=(const ExclusiveUse&) = delete;
+  ~ExclusiveUse() { taken_ = false; }
+
+ private:
+  std::atomic<bool>& taken_;
+};
+
+}  // namespace detail
 
 }  // namespace dhp

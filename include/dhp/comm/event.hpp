@@ -1,8 +1,7 @@
-// Event: a collective under way, cheap to copy. A wait throws its failure. On a device that works by itself the device
-// waits, not the host: the rank's work after wait() has the result, on every device.
+// Event: a pending collective, cheap to copy. wait() throws its failure. A device with a stream waits instead of the
+// host; after wait(), this rank's later work sees the result on every device.
 #pragma once
 
-#include <dhp/core/wait_clock.hpp>
 #include <dhp/device/device.hpp>
 
 #include <condition_variable>
@@ -14,13 +13,13 @@
 
 namespace dhp {
 
-/// Of a device whose work the host does itself.
+/// Event of a device whose work runs on the host.
 template <class Dev>
 class Event {
  public:
   Event() = default;  ///< done already
 
-  /// An event that a progress thread completes: of this operation, called at this place.
+  /// An event that a progress thread completes; describes the operation and its call site.
   [[nodiscard]] static Event pending(const char* operation = "collective",
                                      std::source_location where = std::source_location::current()) {
     Event event;
@@ -29,7 +28,7 @@ class Event {
     event.state_->where = where;
     return event;
   }
-  /// By whoever made it pending: it is done, or has failed with `error`.
+  /// Called by its creator: marks it done, or failed with `error`.
   void complete(std::exception_ptr error = nullptr) {
     if (!state_) return;
     {
@@ -45,22 +44,24 @@ class Event {
     const std::lock_guard lock(state_->mutex);
     return state_->done;
   }
-  /// The host waits; rethrows what ended the collective.
+  /// Blocks the host; rethrows the collective's failure.
   void wait() const {
     if (!state_) return;
     std::unique_lock lock(state_->mutex);
     state_->changed.wait(lock, [this] { return state_->done; });
     if (state_->error) std::rethrow_exception(state_->error);
   }
-  /// Work issued on `dev` from now on comes after the collective: here that is wait(), which the device's trace and its
-  /// clock of waits show.
+  /// Orders later work on `dev` after the collective. Here that is wait(), recorded in the device's trace and wait
+  /// clock.
   void wait(Dev& dev) const {
     if (!state_) return;
     const auto scope = dev.scope(state_->operation, state_->where);
-    WaitClock* clock = nullptr;
-    if constexpr (requires { dev.waits(); }) clock = dev.waits().get();
-    const WaitClock::Scope waiting(clock, WaitClock::collectives);
-    wait();
+    if constexpr (requires { dev.waiting(); }) {
+      const auto waiting = dev.waiting();
+      wait();
+    } else {
+      wait();
+    }
   }
 
  private:
@@ -75,17 +76,17 @@ class Event {
   std::shared_ptr<State> state_;
 };
 
-/// Of a device that works by itself: a collective is work of its communicator's stream, and no wait blocks the host. A
-/// collective that fails after its wait is reported by the next call of a communicator of its world.
+/// Event of a device with streams: the collective runs on its communicator's stream, and no wait blocks the host. A
+/// failure after the wait is thrown by the next call of any communicator of the world.
 template <class Dev>
-  requires(!Dev::host_accessible)
+  requires works_by_itself<Dev>
 class Event<Dev> {
  public:
   class Work {
    public:
     virtual ~Work() = default;
     [[nodiscard]] virtual bool done() const = 0;
-    /// Orders what is issued from now on after the collective: on the device it was issued for, or another.
+    /// Orders later work after the collective: on its own device, or another.
     virtual void order() const = 0;
     virtual void order(Dev& dev) const = 0;
   };
@@ -94,7 +95,7 @@ class Event<Dev> {
   explicit Event(std::shared_ptr<const Work> work) : work_(std::move(work)) {}
 
   [[nodiscard]] bool done() const { return !work_ || work_->done(); }
-  /// Work issued from now on, on the device that the collective was issued for, comes after it.
+  /// Orders later work of the collective's own device after it.
   void wait() const {
     if (work_) work_->order();
   }

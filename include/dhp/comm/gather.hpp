@@ -1,8 +1,9 @@
-// What every rank of a group has to say, at all of them: some numbers, or a text; and their first messages.
+// gather and gather_texts: every rank's numbers or text, at all ranks of a group. open_messages connects pairs of
+// ranks.
 #pragma once
 
 #include <dhp/comm/comm.hpp>
-#include <dhp/comm/meet/wire.hpp>
+#include <dhp/comm/rendezvous/wire.hpp>
 #include <dhp/tensor/tensor.hpp>
 
 #include <algorithm>
@@ -12,8 +13,9 @@
 
 namespace dhp {
 
-/// For a group whose ranks do not all send messages: over NCCL all have to come to the first one, and here they do.
-/// Collective.
+namespace detail {
+/// For groups in which only some ranks send messages: NCCL needs all ranks at the first one, and this call provides
+/// it. Collective.
 template <class Dev>
 void open_messages(Dev& dev, Comm<Dev>& comm, CallSite where = CallSite::current()) {
   const int n = comm.size(), me = comm.rank();
@@ -23,8 +25,9 @@ void open_messages(Dev& dev, Comm<Dev>& comm, CallSite where = CallSite::current
   Tensor<Dev> got(dev, DType::u8, Shape{1});
   comm.recv(dev, got.mut(), (me + n - 1) % n, where);
 }
+}  // namespace detail
 
-/// `own` of every rank, as long on each: those of rank r begin at r * own.size(). Collective.
+/// Every rank's `own`, of equal length; rank r's numbers start at r * own.size(). Collective.
 template <class Dev>
 [[nodiscard]] std::vector<double> gather(Dev& dev, Comm<Dev>& comm, const std::vector<double>& own,
                                          CallSite where = CallSite::current()) {
@@ -36,13 +39,13 @@ template <class Dev>
   return all.template to_host<double>(dev);
 }
 
-/// A text of each rank, of any length. Collective.
+/// Every rank's text, of any length. Collective.
 template <class Dev>
 [[nodiscard]] std::vector<std::string> gather_texts(Dev& dev, Comm<Dev>& comm,
                                                     const std::string& own,
                                                     CallSite where = CallSite::current()) {
   std::string padded;
-  comm::append_field(padded, own);
+  detail::append_field(padded, own);
   std::size_t longest = 0;
   for (const double length : gather(dev, comm, {static_cast<double>(padded.size())}, where))
     longest = std::max(longest, static_cast<std::size_t>(length));
@@ -58,7 +61,7 @@ template <class Dev>
   for (int rank = 0; rank < comm.size(); ++rank) {
     const auto first = bytes.begin() + rank * width;
     const std::string field(first, first + width);
-    texts.push_back(comm::FieldReader(field).field().value_or(""));
+    texts.push_back(detail::FieldReader(field).field().value_or(""));
   }
   return texts;
 }

@@ -1,8 +1,9 @@
 // run_ranks: starts a world of ranks as threads of this process and waits for them. A rank that throws ends all the
-// others, and the caller gets its error. RankLauncher<Dev> starts the ranks of a device: here those of the Cpu.
+// others, and so does one that waits for a rank that has finished; the caller gets the error. dhp/watch.hpp has a
+// run_ranks with a time limit. RankLauncher<Dev> starts the ranks of a device: here those of the Cpu.
 #pragma once
 
-#include <dhp/comm/observe/record.hpp>
+#include <dhp/comm/comm.hpp>
 #include <dhp/comm/threads/thread_comm.hpp>
 
 #include <exception>
@@ -17,12 +18,12 @@
 
 namespace dhp {
 
-namespace comm {
+namespace detail {
 
-/// body(rank) on a thread for each rank of the world, until all have ended. The first rank that failed by itself counts;
-/// what others throw because the world has ended does not.
+/// Runs body(rank) on a thread per rank and waits for all. Throws the error of the first rank that failed by itself,
+/// not the Aborted of others.
 template <class Body>
-void run_rank_threads(World& world, Body body, CallSite where) {
+void run_rank_threads(Latch& latch, int ranks, Body body, CallSite where) {
   std::mutex mutex;
   std::string failure;
   CallSite place{};
@@ -32,14 +33,14 @@ void run_rank_threads(World& world, Body body, CallSite where) {
       const std::lock_guard lock(mutex);
       if (failure.empty()) failure = text, place = at;
     }
-    world.abort(text);
+    latch.abort(text);
   };
   const auto run = [&](int rank) {
     try {
       body(rank);
-      world.finish(rank);
-    } catch (const Aborted&) {  // for a reason that the world knows
-      world.finish(rank);
+      latch.finish(rank);
+    } catch (const Aborted&) {  // for a reason that the latch knows
+      latch.finish(rank);
     } catch (const Error& error) {
       failed(rank, error.sentence(), error.where());
     } catch (const std::exception& error) {
@@ -49,9 +50,9 @@ void run_rank_threads(World& world, Body body, CallSite where) {
     }
   };
   std::vector<std::thread> threads;
-  threads.reserve(static_cast<std::size_t>(world.size()));
+  threads.reserve(static_cast<std::size_t>(ranks));
   try {
-    for (int rank = 0; rank < world.size(); ++rank) threads.emplace_back(run, rank);
+    for (int rank = 0; rank < ranks; ++rank) threads.emplace_back(run, rank);
   } catch (const std::system_error& error) {
     failed(static_cast<int>(threads.size()), concat("its thread cannot be started: ", error.what()),
            where);
@@ -59,32 +60,29 @@ void run_rank_threads(World& world, Body body, CallSite where) {
   for (auto& thread : threads) thread.join();
   if (!failure.empty()) throw Error(failure, place);
   try {
-    world.check_alive();
+    latch.check_alive();
   } catch (const Aborted& error) {
     throw Error(error.sentence(), where);
   }
 }
 
-}  // namespace comm
-
-/// Starts ranks of a device, with body(Comm<Dev>) on each: here threads for the Cpu. Not inline: dhp::cpu_compiled has it.
+/// Starts a device's ranks with body(Comm<Dev>): here threads for the Cpu. Not inline: dhp::cpu_compiled has it.
 template <class Dev>
 class RankLauncher {
  public:
   using Body = std::function<void(Comm<Dev>)>;
-  static void run(int ranks, const Body& body, const WorldOptions& options, CallSite where);
+  static void run(int ranks, const Body& body, CallSite where);
 };
+}  // namespace detail
 
 template <class Dev>
-void RankLauncher<Dev>::run(int ranks, const Body& body, const WorldOptions& options,
-                            CallSite where) {
+void detail::RankLauncher<Dev>::run(int ranks, const Body& body, CallSite where) {
   if constexpr (std::is_same_v<Dev, Cpu>) {
-    const auto world = std::make_shared<World>(ranks, options);
-    const auto comms = ThreadComm::all_of(world);
-    comm::run_rank_threads(
-        *world,
-        [&](int rank) { body(comm::recorded(*world, comms[static_cast<std::size_t>(rank)])); },
-        where);
+    const auto latch = std::make_shared<Latch>();
+    const auto comms = ThreadComm::all_of(latch, ranks);
+    detail::run_rank_threads(
+        *latch, ranks,
+        [&](int rank) { body(Comm<Dev>::of(comms[static_cast<std::size_t>(rank)])); }, where);
   } else {
     throw Error(concat("this program was built without what ", ranks,
                        " ranks of its device need to talk to each other (on GPUs: NCCL)"),
@@ -92,14 +90,13 @@ void RankLauncher<Dev>::run(int ranks, const Body& body, const WorldOptions& opt
   }
 }
 
-/// body(world) on each of `ranks` threads, which share the body. Throws Error("rank 3: ...") for the first rank that
-/// failed. A world of one runs in the calling thread, and what it throws is left as it is.
+/// Runs body(world) on each of `ranks` threads, which share the body. Throws Error("rank 3: ...") for the first rank
+/// that failed. A world of one runs in the calling thread, and its exceptions pass unchanged.
 template <class Dev = Cpu, class Body>
-void run_ranks(int ranks, Body body, WorldOptions options = {},
-               CallSite where = CallSite::current()) {
+void run_ranks(int ranks, Body body, CallSite where = CallSite::current()) {
   check(ranks >= 1, "a world has at least 1 rank, got ", ranks);
   if (ranks == 1) body(Comm<Dev>());
-  else RankLauncher<Dev>::run(ranks, std::ref(body), options, where);
+  else detail::RankLauncher<Dev>::run(ranks, std::ref(body), where);
 }
 
 }  // namespace dhp

@@ -1,12 +1,12 @@
-// run_process_rank: this process as one rank of a job that a launcher has started: it meets the others, is watched with
-// them, runs, and says how it ended. The caller chooses the engine: connect_gloo, connect_nccl, or an MpiSession.
+// run_process_rank: this process as one rank of a launched job: it connects to the others, is monitored with them,
+// runs, and reports how it ended. The caller chooses the engine: connect_gloo, connect_nccl, or an MpiSession.
 #pragma once
 
 #include <dhp/comm/launch.hpp>
-#include <dhp/comm/meet/process_rank.hpp>
-#include <dhp/comm/meet/rendezvous.hpp>
 #include <dhp/comm/observe/record.hpp>
-#include <dhp/comm/watch/world.hpp>
+#include <dhp/comm/rendezvous/process_rank.hpp>
+#include <dhp/comm/rendezvous/rendezvous.hpp>
+#include <dhp/comm/watch/process_watchdog.hpp>
 
 #include <algorithm>
 #include <exception>
@@ -18,19 +18,19 @@
 namespace dhp {
 
 struct ProcessOptions {
-  /// For ranks to meet; without deadlines also of every wait for another, and of a rank's silence; 0: none.
+  /// Limit of the rendezvous; without deadlines also of every wait for another rank, and of a rank's silence. 0:
+  /// none.
   double timeout_s = 300;
   std::shared_ptr<const Deadlines> deadlines{};  ///< the program says there what it is at
-  std::shared_ptr<FlightRecorder> recorder{};  ///< of this rank's calls; null: nobody else reads it
-  std::string
-      network_interface{};  ///< where this rank listens ("eth0"); empty: what leads to rank 0
-  /// Clients that were refused at the rendezvous. Called by other threads, too.
+  std::shared_ptr<FlightRecorder> recorder{};    ///< records this rank's calls; null: private
+  std::string network_interface{};  ///< interface to listen on ("eth0"); empty: the route to rank 0
+  /// Receives clients refused at the rendezvous. Called by other threads too.
   std::function<void(const std::string& message)> log{};
-  /// The world has ended, and this rank does not come back from its own work: see WorldOptions.
+  /// The world has ended, and this rank does not come back from its own work: see WatchOptions.
   std::function<void(const std::string& message)> stuck{};
   double stuck_after_s = 10;
 
-  [[nodiscard]] WorldOptions world() const {
+  [[nodiscard]] WatchOptions watch() const {
     return {.timeout_s = timeout_s,
             .deadlines = deadlines,
             .recorders = {recorder},
@@ -40,7 +40,7 @@ struct ProcessOptions {
   }
 };
 
-namespace comm {
+namespace detail {
 
 [[nodiscard]] inline RendezvousOptions rendezvous_of(const ProcessRank& me,
                                                      const ProcessOptions& options) {
@@ -63,34 +63,35 @@ namespace comm {
   return own != nullptr ? own->sentence() : error.what();
 }
 
-/// work(), of a rank; the other ranks are told of what it throws, and that goes on to the caller.
+/// Runs work() of a rank; publishes its exception to the other ranks, then rethrows it.
 template <class Work>
-void run_in(World& world, Work work) {
+void run_in(Latch& latch, Work work) {
   try {
     work();
   } catch (const std::exception& error) {
-    if (!world.ended()) world.abort(sentence_of(error));
+    if (!latch.ended()) latch.abort(sentence_of(error));
     throw;
   }
 }
 
-}  // namespace comm
+}  // namespace detail
 
-/// connect(world, me, options) makes the communicator of the world: collective. body(Comm<Dev>) is run with it, and what
-/// it throws goes on to the caller when all ranks have been told; Aborted where another rank is to blame.
+/// connect(watchdog, me, options) makes the communicator of the world: collective. body(Comm<Dev>) is run with it, and
+/// what it throws goes on to the caller when all ranks have been told; Aborted where another rank is to blame.
 template <class Connect, class Body>
 void run_process_rank(const ProcessRank& me, Connect connect, Body body,
                       const ProcessOptions& options = {}) {
-  const auto store = meet(comm::rendezvous_of(me, options));
-  const auto world = std::make_shared<World>(store, me.rank, me.size, options.world());
-  comm::run_in(*world, [&] {
-    body(connect(world, me, options));
-    world->finish(me.rank);
+  const auto store = rendezvous(detail::rendezvous_of(me, options));
+  const auto watchdog = std::make_shared<ProcessWatchdog>(store, me.rank, me.size, options.watch());
+  detail::run_in(*watchdog, [&] {
+    body(connect(watchdog, me, options));
+    watchdog->finish(me.rank);
   });
 }
 
-/// body(Comm<Dev>) on each rank of a job: where a launcher (mpirun, srun, torchrun) has started this process, as one of its
-/// ranks, connected by `connect`; started plainly, on `ranks` threads. Launchers choose the number of ranks themselves.
+/// body(Comm<Dev>) on each rank of a job: where a launcher (mpirun, srun, torchrun) has started this process, as one
+/// of its ranks, connected by `connect`; started plainly, on `ranks` threads. Launchers choose the number of ranks
+/// themselves.
 template <class Dev, class Connect, class Body>
 void run_job(int ranks, Connect connect, Body body, const ProcessOptions& options = {}) {
   const auto me = ProcessRank::from_environment();

@@ -1,5 +1,5 @@
-// Mesh: the world as a grid of data x tensor x pipeline ranks, and the communicator of each axis. The
-// tensor axis runs fastest, then data, then pipeline: the ranks that talk most are the closest.
+// Mesh: the world as a grid of data x tensor x pipeline ranks, with a communicator per axis. The tensor axis is
+// innermost, then data, then pipeline, so the ranks that communicate most are neighbors.
 #pragma once
 
 #include <dhp/comm/comm.hpp>
@@ -16,7 +16,7 @@ struct MeshShape {
   int data = 1;
   int tensor = 1;
   int pipeline = 1;
-  /// The ranks that it needs; of absurd extents, the largest int.
+  /// The number of ranks; saturates at the largest int.
   [[nodiscard]] int size() const {
     if (data < 1 || tensor < 1 || pipeline < 1) return 0;
     constexpr std::int64_t most = std::numeric_limits<int>::max();
@@ -43,7 +43,7 @@ class Mesh {
     tensor_index_ = rank % shape.tensor;
     data_index_ = rank / shape.tensor % shape.data;
     pipeline_index_ = rank / (shape.tensor * shape.data);
-    // The colour numbers the groups of an axis: the two other coordinates.
+    // The color numbers the groups of an axis by the two other coordinates.
     tensor_ = world_.split(pipeline_index_ * shape.data + data_index_, tensor_index_);
     data_ = world_.split(pipeline_index_ * shape.tensor + tensor_index_, data_index_);
     const int column = data_index_ * shape.tensor + tensor_index_;
@@ -56,7 +56,7 @@ class Mesh {
   [[nodiscard]] Comm<Dev>& data() { return data_; }
   [[nodiscard]] Comm<Dev>& tensor() { return tensor_; }
   [[nodiscard]] Comm<Dev>& pipeline() { return pipeline_; }
-  /// The same ranks as pipeline(), for what flows against it.
+  /// The same ranks as pipeline(), for the opposite direction.
   [[nodiscard]] Comm<Dev>& pipeline_backward() { return pipeline_backward_; }
   [[nodiscard]] int data_index() const { return data_index_; }
   [[nodiscard]] int tensor_index() const { return tensor_index_; }
@@ -76,12 +76,14 @@ class Mesh {
   Comm<Dev> pipeline_backward_;
 };
 
-/// The ranks of a tensor group each compute what is not split, and their copies of a weight must stay equal: so the bits
-/// of the device may not depend on what it found fastest, or on the order of sums.
+namespace detail {
+/// The ranks of a tensor group each compute everything that is not split, and their copies of a weight must stay
+/// equal. So the device's bits must not depend on autotuning or on the order of sums.
 template <class Dev>
 void make_copies_agree(Dev& dev, const Mesh<Dev>& mesh) {
   if constexpr (requires { dev.make_deterministic(); })
     if (mesh.shape().tensor > 1) dev.make_deterministic();
 }
+}  // namespace detail
 
 }  // namespace dhp

@@ -1,4 +1,4 @@
-// MetaComm: one rank of a group whose other ranks are not there. Nothing is exchanged, so it is for devices without data.
+// MetaComm: one rank of a group without other ranks. It exchanges nothing, so it is for devices without data.
 #pragma once
 
 #include <dhp/comm/comm.hpp>
@@ -18,10 +18,10 @@ class MetaComm {
     int rank = 0;
     int size = 1;
   };
-  /// splits: what this rank's splits give, in their order; further ones give the whole group again.
+  /// splits: the results of this rank's splits, in order; further splits return the whole group.
   explicit MetaComm(Place place, std::vector<Place> splits = {})
       : place_(place), splits_(std::move(splits)) {}
-  /// A world that a Mesh of this shape splits.
+  /// A world for a Mesh of this shape.
   [[nodiscard]] static MetaComm world(MeshShape shape, int rank) {
     const Place pipeline{rank / (shape.tensor * shape.data), shape.pipeline};
     return MetaComm({rank, shape.size()}, {{rank % shape.tensor, shape.tensor},
@@ -39,10 +39,10 @@ class MetaComm {
     return {};
   }
   void send(Dev&, Tensor<Dev>, int to, CallSite where) {
-    check_message(CallKind::send, rank(), size(), to, where);
+    detail::check_message(CallKind::send, rank(), size(), to, where);
   }
   void recv(Dev&, View<Dev>, int from, CallSite where) {
-    check_message(CallKind::recv, rank(), size(), from, where);
+    detail::check_message(CallKind::recv, rank(), size(), from, where);
   }
   void barrier(CallSite) {}
   [[nodiscard]] MetaComm split(int color, int, CallSite) {

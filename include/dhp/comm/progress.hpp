@@ -1,5 +1,5 @@
-// Progress: starts collectives on a thread of its own, in the order of their issue, over a communicator of its own, so that
-// they overlap with the rank's work. Where collectives run by themselves it needs no thread.
+// Progress starts collectives in issue order on its own thread and communicator, so that they overlap with the rank's
+// work. Where collectives are asynchronous anyway it needs no thread.
 #pragma once
 
 #include <dhp/comm/comm.hpp>
@@ -13,7 +13,7 @@
 
 namespace dhp {
 
-/// Buffers stay where they are, and are left alone, until the event is done. The event's wait throws a failure.
+/// Buffers must stay in place, unused, until the event is done. The event's wait throws a failure.
 template <class Dev>
 class Progress {
  public:
@@ -25,7 +25,7 @@ class Progress {
   }
   Progress(Progress&&) noexcept = default;
   Progress& operator=(Progress&&) = delete;
-  /// Finishes what was issued. Where an exception is under way the other ranks may never come: then it ends the world.
+  /// Finishes issued collectives. During an exception the other ranks may never arrive, so it ends the world.
   ~Progress() {
     if (!state_) return;
     const bool failing = std::uncaught_exceptions() > state_->exceptions;

@@ -1,4 +1,4 @@
-// The arithmetic of a reduction on the host, always in the order of the ranks.
+// Host reductions, always in rank order.
 #pragma once
 
 #include <dhp/comm/collective.hpp>
@@ -10,7 +10,7 @@
 #include <type_traits>
 #include <vector>
 
-namespace dhp::comm {
+namespace dhp::detail {
 
 /// Sums of integers wrap.
 struct Sum {
@@ -25,11 +25,12 @@ struct Sum {
   }
 };
 
-/// Buffers of the ranks, all of one type.
+/// The ranks' buffers, all of one type.
 using Inputs = std::vector<const std::byte*>;
 using Outputs = std::vector<std::byte*>;
 
-// A constant count, as a type, makes loops that compilers vectorise at -O2.
+// A constant count, as a type, makes loops that compilers vectorise at -O2. Each is code of its own: sums have them, of
+// types that are summed often.
 
 /// total[i] = combine(total[i], from[i])
 template <class A, class T, class Count, class Combine>
@@ -47,20 +48,25 @@ class SliceOf {
   template <class Combine>
   void reduce(std::int64_t first, std::int64_t last, Combine combine) const {
     constexpr std::int64_t run = 256, short_run = 32;
-    // A later input is read when there is a sum of earlier ones already.
-    const auto found = std::find(in_->begin(), in_->end(), out_->front());
-    const int home = found == in_->end() ? -1 : static_cast<int>(found - in_->begin());
-    const bool in_place = home < 2;
-    const auto each = [&](std::int64_t begin, auto count) {
-      if constexpr (!is_16_bit<T>)
-        if (in_place) return run_in_place(home, begin, count, combine);
-      run_apart<run>(begin, count, combine);
-    };
-    for (; last - first >= run; first += run)
-      each(first, std::integral_constant<std::int64_t, run>());
-    for (; last - first >= short_run; first += short_run)
-      each(first, std::integral_constant<std::int64_t, short_run>());
-    if (first < last) each(first, last - first);
+    if constexpr (std::is_same_v<Combine, Sum> && (!std::is_integral_v<T> || sizeof(T) == 8)) {
+      // A later input is read when there is a sum of earlier ones already.
+      const auto found = std::find(in_->begin(), in_->end(), out_->front());
+      const int home = found == in_->end() ? -1 : static_cast<int>(found - in_->begin());
+      const bool in_place = home < 2;
+      const auto each = [&](std::int64_t begin, auto count) {
+        if constexpr (!is_16_bit<T>)
+          if (in_place) return run_in_place(home, begin, count, combine);
+        run_apart<run>(begin, count, combine);
+      };
+      for (; last - first >= run; first += run)
+        each(first, std::integral_constant<std::int64_t, run>());
+      for (; last - first >= short_run; first += short_run)
+        each(first, std::integral_constant<std::int64_t, short_run>());
+      if (first < last) each(first, last - first);
+    } else {
+      for (; first < last; first += run)
+        run_apart<run>(first, std::min(run, last - first), combine);
+    }
   }
 
  private:
@@ -76,7 +82,7 @@ class SliceOf {
       std::memcpy(out(copy, begin), run, static_cast<std::size_t>(count) * sizeof(T));
   }
 
-  /// Elements [begin, begin + count), made outside the outputs.
+  /// Computes elements [begin, begin + count) outside the outputs.
   template <std::int64_t most, class Count, class Combine>
   void run_apart(std::int64_t begin, Count count, Combine combine) const {
     using A = std::conditional_t<is_16_bit<T>, float, T>;
@@ -93,7 +99,7 @@ class SliceOf {
       copy_out(rounded, 0, begin, count);
     }
   }
-  /// The same, made in the first output. home: which input this is, 0 or 1; -1: none.
+  /// The same, in the first output. home: the input with the same memory, 0 or 1; -1: none.
   template <class Count, class Combine>
   void run_in_place(int home, std::int64_t begin, Count count, Combine combine) const {
     T* total = out(0, begin);
@@ -110,11 +116,11 @@ class SliceOf {
   const Outputs* out_;
 };
 
-/// Of elements of type T, as reduce_slice.
+/// As reduce_slice, for elements of type T.
 template <class T>
 void reduce_slice_of(const Inputs& in, const Outputs& out, std::int64_t first, std::int64_t last,
                      Reduce reduce) {
-  // A NaN of any rank is the maximum and the minimum.
+  // A NaN of any rank becomes the maximum and the minimum.
   const auto max = [](auto total, auto value) {
     return value > total || value != value ? value : total;
   };
@@ -136,4 +142,4 @@ inline void reduce_slice(DType dtype, const Inputs& in, const Outputs& out, std:
   visit_any(dtype, [&]<class T>(Tag<T>) { reduce_slice_of<T>(in, out, first, last, reduce); });
 }
 
-}  // namespace dhp::comm
+}  // namespace dhp::detail

@@ -1,5 +1,5 @@
-// The version of dhp, which the build reads from here; and what a compiler must have. Every header includes this one, so
-// that what is missing is told once and first.
+// dhp's version, which the build reads from here, and its compiler requirements. Every header includes this one, so
+// that a missing requirement is the first and only error.
 #pragma once
 
 #include <cmath>  // its functions are no macros behind it

@@ -8,8 +8,7 @@
 #include <cstddef>
 #include <cstring>
 
-namespace dhp {
-
+namespace dhp::detail {
 /// The ranges are equal or disjoint. With 0 bytes both may be null.
 inline void copy_bytes(std::byte* to, const std::byte* from, std::size_t bytes) {
   if (to == from) return;
@@ -18,5 +17,4 @@ inline void copy_bytes(std::byte* to, const std::byte* from, std::size_t bytes) 
   for (std::size_t first = 0; first < bytes; first += run)
     std::memcpy(to + first, from + first, std::min(run, bytes - first));
 }
-
-}  // namespace dhp
+}  // namespace dhp::detail

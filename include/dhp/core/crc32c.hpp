@@ -1,4 +1,5 @@
-// CRC-32C (Castagnoli; RFC 3720, appendix B.4), the checksum of checkpoints and of TFRecords. x86-64 has an instruction for it.
+// CRC-32C (Castagnoli; RFC 3720, appendix B.4), the checksum of checkpoints and of TFRecords. x86-64 has an
+// instruction for it.
 #pragma once
 
 #include <dhp/core/config.hpp>
@@ -11,7 +12,7 @@
 
 namespace dhp {
 
-namespace core {
+namespace detail {
 
 inline constexpr auto crc32c_table = [] {
   std::array<std::uint32_t, 256> table{};
@@ -42,22 +43,22 @@ inline std::uint32_t crc32c_bytes(std::uint32_t state, std::span<const std::byte
 }
 #endif
 
-}  // namespace core
+}  // namespace detail
 
-/// Of all bytes; `before` is the checksum of those that come before them.
+/// The checksum of `bytes` after data with checksum `before`.
 [[nodiscard]] inline std::uint32_t crc32c(std::span<const std::byte> bytes,
                                           std::uint32_t before = 0) {
   auto state = ~before;
 #if defined(__x86_64__)
   if (__builtin_cpu_supports("sse4.2")) {
-    state = core::crc32c_words(state, bytes);
+    state = detail::crc32c_words(state, bytes);
     bytes = bytes.subspan(bytes.size() / 8 * 8);
   }
 #endif
-  return ~core::crc32c_bytes(state, bytes);
+  return ~detail::crc32c_bytes(state, bytes);
 }
 
-/// The checksum of TFRecords: rotated and moved, so that checksums of data with checksums in it stay good ones.
+/// TFRecord's checksum: rotated and offset, so that it also protects data containing checksums.
 [[nodiscard]] inline std::uint32_t masked_crc32c(std::span<const std::byte> bytes) {
   const auto crc = crc32c(bytes);
   return (crc >> 15 | crc << 17) + 0xa282ead8u;

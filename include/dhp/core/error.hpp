@@ -14,8 +14,8 @@ class Error : public std::runtime_error {
  public:
   explicit Error(const std::string& sentence,
                  std::source_location where = std::source_location::current())
-      : std::runtime_error(sentence + " [" + short_name(where.file_name()) + ":" +
-                           std::to_string(where.line()) + "]"),
+      : std::runtime_error(
+            concat(sentence, " [", short_name(where.file_name()), ":", where.line(), "]")),
         sentence_(sentence),
         where_(where) {}
 
@@ -25,35 +25,42 @@ class Error : public std::runtime_error {
   [[nodiscard]] const std::source_location& where() const noexcept { return where_; }
 
  private:
-  static std::string short_name(const char* path) {
-    const std::string_view full(path);
-    const auto start = full.rfind("dhp/");
-    return std::string(start == full.npos ? full.substr(full.rfind('/') + 1) : full.substr(start));
+  static std::string_view short_name(std::string_view path) {
+    const auto start = path.rfind("dhp/");
+    return path.substr(start == path.npos ? path.rfind('/') + 1 : start);
   }
 
   std::string sentence_;
   std::source_location where_;
 };
 
+namespace detail {
 /// A text with its source location, so that check() can name its caller. A view.
 struct Located {
   std::string_view text;
   std::source_location where;
-  template <class Text>
-    requires std::convertible_to<const Text&, std::string_view> Located(
-        const Text& beginning, std::source_location here = std::source_location::current())
-        : text(beginning), where(here) {}
+  Located(const char* beginning, std::source_location here = std::source_location::current())
+      : text(beginning), where(here) {}
+  Located(std::string_view beginning, std::source_location here = std::source_location::current())
+      : text(beginning), where(here) {}
+  Located(const std::string& beginning, std::source_location here = std::source_location::current())
+      : text(beginning), where(here) {}
 };
+}  // namespace detail
 
+[[noreturn, gnu::cold, gnu::noinline]] inline void fail_with(const detail::Located& first,
+                                                             std::initializer_list<TextPart> rest) {
+  throw Error(std::string(first.text) + text_of(rest), first.where);
+}
 /// Throws Error(first + rest...) located at the caller.
 template <class... Parts>
-[[noreturn]] void fail(Located first, const Parts&... rest) {
-  throw Error(concat(first.text, rest...), first.where);
+[[noreturn]] void fail(detail::Located first, const Parts&... rest) {
+  fail_with(first, {rest...});
 }
 
 /// check(ok, "op: what is wrong, ", value, "; what would be right"): throws Error unless ok.
 template <class... Parts>
-void check(bool ok, Located first, const Parts&... rest) {
+void check(bool ok, detail::Located first, const Parts&... rest) {
   if (!ok) [[unlikely]]
     fail(first, rest...);
 }

@@ -1,4 +1,4 @@
-// Exposed communication: the share of its steps for which a rank waits. It follows from a trace.
+// Exposed communication: the fraction of step time that a rank waits for communication, from a trace.
 #pragma once
 
 #include <dhp/core/trace.hpp>

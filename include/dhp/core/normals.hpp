@@ -1,4 +1,4 @@
-// Many standard normals at once, in vectorizable form: for those who round them to less than double.
+// Vectorizable batches of standard normals, for users that round them below double precision.
 #pragma once
 
 #include <dhp/core/philox.hpp>
@@ -7,12 +7,11 @@
 #include <cmath>
 #include <cstdint>
 
-namespace dhp {
-
+namespace dhp::detail {
 /// RandomStream::normal of consecutive indices, within error * radius.
 struct NormalBlock {
   static constexpr int count = 256;
-  /// Of the value over the radius. The series here and the standard library are each within 2^-50.
+  /// The maximum error divided by the radius. The series here and the standard library are each within 2^-50.
   static constexpr double error = 0x1p-48;
   double value[count];   ///< radius * cos(2 pi v)
   double radius[count];  ///< sqrt(-2 log(u))
@@ -87,5 +86,4 @@ struct NormalBlock {
     return turned < 0 ? -sine : sine;
   }
 };
-
-}  // namespace dhp
+}  // namespace dhp::detail

@@ -56,8 +56,8 @@ class OpenFile {
     }
   }
   void write(std::string_view text) { write(std::as_bytes(std::span(text.data(), text.size()))); }
-  /// Waits until nobody else has the lock of this file; it is given up with this object, and with the process. Where the
-  /// file system knows no locks, it returns at once.
+  /// Locks this file, waiting for other holders. The lock ends with this object or the process. On a file system
+  /// without locks it returns at once.
   void lock() {
     while (::flock(fd_, LOCK_EX) != 0 && errno == EINTR) continue;
   }
@@ -77,8 +77,8 @@ class OpenFile {
   return text;
 }
 
-/// Replaces a file atomically: write(OpenFile&) gives the contents to "PATH.part", which takes the old one's place when
-/// all of it is on the disk. A link stays, and the file that it leads to is replaced; a device or a pipe is refused.
+/// Replaces a file atomically: write(OpenFile&) fills "PATH.part", which is renamed when it is completely on the
+/// disk. A symbolic link is kept and its target replaced; devices and pipes are refused.
 template <std::invocable<OpenFile&> Write>
 void replace_file(std::string path, Write write) {
   struct stat status {};

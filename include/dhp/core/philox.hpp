@@ -9,8 +9,7 @@
 #include <cstring>
 #include <utility>
 
-namespace dhp {
-
+namespace dhp::detail {
 /// Philox counters in the lower halves of 64-bit lanes.
 struct PhiloxLanes {
 #if defined(__AVX2__)
@@ -94,5 +93,4 @@ struct PhiloxBlocks {
     }
   }
 };
-
-}  // namespace dhp
+}  // namespace dhp::detail

@@ -12,6 +12,7 @@
 
 namespace dhp {
 
+namespace detail {
 /// The 64-bit product of 32-bit words.
 [[nodiscard]] constexpr std::uint64_t wide_product(std::uint32_t a, std::uint32_t b) {
 #ifdef __CUDA_ARCH__  // one instruction; nvcc 13.0 would multiply 64-bit words
@@ -40,6 +41,7 @@ namespace dhp {
   }
   return {x, y, z, w};
 }
+}  // namespace detail
 
 /// The random stream of one use (a dropout layer, an initial weight, a shuffle) in one step.
 /// `index` numbers its elements globally, unsharded and unpacked.
@@ -53,7 +55,7 @@ struct RandomStream {
 
   /// Four random words: the elements 4*block .. 4*block+3 of the stream.
   [[nodiscard]] constexpr std::array<std::uint32_t, 4> block(std::uint64_t block) const {
-    return philox(
+    return detail::philox(
         {static_cast<std::uint32_t>(block), static_cast<std::uint32_t>(block >> 32), use, now()},
         {static_cast<std::uint32_t>(seed), static_cast<std::uint32_t>(seed >> 32)});
   }

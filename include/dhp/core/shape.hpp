@@ -17,7 +17,7 @@ class Shape {
   static constexpr int max_rank = 6;
 
   Shape() = default;
-  Shape(std::initializer_list<std::int64_t> extents) {
+  [[gnu::noinline]] Shape(std::initializer_list<std::int64_t> extents) {
     check(extents.size() <= max_rank, "a shape has at most 6 extents");
     for (const auto extent : extents) push_back(extent);
   }
@@ -31,7 +31,8 @@ class Shape {
 
   [[nodiscard]] int rank() const { return rank_; }
   [[nodiscard]] std::int64_t operator[](int dim) const {
-    check(dim >= 0 && dim < rank_, "no dim ", dim, " in a shape of rank ", rank_);
+    if (dim < 0 || dim >= rank_) [[unlikely]]
+      has_no(dim);
     return extents_[static_cast<std::size_t>(dim)];
   }
   [[nodiscard]] std::int64_t back() const { return (*this)[rank_ - 1]; }
@@ -45,8 +46,8 @@ class Shape {
   /// The product of all dims but the last: [N, H, W, C] has N*H*W rows.
   [[nodiscard]] std::int64_t rows() const { return back() == 0 ? 0 : count() / back(); }
 
-  [[nodiscard]] Shape with(int dim, std::int64_t extent) const {
-    check(dim >= 0 && dim < rank_, "no dim ", dim, " in ", *this);
+  [[nodiscard, gnu::noinline]] Shape with(int dim, std::int64_t extent) const {
+    if (dim < 0 || dim >= rank_) has_no(dim);
     Shape changed = *this;
     changed.extents_[static_cast<std::size_t>(dim)] = extent;
     changed.check_countable();
@@ -59,12 +60,15 @@ class Shape {
     std::string out = "[";
     for (int dim = 0; dim < shape.rank_; ++dim) {
       if (dim > 0) out += ", ";
-      append_text(out, shape[dim]);
+      detail::append_text(out, shape[dim]);
     }
     return out + "]";
   }
 
  private:
+  [[noreturn, gnu::cold, gnu::noinline]] void has_no(int dim) const {
+    fail("no dim ", dim, " in a shape of rank ", rank_);
+  }
   // The limit leaves room for byte counts.
   void check_countable() const {
     constexpr std::int64_t most = std::int64_t{1} << 56;

@@ -9,6 +9,7 @@
 
 namespace dhp {
 
+namespace detail {
 /// The success of a system call and its errno. The implicit conversion reads errno right after the
 /// call, before other arguments can change it.
 struct SystemResult {
@@ -16,11 +17,12 @@ struct SystemResult {
   int error;
   SystemResult(std::same_as<bool> auto went_well) : good(went_well), error(errno) {}
 };
+}  // namespace detail
 
 /// check_system(::close(file) == 0, "cannot close ", path): throws Error("cannot close PATH: No
 /// space left on device") on failure.
 template <class... Parts>
-void check_system(SystemResult result, Located first, const Parts&... rest) {
+void check_system(detail::SystemResult result, detail::Located first, const Parts&... rest) {
   if (!result.good) [[unlikely]]
     fail(first, rest..., ": ", std::strerror(result.error));
 }

@@ -7,6 +7,8 @@
 #include <charconv>
 #include <concepts>
 #include <cstddef>
+#include <initializer_list>
+#include <memory>
 #include <set>
 #include <source_location>
 #include <string>
@@ -14,6 +16,7 @@
 
 namespace dhp {
 
+namespace detail {
 inline void append_text(std::string& out, std::string_view part) { out += part; }
 template <std::same_as<char> Char>
 void append_text(std::string& out, Char part) {
@@ -23,42 +26,79 @@ template <std::same_as<bool> Bool>
 void append_text(std::string& out, Bool part) {
   out += part ? "true" : "false";
 }
+}  // namespace detail
 
+/// Number: that of one width, so that each of the four is compiled once.
+template <class Number>
+[[gnu::noinline]] void append_number(std::string& out, Number part) {
+  char digits[64];
+  const auto end = std::to_chars(digits, digits + sizeof digits, part).ptr;  // shortest exact form
+  if (part != part) out += "nan";                                            // never "-nan"
+  else out.append(digits, end);
+}
+namespace detail {
 template <class Number>
   requires((std::integral<Number> || std::floating_point<Number>)&&!std::same_as<Number, bool> &&
            !std::same_as<Number, char>)
 void append_text(std::string& out, Number part) {
-  if constexpr (std::floating_point<Number>)
-    if (part != part) {  // "nan", never "-nan"
-      out += "nan";
-      return;
-    }
-  char digits[64];
-  const auto end = std::to_chars(digits, digits + sizeof digits, part).ptr;  // shortest exact form
-  out.append(digits, end);
+  if constexpr (std::floating_point<Number>) append_number(out, part);
+  else if constexpr (std::signed_integral<Number>) append_number<long long>(out, part);
+  else append_number<unsigned long long>(out, part);
 }
+}  // namespace detail
 
 /// "trainer.hpp:120"
 [[nodiscard]] inline std::string to_text(const std::source_location& where) {
   const std::string_view file(where.file_name());
   std::string text(file.substr(file.rfind('/') + 1));
   text += ':';
-  append_text(text, where.line());
+  detail::append_text(text, where.line());
   return text;
 }
 
+namespace detail {
 /// A type takes part if its namespace has `std::string to_text(const T&)`.
 template <class T>
   requires requires(const T& part) {
     { to_text(part) } -> std::convertible_to<std::string>;
   }
 void append_text(std::string& out, const T& part) { out += to_text(part); }
+}  // namespace detail
 
+/// A part of a text, by reference: what makes texts of parts is compiled once, and not for each combination of types.
+class TextPart {
+ public:
+  TextPart(const char* part) : TextPart(std::string_view(part)) {}
+  TextPart(const std::string& part) : TextPart(std::string_view(part)) {}
+  TextPart(std::string_view part)
+      : of_(reinterpret_cast<const std::byte*>(part.data())),
+        size_(part.size()),
+        append_([](std::string& out, const TextPart& self) {
+          out.append(reinterpret_cast<const char*>(self.of_), self.size_);
+        }) {}
+  /// Of any other type with an append_text.
+  template <class T>
+    requires(!std::is_array_v<T> && !std::convertible_to<const T&, std::string_view>)
+  TextPart(const T& part)
+      : of_(reinterpret_cast<const std::byte*>(std::addressof(part))),
+        append_([](std::string& out, const TextPart& self) {
+          detail::append_text(out, *reinterpret_cast<const T*>(self.of_));
+        }) {}
+  void append_to(std::string& out) const { append_(out, *this); }
+
+ private:
+  const std::byte* of_;
+  std::size_t size_ = 0;
+  void (*append_)(std::string&, const TextPart&);
+};
+[[nodiscard, gnu::noinline]] inline std::string text_of(std::initializer_list<TextPart> parts) {
+  std::string out;
+  for (const auto& part : parts) part.append_to(out);
+  return out;
+}
 template <class... Parts>
 [[nodiscard]] std::string concat(const Parts&... parts) {
-  std::string out;
-  (append_text(out, parts), ...);
-  return out;
+  return text_of({parts...});
 }
 
 /// Ranks in a sentence: "rank 2", "ranks 0, 1 and 3", "ranks 0, 1, 2, 3, 4, 5, 6, 7 and 120 more".

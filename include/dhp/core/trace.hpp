@@ -57,6 +57,7 @@ class Trace {
  public:
   /// capacity: the number of kept spans; later ones are only counted.
   explicit Trace(std::size_t capacity = std::size_t{1} << 18) : capacity_(capacity) {}
+  virtual ~Trace() = default;
   Trace(const Trace&) = delete;
   Trace& operator=(const Trace&) = delete;
 
@@ -71,7 +72,8 @@ class Trace {
     lanes_.push_back(std::move(name));
     return static_cast<int>(lanes_.size()) - 1;
   }
-  void add(TraceSpan span) {
+  /// Virtual, so that it is compiled where traces are made and not by every program.
+  virtual void add(TraceSpan span) {
     const std::lock_guard lock(mutex_);
     if (spans_.size() < capacity_) spans_.push_back(std::move(span));
     else ++left_out_;
@@ -118,17 +120,18 @@ class Trace {
 template <class Dev>
 class TraceScope {
  public:
-  TraceScope(Dev& dev, const std::string& name, TraceKind kind = TraceKind::work)
+  [[gnu::noinline]] TraceScope(Dev& dev, const std::string& name, TraceKind kind = TraceKind::work)
       : dev_(dev.trace() ? &dev : nullptr) {
     if (dev_ != nullptr) span_ = {.kind = kind, .name = name, .start = dev.moment()};
   }
-  TraceScope(Dev& dev, const char* name, std::int64_t number, TraceKind kind = TraceKind::work)
+  [[gnu::noinline]] TraceScope(Dev& dev, const char* name, std::int64_t number,
+                               TraceKind kind = TraceKind::work)
       : dev_(dev.trace() ? &dev : nullptr) {
     if (dev_ != nullptr)
       span_ = {.kind = kind, .name = concat(name, ' ', number), .start = dev.moment()};
   }
   /// A wait for the call at `where`.
-  TraceScope(Dev& dev, const char* name, const std::source_location& where)
+  [[gnu::noinline]] TraceScope(Dev& dev, const char* name, const std::source_location& where)
       : dev_(dev.trace() ? &dev : nullptr) {
     if (dev_ == nullptr) return;
     span_ = {.kind = TraceKind::wait, .name = name, .start = dev.moment()};
@@ -137,7 +140,7 @@ class TraceScope {
   }
   TraceScope(const TraceScope&) = delete;
   TraceScope& operator=(const TraceScope&) = delete;
-  ~TraceScope() {
+  [[gnu::noinline]] ~TraceScope() {
     if (dev_ == nullptr) return;
     try {
       span_.end = dev_->moment();

@@ -50,6 +50,7 @@ enum class DType : std::uint8_t { f64, f32, bf16, f16, i64, i32, u8 };
   return type == DType::f64 ? DType::f64 : DType::f32;
 }
 
+namespace detail {
 /// Rounds to odd, so that a second rounding to 16 bits is correct (Boldo & Melquiond 2008). An
 /// inexact result takes the neighboring float with an odd last bit.
 [[nodiscard]] constexpr float round_to_odd(double value) {
@@ -59,6 +60,7 @@ enum class DType : std::uint8_t { f64, f32, bf16, f16, i64, i32, u8 };
   const bool beyond = (back > value) == (value > 0);  // away from zero; the largest float is odd
   return std::bit_cast<float>((std::bit_cast<std::uint32_t>(near) - (beyond ? 1u : 0u)) | 1u);
 }
+}  // namespace detail
 
 /// bfloat16: the upper half of a float; rounds to nearest even, keeps NaN a NaN.
 struct bf16 {
@@ -66,7 +68,7 @@ struct bf16 {
 
   bf16() = default;
   explicit constexpr bf16(float value) : bits(narrow(value)) {}
-  explicit constexpr bf16(double value) : bf16(round_to_odd(value)) {}
+  explicit constexpr bf16(double value) : bf16(detail::round_to_odd(value)) {}
   constexpr operator float() const {
     return std::bit_cast<float>(static_cast<std::uint32_t>(bits) << 16);
   }
@@ -91,7 +93,7 @@ struct f16 {
 
   f16() = default;
   explicit constexpr f16(float value) : bits(narrow(value)) {}
-  explicit constexpr f16(double value) : f16(round_to_odd(value)) {}
+  explicit constexpr f16(double value) : f16(detail::round_to_odd(value)) {}
   constexpr operator float() const { return widen(bits); }
 
  private:
@@ -182,6 +184,7 @@ decltype(auto) visit_floating(DType type, Body&& body) {
   }
 }
 
+namespace detail {
 /// Calls body(Tag<T>{}) for an accumulation type: double or float.
 template <class Body>
 decltype(auto) visit_accumulator(DType type, Body&& body) {
@@ -191,6 +194,7 @@ decltype(auto) visit_accumulator(DType type, Body&& body) {
     default: fail("expected an accumulation type (f64 or f32), got ", type);
   }
 }
+}  // namespace detail
 
 /// Calls body(Tag<T>{}) for any element type.
 template <class Body>

@@ -1,4 +1,4 @@
-// WaitClock: how long a rank's thread has stood still for other ranks. A wait costs two looks at the clock.
+// WaitClock: how long a rank's thread was blocked by other ranks. A wait reads the clock twice.
 #pragma once
 
 #include <dhp/core/config.hpp>
@@ -9,7 +9,7 @@
 
 namespace dhp {
 
-/// Of the thread that makes it; waits of other threads do not count, nor do waits inside waits.
+/// Measures the constructing thread. Waits of other threads and nested waits do not count.
 class WaitClock {
  public:
   enum Of { collectives, messages };

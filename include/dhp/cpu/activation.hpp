@@ -5,13 +5,12 @@
 #include <dhp/cpu/vector_math.hpp>
 #include <dhp/ops/activation.hpp>
 
-namespace dhp {
+namespace dhp::detail {
 
 void activation_forward_on(std::same_as<Cpu> auto& dev, Activation kind, ConstView<Cpu> x,
                            View<Cpu> y) {
-  visit_floating(x.dtype(), [&]<class T>(Tag<T>) {
-    using A = Accumulator<T>;
-    const auto apply = [&](auto f) { cpu::map(dev, y.count(), y.data<T>(), f, x.data<T>()); };
+  visit_accumulator(accumulation_type(y.dtype()), [&]<class A>(Tag<A>) {
+    const auto apply = [&](auto f) { cpu::map<A>(dev, y, f, x); };
     switch (kind) {
       case Activation::relu:
         return apply([](A v) { return v < A(0) ? A(0) : v; });  // NaN stays NaN
@@ -22,11 +21,8 @@ void activation_forward_on(std::same_as<Cpu> auto& dev, Activation kind, ConstVi
 }
 void activation_backward_on(std::same_as<Cpu> auto& dev, Activation kind, ConstView<Cpu> saved,
                             ConstView<Cpu> dy, View<Cpu> dx) {
-  visit_floating(dy.dtype(), [&]<class T>(Tag<T>) {
-    using A = Accumulator<T>;
-    const auto apply = [&](auto f) {
-      cpu::map(dev, dx.count(), dx.data<T>(), f, saved.data<T>(), dy.data<T>());
-    };
+  visit_accumulator(accumulation_type(dx.dtype()), [&]<class A>(Tag<A>) {
+    const auto apply = [&](auto f) { cpu::map<A>(dev, dx, f, saved, dy); };
     switch (kind) {
       case Activation::relu: return apply([](A y, A g) { return y > A(0) ? g : A(0); });
       case Activation::gelu:
@@ -39,4 +35,4 @@ void activation_backward_on(std::same_as<Cpu> auto& dev, Activation kind, ConstV
   });
 }
 
-}  // namespace dhp
+}  // namespace dhp::detail

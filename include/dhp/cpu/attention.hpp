@@ -12,7 +12,7 @@
 #include <cmath>
 #include <vector>
 
-namespace dhp::cpu {
+namespace dhp::detail::cpu {
 
 /// The rows of one head and sample in a [R, columns] tensor, or in one with longer rows.
 struct Head {
@@ -120,9 +120,9 @@ void unmix(const Head& at, std::int64_t query, A logsumexp, A inner, A* row, A* 
   }
 }
 
-}  // namespace dhp::cpu
+}  // namespace dhp::detail::cpu
 
-namespace dhp {
+namespace dhp::detail {
 
 void attention_forward_on(std::same_as<Cpu> auto& dev, ConstView<Cpu> q, ConstView<Cpu> k,
                           ConstView<Cpu> v, const Sequences<Cpu>& sequences,
@@ -203,4 +203,4 @@ void attention_backward_on(std::same_as<Cpu> auto& dev, ConstView<Cpu> dy, Const
   });
 }
 
-}  // namespace dhp
+}  // namespace dhp::detail

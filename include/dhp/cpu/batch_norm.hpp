@@ -4,7 +4,7 @@
 #include <dhp/cpu/reduce.hpp>
 #include <dhp/ops/batch_norm.hpp>
 
-namespace dhp::cpu {
+namespace dhp::detail::cpu {
 
 /// Gradient mask: elements with a positive output pass.
 template <class A>
@@ -49,9 +49,9 @@ struct FinishNormGradients {
   }
 };
 
-}  // namespace dhp::cpu
+}  // namespace dhp::detail::cpu
 
-namespace dhp {
+namespace dhp::detail {
 
 void batch_norm_sums_on(std::same_as<Cpu> auto& dev, ConstView<Cpu> x, View<Cpu> sum) {
   column_sums_on(dev, x, sum, 0);
@@ -221,4 +221,4 @@ std::optional<BatchNormGradients<Cpu>> batch_norm_fused_backward_on(Cpu&, const 
   return {};
 }
 
-}  // namespace dhp
+}  // namespace dhp::detail

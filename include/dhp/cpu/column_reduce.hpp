@@ -7,7 +7,7 @@
 #include <cstdint>
 #include <vector>
 
-namespace dhp::cpu {
+namespace dhp::detail::cpu {
 
 /// Calls body(row) for all rows; threads share tiles of `tile` rows.
 template <class Body>
@@ -50,18 +50,36 @@ void reduce_columns(Cpu& dev, std::int64_t rows, std::int64_t columns, std::int6
       finish);
 }
 
-/// The sum of term(at), at in [0, count), in 16 lanes: a fixed order that vectorizes.
+/// A sum in 16 lanes: a fixed order that vectorizes.
+template <class A>
+class LaneSum {
+ public:
+  static constexpr std::int64_t lanes = 16;
+
+  /// term(at), at in [0, count). Further terms may follow if the count is a multiple of the lanes.
+  template <class Term>
+  void add(std::int64_t count, Term term) {
+    std::int64_t at = 0;
+    for (; at + lanes <= count; at += lanes)
+      for (std::int64_t lane = 0; lane < lanes; ++lane) total_[lane] += term(at + lane);
+    for (; at < count; ++at) total_[at % lanes] += term(at);
+  }
+  [[nodiscard]] A total() {
+    for (std::int64_t half = lanes / 2; half > 0; half /= 2)
+      for (std::int64_t lane = 0; lane < half; ++lane) total_[lane] += total_[lane + half];
+    return total_[0];
+  }
+
+ private:
+  A total_[lanes] = {};
+};
+
+/// The sum of term(at), at in [0, count).
 template <class A, class Term>
 [[nodiscard]] A lane_sum(std::int64_t count, Term term) {
-  constexpr std::int64_t lanes = 16;
-  A total[lanes] = {};
-  std::int64_t at = 0;
-  for (; at + lanes <= count; at += lanes)
-    for (std::int64_t lane = 0; lane < lanes; ++lane) total[lane] += term(at + lane);
-  for (; at < count; ++at) total[at % lanes] += term(at);
-  for (std::int64_t half = lanes / 2; half > 0; half /= 2)
-    for (std::int64_t lane = 0; lane < half; ++lane) total[lane] += total[lane + half];
-  return total[0];
+  LaneSum<A> sum;
+  sum.add(count, term);
+  return sum.total();
 }
 
 /// The maximum of term(at), at in [0, count), count >= 1, in vector lanes. NaN handling is
@@ -83,4 +101,4 @@ template <class A, class Term>
   return most[0];
 }
 
-}  // namespace dhp::cpu
+}  // namespace dhp::detail::cpu

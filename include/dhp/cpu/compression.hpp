@@ -10,7 +10,7 @@
 #include <limits>
 #include <vector>
 
-namespace dhp {
+namespace dhp::detail {
 
 void keep_if_applied_on(std::same_as<Cpu> auto& dev, ConstView<Cpu> state, ConstView<Cpu> fresh,
                         View<Cpu> memory) {
@@ -18,9 +18,8 @@ void keep_if_applied_on(std::same_as<Cpu> auto& dev, ConstView<Cpu> state, Const
   const auto from = now.applies() ? fresh : ConstView<Cpu>(memory);
   visit_accumulator(memory.dtype(), [&]<class T>(Tag<T>) {
     const auto factor = static_cast<T>(now.loss_scale / now.used_loss_scale);
-    cpu::map(
-        dev, memory.count(), memory.data<T>(), [factor](T value) { return factor * value; },
-        from.data<T>());
+    cpu::map<T>(
+        dev, memory, [factor](T value) { return factor * value; }, from);
   });
 }
 void take_largest_on(std::same_as<Cpu> auto&, View<Cpu> x, View<Cpu> indices, View<Cpu> values) {
@@ -81,7 +80,7 @@ void add_signs_on(std::same_as<Cpu> auto& dev, ConstView<Cpu> bits, ConstView<Cp
 void orthonormalize_on(std::same_as<Cpu> auto&, View<Cpu> x, const RandomStream& random) {
   visit_accumulator(x.dtype(), [&]<class T>(Tag<T>) {
     const auto rows = x.rows();
-    ops::gram_schmidt(
+    detail::gram_schmidt(
         x.data<T>(), x.columns(), random,
         [rows](auto term) { return cpu::lane_sum<double>(rows, term); },
         [rows](auto body) {
@@ -90,4 +89,4 @@ void orthonormalize_on(std::same_as<Cpu> auto&, View<Cpu> x, const RandomStream&
   });
 }
 
-}  // namespace dhp
+}  // namespace dhp::detail

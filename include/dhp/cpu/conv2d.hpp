@@ -5,7 +5,7 @@
 #include <dhp/cpu/gemm.hpp>
 #include <dhp/ops/conv2d.hpp>
 
-namespace dhp::cpu {
+namespace dhp::detail::cpu {
 
 /// The matrix [grid pixels, taps * C] of an image [N, H, W, C]: row (n, h, w) holds the pixels (h *
 /// step + first_h + th, w * step + first_w + tw), 0 outside the image. A Source (gemm_pack.hpp).
@@ -63,7 +63,7 @@ struct TurnedWeights {
   std::int64_t out_channels, kernel, channels;
   std::int64_t step, last_h, last_w;
   std::int64_t taps_w;
-  static constexpr bool deep = false;
+  bool deep = false;
 
   const T* run(std::int64_t line, std::int64_t first, std::int64_t count, T* scratch) const {
     const auto tap = line / out_channels;
@@ -96,12 +96,13 @@ ImageSource<Accumulator<T>, T> patches(ConstView<Cpu> x, const Shape& y, Conv2dG
           deep};
 }
 /// The product of `image` and `weights`; row r goes to out + place(r), and is added to beta times what is there.
-template <class T, class Image, class Weights, class Place>
-void product(Cpu& dev, const Image& image, const Weights& weights, std::int64_t m, std::int64_t n,
-             std::int64_t k, T* out, Accumulator<T> beta, const Place& place) {
+template <class T>
+void product(Cpu& dev, const Source<Accumulator<T>>& image, const Source<Accumulator<T>>& weights,
+             std::int64_t m, std::int64_t n, std::int64_t k, T* out, Accumulator<T> beta,
+             FunctionRef<std::int64_t(std::int64_t)> place) {
   using A = Accumulator<T>;
   Blocks<A>::multiply_rows(
-      shared_by(dev), image, weights, m, n, k, A(1), nullptr,
+      dev, image, weights, m, n, k, A(1), nullptr,
       [&](std::int64_t row, std::int64_t column, std::int64_t count, const A* values) {
         T* to = out + place(row) + column;
         if (beta == A(0))
@@ -111,18 +112,19 @@ void product(Cpu& dev, const Image& image, const Weights& weights, std::int64_t 
             to[j] = static_cast<T>(beta * static_cast<A>(to[j]) + values[j]);
       });
 }
-template <class T, class Image, class Weights>
-void dense_product(Cpu& dev, const Image& image, const Weights& weights, std::int64_t m,
-                   std::int64_t n, std::int64_t k, T* out, Accumulator<T> beta = 0) {
+template <class T>
+void dense_product(Cpu& dev, const Source<Accumulator<T>>& image,
+                   const Source<Accumulator<T>>& weights, std::int64_t m, std::int64_t n,
+                   std::int64_t k, T* out, Accumulator<T> beta = 0) {
   using A = Accumulator<T>;
   if constexpr (std::is_same_v<T, A>)
-    Blocks<A>::multiply_all(shared_by(dev), image, weights, m, n, k, {out, n, A(1), beta, nullptr});
+    Blocks<A>::multiply_all(&dev, image, weights, m, n, k, {out, n, A(1), beta, nullptr});
   else product(dev, image, weights, m, n, k, out, beta, [n](std::int64_t row) { return row * n; });
 }
 
-}  // namespace dhp::cpu
+}  // namespace dhp::detail::cpu
 
-namespace dhp {
+namespace dhp::detail {
 
 void conv2d_forward_on(std::same_as<Cpu> auto& dev, ConstView<Cpu> x, ConstView<Cpu> w,
                        Conv2dGeometry geometry, View<Cpu> y) {
@@ -226,12 +228,12 @@ void conv2d_backward_filter_on(std::same_as<Cpu> auto& dev, ConstView<Cpu> x, Co
     const cpu::MatrixSource<A, T> gradient{dy.data<T>(), m, false};
     const cpu::Target<A> to{dw.data<A>(), n, A(1), static_cast<A>(beta), nullptr};
     if (cpu::is_matrix_product(geometry))
-      cpu::Blocks<A>::multiply_all(cpu::shared_by(dev), gradient,
-                                   cpu::MatrixSource<A, T>{x.data<T>(), n, false}, m, n, k, to);
+      cpu::Blocks<A>::multiply_all(&dev, gradient, cpu::MatrixSource<A, T>{x.data<T>(), n, false},
+                                   m, n, k, to);
     else
-      cpu::Blocks<A>::multiply_all(cpu::shared_by(dev), gradient,
-                                   cpu::patches<T>(x, dy.shape(), geometry, false), m, n, k, to);
+      cpu::Blocks<A>::multiply_all(&dev, gradient, cpu::patches<T>(x, dy.shape(), geometry, false),
+                                   m, n, k, to);
   });
 }
 
-}  // namespace dhp
+}  // namespace dhp::detail

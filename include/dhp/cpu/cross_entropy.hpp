@@ -9,7 +9,7 @@
 #include <cmath>
 #include <limits>
 
-namespace dhp::cpu {
+namespace dhp::detail::cpu {
 
 inline constexpr std::int64_t logit_tile = 4;  ///< rows
 
@@ -21,9 +21,9 @@ inline const std::int32_t* checked_labels(ConstView<Cpu> labels, std::int64_t cl
   return label;
 }
 
-}  // namespace dhp::cpu
+}  // namespace dhp::detail::cpu
 
-namespace dhp {
+namespace dhp::detail {
 
 void cross_entropy_max_on(std::same_as<Cpu> auto& dev, ConstView<Cpu> logits,
                           const CrossEntropyOptions& options, View<Cpu> max) {
@@ -164,4 +164,4 @@ void cross_entropy_backward_on(std::same_as<Cpu> auto& dev, ConstView<Cpu> logit
   });
 }
 
-}  // namespace dhp
+}  // namespace dhp::detail

@@ -8,7 +8,7 @@
 #include <cmath>
 #include <cstdint>
 
-namespace dhp::cpu {
+namespace dhp::detail::cpu {
 
 /// Calls decide(at, keep) for `count` elements with random indices from `first`, at from 0. keep is
 /// RandomStream::uniform(first + at) >= p. With p = 0 nothing is drawn.
@@ -40,9 +40,9 @@ void for_kept(const RowNumbers<Cpu>& rows, const DropoutOptions& options, std::i
   for_kept(options.random, options.probability, static_cast<std::uint64_t>(first), columns, decide);
 }
 
-}  // namespace dhp::cpu
+}  // namespace dhp::detail::cpu
 
-namespace dhp {
+namespace dhp::detail {
 
 void dropout_on(std::same_as<Cpu> auto& dev, ConstView<Cpu> x, const RowNumbers<Cpu>& rows,
                 const DropoutOptions& options, View<Cpu> y) {
@@ -65,4 +65,4 @@ void dropout_on(std::same_as<Cpu> auto& dev, ConstView<Cpu> x, const RowNumbers<
   });
 }
 
-}  // namespace dhp
+}  // namespace dhp::detail

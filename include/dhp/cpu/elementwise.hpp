@@ -1,79 +1,93 @@
-// Elementwise ops on the Cpu: vectorized loops over tiles that threads share.
+// Elementwise ops on the Cpu: vectorized loops over tiles that threads share. Loops are compiled for float and double.
+// Elements of another type are converted block by block, in the L1 cache.
 #pragma once
 
 #include <dhp/device/cpu.hpp>
 #include <dhp/ops/elementwise.hpp>
 
+#include <algorithm>
 #include <cmath>
+#include <type_traits>
 
-namespace dhp::cpu {
+namespace dhp::detail::cpu {
 
 inline constexpr std::int64_t elementwise_tile = 1 << 15;  ///< elements; fits the L2 cache
+inline constexpr std::int64_t converted_block = 512;
 
-/// to[at] = f(from[at]...), in the accumulation type of T, rounded to T.
-template <class T, class F, class... From>
-void map(Cpu& dev, std::int64_t count, T* to, F f, const From*... from) {
-  using A = Accumulator<T>;
-  dev.for_ranges(count, elementwise_tile, [=](std::int64_t first, std::int64_t last) {
-    for (auto at = first; at < last; ++at) to[at] = static_cast<T>(f(static_cast<A>(from[at])...));
+/// Elements from `first` on as A: where they lie if they are of A, else converted to `block`.
+template <class A>
+[[nodiscard]] const A* read(const ConstView<Cpu>& x, std::int64_t first, std::int64_t count,
+                            A* block) {
+  if (x.dtype() == dtype_of<A>()) return x.data<A>() + first;
+  visit_floating(x.dtype(), [&]<class T>(Tag<T>) {
+    if constexpr (!std::is_same_v<T, A>) {
+      const T* const from = x.data<T>() + first;
+      for (std::int64_t at = 0; at < count; ++at) block[at] = static_cast<A>(from[at]);
+    }
+  });
+  return block;
+}
+/// Rounds a block to elements of another type than A.
+template <class A>
+void write(const View<Cpu>& y, std::int64_t first, std::int64_t count, const A* block) {
+  visit_floating(y.dtype(), [&]<class T>(Tag<T>) {
+    if constexpr (!std::is_same_v<T, A>) {
+      T* const to = y.data<T>() + first;
+      for (std::int64_t at = 0; at < count; ++at) to[at] = static_cast<T>(block[at]);
+    }
   });
 }
-/// y[at] = f(y[at], from[at]...); one pointer to y lets the loop vectorize.
-template <class T, class F, class... From>
-void update(Cpu& dev, std::int64_t count, T* y, F f, const From*... from) {
-  using A = Accumulator<T>;
-  dev.for_ranges(count, elementwise_tile, [=](std::int64_t first, std::int64_t last) {
-    for (auto at = first; at < last; ++at)
-      y[at] = static_cast<T>(f(static_cast<A>(y[at]), static_cast<A>(from[at])...));
+
+/// y[at] = f(from[at]...), or f(y[at], from[at]...), in A, float or double, rounded to y's type.
+template <class A, class F, class... From>
+void map(Cpu& dev, const View<Cpu>& y, F f, const From&... from) {
+  constexpr bool reads = !std::is_invocable_v<F&, std::enable_if_t<!std::is_void_v<From>, A>...>;
+  const bool in_place = y.dtype() == dtype_of<A>();
+  const bool whole = (in_place && ... && (from.dtype() == dtype_of<A>()));
+  dev.for_ranges(y.count(), elementwise_tile, [&](std::int64_t first, std::int64_t last) {
+    A made[converted_block], converted[sizeof...(From) + 1][converted_block];
+    const auto step = whole ? last - first : converted_block;
+    const auto run = [=](std::int64_t count, A* to, const auto*... values) {
+      for (std::int64_t at = 0; at < count; ++at)
+        if constexpr (reads) to[at] = f(to[at], values[at]...);
+        else to[at] = f(values[at]...);
+    };
+    for (; first < last; first += step) {
+      const auto count = std::min(step, last - first);
+      int next = 0;
+      [[maybe_unused]] const auto open = [&](const ConstView<Cpu>& x) {
+        return read<A>(x, first, count, converted[next++]);
+      };
+      A* const to = in_place ? y.data<A>() + first : made;
+      if (reads && !in_place) (void)read<A>(y, first, count, made);
+      run(count, to, open(from)...);
+      if (!in_place) write<A>(y, first, count, made);
+    }
   });
 }
 
-}  // namespace dhp::cpu
+}  // namespace dhp::detail::cpu
 
-namespace dhp {
+namespace dhp::detail {
 
 void fill_on(std::same_as<Cpu> auto& dev, View<Cpu> y, double value) {
-  visit_floating(y.dtype(), [&]<class T>(Tag<T>) {
-    cpu::map(dev, y.count(), y.data<T>(), [filler = static_cast<T>(value)] { return filler; });
+  const auto type = y.dtype() == DType::f32 ? DType::f32 : DType::f64;  // rounds once
+  visit_accumulator(type, [&]<class A>(Tag<A>) {
+    cpu::map<A>(dev, y, [filler = static_cast<A>(value)] { return filler; });
   });
 }
 void add_on(std::same_as<Cpu> auto& dev, ConstView<Cpu> a, ConstView<Cpu> b, View<Cpu> y) {
-  visit_floating(y.dtype(), [&]<class T>(Tag<T>) {
-    using A = Accumulator<T>;
-    T* const to = y.data<T>();
-    if (a.dtype() == y.dtype() && b.dtype() == y.dtype())
-      return cpu::map(
-          dev, y.count(), to, [](A left, A right) { return left + right; }, a.data<T>(),
-          b.data<T>());
-    // Mixed types: converts blocks to double, with one loop per type instead of one per triple of
-    // types. The sum of two floats in double, then rounded, equals the float sum.
-    constexpr std::int64_t block = 512;
-    const auto widen = [](ConstView<Cpu> from, std::int64_t first, std::int64_t last,
-                          double* wide) {
-      visit_floating(from.dtype(), [&]<class X>(Tag<X>) {
-        const X* x = from.data<X>();
-        for (auto at = first; at < last; ++at) wide[at - first] = static_cast<double>(x[at]);
-      });
-    };
-    dev.for_ranges(a.count(), block, [=](std::int64_t first, std::int64_t last) {
-      double left[block];
-      double right[block];
-      widen(a, first, last, left);
-      widen(b, first, last, right);
-      for (auto at = first; at < last; ++at)
-        to[at] = static_cast<T>(left[at - first] + right[at - first]);
-    });
+  // The sum of two floats in double, then rounded, equals the float sum.
+  const bool alike = a.dtype() == y.dtype() && b.dtype() == y.dtype();
+  visit_accumulator(alike ? accumulation_type(y.dtype()) : DType::f64, [&]<class A>(Tag<A>) {
+    cpu::map<A>(
+        dev, y, [](A left, A right) { return left + right; }, a, b);
   });
 }
 void axpy_on(std::same_as<Cpu> auto& dev, double alpha, ConstView<Cpu> x, View<Cpu> y) {
-  visit_floating(y.dtype(), [&]<class T>(Tag<T>) {
-    using A = Accumulator<T>;
-    const auto sum = [factor = static_cast<A>(alpha)](A old, A more) {
-      return old + factor * more;
-    };
-    visit_floating(x.dtype(), [&]<class X>(Tag<X>) {
-      cpu::update(dev, x.count(), y.data<T>(), sum, x.data<X>());
-    });
+  visit_accumulator(accumulation_type(y.dtype()), [&]<class A>(Tag<A>) {
+    cpu::map<A>(
+        dev, y, [factor = static_cast<A>(alpha)](A old, A more) { return old + factor * more; }, x);
   });
 }
 void add_both_on(std::same_as<Cpu> auto& dev, const AddedVector<Cpu>& one,
@@ -85,36 +99,25 @@ void add_both_on(std::same_as<Cpu> auto& dev, const AddedVector<Cpu>& one,
   }
 }
 void scale_on(std::same_as<Cpu> auto& dev, double alpha, View<Cpu> y) {
-  visit_floating(y.dtype(), [&]<class T>(Tag<T>) {
-    using A = Accumulator<T>;
-    const auto product = [factor = static_cast<A>(alpha)](A value) { return factor * value; };
-    cpu::update(dev, y.count(), y.data<T>(), product);
+  visit_accumulator(accumulation_type(y.dtype()), [&]<class A>(Tag<A>) {
+    cpu::map<A>(dev, y, [factor = static_cast<A>(alpha)](A value) { return factor * value; });
   });
 }
 void scale_by_on(std::same_as<Cpu> auto& dev, double alpha, ConstView<Cpu> factor, View<Cpu> y) {
   scale_on(dev, alpha * *factor.data<double>(), y);
 }
 void cast_on(std::same_as<Cpu> auto& dev, ConstView<Cpu> x, View<Cpu> y) {
-  visit_floating(y.dtype(), [&]<class T>(Tag<T>) {
-    visit_floating(x.dtype(), [&]<class X>(Tag<X>) {
-      // Between the two 16-bit types via float, which is exact.
-      using Middle = std::conditional_t<is_16_bit<X>, float, X>;
-      const X* const from = x.data<X>();
-      T* const to = y.data<T>();
-      dev.for_ranges(x.count(), cpu::elementwise_tile, [=](std::int64_t first, std::int64_t last) {
-        for (auto at = first; at < last; ++at)
-          to[at] = static_cast<T>(static_cast<Middle>(from[at]));
-      });
-    });
+  const bool wide = x.dtype() == DType::f64 || y.dtype() == DType::f64;
+  visit_accumulator(wide ? DType::f64 : DType::f32, [&]<class A>(Tag<A>) {
+    cpu::map<A>(
+        dev, y, [](A value) { return value; }, x);
   });
 }
 void rsqrt_on(std::same_as<Cpu> auto& dev, ConstView<Cpu> x, double epsilon, View<Cpu> y) {
-  visit_floating(y.dtype(), [&]<class T>(Tag<T>) {
-    using A = Accumulator<T>;
-    cpu::map(
-        dev, y.count(), y.data<T>(),
-        [more = static_cast<A>(epsilon)](A v) { return A(1) / std::sqrt(v + more); }, x.data<T>());
+  visit_accumulator(accumulation_type(y.dtype()), [&]<class A>(Tag<A>) {
+    cpu::map<A>(
+        dev, y, [more = static_cast<A>(epsilon)](A v) { return A(1) / std::sqrt(v + more); }, x);
   });
 }
 
-}  // namespace dhp
+}  // namespace dhp::detail

@@ -6,7 +6,7 @@
 #include <algorithm>
 #include <cstring>
 
-namespace dhp {
+namespace dhp::detail {
 
 void embedding_forward_on(std::same_as<Cpu> auto& dev, ConstView<Cpu> table, ConstView<Cpu> ids,
                           std::int64_t first_id, View<Cpu> y) {
@@ -50,4 +50,4 @@ void embedding_backward_on(std::same_as<Cpu> auto& dev, ConstView<Cpu> dy, Const
   });
 }
 
-}  // namespace dhp
+}  // namespace dhp::detail

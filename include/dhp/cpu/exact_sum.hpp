@@ -7,7 +7,7 @@
 #include <cstdint>
 #include <limits>
 
-namespace dhp {
+namespace dhp::detail {
 
 void exact_accumulate_on(std::same_as<Cpu> auto& dev, ConstView<Cpu> x, View<Cpu> high,
                          View<Cpu> low, View<Cpu> flag) {
@@ -50,4 +50,4 @@ void exact_finalize_on(std::same_as<Cpu> auto& dev, ConstView<Cpu> high, ConstVi
   });
 }
 
-}  // namespace dhp
+}  // namespace dhp::detail

@@ -5,11 +5,11 @@
 
 #include <atomic>
 
-namespace dhp {
+namespace dhp::detail {
 
 void fingerprint_on(std::same_as<Cpu> auto& dev, ConstView<Cpu> x, std::int64_t first,
                     View<Cpu> sum, std::int64_t times) {
-  ops::visit_bits(x, [&]<class Bits>(const Bits* bits) {
+  detail::visit_bits(x, [&]<class Bits>(const Bits* bits) {
     constexpr std::int64_t tile = 1 << 14;
     std::atomic<std::uint64_t> total{0};
     dev.for_ranges(x.count(), tile, [&](std::int64_t begin, std::int64_t end) {
@@ -21,4 +21,4 @@ void fingerprint_on(std::same_as<Cpu> auto& dev, ConstView<Cpu> x, std::int64_t 
   });
 }
 
-}  // namespace dhp
+}  // namespace dhp::detail

@@ -2,11 +2,24 @@
 // number of threads changes no bit. Packing widens 16-bit matrices to f32.
 #pragma once
 
+#include <dhp/cpu/elementwise.hpp>
 #include <dhp/cpu/gemm_pack.hpp>
 #include <dhp/device/cpu.hpp>
 #include <dhp/ops/gemm.hpp>
 
-namespace dhp::cpu {
+namespace dhp::detail::cpu {
+
+/// A matrix of any floating-point type, as a Source.
+template <class T>
+struct ViewSource {
+  ConstView<Cpu> view;
+  std::int64_t stride;
+  bool deep;
+
+  const T* run(std::int64_t line, std::int64_t first, std::int64_t count, T* scratch) const {
+    return read<T>(view, line * stride + first, count, scratch);
+  }
+};
 
 /// One tile: rows x columns of C from sources A and B, in blocks of k. T: float or double.
 template <class T>
@@ -32,8 +45,8 @@ struct Blocks {
 
   /// Writes [row, row + count_rows) x [column, column + count_columns) of the product to `to`,
   /// which points to element (row, column).
-  template <class R, class SourceA, class SourceB>
-  static void multiply(R registers, const SourceA& a, const SourceB& b, std::int64_t row,
+  template <class R>
+  static void multiply(R registers, const Source<T>& a, const Source<T>& b, std::int64_t row,
                        std::int64_t count_rows, std::int64_t column, std::int64_t count_columns,
                        std::int64_t k, const Target<T>& to) {
     using P = Panel<T, R>;
@@ -86,12 +99,11 @@ struct Blocks {
     body(row, std::min(tiles.rows, m - row), column, std::min(columns, n - column));
   }
 
-  /// c [m, n] = alpha op(A) op(B) + beta c + bias; `for_tiles(count, body)` distributes the tiles.
-  template <class SourceA, class SourceB, class ForTiles>
-  static void multiply_all(const ForTiles& for_tiles, const SourceA& a, const SourceB& b,
-                           std::int64_t m, std::int64_t n, std::int64_t k, const Target<T>& to) {
+  /// c [m, n] = alpha op(A) op(B) + beta c + bias. dev: its threads share the tiles; null: the calling thread has them.
+  static void multiply_all(Cpu* dev, const Source<T>& a, const Source<T>& b, std::int64_t m,
+                           std::int64_t n, std::int64_t k, const Target<T>& to) {
     const Tiles tiles(m, n);
-    for_tiles(tiles.count, [&](std::int64_t tile) {
+    const auto one = [&](std::int64_t tile) {
       visit_tile(tiles, tile, m, n, [&](auto row, auto high, auto column, auto wide) {
         Target<T> part = to;
         part.c += row * to.stride + column;
@@ -99,17 +111,18 @@ struct Blocks {
         with_widest_registers(
             [&](auto registers) { multiply(registers, a, b, row, high, column, wide, k, part); });
       });
-    });
+    };
+    if (dev != nullptr) return dev->for_tiles(tiles.count, one);
+    for (std::int64_t tile = 0; tile < tiles.count; ++tile) one(tile);
   }
 
-  /// alpha op(A) op(B) + bias, passed row by row to store(row, column, count, values), for outputs
-  /// of another type or layout. bias is null or [n].
-  template <class SourceA, class SourceB, class ForTiles, class Store>
-  static void multiply_rows(const ForTiles& for_tiles, const SourceA& a, const SourceB& b,
-                            std::int64_t m, std::int64_t n, std::int64_t k, T alpha, const T* bias,
-                            const Store& store) {
+  /// alpha op(A) op(B) + bias, passed row by row to store, for outputs of another type or layout. bias is null or [n].
+  using Store =
+      FunctionRef<void(std::int64_t row, std::int64_t column, std::int64_t count, const T* values)>;
+  static void multiply_rows(Cpu& dev, const Source<T>& a, const Source<T>& b, std::int64_t m,
+                            std::int64_t n, std::int64_t k, T alpha, const T* bias, Store store) {
     const Tiles tiles(m, n);
-    for_tiles(tiles.count, [&](std::int64_t tile) {
+    dev.for_tiles(tiles.count, [&](std::int64_t tile) {
       visit_tile(tiles, tile, m, n, [&](auto row, auto high, auto column, auto wide) {
         const auto values = make_buffer<T>(high * wide);
         const Target<T> to{values.get(), wide, alpha, T(0), bias == nullptr ? bias : bias + column};
@@ -122,63 +135,49 @@ struct Blocks {
   }
 };
 
-/// Distributes tiles over the device's threads.
-[[nodiscard]] inline auto shared_by(Cpu& dev) {
-  return [&dev](std::int64_t tiles, const auto& body) { dev.for_tiles(tiles, body); };
-}
-
 /// Row-major, dense C [m, n] = alpha op(A) [m, k] op(B) [k, n] + beta C in the calling thread, with
 /// the bits of gemm(). ta: A is stored [k, m]; tb: B is stored [n, k]. With beta 0 C is not read. T:
 /// float or double.
 template <class T>
 void serial_gemm(bool ta, bool tb, std::int64_t m, std::int64_t n, std::int64_t k, double alpha,
                  const T* a, const T* b, double beta, T* c) {
-  const auto serially = [](std::int64_t tiles, const auto& body) {
-    for (std::int64_t tile = 0; tile < tiles; ++tile) body(tile);
-  };
   const MatrixSource<T, T> left{a, ta ? m : k, !ta};
   const MatrixSource<T, T> right{b, tb ? k : n, tb};
   const Target<T> to{c, n, static_cast<T>(alpha), static_cast<T>(beta), nullptr};
-  Blocks<T>::multiply_all(serially, left, right, m, n, k, to);
+  Blocks<T>::multiply_all(nullptr, left, right, m, n, k, to);
 }
 
-}  // namespace dhp::cpu
+}  // namespace dhp::detail::cpu
 
-namespace dhp {
+namespace dhp::detail {
 
 void gemm_on(std::same_as<Cpu> auto& dev, ConstView<Cpu> a, ConstView<Cpu> b, View<Cpu> c,
              const GemmOptions& options, ConstView<Cpu> bias) {
-  visit_floating(a.dtype(), [&]<class T>(Tag<T>) {
-    using A = Accumulator<T>;
+  visit_accumulator(accumulation_type(a.dtype()), [&]<class A>(Tag<A>) {
     const auto [m, n, k] = gemm_size<Cpu>(b, c, options);
     const auto stride = c.shape()[1];
-    const cpu::MatrixSource<A, T> left{a.data<T>(), a.shape()[1], !options.transpose_a};
-    const cpu::MatrixSource<A, T> right{b.data<T>(), b.shape()[1], options.transpose_b};
+    const cpu::ViewSource<A> left{a, a.shape()[1], !options.transpose_a};
+    const cpu::ViewSource<A> right{b, b.shape()[1], options.transpose_b};
     const A alpha = static_cast<A>(options.alpha);
     const A beta = static_cast<A>(options.beta);
-    cpu::Buffer<A> wide_bias;
-    const A* add = nullptr;
-    if (!bias.empty() && bias.dtype() == dtype_of<A>()) {
-      add = bias.data<A>();
-    } else if (!bias.empty()) {
-      wide_bias = cpu::make_buffer<A>(n);
-      for (std::int64_t j = 0; j < n; ++j)
-        wide_bias[static_cast<std::size_t>(j)] = bias.data<T>()[j];
-      add = wide_bias.get();
-    }
+    const auto wide_bias = cpu::make_buffer<A>(bias.count());
+    const A* const add =
+        bias.empty() ? nullptr : cpu::read<A>(bias, 0, bias.count(), wide_bias.get());
     if (c.dtype() == dtype_of<A>())
-      return cpu::Blocks<A>::multiply_all(cpu::shared_by(dev), left, right, m, n, k,
+      return cpu::Blocks<A>::multiply_all(&dev, left, right, m, n, k,
                                           {c.data<A>(), stride, alpha, beta, add});
     cpu::Blocks<A>::multiply_rows(
-        cpu::shared_by(dev), left, right, m, n, k, alpha, add,
-        [=, out = c.data<T>()](std::int64_t row, std::int64_t column, std::int64_t count,
-                               const A* values) {
-          T* to = out + row * stride + column;
-          for (std::int64_t j = 0; j < count; ++j)
-            to[j] =
-                static_cast<T>(beta == 0 ? values[j] : values[j] + beta * static_cast<A>(to[j]));
+        dev, left, right, m, n, k, alpha, add,
+        [=](std::int64_t row, std::int64_t column, std::int64_t count, const A* values) {
+          A sums[cpu::Blocks<A>::columns];
+          const auto first = row * stride + column;
+          if (beta != 0) {
+            (void)cpu::read<A>(c, first, count, sums);
+            for (std::int64_t j = 0; j < count; ++j) sums[j] = values[j] + beta * sums[j];
+          }
+          cpu::write<A>(c, first, count, beta == 0 ? values : sums);
         });
   });
 }
 
-}  // namespace dhp
+}  // namespace dhp::detail

@@ -14,7 +14,7 @@
 #pragma nv_diag_suppress 1675  // nvcc passes "GCC unroll" on to the host compiler
 #endif
 
-namespace dhp::cpu {
+namespace dhp::detail::cpu {
 
 /// Register blocking: vector bytes, and rows of accumulators (two vectors each).
 template <int vector_bytes, int panel_rows>
@@ -165,7 +165,7 @@ void with_widest_registers(const Body& body) {
 }
 #endif
 
-}  // namespace dhp::cpu
+}  // namespace dhp::detail::cpu
 
 #ifdef __CUDACC__
 #pragma nv_diagnostic pop

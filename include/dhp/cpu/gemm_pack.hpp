@@ -15,11 +15,33 @@
 #pragma nv_diag_suppress 1675  // nvcc passes "GCC unroll" on to the host compiler
 #endif
 
-namespace dhp::cpu {
+namespace dhp::detail::cpu {
 
-/// A Source of T yields runs of a matrix: `const T* run(line, first, count, scratch)` returns
-/// `count` elements of a line, in place or via scratch. Lines are contiguous in memory: along k
-/// ("deep"), or across it.
+/// Yields runs of a matrix, by any object that has `deep` and `const T* run(line, first, count, scratch)`: `count`
+/// elements of a line, in place or via scratch. Lines are contiguous in memory: along k ("deep"), or across it. One
+/// type, so that products are compiled once and not for each pair of sources. Keeps a reference.
+template <class T>
+class Source {
+ public:
+  template <class S>
+    requires(!std::is_same_v<S, Source>)
+  Source(const S& of)
+      : deep(of.deep),
+        of_(reinterpret_cast<const std::byte*>(&of)),
+        run_([](const std::byte* source, std::int64_t line, std::int64_t first, std::int64_t count,
+                T* scratch) {
+          return reinterpret_cast<const S*>(source)->run(line, first, count, scratch);
+        }) {}
+  const T* run(std::int64_t line, std::int64_t first, std::int64_t count, T* scratch) const {
+    return run_(of_, line, first, count, scratch);
+  }
+  const bool deep;
+
+ private:
+  const std::byte* of_;
+  const T* (*run_)(const std::byte*, std::int64_t, std::int64_t, std::int64_t, T*);
+};
+
 template <class T, class S>
 struct MatrixSource {
   const S* data;
@@ -110,8 +132,8 @@ void pack_deep_lines(const T* const* lines, int count, std::int64_t depth, T* ou
 
 /// Packs rows [row, row + rows), columns [p0, p0 + depth) of op(A): consecutive panels of depth *
 /// row_stride elements. scratch: max(width * depth, rows).
-template <class R, class T, class Source>
-void pack_a(const Source& source, std::int64_t row, std::int64_t rows, std::int64_t p0,
+template <class R, class T>
+void pack_a(const Source<T>& source, std::int64_t row, std::int64_t rows, std::int64_t p0,
             std::int64_t depth, T* out, T* scratch) {
   using P = Panel<T, R>;
   constexpr int width = pack_width<T>;
@@ -146,8 +168,8 @@ void pack_a(const Source& source, std::int64_t row, std::int64_t rows, std::int6
 
 /// Packs rows [p0, p0 + depth), columns [column, column + columns) of op(B): consecutive panels of
 /// depth * P::columns elements. scratch: max(width * depth, columns).
-template <class R, class T, class Source>
-void pack_b(const Source& source, std::int64_t column, std::int64_t columns, std::int64_t p0,
+template <class R, class T>
+void pack_b(const Source<T>& source, std::int64_t column, std::int64_t columns, std::int64_t p0,
             std::int64_t depth, T* out, T* scratch) {
   using P = Panel<T, R>;
   constexpr int width = pack_width<T>;
@@ -176,7 +198,7 @@ void pack_b(const Source& source, std::int64_t column, std::int64_t columns, std
   }
 }
 
-}  // namespace dhp::cpu
+}  // namespace dhp::detail::cpu
 
 #ifdef __CUDACC__
 #pragma nv_diagnostic pop

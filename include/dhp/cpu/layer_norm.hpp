@@ -7,7 +7,7 @@
 #include <cmath>
 #include <vector>
 
-namespace dhp::cpu {
+namespace dhp::detail::cpu {
 
 inline constexpr std::int64_t norm_row_tile = 16;
 
@@ -81,9 +81,9 @@ void norm_gradients(Cpu& dev, ConstView<Cpu> dy, ConstView<Cpu> x, ConstView<Cpu
       });
 }
 
-}  // namespace dhp::cpu
+}  // namespace dhp::detail::cpu
 
-namespace dhp {
+namespace dhp::detail {
 
 void layer_norm_forward_on(std::same_as<Cpu> auto& dev, ConstView<Cpu> x, ConstView<Cpu> gamma,
                            ConstView<Cpu> beta, double epsilon, View<Cpu> y, View<Cpu> mean,
@@ -167,4 +167,4 @@ void residual_layer_norm_backward_on(std::same_as<Cpu> auto& dev, ConstView<Cpu>
   });
 }
 
-}  // namespace dhp
+}  // namespace dhp::detail

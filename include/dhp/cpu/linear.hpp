@@ -6,10 +6,10 @@
 #include <dhp/cpu/reduce.hpp>
 #include <dhp/ops/linear.hpp>
 
-namespace dhp {
+namespace dhp::detail {
 
 bool linear_gelu_fused_on(Cpu&, const auto&...) { return false; }
 bool gelu_linear_backward_fused_on(Cpu&, const auto&...) { return false; }
 bool linear_gradients_fused_on(Cpu&, const auto&...) { return false; }
 
-}  // namespace dhp
+}  // namespace dhp::detail

@@ -4,7 +4,7 @@
 #include <dhp/cpu/step.hpp>
 #include <dhp/ops/optimizer.hpp>
 
-namespace dhp::cpu {
+namespace dhp::detail::cpu {
 
 template <class Body>
 void for_tiles(Cpu& dev, const SegmentTable<Cpu>& table, Body body) {
@@ -12,52 +12,47 @@ void for_tiles(Cpu& dev, const SegmentTable<Cpu>& table, Body body) {
                  [&](std::int64_t at, std::int64_t) { body(table.tiles()[at]); });
 }
 
-/// step_of(tile) returns step(at, weight), which computes the new weight of flat element `at`. T: the
-/// type of the values; the accumulation type for keep_fp32 parameters.
-template <class T, class StepOf>
+/// step_of(tile) returns step(at, weight), which computes the new weight of flat element `at`, in A: the type of
+/// masters, and of values that have none.
+template <class A, class StepOf>
 void update_weights(Cpu& dev, const SegmentTable<Cpu>& table, const View<Cpu>& masters,
                     StepOf step_of) {
-  using A = Accumulator<T>;
-  for_tiles(dev, table, [=, all = ops::data_or_null<A>(masters)](const SegmentTile& tile) {
+  for_tiles(dev, table, [&, all = detail::data_or_null<A>(masters)](const SegmentTile& tile) {
     const auto first = tile.first;
     const auto count = tile.last - first;
     const auto step = step_of(tile);
     A* const weights = tile.narrow ? all + first : reinterpret_cast<A*>(tile.value);
     for (std::int64_t at = 0; at < count; ++at) weights[at] = step(first + at, weights[at]);
-    if constexpr (is_16_bit<T>) {
-      if (!tile.narrow) return;
-      T* const values = reinterpret_cast<T*>(tile.value);
-      for (std::int64_t at = 0; at < count; ++at)
-        values[at] = static_cast<T>(weights[at]);  // from cache
-    }
+    if (tile.narrow)  // from cache
+      write<A>({reinterpret_cast<std::byte*>(tile.value), table.compute(), {count}}, 0, count,
+               weights);
   });
 }
 
-}  // namespace dhp::cpu
+}  // namespace dhp::detail::cpu
 
-namespace dhp {
+namespace dhp::detail {
 
 void sgd_update_on(std::same_as<Cpu> auto& dev, const SgdUpdate& update,
                    const SegmentTable<Cpu>& table, ConstView<Cpu> state, ConstView<Cpu> rates,
                    ConstView<Cpu> gradient, View<Cpu> momentum, View<Cpu> masters) {
   const auto& now = cpu::step_state(state);
   if (!now.applies()) return;
-  visit_floating(table.compute(), [&]<class T>(Tag<T>) {
-    using A = Accumulator<T>;
+  visit_accumulator(table.accumulation(), [&]<class A>(Tag<A>) {
     const A* const from = gradient.data<A>();
     const auto step_of =
-        [=, &now, by_parameter = ops::data_or_null<double>(rates)](const SegmentTile& tile) {
+        [=, &now, by_parameter = detail::data_or_null<double>(rates)](const SegmentTile& tile) {
           return SgdStep<A>(update, now, tile_rate(tile, now, by_parameter),
                             tile_decay(tile, update.weight_decay));
         };
     if (momentum.empty())
-      cpu::update_weights<T>(dev, table, masters, [=](const SegmentTile& tile) {
+      cpu::update_weights<A>(dev, table, masters, [=](const SegmentTile& tile) {
         return [=, step = step_of(tile)](std::int64_t at, A weight) {
           return step.without_momentum(weight, from[at]);
         };
       });
     else
-      cpu::update_weights<T>(dev, table, masters,
+      cpu::update_weights<A>(dev, table, masters,
                              [=, m = momentum.data<A>()](const SegmentTile& tile) {
                                return [=, step = step_of(tile)](std::int64_t at, A weight) {
                                  return step(weight, from[at], m[at]);
@@ -70,10 +65,9 @@ void adamw_update_on(std::same_as<Cpu> auto& dev, const AdamUpdate& update,
                      View<Cpu> m, View<Cpu> v, View<Cpu> masters) {
   const auto& now = cpu::step_state(state);
   if (!now.applies()) return;
-  visit_floating(table.compute(), [&]<class T>(Tag<T>) {
-    using A = Accumulator<T>;
+  visit_accumulator(table.accumulation(), [&]<class A>(Tag<A>) {
     const AdamStep<A> adam(update, now);
-    cpu::update_weights<T>(
+    cpu::update_weights<A>(
         dev, table, masters,
         [=, rate = now.learning_rate, all_decay = update.weight_decay, from = gradient.data<A>(),
          means = m.data<A>(), squares = v.data<A>()](const SegmentTile& tile) {
@@ -103,7 +97,7 @@ void lamb_squares_on(std::same_as<Cpu> auto& dev, const AdamUpdate& update,
   if (!now.applies()) return;
   visit_accumulator(table.accumulation(), [&]<class A>(Tag<A>) {
     const AdamStep<A> adam(update, now);
-    const TileSource<A> weight_of{ops::data_or_null<A>(masters), true};
+    const TileSource<A> weight_of{detail::data_or_null<A>(masters), true};
     cpu::for_tiles(dev, table, [&](const SegmentTile& tile) {
       const auto count = tile.last - tile.first;
       const A* const w = weight_of(tile);
@@ -125,10 +119,9 @@ void lamb_update_on(std::same_as<Cpu> auto& dev, const AdamUpdate& update,
                     ConstView<Cpu> gradient, View<Cpu> m, View<Cpu> v, View<Cpu> masters) {
   const auto& now = cpu::step_state(state);
   if (!now.applies()) return;
-  visit_floating(table.compute(), [&]<class T>(Tag<T>) {
-    using A = Accumulator<T>;
+  visit_accumulator(table.accumulation(), [&]<class A>(Tag<A>) {
     const AdamStep<A> adam(update, now);
-    cpu::update_weights<T>(dev, table, masters,
+    cpu::update_weights<A>(dev, table, masters,
                            [=, &now, all_decay = update.weight_decay,
                             by_parameter = rates.data<double>(), from = gradient.data<A>(),
                             means = m.data<A>(), squares = v.data<A>()](const SegmentTile& tile) {
@@ -153,4 +146,4 @@ void lamb_rates_on(std::same_as<Cpu> auto&, ConstView<Cpu> state, ConstView<Cpu>
                                          directions.data<double>()[at]);
 }
 
-}  // namespace dhp
+}  // namespace dhp::detail

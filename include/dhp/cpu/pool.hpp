@@ -7,7 +7,7 @@
 #include <algorithm>
 #include <vector>
 
-namespace dhp {
+namespace dhp::detail {
 
 void max_pool_forward_on(std::same_as<Cpu> auto& dev, ConstView<Cpu> x, PoolGeometry geometry,
                          View<Cpu> y, View<Cpu> index) {
@@ -132,4 +132,4 @@ void global_average_pool_backward_on(std::same_as<Cpu> auto& dev, ConstView<Cpu>
   });
 }
 
-}  // namespace dhp
+}  // namespace dhp::detail

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <dhp/cpu/column_reduce.hpp>
+#include <dhp/cpu/elementwise.hpp>
 #include <dhp/ops/reduce.hpp>
 
 #include <atomic>
@@ -10,20 +11,31 @@
 #include <limits>
 #include <type_traits>
 
-namespace dhp::cpu {
+namespace dhp::detail::cpu {
 
 /// The signed integer with the size of T.
 template <class T>
 using BitsOf = std::conditional_t<sizeof(T) == 8, std::int64_t,
                                   std::conditional_t<sizeof(T) == 4, std::int32_t, std::int16_t>>;
 
-/// sum_of(first, count) sums the elements of a tile.
-template <class SumOf>
-double tiled_sum(Cpu& dev, std::int64_t count, SumOf sum_of) {
+/// The sum of term(value) over all elements, in double, over fixed tiles.
+template <class Term>
+double tiled_sum(Cpu& dev, ConstView<Cpu> x, Term term) {
   constexpr std::int64_t tile = 1 << 14;
-  std::vector<double> parts(static_cast<std::size_t>((count + tile - 1) / tile));
-  dev.for_ranges(count, tile, [&](std::int64_t first, std::int64_t last) {
-    parts[static_cast<std::size_t>(first / tile)] = sum_of(first, last - first);
+  std::vector<double> parts(static_cast<std::size_t>((x.count() + tile - 1) / tile));
+  visit_accumulator(accumulation_type(x.dtype()), [&]<class A>(Tag<A>) {
+    const auto step = x.dtype() == dtype_of<A>() ? tile : converted_block;
+    dev.for_ranges(x.count(), tile, [&](std::int64_t first, std::int64_t last) {
+      A block[converted_block];
+      LaneSum<double> sum;
+      for (auto at = first; at < last; at += step) {
+        const auto count = std::min(step, last - at);
+        sum.add(count, [term, values = read<A>(x, at, count, block)](std::int64_t which) {
+          return term(static_cast<double>(values[which]));
+        });
+      }
+      parts[static_cast<std::size_t>(first / tile)] = sum.total();
+    });
   });
   double total = 0;
   for (const double part : parts) total += part;
@@ -39,19 +51,21 @@ double squares_of(const T* x, std::int64_t count) {
   });
 }
 
-}  // namespace dhp::cpu
+}  // namespace dhp::detail::cpu
 
-namespace dhp {
+namespace dhp::detail {
 
 void column_sums_on(std::same_as<Cpu> auto& dev, ConstView<Cpu> x, View<Cpu> sums, double beta) {
-  visit_floating(x.dtype(), [&]<class T>(Tag<T>) {
-    using A = Accumulator<T>;
-    cpu::reduce_columns<A>(
-        dev, x.rows(), sums.count(), 1,
-        [columns = sums.count(), stride = x.columns(), all = x.data<T>()](std::int64_t row,
-                                                                          A* totals) {
-          const T* from = all + row * stride;
-          for (std::int64_t at = 0; at < columns; ++at) totals[at] += static_cast<A>(from[at]);
+  visit_accumulator(accumulation_type(x.dtype()), [&]<class A>(Tag<A>) {
+    const auto columns = sums.count(), stride = x.columns();
+    cpu::reduce_column_tiles<A>(
+        dev, x.rows(), columns, 1, 128,
+        [&](std::int64_t first, std::int64_t last, A* totals) {
+          std::vector<A> converted(static_cast<std::size_t>(columns));
+          for (auto row = first; row < last; ++row) {
+            const A* const from = cpu::read<A>(x, row * stride, columns, converted.data());
+            for (std::int64_t at = 0; at < columns; ++at) totals[at] += from[at];
+          }
         },
         [beta, to = sums.data<A>()](std::int64_t, std::int64_t column, double value) {
           const double old = beta == 0 ? 0 : beta * static_cast<double>(to[column]);
@@ -60,31 +74,13 @@ void column_sums_on(std::same_as<Cpu> auto& dev, ConstView<Cpu> x, View<Cpu> sum
   });
 }
 void sum_on(std::same_as<Cpu> auto& dev, ConstView<Cpu> x, View<Cpu> out) {
-  visit_floating(x.dtype(), [&]<class T>(Tag<T>) {
-    *out.data<double>() = cpu::tiled_sum(
-        dev, x.count(), [from = x.data<T>()](std::int64_t first, std::int64_t count) {
-          return cpu::lane_sum<double>(
-              count, [=](std::int64_t at) { return static_cast<double>(from[first + at]); });
-        });
-  });
+  *out.data<double>() = cpu::tiled_sum(dev, x, [](double value) { return value; });
 }
 void sum_of_squares_on(std::same_as<Cpu> auto& dev, ConstView<Cpu> x, View<Cpu> out) {
-  visit_floating(x.dtype(), [&]<class T>(Tag<T>) {
-    *out.data<double>() = cpu::tiled_sum(
-        dev, x.count(), [from = x.data<T>()](std::int64_t first, std::int64_t count) {
-          return cpu::squares_of(from + first, count);
-        });
-  });
+  *out.data<double>() = cpu::tiled_sum(dev, x, [](double value) { return value * value; });
 }
 void sum_of_magnitudes_on(std::same_as<Cpu> auto& dev, ConstView<Cpu> x, View<Cpu> out) {
-  visit_floating(x.dtype(), [&]<class T>(Tag<T>) {
-    *out.data<double>() = cpu::tiled_sum(
-        dev, x.count(), [from = x.data<T>()](std::int64_t first, std::int64_t count) {
-          return cpu::lane_sum<double>(count, [=](std::int64_t at) {
-            return std::fabs(static_cast<double>(from[first + at]));
-          });
-        });
-  });
+  *out.data<double>() = cpu::tiled_sum(dev, x, [](double value) { return std::fabs(value); });
 }
 void find_nonfinite_on(std::same_as<Cpu> auto& dev, ConstView<Cpu> x, View<Cpu> flag) {
   visit_floating(x.dtype(), [&]<class T>(Tag<T>) {
@@ -106,4 +102,4 @@ void find_nonfinite_on(std::same_as<Cpu> auto& dev, ConstView<Cpu> x, View<Cpu> 
   });
 }
 
-}  // namespace dhp
+}  // namespace dhp::detail

@@ -5,7 +5,7 @@
 
 #include <cstring>
 
-namespace dhp::cpu {
+namespace dhp::detail::cpu {
 
 inline void check_row_indices(const char* op, ConstView<Cpu> index, std::int64_t rows) {
   const auto* at = index.data<std::int32_t>();
@@ -14,9 +14,9 @@ inline void check_row_indices(const char* op, ConstView<Cpu> index, std::int64_t
       fail(op, ": row index ", at[entry], " is not among ", rows, " rows");
 }
 
-}  // namespace dhp::cpu
+}  // namespace dhp::detail::cpu
 
-namespace dhp {
+namespace dhp::detail {
 
 void copy_columns_on(std::same_as<Cpu> auto& dev, ConstView<Cpu> from, std::int64_t first_from,
                      View<Cpu> to, std::int64_t first_to, std::int64_t columns) {
@@ -63,4 +63,4 @@ void scatter_add_rows_on(std::same_as<Cpu> auto& dev, ConstView<Cpu> dy, ConstVi
   });
 }
 
-}  // namespace dhp
+}  // namespace dhp::detail

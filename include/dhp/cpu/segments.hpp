@@ -4,12 +4,12 @@
 #include <dhp/cpu/reduce.hpp>
 #include <dhp/ops/segments.hpp>
 
-namespace dhp {
+namespace dhp::detail {
 
 void tile_squares_on(std::same_as<Cpu> auto& dev, const SegmentTable<Cpu>& table, ConstView<Cpu> x,
                      bool of_weights, View<Cpu> sums) {
   visit_accumulator(table.accumulation(), [&]<class A>(Tag<A>) {
-    const TileSource<A> source{ops::data_or_null<A>(x), of_weights};
+    const TileSource<A> source{detail::data_or_null<A>(x), of_weights};
     dev.for_ranges(table.tile_count(), 1, [&](std::int64_t at, std::int64_t) {
       const auto& tile = table.tiles()[at];
       sums.data<double>()[tile.sum] = cpu::squares_of(source(tile), tile.last - tile.first);
@@ -26,4 +26,4 @@ void sum_tiles_on(std::same_as<Cpu> auto&, const SegmentTable<Cpu>& table, Const
   }
 }
 
-}  // namespace dhp
+}  // namespace dhp::detail

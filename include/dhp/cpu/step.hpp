@@ -5,15 +5,15 @@
 
 #include <cmath>
 
-namespace dhp::cpu {
+namespace dhp::detail::cpu {
 
 [[nodiscard]] inline const StepState& step_state(ConstView<Cpu> state) {
   return *reinterpret_cast<const StepState*>(state.bytes());
 }
 
-}  // namespace dhp::cpu
+}  // namespace dhp::detail::cpu
 
-namespace dhp {
+namespace dhp::detail {
 
 void decide_step_on(std::same_as<Cpu> auto&, const StepRule& rule, ConstView<Cpu> losses,
                     ConstView<Cpu> squares, View<Cpu> state) {
@@ -34,4 +34,4 @@ void objective_scales_on(std::same_as<Cpu> auto&, ConstView<Cpu> counts, ConstVi
   }
 }
 
-}  // namespace dhp
+}  // namespace dhp::detail

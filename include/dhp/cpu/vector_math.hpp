@@ -8,7 +8,7 @@
 #include <cmath>
 #include <cstdint>
 
-namespace dhp::cpu {
+namespace dhp::detail::cpu {
 
 /// e^x. Float: x = n ln 2 + r, a polynomial in r, n added to the exponent. Relative error below
 /// 2e-7; 0 below -87.3 (no subnormals), infinite above 88.3; NaN stays NaN.
@@ -80,4 +80,4 @@ struct Gaussian {
           0.39894228040143267794 * std::exp(-0.5 * x * x)};
 }
 
-}  // namespace dhp::cpu
+}  // namespace dhp::detail::cpu

@@ -5,7 +5,7 @@
 
 #include <cmath>
 
-namespace dhp::cuda {
+namespace dhp::detail::cuda {
 
 struct Relu {
   constexpr auto operator()(auto x) const { return x < 0 ? decltype(x)(0) : x; }  // NaN stays NaN
@@ -39,9 +39,9 @@ struct TanhGradient {
   constexpr auto operator()(auto y, auto dy) const { return dy * (1 - y * y); }
 };
 
-}  // namespace dhp::cuda
+}  // namespace dhp::detail::cuda
 
-namespace dhp {
+namespace dhp::detail {
 
 template <KernelDevice Dev>
 void activation_forward_on(Dev& dev, Activation kind, ConstView<Dev> x, View<Dev> y) {
@@ -72,4 +72,4 @@ void activation_backward_on(Dev& dev, Activation kind, ConstView<Dev> saved, Con
   });
 }
 
-}  // namespace dhp
+}  // namespace dhp::detail

@@ -6,7 +6,7 @@
 #include <dhp/cuda/block.hpp>
 #include <dhp/tensor/tensor.hpp>
 
-namespace dhp::cuda {
+namespace dhp::detail::cuda {
 
 /// The sample whose rows [offsets[n], offsets[n + 1]) contain `row`; skips empty samples.
 [[nodiscard]] constexpr std::int64_t sample_of(std::int64_t row, const std::int32_t* offsets,
@@ -20,8 +20,8 @@ namespace dhp::cuda {
   return low;
 }
 
-/// A seed for the library's generator. The numbers that it gives are then those of this use, in this step, for the
-/// micro-batch that begins with this row, and for these heads.
+/// Seeds the library's generator: unique to this use and step, the micro-batch that begins with this row, and these
+/// heads.
 struct AttentionSeed {
   RandomStream random{};
   const std::int64_t* row_numbers = nullptr;
@@ -138,4 +138,4 @@ void clear_padding(Dev& dev, std::initializer_list<View<Dev>> views, std::int64_
   launch(dev, grid_for(dev, x.rows() * warp_size), kernel);
 }
 
-}  // namespace dhp::cuda
+}  // namespace dhp::detail::cuda

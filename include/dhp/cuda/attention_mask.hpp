@@ -1,11 +1,11 @@
-// The dropout mask of attention for cuDNN, by dhp's global element indices. Each pass draws it
-// again: keeping it would cost a mask per layer.
+// The attention dropout mask for cuDNN, from dhp's global element indices. Each pass redraws it, because keeping it
+// would cost a mask per layer.
 #pragma once
 
 #include <dhp/cuda/fallback_attention.hpp>
 #include <dhp/cuda/matrix_walk.hpp>
 
-namespace dhp::cuda {
+namespace dhp::detail::cuda {
 
 /// mask [graph_samples, heads, length, length]: 1 for a kept probability, 0 for a dropped one or
 /// padding. `groups` blocks share a head; a thread draws as many keys as one store holds. aligned:
@@ -119,4 +119,4 @@ void attention_mask(Dev& dev, const AttentionPlace& place, std::int64_t samples,
   place.max_length % 4 == 0 ? draw(std::true_type()) : draw(std::false_type());
 }
 
-}  // namespace dhp::cuda
+}  // namespace dhp::detail::cuda

@@ -4,7 +4,7 @@
 #include <dhp/cuda/column_reduce.hpp>
 #include <dhp/ops/batch_norm.hpp>
 
-namespace dhp::cuda {
+namespace dhp::detail::cuda {
 
 /// The mask of dy: none, the sign of the recomputed output, or the sign of the stored output y.
 enum class NormGate { none, value, result };
@@ -252,9 +252,9 @@ void with_gate(bool relu, const Body& body) {
   else body(std::integral_constant<NormGate, NormGate::none>());
 }
 
-}  // namespace dhp::cuda
+}  // namespace dhp::detail::cuda
 
-namespace dhp {
+namespace dhp::detail {
 
 template <KernelDevice Dev>
 void batch_norm_sums_on(Dev& dev, ConstView<Dev> x, View<Dev> sum) {
@@ -371,4 +371,4 @@ std::optional<BatchNormGradients<Dev>> batch_norm_fused_backward_on(Dev&, ConstV
   return {};
 }
 
-}  // namespace dhp
+}  // namespace dhp::detail

@@ -15,7 +15,7 @@
 #include <cstdint>
 #include <type_traits>
 
-namespace dhp {
+namespace dhp::detail {
 
 /// A device that runs the kernels of cuda/. most_shared_bytes: shared memory per block.
 /// multiprocessors: how many run blocks at once.
@@ -26,9 +26,9 @@ concept KernelDevice = Device<Dev> && requires(const Dev& dev) {
   { dev.multiprocessors() } -> std::same_as<int>;
 };
 
-}  // namespace dhp
+}  // namespace dhp::detail
 
-namespace dhp::cuda {
+namespace dhp::detail::cuda {
 
 inline constexpr int warp_size = 32;
 
@@ -130,8 +130,8 @@ template <class Dev>
           0};
 }
 
-/// The most parts of a sum over all blocks. No GPU is asked: the parts decide the order of a sum, so
-/// its bits are the same on all.
+/// Maximum number of partial sums over all blocks. It is the same on all GPUs, because it decides the order of a sum
+/// and so its bits.
 inline constexpr std::int64_t most_sum_parts = 1056;
 
 /// This thread's index in the grid, and the grid's number of threads.
@@ -183,4 +183,4 @@ template <class B, class A, class Op = Plus>
   return total;
 }
 
-}  // namespace dhp::cuda
+}  // namespace dhp::detail::cuda

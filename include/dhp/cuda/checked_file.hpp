@@ -1,4 +1,4 @@
-// Small files that end with a checksum, so that a damaged one is noticed.
+// Small files with a checksum at the end, to detect damage.
 #pragma once
 
 #include <dhp/core/hash.hpp>
@@ -9,7 +9,7 @@
 #include <string>
 #include <string_view>
 
-namespace dhp::cuda {
+namespace dhp::detail::cuda {
 
 inline constexpr std::string_view checksum_line = "sum ";
 
@@ -37,4 +37,4 @@ inline constexpr std::string_view checksum_line = "sum ";
   return text;
 }
 
-}  // namespace dhp::cuda
+}  // namespace dhp::detail::cuda

@@ -11,7 +11,7 @@
 #include <bit>
 #include <type_traits>
 
-namespace dhp::cuda {
+namespace dhp::detail::cuda {
 
 /// The tiling; depends on the matrix size and on `width`, the elements of a row per thread.
 struct ColumnTiles {
@@ -235,7 +235,8 @@ struct ToFinish {
   return tiles;
 }
 
-/// Calls finish(sum, column, value) for each sum of `count` partial sums, parts [count, sums, columns]; value in double.
+/// Calls finish(sum, column, value) for each sum of `count` partial sums, parts [count, sums, columns]; value in
+/// double.
 template <int sums, class Total, KernelDevice Dev, class Finish>
 void reduce_parts(Dev& dev, std::int64_t count, std::int64_t columns, const Total* parts,
                   const Finish& finish) {
@@ -321,4 +322,4 @@ struct ColumnTerms {
   }
 };
 
-}  // namespace dhp::cuda
+}  // namespace dhp::detail::cuda

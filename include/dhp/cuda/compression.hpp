@@ -1,5 +1,5 @@
-// The kernels of compressed gradients. The largest elements and orthonormal columns are found by one block: small, and in
-// one fixed order.
+// The kernels of compressed gradients. The largest elements and orthonormal columns are found by one block: small, and
+// in one fixed order.
 #pragma once
 
 #include <dhp/cuda/reduce.hpp>
@@ -10,7 +10,7 @@
 #include <limits>
 #include <type_traits>
 
-namespace dhp::cuda {
+namespace dhp::detail::cuda {
 
 template <class T>
 struct KeepIfApplied {
@@ -124,7 +124,7 @@ struct Orthonormalize {
   template <class B>
   constexpr void operator()(B& block) const {
     double* const scratch = block.template shared<double>();
-    ops::gram_schmidt(
+    detail::gram_schmidt(
         x, columns, random,
         [&](auto term) {
           double total = 0;
@@ -138,9 +138,9 @@ struct Orthonormalize {
   }
 };
 
-}  // namespace dhp::cuda
+}  // namespace dhp::detail::cuda
 
-namespace dhp {
+namespace dhp::detail {
 
 template <KernelDevice Dev>
 void keep_if_applied_on(Dev& dev, ConstView<Dev> state, ConstView<Dev> fresh, View<Dev> memory) {
@@ -182,4 +182,4 @@ void orthonormalize_on(Dev& dev, View<Dev> x, const RandomStream& random) {
   });
 }
 
-}  // namespace dhp
+}  // namespace dhp::detail

@@ -9,7 +9,7 @@
 #include <limits>
 #include <type_traits>
 
-namespace dhp::cuda {
+namespace dhp::detail::cuda {
 
 /// A row of logits: so many classes, then padding. Packs divide the stride, not the classes.
 struct LogitRow {
@@ -219,9 +219,9 @@ void launch_rows(Dev& dev, std::int64_t rows, ConstView<Dev> logits,
   with_width<pack_size<T>, 2, 1>(row.stride, with, logits.template data<T>(), out);
 }
 
-}  // namespace dhp::cuda
+}  // namespace dhp::detail::cuda
 
-namespace dhp {
+namespace dhp::detail {
 
 template <KernelDevice Dev>
 void cross_entropy_max_on(Dev& dev, ConstView<Dev> logits, const CrossEntropyOptions& options,
@@ -293,4 +293,4 @@ void cross_entropy_backward_on(Dev& dev, ConstView<Dev> logits, ConstView<Dev> m
   });
 }
 
-}  // namespace dhp
+}  // namespace dhp::detail

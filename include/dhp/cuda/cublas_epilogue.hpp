@@ -7,7 +7,7 @@
 #include <dhp/cuda/cublas_gemm.hpp>
 #include <dhp/cuda/linear.hpp>
 
-namespace dhp::cuda {
+namespace dhp::detail::cuda {
 
 /// y = GELU(x w^T + bias), before = x w^T + bias. x [R, K], w [N, K], bias [N], y and before [R, N]
 /// of one 16-bit type; N a multiple of 8.
@@ -78,9 +78,9 @@ template <class Dev, class Fused>
   return fused.fits() && dev.template cached<CublasPlans>().run(dev, fused.call());
 }
 
-}  // namespace dhp::cuda
+}  // namespace dhp::detail::cuda
 
-namespace dhp {
+namespace dhp::detail {
 
 template <KernelDevice Dev>
   requires std::same_as<Dev, Cuda>
@@ -114,4 +114,4 @@ bool linear_gradients_fused_on(Dev& dev, ConstView<Dev> dy, ConstView<Dev> x, Vi
   return true;
 }
 
-}  // namespace dhp
+}  // namespace dhp::detail

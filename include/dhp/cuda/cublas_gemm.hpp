@@ -8,7 +8,7 @@
 
 #include <concepts>
 
-namespace dhp::cuda {
+namespace dhp::detail::cuda {
 
 /// The call of c = alpha op(a) op(b) + beta c.
 template <class Dev>
@@ -53,9 +53,9 @@ template <class Dev>
   return true;
 }
 
-}  // namespace dhp::cuda
+}  // namespace dhp::detail::cuda
 
-namespace dhp {
+namespace dhp::detail {
 
 template <KernelDevice Dev>
   requires std::same_as<Dev, Cuda>
@@ -76,4 +76,4 @@ void gemm_on(Dev& dev, ConstView<Dev> a, ConstView<Dev> b, View<Dev> c, const Ge
   cuda::fallback_gemm(dev, a, b, c, options, bias);
 }
 
-}  // namespace dhp
+}  // namespace dhp::detail

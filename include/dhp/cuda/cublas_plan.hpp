@@ -11,7 +11,7 @@
 #include <cstdio>
 #include <optional>
 
-namespace dhp::cuda {
+namespace dhp::detail::cuda {
 
 /// The descriptors and algorithms of a device, by size class.
 class CublasPlans : public CudaCached {
@@ -184,4 +184,4 @@ class CublasPlans : public CudaCached {
   std::map<CublasKey, Plan> plans_;
 };
 
-}  // namespace dhp::cuda
+}  // namespace dhp::detail::cuda

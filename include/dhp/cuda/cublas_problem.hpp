@@ -12,7 +12,7 @@
 #include <array>
 #include <compare>
 
-namespace dhp::cuda {
+namespace dhp::detail::cuda {
 
 [[nodiscard]] inline cudaDataType_t cublas_type(DType type) {
   switch (type) {
@@ -123,4 +123,4 @@ struct CublasKey {
   }
 };
 
-}  // namespace dhp::cuda
+}  // namespace dhp::detail::cuda

@@ -7,7 +7,7 @@
 #include <array>
 #include <vector>
 
-namespace dhp::cuda {
+namespace dhp::detail::cuda {
 
 using CublasDescription = CudaOwner<cublasLtMatmulDesc_t, cublasLtMatmulDescDestroy>;
 using CublasLayout = CudaOwner<cublasLtMatrixLayout_t, cublasLtMatrixLayoutDestroy>;
@@ -121,7 +121,7 @@ inline constexpr int most_algorithms = 8;
   return found;
 }
 
-/// Whether cuBLASLt says that an algorithm does not support a product: then nothing ran.
+/// Whether cuBLASLt reports an algorithm as unsupported: then nothing ran.
 [[nodiscard]] constexpr bool is_unsupported(cublasStatus_t status) {
   return status == CUBLAS_STATUS_NOT_SUPPORTED || status == CUBLAS_STATUS_INVALID_VALUE ||
          status == CUBLAS_STATUS_ARCH_MISMATCH;
@@ -140,4 +140,4 @@ inline constexpr int most_algorithms = 8;
                         dev.workspace(), dev.workspace_bytes(), dev.stream());
 }
 
-}  // namespace dhp::cuda
+}  // namespace dhp::detail::cuda

@@ -15,7 +15,7 @@
 #include <bit>
 #include <concepts>
 
-namespace dhp::cuda {
+namespace dhp::detail::cuda {
 
 /// The rounded problem: samples up to a power of two, length up to a multiple of 64, from 1024 on
 /// to an eighth of a power of two.
@@ -157,9 +157,9 @@ void clear_all_padding(Dev& dev, const Sequences<Dev>& sequences,
   });
 }
 
-}  // namespace dhp::cuda
+}  // namespace dhp::detail::cuda
 
-namespace dhp {
+namespace dhp::detail {
 
 template <KernelDevice Dev>
   requires std::same_as<Dev, Cuda>
@@ -221,4 +221,4 @@ void attention_backward_on(Dev& dev, ConstView<Dev> dy, ConstView<Dev> q, ConstV
   cuda::fallback_attention_backward(dev, dy, q, k, v, y, logsumexp, sequences, options, dq, dk, dv);
 }
 
-}  // namespace dhp
+}  // namespace dhp::detail

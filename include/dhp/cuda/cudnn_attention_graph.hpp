@@ -9,7 +9,7 @@
 #include <cmath>
 #include <limits>
 
-namespace dhp::cuda {
+namespace dhp::detail::cuda {
 
 /// Everything a graph depends on; surplus samples and lengths are empty.
 struct AttentionProblem {
@@ -275,4 +275,4 @@ class AttentionTensors {
   return graph;
 }
 
-}  // namespace dhp::cuda
+}  // namespace dhp::detail::cuda

@@ -8,8 +8,9 @@
 #include <dhp/cuda/cublas_problem.hpp>
 #include <dhp/cuda/map.hpp>
 #include <dhp/cuda/plan_cache.hpp>
+#include <dhp/cuda/squared_deviations.hpp>
 
-namespace dhp::cuda {
+namespace dhp::detail::cuda {
 
 /// Argument numbers.
 struct NormUids {
@@ -155,19 +156,9 @@ template <class Dev>
   return relu ? Tensor<Dev>(dev, DType::u8, {sign_bytes(x.count())}) : Tensor<Dev>();
 }
 
-/// The sum of squared deviations of `rows` values, from 1 / sqrt(variance + epsilon).
-struct SquaredDeviations {
-  double epsilon, rows;
-  constexpr float operator()(float inv_std) const {
-    const double root = static_cast<double>(inv_std);
-    const double variance = 1 / (root * root) - epsilon;
-    return static_cast<float>(variance < 0 ? 0 : variance * rows);  // rounding may make it negative
-  }
-};
+}  // namespace dhp::detail::cuda
 
-}  // namespace dhp::cuda
-
-namespace dhp {
+namespace dhp::detail {
 
 template <KernelDevice Dev>
   requires(std::same_as<Dev, Cuda>)
@@ -255,4 +246,4 @@ std::optional<BatchNormGradients<Dev>> batch_norm_fused_backward_on(
   return made;
 }
 
-}  // namespace dhp
+}  // namespace dhp::detail

@@ -8,7 +8,7 @@
 #include <dhp/cuda/fallback_conv2d.hpp>
 #include <dhp/cuda/plan_cache.hpp>
 
-namespace dhp::cuda {
+namespace dhp::detail::cuda {
 
 /// cuDNN's names for a convolution or one of its gradients.
 struct ConvolutionNames {
@@ -202,9 +202,9 @@ template <class Dev>
                                                arguments, [&] { return problem.graph(); });
 }
 
-}  // namespace dhp::cuda
+}  // namespace dhp::detail::cuda
 
-namespace dhp {
+namespace dhp::detail {
 
 template <KernelDevice Dev>
   requires std::same_as<Dev, Cuda>
@@ -244,8 +244,8 @@ void conv2d_backward_data_on(Dev& dev, ConstView<Dev> dy, ConstView<Dev> w, Conv
   cuda::fallback_conv2d_backward_data(dev, dy, w, geometry, dx, beta);
 }
 
-/// Not on deterministic devices: its sums are added in any order, and whether there is a norm's trace depends on where a
-/// pipeline is cut. Strides have no such kernels.
+/// Not on deterministic devices: its sums are added in any order, and whether there is a norm's trace depends on where
+/// a pipeline is cut. Strides have no such kernels.
 template <KernelDevice Dev>
   requires(std::same_as<Dev, Cuda>)
 std::optional<Tensor<Dev>> conv2d_backward_data_to_norm_on(
@@ -286,4 +286,4 @@ void conv2d_backward_filter_on(Dev& dev, ConstView<Dev> x, ConstView<Dev> dy,
   cuda::fallback_conv2d_backward_filter(dev, x, dy, geometry, dw, beta);
 }
 
-}  // namespace dhp
+}  // namespace dhp::detail

@@ -11,7 +11,7 @@
 #include <utility>
 #include <vector>
 
-namespace dhp::cuda {
+namespace dhp::detail::cuda {
 
 /// cuDNN's tag of a C++ type.
 template <class T>
@@ -133,4 +133,4 @@ class CudnnDescriptor {
   cudnnBackendDescriptor_t raw_ = nullptr;
 };
 
-}  // namespace dhp::cuda
+}  // namespace dhp::detail::cuda

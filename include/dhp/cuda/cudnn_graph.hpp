@@ -8,7 +8,7 @@
 #include <deque>
 #include <optional>
 
-namespace dhp::cuda {
+namespace dhp::detail::cuda {
 
 [[nodiscard]] inline cudnnDataType_t cudnn_type(DType type) {
   switch (type) {
@@ -215,4 +215,4 @@ class CudnnGraph {
   std::vector<Scalar> scalars_;
 };
 
-}  // namespace dhp::cuda
+}  // namespace dhp::detail::cuda

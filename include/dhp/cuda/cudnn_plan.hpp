@@ -7,7 +7,7 @@
 #include <algorithm>
 #include <cstddef>
 
-namespace dhp::cuda {
+namespace dhp::detail::cuda {
 
 /// The target of a graph: a handle's device, or a described one.
 class CudnnTarget {
@@ -238,4 +238,4 @@ class CudnnPlan {
   std::vector<CudnnGraph::Scalar> scalars_;
 };
 
-}  // namespace dhp::cuda
+}  // namespace dhp::detail::cuda

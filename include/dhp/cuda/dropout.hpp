@@ -6,7 +6,7 @@
 
 #include <cmath>
 
-namespace dhp::cuda {
+namespace dhp::detail::cuda {
 
 /// The mask, shared by all dropout kernels.
 template <class T>
@@ -137,9 +137,9 @@ void dropout(Dev& dev, const DropoutMask<T>& mask, std::int64_t rows, std::int64
   }
 }
 
-}  // namespace dhp::cuda
+}  // namespace dhp::detail::cuda
 
-namespace dhp {
+namespace dhp::detail {
 
 template <KernelDevice Dev>
 void dropout_on(Dev& dev, ConstView<Dev> x, const RowNumbers<Dev>& rows,
@@ -154,4 +154,4 @@ void dropout_on(Dev& dev, ConstView<Dev> x, const RowNumbers<Dev>& rows,
   });
 }
 
-}  // namespace dhp
+}  // namespace dhp::detail

@@ -6,7 +6,7 @@
 
 #include <cmath>
 
-namespace dhp::cuda {
+namespace dhp::detail::cuda {
 
 template <class Y>
 struct Constant {
@@ -80,9 +80,9 @@ struct Rsqrt {
   constexpr A operator()(A x) const { return A(1) / std::sqrt(x + epsilon); }
 };
 
-}  // namespace dhp::cuda
+}  // namespace dhp::detail::cuda
 
-namespace dhp {
+namespace dhp::detail {
 
 template <KernelDevice Dev>
 void fill_on(Dev& dev, View<Dev> y, double value) {
@@ -176,4 +176,4 @@ void add_fresh(Dev& dev, ConstView<Dev> fresh, double beta, View<Dev> to) {
 
 }  // namespace cuda
 
-}  // namespace dhp
+}  // namespace dhp::detail

@@ -4,7 +4,7 @@
 #include <dhp/cuda/sum_rows.hpp>
 #include <dhp/ops/embedding.hpp>
 
-namespace dhp {
+namespace dhp::detail {
 
 template <KernelDevice Dev>
 void embedding_forward_on(Dev& dev, ConstView<Dev> table, ConstView<Dev> ids, std::int64_t first_id,
@@ -21,4 +21,4 @@ void embedding_backward_on(Dev& dev, ConstView<Dev> dy, ConstView<Dev> ids, std:
   });
 }
 
-}  // namespace dhp
+}  // namespace dhp::detail

@@ -5,7 +5,7 @@
 
 #include <limits>
 
-namespace dhp::cuda {
+namespace dhp::detail::cuda {
 
 template <class T>
 struct ExactAccumulate {
@@ -44,9 +44,9 @@ struct ExactFinalize {
   }
 };
 
-}  // namespace dhp::cuda
+}  // namespace dhp::detail::cuda
 
-namespace dhp {
+namespace dhp::detail {
 
 template <KernelDevice Dev>
 void exact_accumulate_on(Dev& dev, ConstView<Dev> x, View<Dev> high, View<Dev> low,
@@ -71,4 +71,4 @@ void exact_finalize_on(Dev& dev, ConstView<Dev> high, ConstView<Dev> low, ConstV
   });
 }
 
-}  // namespace dhp
+}  // namespace dhp::detail

@@ -10,7 +10,7 @@
 #include <cmath>
 #include <limits>
 
-namespace dhp::cuda {
+namespace dhp::detail::cuda {
 
 /// The sample, head and numbering of a block. Invalid offsets and lengths are clamped.
 struct AttentionPlace {
@@ -94,7 +94,8 @@ template <class A>
   return sum;
 }
 
-/// Calls body(first, count) per tile of a head's rows; a and b of the tile are in shared memory, a's rows in place.stride.
+/// Calls body(first, count) per tile of a head's rows; a and b of the tile are in shared memory, a's rows in
+/// place.stride.
 template <class A, class B, class T, class Body>
 constexpr void for_tiles(B& block, const AttentionPlace& place, const AttentionPlace::Head& head,
                          const T* a, const T* b, std::int64_t stride_of_b, A* to_a, A* to_b,
@@ -384,9 +385,9 @@ void fallback_attention_backward(Dev& dev, ConstView<Dev> dy, ConstView<Dev> q, 
   });
 }
 
-}  // namespace dhp::cuda
+}  // namespace dhp::detail::cuda
 
-namespace dhp {
+namespace dhp::detail {
 
 template <KernelDevice Dev>
 void attention_forward_on(Dev& dev, ConstView<Dev> q, ConstView<Dev> k, ConstView<Dev> v,
@@ -402,4 +403,4 @@ void attention_backward_on(Dev& dev, ConstView<Dev> dy, ConstView<Dev> q, ConstV
   cuda::fallback_attention_backward(dev, dy, q, k, v, y, logsumexp, sequences, options, dq, dk, dv);
 }
 
-}  // namespace dhp
+}  // namespace dhp::detail

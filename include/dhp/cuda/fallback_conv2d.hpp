@@ -9,7 +9,7 @@
 
 #include <algorithm>
 
-namespace dhp::cuda {
+namespace dhp::detail::cuda {
 
 /// The shapes of all three products.
 struct ConvolutionShape {
@@ -152,9 +152,9 @@ void fallback_conv2d_backward_filter(Dev& dev, ConstView<Dev> x, ConstView<Dev> 
   });
 }
 
-}  // namespace dhp::cuda
+}  // namespace dhp::detail::cuda
 
-namespace dhp {
+namespace dhp::detail {
 
 template <KernelDevice Dev>
 void conv2d_forward_on(Dev& dev, ConstView<Dev> x, ConstView<Dev> w, Conv2dGeometry geometry,
@@ -184,4 +184,4 @@ void conv2d_backward_filter_on(Dev& dev, ConstView<Dev> x, ConstView<Dev> dy,
   cuda::fallback_conv2d_backward_filter(dev, x, dy, geometry, dw, beta);
 }
 
-}  // namespace dhp
+}  // namespace dhp::detail

@@ -4,7 +4,7 @@
 #include <dhp/cuda/tile_product.hpp>
 #include <dhp/ops/gemm.hpp>
 
-namespace dhp::cuda {
+namespace dhp::detail::cuda {
 
 /// A stored matrix, or its transpose.
 template <class T>
@@ -58,9 +58,9 @@ void fallback_gemm(Dev& dev, ConstView<Dev> a, ConstView<Dev> b, View<Dev> c,
   });
 }
 
-}  // namespace dhp::cuda
+}  // namespace dhp::detail::cuda
 
-namespace dhp {
+namespace dhp::detail {
 
 template <KernelDevice Dev>
 void gemm_on(Dev& dev, ConstView<Dev> a, ConstView<Dev> b, View<Dev> c, const GemmOptions& options,
@@ -68,4 +68,4 @@ void gemm_on(Dev& dev, ConstView<Dev> a, ConstView<Dev> b, View<Dev> c, const Ge
   cuda::fallback_gemm(dev, a, b, c, options, bias);
 }
 
-}  // namespace dhp
+}  // namespace dhp::detail

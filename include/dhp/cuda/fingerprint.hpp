@@ -6,7 +6,7 @@
 
 #include <algorithm>
 
-namespace dhp::cuda {
+namespace dhp::detail::cuda {
 
 /// parts[block] = the block's part of the sum.
 template <class Bits>
@@ -41,14 +41,14 @@ struct FingerprintOfParts {
   }
 };
 
-}  // namespace dhp::cuda
+}  // namespace dhp::detail::cuda
 
-namespace dhp {
+namespace dhp::detail {
 
 template <KernelDevice Dev>
 void fingerprint_on(Dev& dev, ConstView<Dev> x, std::int64_t first, View<Dev> sum,
                     std::int64_t times) {
-  ops::visit_bits(x, [&]<class Bits>(const Bits* bits) {
+  detail::visit_bits(x, [&]<class Bits>(const Bits* bits) {
     constexpr std::size_t shared = sizeof(std::uint64_t) * cuda::block_reduce_scratch;
     const cuda::Grid grid{std::clamp<std::int64_t>(x.count() / 1024, 1, cuda::most_sum_parts), 256,
                           shared};
@@ -61,4 +61,4 @@ void fingerprint_on(Dev& dev, ConstView<Dev> x, std::int64_t first, View<Dev> su
   });
 }
 
-}  // namespace dhp
+}  // namespace dhp::detail

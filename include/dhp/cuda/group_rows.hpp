@@ -7,7 +7,7 @@
 
 #include <bit>
 
-namespace dhp::cuda {
+namespace dhp::detail::cuda {
 
 /// Of a block that has all items, or a tile of them.
 inline constexpr int most_group_threads = 1024;
@@ -210,4 +210,4 @@ template <KernelDevice Dev>
   return {std::move(rows), std::move(keys), std::move(starts)};
 }
 
-}  // namespace dhp::cuda
+}  // namespace dhp::detail::cuda

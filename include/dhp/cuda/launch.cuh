@@ -4,7 +4,7 @@
 #include <dhp/cuda/block.hpp>
 #include <dhp/device/cuda.hpp>
 
-namespace dhp::cuda {
+namespace dhp::detail::cuda {
 
 /// The Block of a GPU thread.
 class GpuBlock {
@@ -32,17 +32,17 @@ __global__ void __launch_bounds__(most_threads<Kernel>())
   kernel(block);
 }
 
-}  // namespace dhp::cuda
+}  // namespace dhp::detail::cuda
 
 namespace dhp {
 
 /// Issues a kernel on the device's stream. Throws CudaError if the launch fails.
 template <class Kernel>
-void launch(Cuda& dev, const cuda::Grid& grid, const Kernel& kernel) {
+void launch(Cuda& dev, const detail::cuda::Grid& grid, const Kernel& kernel) {
   static_assert(sizeof(Kernel) <= 4000, "arguments of a kernel must fit in 4 KB");
-  cuda::check_grid<Kernel>(grid);
-  cuda::check_shared_memory(dev, grid, "the threads of a kernel's block need");
-  const auto function = &cuda::run_kernel<Kernel>;
+  detail::cuda::check_grid<Kernel>(grid);
+  detail::cuda::check_shared_memory(dev, grid, "the threads of a kernel's block need");
+  const auto function = &detail::cuda::run_kernel<Kernel>;
   constexpr std::size_t without_asking = 48 << 10;
   if (grid.shared_bytes > without_asking)
     check_cuda(cudaFuncSetAttribute(function, cudaFuncAttributeMaxDynamicSharedMemorySize,

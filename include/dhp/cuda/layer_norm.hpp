@@ -3,7 +3,7 @@
 #include <dhp/cuda/layer_norm_kernels.hpp>
 #include <dhp/ops/layer_norm.hpp>
 
-namespace dhp {
+namespace dhp::detail {
 
 template <KernelDevice Dev>
 void layer_norm_forward_on(Dev& dev, ConstView<Dev> x, ConstView<Dev> gamma, ConstView<Dev> beta,
@@ -81,4 +81,4 @@ void residual_layer_norm_backward_on(Dev& dev, ConstView<Dev> dy, ConstView<Dev>
   });
 }
 
-}  // namespace dhp
+}  // namespace dhp::detail

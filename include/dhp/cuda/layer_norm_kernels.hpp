@@ -8,7 +8,7 @@
 
 #include <cmath>
 
-namespace dhp::cuda {
+namespace dhp::detail::cuda {
 
 template <class T>
 struct LayerNormArguments {
@@ -86,8 +86,8 @@ struct LayerNormBackwardArguments {
   A* parts = nullptr;  ///< of rows in registers: sums of dgamma and dbeta, [blocks, 2, columns]
 };
 
-/// A thread's sums for its columns over its rows: of dy * xhat for dgamma, of dy for dbeta. Rows that are not in
-/// registers have too many columns; a pass of its own sums those.
+/// A thread's sums for its columns over its rows: of dy * xhat for dgamma, of dy for dbeta. Rows too long for
+/// registers are summed by a separate pass.
 template <class T, class Rows, bool = Rows::in_registers>
 struct NormSums {
   using A = Accumulator<T>;
@@ -354,7 +354,7 @@ template <class T>
   return in.norm;
 }
 
-/// The blocks that sum up rows: two for each multiprocessor of an H200. No GPU is asked, as for most_sum_parts.
+/// The number of blocks that sum rows: two per multiprocessor of an H200, on every GPU, as for most_sum_parts.
 inline constexpr std::int64_t most_norm_parts = 264;
 
 /// Launches a kernel of gradients, and gives `finish` the sums: in the same pass for rows in registers.
@@ -391,4 +391,4 @@ void launch_norm_gradient(Dev& dev, Arguments in, const AddLayerNormSums<Accumul
       pointers...);
 }
 
-}  // namespace dhp::cuda
+}  // namespace dhp::detail::cuda

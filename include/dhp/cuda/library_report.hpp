@@ -9,18 +9,18 @@ namespace dhp {
 
 /// All problems that were passed to cuBLASLt or cuDNN, sorted by name. Unsupported kinds (f64
 /// convolutions, f32 attention) are never passed. refused_alone: only the refused ones.
-[[nodiscard]] inline std::vector<cuda::LibraryUse> library_use(Cuda& dev,
-                                                               bool refused_alone = false) {
-  auto uses = dev.cached<cuda::CublasPlans>().uses(refused_alone);
-  for (auto& use : dev.cached<cuda::CudnnPlans>().uses(refused_alone))
+[[nodiscard]] inline std::vector<detail::cuda::LibraryUse> library_use(Cuda& dev,
+                                                                       bool refused_alone = false) {
+  auto uses = dev.cached<detail::cuda::CublasPlans>().uses(refused_alone);
+  for (auto& use : dev.cached<detail::cuda::CudnnPlans>().uses(refused_alone))
     uses.push_back(std::move(use));
   return uses;
 }
 
 /// One sentence per new kind of refusal, and one if a kept plan could not be used.
 [[nodiscard]] inline std::vector<std::string> library_refusals(Cuda& dev) {
-  auto sentences = dev.cached<cuda::RefusalNews>().of(library_use(dev, true));
-  if (auto news = dev.cached<cuda::Tuning>().plans.news(); !news.empty())
+  auto sentences = dev.cached<detail::cuda::RefusalNews>().of(library_use(dev, true));
+  if (auto news = dev.cached<detail::cuda::Tuning>().plans.news(); !news.empty())
     sentences.push_back(std::move(news));
   return sentences;
 }

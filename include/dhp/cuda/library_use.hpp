@@ -8,7 +8,7 @@
 #include <string>
 #include <vector>
 
-namespace dhp::cuda {
+namespace dhp::detail::cuda {
 
 struct LibraryUse {
   std::string name;        ///< the library: "cuDNN"
@@ -37,13 +37,13 @@ class RefusalNews : public CudaCached {
   [[nodiscard]] std::vector<std::string> of(const std::vector<LibraryUse>& uses) {
     std::vector<std::string> sentences;
     for (const auto& use : uses)
-      if (!use.refusal.empty() && told_.insert(concat(use.name, " ", use.kind())).second)
+      if (!use.refusal.empty() && reported_.insert(concat(use.name, " ", use.kind())).second)
         sentences.push_back(to_text(use));
     return sentences;
   }
 
  private:
-  std::set<std::string> told_;
+  std::set<std::string> reported_;
 };
 
-}  // namespace dhp::cuda
+}  // namespace dhp::detail::cuda

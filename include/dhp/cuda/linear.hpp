@@ -6,7 +6,7 @@
 #include <dhp/cuda/reduce.hpp>
 #include <dhp/ops/linear.hpp>
 
-namespace dhp {
+namespace dhp::detail {
 
 template <KernelDevice Dev>
 bool linear_gelu_fused_on(Dev&, ConstView<Dev>, ConstView<Dev>, ConstView<Dev>, View<Dev>,
@@ -23,4 +23,4 @@ bool linear_gradients_fused_on(Dev&, ConstView<Dev>, ConstView<Dev>, View<Dev>, 
   return false;
 }
 
-}  // namespace dhp
+}  // namespace dhp::detail

@@ -7,7 +7,7 @@
 #include <tuple>
 #include <utility>
 
-namespace dhp::cuda {
+namespace dhp::detail::cuda {
 
 /// f in the accumulation type, rounded once.
 template <class T, class F>
@@ -61,4 +61,4 @@ void map(Dev& dev, std::int64_t count, F f, Y* y, const X*... x) {
   else launch(dev, grid_for(dev, count), Map<F, 1, Y, X...>{f, count, y, {x...}});
 }
 
-}  // namespace dhp::cuda
+}  // namespace dhp::detail::cuda

@@ -3,7 +3,7 @@
 
 #include <dhp/cuda/block.hpp>
 
-namespace dhp::cuda {
+namespace dhp::detail::cuda {
 
 /// Positions first, first + step, ... of a row-major matrix; it divides only at the start. `for
 /// (MatrixWalk at = walk_by_thread(block, columns); at.row < rows; at.next())`; columns >= 1.
@@ -44,4 +44,4 @@ template <class B>
   return {block.index(), block.blocks(), columns};
 }
 
-}  // namespace dhp::cuda
+}  // namespace dhp::detail::cuda

@@ -6,7 +6,7 @@
 #include <dhp/cuda/step.hpp>
 #include <dhp/ops/optimizer.hpp>
 
-namespace dhp::cuda {
+namespace dhp::detail::cuda {
 
 /// Flat tensors of an update, in the accumulation type; null if the optimizer has none.
 template <class A>
@@ -218,9 +218,9 @@ void update_weights(Dev& dev, const Rule& rule, const SegmentTable<Dev>& table,
   launch(dev, pieces.grid(dev), UpdateWeights<T, Rule>{rule, step_state<Dev>(state), pieces, in});
 }
 
-}  // namespace dhp::cuda
+}  // namespace dhp::detail::cuda
 
-namespace dhp {
+namespace dhp::detail {
 
 template <KernelDevice Dev>
 void sgd_update_on(Dev& dev, const SgdUpdate& update, const SegmentTable<Dev>& table,
@@ -228,10 +228,10 @@ void sgd_update_on(Dev& dev, const SgdUpdate& update, const SegmentTable<Dev>& t
                    View<Dev> momentum, View<Dev> masters) {
   visit_floating(table.compute(), [&]<class T>(Tag<T>) {
     using A = Accumulator<T>;
-    const cuda::SgdRule<A> rule{update, ops::data_or_null<double>(rates), !momentum.empty()};
+    const cuda::SgdRule<A> rule{update, detail::data_or_null<double>(rates), !momentum.empty()};
     cuda::update_weights<T>(dev, rule, table, state,
-                            {gradient.template data<A>(), ops::data_or_null<A>(momentum), nullptr,
-                             ops::data_or_null<A>(masters)});
+                            {gradient.template data<A>(), detail::data_or_null<A>(momentum),
+                             nullptr, detail::data_or_null<A>(masters)});
   });
 }
 template <KernelDevice Dev>
@@ -242,7 +242,7 @@ void adamw_update_on(Dev& dev, const AdamUpdate& update, const SegmentTable<Dev>
     using A = Accumulator<T>;
     cuda::update_weights<T>(dev, cuda::AdamwRule<A>{update}, table, state,
                             {gradient.template data<A>(), m.template data<A>(),
-                             v.template data<A>(), ops::data_or_null<A>(masters)});
+                             v.template data<A>(), detail::data_or_null<A>(masters)});
   });
 }
 template <KernelDevice Dev>
@@ -259,7 +259,7 @@ void lamb_squares_on(Dev& dev, const AdamUpdate& update, const SegmentTable<Dev>
                                 gradient.template data<A>(),
                                 m.template data<A>(),
                                 v.template data<A>(),
-                                {ops::data_or_null<A>(masters), true},
+                                {detail::data_or_null<A>(masters), true},
                                 weights.template data<double>(),
                                 directions.template data<double>()});
   });
@@ -273,7 +273,7 @@ void lamb_update_on(Dev& dev, const AdamUpdate& update, const SegmentTable<Dev>&
     cuda::update_weights<T>(dev, cuda::LambRule<A>{update, rates.template data<double>()}, table,
                             state,
                             {gradient.template data<A>(), m.template data<A>(),
-                             v.template data<A>(), ops::data_or_null<A>(masters)});
+                             v.template data<A>(), detail::data_or_null<A>(masters)});
   });
 }
 template <KernelDevice Dev>
@@ -300,4 +300,4 @@ void lamb_rates_on(Dev& dev, ConstView<Dev> state, ConstView<Dev> weights,
             directions.template data<double>());
 }
 
-}  // namespace dhp
+}  // namespace dhp::detail

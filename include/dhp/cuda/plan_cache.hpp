@@ -13,7 +13,7 @@
 #include <map>
 #include <span>
 
-namespace dhp::cuda {
+namespace dhp::detail::cuda {
 
 /// Where the plans of one problem come from.
 struct PlanSource {
@@ -265,4 +265,4 @@ class CudnnPlans : public CudaCached {
   std::map<std::string, Chosen> plans_;
 };
 
-}  // namespace dhp::cuda
+}  // namespace dhp::detail::cuda

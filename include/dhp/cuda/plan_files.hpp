@@ -1,5 +1,5 @@
-// PlanFiles: plans of cuDNN with their compiled kernels, kept between runs: a folder with a file for each. A file that
-// is damaged, or of another GPU, driver or library version, is replaced.
+// PlanFiles keeps cuDNN plans with compiled kernels between runs, one file each. A damaged file, or one of another
+// GPU, driver or library version, is replaced.
 #pragma once
 
 #include <dhp/cuda/checked_file.hpp>
@@ -14,7 +14,7 @@
 #include <string>
 #include <utility>
 
-namespace dhp::cuda {
+namespace dhp::detail::cuda {
 
 class PlanFiles {
  public:
@@ -55,10 +55,10 @@ class PlanFiles {
     if (failed) std::filesystem::remove(own, failed);
   }
 
-  /// A kept plan cannot be used, for a reason, and is made anew.
+  /// Marks a kept plan as unusable, with the reason; it will be rebuilt.
   void unusable(const std::string& key, const std::string& why) {
-    if (told_) return;
-    told_ = true;
+    if (reported_) return;
+    reported_ = true;
     news_ = concat("a plan of cuDNN that was kept in ", folder_, " cannot be used (", why,
                    "); it is compiled anew, and so are others like it: ", key);
   }
@@ -79,7 +79,7 @@ class PlanFiles {
   std::string folder_;
   std::string environment_;
   std::string news_;
-  bool told_ = false;
+  bool reported_ = false;
 };
 
-}  // namespace dhp::cuda
+}  // namespace dhp::detail::cuda

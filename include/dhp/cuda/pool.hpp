@@ -6,7 +6,7 @@
 
 #include <bit>
 
-namespace dhp::cuda {
+namespace dhp::detail::cuda {
 
 /// Images [N, H, W, C] and window results [N, OH, OW, C].
 struct PoolSizes {
@@ -178,9 +178,9 @@ struct AveragePoolBackward {
   }
 };
 
-}  // namespace dhp::cuda
+}  // namespace dhp::detail::cuda
 
-namespace dhp {
+namespace dhp::detail {
 
 template <KernelDevice Dev>
 void max_pool_forward_on(Dev& dev, ConstView<Dev> x, PoolGeometry geometry, View<Dev> y,
@@ -249,4 +249,4 @@ void global_average_pool_backward_on(Dev& dev, ConstView<Dev> dy, View<Dev> dx) 
   });
 }
 
-}  // namespace dhp
+}  // namespace dhp::detail

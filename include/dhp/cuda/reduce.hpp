@@ -3,7 +3,7 @@
 #include <dhp/cuda/column_reduce.hpp>
 #include <dhp/ops/reduce.hpp>
 
-namespace dhp::cuda {
+namespace dhp::detail::cuda {
 
 struct Itself {
   constexpr double operator()(double value) const { return value; }
@@ -113,9 +113,9 @@ void sum_all(Dev& dev, std::int64_t count, const T* x, F f, double* out) {
   launch(dev, Grid{1, 256, shared}, SumOfParts{grid.blocks, parts, out});
 }
 
-}  // namespace dhp::cuda
+}  // namespace dhp::detail::cuda
 
-namespace dhp {
+namespace dhp::detail {
 
 template <KernelDevice Dev>
 void column_sums_on(Dev& dev, ConstView<Dev> x, View<Dev> sums, double beta) {
@@ -162,4 +162,4 @@ void find_nonfinite_on(Dev& dev, ConstView<Dev> x, View<Dev> flag) {
   });
 }
 
-}  // namespace dhp
+}  // namespace dhp::detail

@@ -7,7 +7,7 @@
 #include <cstdint>
 #include <type_traits>
 
-namespace dhp::cuda {
+namespace dhp::detail::cuda {
 
 /// One warp per row, up to `packs` packs of n elements per thread.
 template <int n_, int packs>
@@ -165,4 +165,4 @@ void launch_rows(Dev& dev, std::int64_t rows, std::int64_t columns, const Argume
       pointers...);
 }
 
-}  // namespace dhp::cuda
+}  // namespace dhp::detail::cuda

@@ -5,7 +5,7 @@
 #include <dhp/cuda/sum_rows.hpp>
 #include <dhp/ops/rows.hpp>
 
-namespace dhp::cuda {
+namespace dhp::detail::cuda {
 
 /// to[row] = from[index[row] - first] for any bytes, one instruction per Unit. A row outside `from`
 /// is filled with `missing`.
@@ -89,9 +89,9 @@ void take_rows(Dev& dev, ConstView<Dev> from, ConstView<Dev> index, std::int64_t
       {index.count(), index.template data<std::int32_t>(), first, from.rows(), missing_is_nan});
 }
 
-}  // namespace dhp::cuda
+}  // namespace dhp::detail::cuda
 
-namespace dhp {
+namespace dhp::detail {
 
 template <KernelDevice Dev>
 void copy_columns_on(Dev& dev, ConstView<Dev> from, std::int64_t first_from, View<Dev> to,
@@ -114,4 +114,4 @@ void scatter_add_rows_on(Dev& dev, ConstView<Dev> dy, ConstView<Dev> index, View
                  [&]<class T>(Tag<T>) { cuda::sum_rows<T, T>(dev, dy, index, 0, 1, dx); });
 }
 
-}  // namespace dhp
+}  // namespace dhp::detail

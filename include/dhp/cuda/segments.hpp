@@ -5,7 +5,7 @@
 #include <dhp/cuda/reduce.hpp>
 #include <dhp/ops/segments.hpp>
 
-namespace dhp::cuda {
+namespace dhp::detail::cuda {
 
 /// The part of a tile that a block processes at once. `tile` is the whole tile.
 struct Piece {
@@ -93,9 +93,9 @@ struct SumTiles {
   }
 };
 
-}  // namespace dhp::cuda
+}  // namespace dhp::detail::cuda
 
-namespace dhp {
+namespace dhp::detail {
 
 template <KernelDevice Dev>
 void tile_squares_on(Dev& dev, const SegmentTable<Dev>& table, ConstView<Dev> x, bool of_weights,
@@ -104,7 +104,7 @@ void tile_squares_on(Dev& dev, const SegmentTable<Dev>& table, ConstView<Dev> x,
     launch(dev, cuda::grid_of_tiles(dev, table),
            cuda::SquareTiles<A>{table.tiles(),
                                 table.tile_count(),
-                                {ops::data_or_null<A>(x), of_weights},
+                                {detail::data_or_null<A>(x), of_weights},
                                 sums.template data<double>()});
   });
 }
@@ -117,4 +117,4 @@ void sum_tiles_on(Dev& dev, const SegmentTable<Dev>& table, ConstView<Dev> sums,
       cuda::SumTiles{table.sums(), sums.template data<double>(), squares.template data<double>()});
 }
 
-}  // namespace dhp
+}  // namespace dhp::detail

@@ -6,7 +6,7 @@
 
 #include <cmath>
 
-namespace dhp::cuda {
+namespace dhp::detail::cuda {
 
 /// In device memory.
 template <class Dev>
@@ -47,9 +47,9 @@ struct ObjectiveScale {
   }
 };
 
-}  // namespace dhp::cuda
+}  // namespace dhp::detail::cuda
 
-namespace dhp {
+namespace dhp::detail {
 
 template <KernelDevice Dev>
 void decide_step_on(Dev& dev, const StepRule& rule, ConstView<Dev> losses, ConstView<Dev> squares,
@@ -67,4 +67,4 @@ void objective_scales_on(Dev& dev, ConstView<Dev> counts, ConstView<Dev> state, 
             scales.template data<double>(), counts.template data<std::int64_t>());
 }
 
-}  // namespace dhp
+}  // namespace dhp::detail

@@ -7,7 +7,7 @@
 #include <dhp/cuda/group_rows.hpp>
 #include <dhp/cuda/matrix_walk.hpp>
 
-namespace dhp::cuda {
+namespace dhp::detail::cuda {
 
 /// Longer lists are summed in parts of this many rows.
 inline constexpr std::int64_t long_list = 64;
@@ -224,4 +224,4 @@ void sum_rows(Dev& dev, ConstView<Dev> x, ConstView<Dev> ids, std::int64_t first
   with_width<pack_size<T>, 1>(columns, of_width, from, to);
 }
 
-}  // namespace dhp::cuda
+}  // namespace dhp::detail::cuda

@@ -4,7 +4,7 @@
 
 #include <dhp/cuda/block.hpp>
 
-namespace dhp::cuda {
+namespace dhp::detail::cuda {
 
 /// c(m, n) = sum over k of a(m, k) b(k, n). A is the accumulation type. left(row, k) and right(k,
 /// column) return A; take(part, row, column, sum) receives each result. k is cut into `parts` parts
@@ -83,4 +83,4 @@ void tile_product(Dev& dev, std::int64_t rows, std::int64_t columns, std::int64_
   launch(dev, product.grid(parts), product);
 }
 
-}  // namespace dhp::cuda
+}  // namespace dhp::detail::cuda

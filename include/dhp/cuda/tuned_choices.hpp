@@ -9,7 +9,7 @@
 #include <string>
 #include <string_view>
 
-namespace dhp::cuda {
+namespace dhp::detail::cuda {
 
 class TunedChoices {
  public:
@@ -74,4 +74,4 @@ class TunedChoices {
   std::map<std::string, std::string> choices_;
 };
 
-}  // namespace dhp::cuda
+}  // namespace dhp::detail::cuda

@@ -8,7 +8,7 @@
 #include <cstdlib>
 #include <limits>
 
-namespace dhp::cuda {
+namespace dhp::detail::cuda {
 
 /// During graph capture nothing may be timed or waited for.
 [[nodiscard]] inline bool is_recorded(Cuda& dev) {
@@ -77,4 +77,4 @@ class Tuning : public CudaCached {
   }
 };
 
-}  // namespace dhp::cuda
+}  // namespace dhp::detail::cuda

@@ -10,7 +10,7 @@
 namespace dhp {
 
 struct AugmentOptions {
-  int crop_padding = 0;  ///< black pixels on each side, before a random crop to the old size
+  int crop_padding = 0;  ///< black pixels on each side, before a random crop to the original size
   bool flip = false;     ///< horizontal, with probability 1/2
   bool random_resized_crop = false;  ///< random area and aspect ratio, resized ("Inception" crop)
   double area_min = 0.08;            ///< of the image's area
@@ -19,6 +19,7 @@ struct AugmentOptions {
   double ratio_max = 4.0 / 3.0;
 };
 
+namespace detail {
 /// A box of random area and aspect ratio (Szegedy et al., "Going deeper with convolutions", 2015);
 /// after ten misfits, the largest centered one with an allowed ratio.
 [[nodiscard]] inline Box random_box(const Image& image, const AugmentOptions& options,
@@ -47,6 +48,7 @@ struct AugmentOptions {
   box.left = (image.width - box.width) / 2;
   return box;
 }
+}  // namespace detail
 
 /// Deterministic resize: the shorter side to 8/7 of the size (256 for 224), then a center crop. An
 /// image of the right size is unchanged.
@@ -59,8 +61,8 @@ struct AugmentOptions {
   };
   const int part_height = part(image.height, height);
   const int part_width = part(image.width, width);
-  const Box centre{(image.height - part_height) / 2, (image.width - part_width) / 2, part_height,
-                   part_width};
+  const detail::Box centre{(image.height - part_height) / 2, (image.width - part_width) / 2,
+                           part_height, part_width};
   return resize(image, centre, height, width);
 }
 
@@ -68,7 +70,7 @@ struct AugmentOptions {
 [[nodiscard]] inline Image augment(const Image& image, const AugmentOptions& options, int height,
                                    int width, SampleRandom& random) {
   Image made = options.random_resized_crop
-                   ? resize(image, random_box(image, options, random), height, width)
+                   ? resize(image, detail::random_box(image, options, random), height, width)
                    : fit(image, height, width);
   if (options.crop_padding > 0) {
     const auto places = static_cast<std::uint32_t>(2 * options.crop_padding + 1);

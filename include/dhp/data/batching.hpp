@@ -60,7 +60,7 @@ class Batching {
   [[nodiscard]] std::int64_t dataset_size() const { return size_; }
   [[nodiscard]] std::int64_t steps_per_epoch() const { return steps_for(size_); }
   /// Steps from there on are cut by this batching, those before it were by another.
-  void go_on_at(DataPosition from) {
+  void resume_at(DataPosition from) {
     check(from.step >= 0 && from.samples >= -1, "steps and samples count from 0, got ", from.step,
           " and ", from.samples);
     from_ = {};

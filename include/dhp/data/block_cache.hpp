@@ -1,7 +1,7 @@
-// A folder on a fast disk that keeps blocks of files from slow storage, for all processes of a host. Which blocks it keeps
-// is fixed at the start: the first ones, as many as its limit allows. When each epoch reads everything once, in a new
-// order, throwing out the oldest would throw out what is read next (Mohan et al., "Analyzing and mitigating data stalls in
-// DNN training", VLDB 2021).
+// BlockCache keeps blocks of slow files in a folder on a fast disk, shared by all processes of a host. It keeps the
+// first blocks up to its limit and never evicts: when each epoch reads everything once in a new order, evicting the
+// oldest removes blocks that are needed soon (Mohan et al., "Analyzing and mitigating data stalls in DNN training",
+// VLDB 2021).
 #pragma once
 
 #include <dhp/core/hash.hpp>
@@ -19,13 +19,12 @@
 #include <utility>
 #include <vector>
 
-namespace dhp {
-
+namespace dhp::detail {
 class BlockCache {
  public:
   static constexpr std::uint64_t usual_block_bytes = std::uint64_t{4} << 20;
 
-  /// warn(sentence) is called once, where the folder cannot be written to; what is not kept is read from where it is.
+  /// warn(sentence) is called once if the folder is not writable; uncached blocks are read from their files.
   BlockCache(std::string folder, std::uint64_t limit_bytes,
              std::function<void(const std::string&)> warn,
              std::uint64_t block_bytes = usual_block_bytes)
@@ -36,8 +35,8 @@ class BlockCache {
     check(block_bytes > 0, "a cache of blocks without bytes");
   }
 
-  /// Takes in a file, named by a text that changes with its contents, as far as there is room; returns its number.
-  /// Not while others read.
+  /// Adds a file if there is room, named by a text that changes with its contents; returns its index. Not during
+  /// reads.
   std::size_t add(std::string_view identity, std::uint64_t bytes) {
     File file{.name = concat("dhp-cache-", fnv1a_text(identity), "-"), .bytes = bytes};
     for (; file.blocks * block_ < bytes; ++file.blocks) {
@@ -48,10 +47,10 @@ class BlockCache {
     files_.push_back(std::move(file));
     return files_.size() - 1;
   }
-  /// Bytes that it keeps, once they have been read.
+  /// Bytes it will hold once they have been read.
   [[nodiscard]] std::uint64_t used_bytes() const { return used_; }
 
-  /// Removes what earlier runs have kept and this one does not.
+  /// Removes blocks of earlier runs that this one does not use.
   void remove_others() {
     std::set<std::string> wanted;
     for (const auto& file : files_)
@@ -78,7 +77,7 @@ class BlockCache {
       const auto inside = at % block_;
       const auto part =
           to.first(static_cast<std::size_t>(std::min<std::uint64_t>(to.size(), block_ - inside)));
-      // A read past the end is load()'s to complain about.
+      // load() reports reads past the end.
       if (block >= file.blocks || inside + part.size() > size_of_block(file, block) ||
           !read_block(file, block, inside, part, load))
         load(at, part);
@@ -119,7 +118,7 @@ class BlockCache {
     if (broken_.load(std::memory_order_relaxed)) return false;
     std::vector<std::byte> bytes;
     try {
-      // One process or thread reads it, the others wait for that.
+      // One process or thread reads the block, the others wait for it.
       OpenFile lock(concat(folder_, "/dhp-cache-lock-", fnv1a(path) % 64), O_WRONLY | O_CREAT);
       lock.lock();
       if (read_kept(path, size, inside, to)) return true;
@@ -127,7 +126,7 @@ class BlockCache {
       try {
         load(block * block_, std::span(bytes));
       } catch (const Error&) {
-        return false;  // the file is at fault, and says so where the sample is read
+        return false;  // the file is at fault; reading the sample reports it
       }
       replace_file(path, [&](OpenFile& kept) { kept.write(bytes); });
     } catch (const Error& error) {
@@ -149,5 +148,4 @@ class BlockCache {
   std::uint64_t used_ = 0;
   std::atomic<bool> broken_{false};
 };
-
-}  // namespace dhp
+}  // namespace dhp::detail

@@ -1,5 +1,5 @@
-// From samples to a micro-batch: a Batcher reads samples into named host arrays, in any prefetch thread;
-// upload() copies them to the device, in the thread of the rank.
+// Samples to micro-batches: a Batcher reads samples into named host arrays, in any prefetch thread; upload() copies
+// them to the device, in the rank's thread.
 #pragma once
 
 #include <dhp/data/host_array.hpp>
@@ -20,14 +20,13 @@ struct HostBatch {
   HostArray input;  ///< none for tokens
   std::vector<std::pair<std::string, HostArray>> side;
   std::vector<std::pair<std::string, std::int64_t>> counts;
-  /// Rows per sample in the numbering of "row_numbers", a side input to which upload() adds the rows of
-  /// the samples before this batch; 0: no such side input.
+  /// Rows per sample in "row_numbers", a side input to which upload() adds the rows of earlier samples; 0: none.
   std::int64_t rows_per_sample = 0;
 
   friend bool operator==(const HostBatch&, const HostBatch&) = default;
 };
 
-namespace data {
+namespace detail {
 
 template <class B>
 concept HasSize = requires(const B& batcher) {
@@ -39,23 +38,25 @@ concept HasCollate = requires(const B& batcher, std::span<const std::int64_t> in
   { batcher.collate(indices, epoch) } -> std::same_as<HostBatch>;
 };
 
-}  // namespace data
+}  // namespace detail
 
-/// Makes host batches of the samples of its dataset. collate(indices, epoch) is pure and thread-safe; its
-/// random numbers are SampleRandom(seed, epoch, index, use), independent of a sample's place in the batch.
+/// Makes host batches from a dataset's samples. collate(indices, epoch) is pure and thread-safe; its random numbers
+/// are SampleRandom(seed, epoch, index, use), independent of the position in the batch.
 template <class B>
-concept Batcher = data::HasSize<B> && data::HasCollate<B>;
+concept Batcher = detail::HasSize<B> && detail::HasCollate<B>;
 
+namespace detail {
 /// Compile-time check: the error names the missing member.
 template <class B>
 constexpr void require_batcher() {
-  static_assert(data::HasSize<B>, "a batcher lacks: std::int64_t size() const");
-  static_assert(data::HasCollate<B>,
+  static_assert(detail::HasSize<B>, "a batcher lacks: std::int64_t size() const");
+  static_assert(detail::HasCollate<B>,
                 "a batcher lacks: HostBatch collate(std::span<const std::int64_t> indices, "
                 "std::int64_t epoch) const");
 }
+}  // namespace detail
 
-/// Runs body() and adds the sample to its error; for Batchers.
+/// Runs body() and adds the sample to its error; used by Batchers.
 template <class Body>
 decltype(auto) naming_sample(std::int64_t index, Body&& body) {
   try {
@@ -75,7 +76,7 @@ template <Device Dev>
   return made;
 }
 
-/// The batch on the device; `index` is its number k in the step, `samples` its samples of the step.
+/// The batch on the device; `index` is k in the step, `samples` the step's number of samples.
 template <Device Dev>
 [[nodiscard]] MicroBatch<Dev> upload(Dev& dev, HostBatch batch, std::int64_t index, Range samples) {
   MicroBatch<Dev> made;

@@ -20,15 +20,17 @@ concept Dataset = std::copy_constructible<D> && requires(const D& data, std::int
   { data.get(index) } -> std::same_as<typename D::Sample>;
 };
 
-/// A dataset that tells the label of a sample without reading the rest of it.
+/// A dataset that can read a sample's label alone.
 template <class D>
 concept HasLabels = requires(const D& data, std::int64_t index) {
   { data.label(index) } -> std::same_as<std::int32_t>;
 };
 
+namespace detail {
 inline void check_sample_index(std::int64_t index, std::int64_t size) {
   check(index >= 0 && index < size, "no sample ", index, " in a dataset of ", size);
 }
+}  // namespace detail
 
 /// Samples [first, last) of a dataset.
 template <Dataset D>
@@ -42,11 +44,11 @@ class Slice {
   }
   [[nodiscard]] std::int64_t size() const { return last_ - first_; }
   [[nodiscard]] Sample get(std::int64_t index) const {
-    check_sample_index(index, size());
+    detail::check_sample_index(index, size());
     return data_.get(first_ + index);
   }
   [[nodiscard]] std::int32_t label(std::int64_t index) const requires HasLabels<D> {
-    check_sample_index(index, size());
+    detail::check_sample_index(index, size());
     return data_.label(first_ + index);
   }
 
@@ -91,8 +93,9 @@ template <Dataset D>
   return {Slice<D>(data, 0, first), Slice<D>(data, first, size)};
 }
 
-/// One of the two parts of a dataset whose held-out samples lie evenly among the others, both in the order of the
-/// dataset: places that are near each other stay so.
+namespace detail {
+/// One part of a dataset whose held-out samples are evenly spaced, each part in the dataset's order, so neighbors
+/// stay close.
 template <Dataset D>
 class EvenPart {
  public:
@@ -111,12 +114,12 @@ class EvenPart {
   [[nodiscard]] std::int32_t label(std::int64_t index) const requires HasLabels<D> {
     return data_.label(place(index));
   }
-  /// The number in the dataset of sample `index` of this part.
+  /// The dataset index of this part's sample `index`.
   [[nodiscard]] std::int64_t place(std::int64_t index) const {
     check_sample_index(index, size());
     if (is_held_out_) return (index * data_.size() + shift_) / held_out_;
     if (held_out_ == 0) return index;
-    // The c held-out samples before it: the least c with (c n + shift) / h > index + c.
+    // The number c of held-out samples before it: the least c with (c n + shift) / h > index + c.
     const auto over = (index + 1) * held_out_ - shift_;
     return over <= 0 ? index : index + (over - 1) / size() + 1;
   }
@@ -127,16 +130,18 @@ class EvenPart {
   std::int64_t shift_;
   bool is_held_out_;
 };
+}  // namespace detail
 
-/// Holds out a fraction in [0, 1] of the samples, at even distances from a place that `seed` chooses: at least one
+/// Holds out a fraction in [0, 1] of the samples, evenly spaced from an offset that `seed` chooses: at least one
 /// unless it is 0.
 template <Dataset D>
-[[nodiscard]] DatasetSplit<EvenPart<D>> split_evenly(const D& data, double fraction,
-                                                     std::uint64_t seed) {
+[[nodiscard]] DatasetSplit<detail::EvenPart<D>> split_evenly(const D& data, double fraction,
+                                                             std::uint64_t seed) {
   const auto held_out = split_fraction(data, fraction).held_out.size();
   const std::int64_t size = data.size();
   const auto shift = size == 0 ? 0 : Permutation(size, seed, -1)(0);
-  return {EvenPart<D>(data, held_out, shift, false), EvenPart<D>(data, held_out, shift, true)};
+  return {detail::EvenPart<D>(data, held_out, shift, false),
+          detail::EvenPart<D>(data, held_out, shift, true)};
 }
 
 }  // namespace dhp

@@ -1,4 +1,4 @@
-// Decoders of image files, and which of them a file is for: all readers of images share this.
+// Image decoders and their choice by file, shared by all image readers.
 #pragma once
 
 #include <dhp/data/file.hpp>
@@ -20,26 +20,29 @@ struct DecodeOptions {
   int channels = 3;  ///< of the output: 1 or 3
   /// A larger image is an error, before decoding.
   std::int64_t pixel_limit = std::int64_t{1} << 26;
-  /// A larger image may come in 1/2, 1/4 or 1/8 of its size, both sides at least this many pixels; 0: full size. Only
-  /// JPEGs do, which then decode faster.
+  /// Larger JPEGs may be decoded at 1/2, 1/4 or 1/8 size, which is faster, with both sides at least this many pixels;
+  /// 0: full size.
   int least_side = 0;
-  /// Turns and mirrors an image as its EXIF orientation says. Else it stays as it is stored, and `turned`, if there is
-  /// one, counts it.
+  /// Applies the EXIF orientation. Otherwise keeps the stored orientation, and counts such images in `turned` unless
+  /// null.
   bool exif = false;
   std::shared_ptr<std::atomic<std::int64_t>> turned = {};
 };
 
+namespace detail {
 /// Decodes the bytes of a file; errors start with the file's `name`.
 using Decode = Image (*)(std::span<const std::byte> bytes, const std::string& name,
                          const DecodeOptions& options);
+}  // namespace detail
 
 /// An image format: png_decoder() of data/png.hpp, jpeg_decoder() of data/jpeg.hpp, or your own.
 struct Decoder {
   std::vector<std::string> extensions;  ///< lower case, with the dot
-  Decode decode = nullptr;
-  std::string magic = {};  ///< how its files begin; empty: they are known by their extension alone
+  detail::Decode decode = nullptr;
+  std::string magic = {};  ///< its files' first bytes; empty: identified by extension only
 };
 
+namespace detail {
 inline void check_decode(std::uint64_t height, std::uint64_t width, const std::string& name,
                          const DecodeOptions& options) {
   check(options.channels == 1 || options.channels == 3,
@@ -69,7 +72,7 @@ inline void check_decode(std::uint64_t height, std::uint64_t width, const std::s
   return formats;
 }
 
-/// Decodes by what the bytes begin with (ImageNet has a PNG with the name of a JPEG), else by the extension of `name`.
+/// Chooses the decoder by the first bytes (ImageNet has a PNG named as a JPEG), otherwise by the extension of `name`.
 [[nodiscard]] inline Image decode_image(std::span<const Decoder> decoders,
                                         std::span<const std::byte> bytes, const std::string& name,
                                         const DecodeOptions& options) {
@@ -87,12 +90,13 @@ inline void check_decode(std::uint64_t height, std::uint64_t width, const std::s
 }
 
 inline constexpr std::size_t image_file_limit_bytes = std::size_t{1} << 30;
+}  // namespace detail
 
-/// Decodes a file. Throws where it is of no decoder's format, or damaged.
+/// Decodes a file. Throws if no decoder fits or the file is damaged.
 [[nodiscard]] inline Image read_image(const std::string& path, std::span<const Decoder> decoders,
                                       const DecodeOptions& options = {},
-                                      std::size_t limit_bytes = image_file_limit_bytes) {
-  return decode_image(decoders, read_file(path, limit_bytes), path, options);
+                                      std::size_t limit_bytes = detail::image_file_limit_bytes) {
+  return detail::decode_image(decoders, read_file(path, limit_bytes), path, options);
 }
 
 }  // namespace dhp

@@ -1,5 +1,5 @@
-// The order of the samples of an epoch: over all of them, or with reads that stay near each other: blocks of neighbours in
-// a random order, and within a window of it the samples in a random order. A function of (seed, epoch, place).
+// EpochOrder: the sample order of an epoch, over all samples or with local reads: blocks of neighbors in random
+// order, shuffled within a window. A pure function of (seed, epoch, position).
 #pragma once
 
 #include <dhp/data/permutation.hpp>
@@ -8,13 +8,13 @@
 #include <cmath>
 #include <cstdint>
 
-namespace dhp {
-
-/// A block is a run of about sqrt(window) samples, so that a window has as many blocks as a block has samples. The places
-/// [w * window, (w + 1) * window) have samples of at most window / block() + 2 blocks, rounded up. Each sample comes once.
+namespace dhp::detail {
+/// A block has about sqrt(window) consecutive samples, so a window has as many blocks as a block has samples.
+/// Positions [w * window, (w + 1) * window) cover at most window / block() + 2 blocks, rounded up. Each sample occurs
+/// once.
 class EpochOrder {
  public:
-  /// window: in samples; 0, or as many as there are: one random order over all.
+  /// window: in samples; 0 or the dataset's size: one random order over all.
   EpochOrder(std::int64_t size, std::int64_t window, std::uint64_t seed, std::int64_t epoch)
       : size_(size),
         window_(window <= 0 || window >= size ? 0 : window),
@@ -22,7 +22,7 @@ class EpochOrder {
         seed_(seed),
         epoch_(epoch),
         blocks_(window_ == 0 ? size : size / block_, seed, epoch) {
-    // Full blocks are permuted, and the rest of the samples, fewer than a block, lies somewhere between two of them.
+    // Permutes full blocks; the remaining samples are inserted between two of them.
     if (window_ > 0) rest_at_ = block_ * Permutation(blocks_.size() + 1, seed + mix(0), epoch)(0);
   }
 
@@ -57,5 +57,4 @@ class EpochOrder {
   Permutation blocks_;
   std::int64_t rest_at_ = 0;
 };
-
-}  // namespace dhp
+}  // namespace dhp::detail

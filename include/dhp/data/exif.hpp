@@ -1,13 +1,12 @@
-// The EXIF orientation of an image: cameras store what the sensor saw, and say how to turn it.
+// The EXIF orientation of an image: cameras store sensor pixels and how to rotate them.
 #pragma once
 
 #include <dhp/data/decoder.hpp>
 
 #include <utility>
 
-namespace dhp {
-
-/// The orientation in a TIFF block of EXIF, 1 to 8; 1, upright, where it has none or is damaged.
+namespace dhp::detail {
+/// The orientation in an EXIF TIFF block, 1 to 8; 1 (upright) if missing or damaged.
 [[nodiscard]] inline int exif_orientation(std::span<const std::byte> tiff) {
   const bool little = tiff.size() > 8 && tiff[0] == std::byte{'I'};
   const auto number = [&](std::uint64_t at, std::size_t count) -> std::uint64_t {
@@ -44,7 +43,7 @@ namespace dhp {
   return 1;
 }
 
-/// As options.exif says: turned and mirrored, or counted and as it is.
+/// Rotates and mirrors the image, or counts it and leaves it, as options.exif requests.
 [[nodiscard]] inline Image oriented(Image image, int orientation, const DecodeOptions& options) {
   if (orientation == 1) return image;
   if (!options.exif) {
@@ -65,5 +64,4 @@ namespace dhp {
     }
   return made;
 }
-
-}  // namespace dhp
+}  // namespace dhp::detail

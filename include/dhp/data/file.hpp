@@ -22,12 +22,12 @@ namespace dhp {
 
 using Bytes = std::vector<std::byte>;
 
-/// The files below a directory, in the byte order of their paths, without hidden files and directories. Links are
-/// followed, but for those to a directory that they lie in.
+/// The files below a directory, sorted by path bytes, without hidden files and directories. Follows links, except to
+/// a directory that contains them.
 [[nodiscard]] inline std::vector<std::string> files_below(const std::string& path) {
   namespace fs = std::filesystem;
   std::vector<std::string> files;
-  std::vector<std::string> above;  // the directories, without links, that this one lies in
+  std::vector<std::string> above;  // the real paths of this directory's ancestors
   const auto add = [&](const fs::path& directory, const auto& self) -> void {
     std::error_code error;
     const auto real = (fs::canonical(directory, error) / "").string();
@@ -36,7 +36,7 @@ using Bytes = std::vector<std::byte>;
     above.push_back(real);
     for (fs::directory_iterator at(directory, error), end; !error && at != end;
          at.increment(error)) {
-      std::error_code unknown;  // a dangling link is listed; reading it gives the error
+      std::error_code unknown;  // a dangling link is listed; reading it fails
       if (at->path().filename().string().starts_with('.')) continue;
       if (at->is_directory(unknown)) self(at->path(), self);
       else files.push_back(at->path().string());
@@ -77,6 +77,7 @@ inline constexpr std::size_t default_file_limit_bytes = std::size_t{64} << 30;
 using Unpack = Bytes (*)(std::span<const std::byte> packed, const std::string& name,
                          std::size_t limit_bytes);
 
+namespace detail {
 [[nodiscard]] inline bool is_gzip(std::span<const std::byte> bytes) {
   return bytes.size() >= 2 && bytes[0] == std::byte{0x1f} && bytes[1] == std::byte{0x8b};
 }
@@ -146,5 +147,6 @@ class ByteCursor {
   for (const auto extent : extents) shape.push_back(static_cast<std::int64_t>(extent));
   return {dtype, shape, elements};
 }
+}  // namespace detail
 
 }  // namespace dhp

@@ -1,4 +1,4 @@
-// Which files of a directory, or of a pattern, are shards.
+// Finds the shards in a directory or by a pattern.
 #pragma once
 
 #include <dhp/core/error.hpp>
@@ -18,15 +18,14 @@ namespace dhp {
 /// Paths in the byte order of their names.
 struct FoundShards {
   std::vector<std::string> train;
-  std::vector<std::string>
-      held_out;  ///< validation-..., test-... beside train-... in the same place
+  std::vector<std::string> held_out;  ///< validation-..., test-... next to train-...
 
   [[nodiscard]] bool empty() const { return train.empty(); }
 };
 
-namespace data {
+namespace detail {
 
-/// What lies beside shards: indices, dhp's own and those of others, check sums and descriptions.
+/// Files next to shards: indices, checksums, descriptions.
 [[nodiscard]] inline bool is_beside_shards(std::string_view name) {
   static constexpr std::array<std::string_view, 14> endings{
       ".idx", ".index", ".json", ".jsonl", ".txt", ".csv",    ".tsv",
@@ -35,7 +34,8 @@ namespace data {
          std::any_of(endings.begin(), endings.end(), [&](auto end) { return ends_in(name, end); });
 }
 
-/// *.tar, *.tar.gz and the like, which are then refused, *.tfrecord, *.tfrecord-..., and ImageNet's train-00000-of-01024.
+/// *.tar, *.tfrecord, *.tfrecord-..., ImageNet's train-00000-of-01024, and *.tar.gz and similar, which are then
+/// refused.
 [[nodiscard]] inline bool named_like_shard(const std::string& name) {
   if (name.starts_with('.') || is_beside_shards(name)) return false;
   const auto lower = lower_case(name);
@@ -48,7 +48,7 @@ namespace data {
          (of != lower.npos && of > 0 && is_digit(of - 1) && is_digit(of + 4));
 }
 
-/// Whether one of the words, letters between other characters, stands in the name.
+/// Whether a name contains one of the words, delimited by non-letters.
 template <std::size_t N>
 [[nodiscard]] bool has_word(const std::string& path, const std::array<std::string_view, N>& words) {
   const auto name = path.substr(path.rfind('/') + 1);
@@ -63,20 +63,20 @@ template <std::size_t N>
   return false;
 }
 
-}  // namespace data
+}  // namespace detail
 
-/// One shard, those directly in a directory, by their names, or all files of a pattern such as "data/*.bin"; none is no
-/// error. Where names have the word train, those with val, valid, validation, test or eval are held out.
+/// One shard, a directory's shards in name order, or all files of a pattern such as "data/*.bin"; finding none is no
+/// error. If names contain the word train, those with val, valid, validation, test or eval are held out.
 [[nodiscard]] inline FoundShards find_shards(const std::string& path) {
   std::vector<std::string> files;
   std::error_code error;
   if (std::filesystem::is_regular_file(path, error)) {
-    if (data::named_like_shard(std::filesystem::path(path).filename().string()))
+    if (detail::named_like_shard(std::filesystem::path(path).filename().string()))
       files.push_back(path);
   } else if (std::filesystem::is_directory(path, error)) {
     for (std::filesystem::directory_iterator at(path, error), end; !error && at != end;
          at.increment(error))
-      if (data::named_like_shard(at->path().filename().string()) && at->is_regular_file(error))
+      if (detail::named_like_shard(at->path().filename().string()) && at->is_regular_file(error))
         files.push_back(at->path().string());
     check(!error, "", path, ": ", error.message());
   } else {
@@ -85,7 +85,7 @@ template <std::size_t N>
       for (std::size_t at = 0; at < found.gl_pathc; ++at)
         if (const std::filesystem::path file = found.gl_pathv[at];
             std::filesystem::is_regular_file(file, error) &&
-            !data::is_beside_shards(file.filename().string()))
+            !detail::is_beside_shards(file.filename().string()))
           files.emplace_back(found.gl_pathv[at]);
     ::globfree(&found);
   }
@@ -93,10 +93,11 @@ template <std::size_t N>
   constexpr std::array<std::string_view, 1> train{"train"};
   constexpr std::array<std::string_view, 5> others{"val", "valid", "validation", "test", "eval"};
   const bool divided = std::any_of(files.begin(), files.end(),
-                                   [&](auto& file) { return data::has_word(file, train); });
+                                   [&](auto& file) { return detail::has_word(file, train); });
   FoundShards made;
   for (auto& file : files) {
-    const bool held_out = divided && !data::has_word(file, train) && data::has_word(file, others);
+    const bool held_out =
+        divided && !detail::has_word(file, train) && detail::has_word(file, others);
     (held_out ? made.held_out : made.train).push_back(std::move(file));
   }
   return made;

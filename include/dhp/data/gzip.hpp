@@ -1,4 +1,4 @@
-// gunzip, by zlib (link ZLIB::ZLIB), is passed to a reader: load_idx(path, gunzip).
+// gunzip by zlib (link ZLIB::ZLIB), to be passed to readers: load_idx(path, gunzip).
 #pragma once
 
 #include <dhp/data/file.hpp>
@@ -43,7 +43,8 @@ namespace dhp {
     written += made;
     if (code == Z_STREAM_END) {
       if (read == packed.size()) break;
-      check(is_gzip(packed.subspan(read)), "", name, ", byte ", read, ": not gzip after its end");
+      check(detail::is_gzip(packed.subspan(read)), "", name, ", byte ", read,
+            ": not gzip after its end");
       inflateReset(&stream);  // another member follows
       continue;
     }

@@ -10,6 +10,7 @@
 
 namespace dhp {
 
+namespace detail {
 /// Strict: a wrong magic, type or dim and a missing or extra byte are errors with their offset.
 [[nodiscard]] inline HostArray parse_idx(std::span<const std::byte> bytes, const std::string& name,
                                          std::size_t limit_bytes = default_file_limit_bytes) {
@@ -27,11 +28,12 @@ namespace dhp {
   }
   return take_array(at, DType::u8, extents, limit_bytes);
 }
+}  // namespace detail
 
 /// Reads a plain file, or a compressed one with unpack = gunzip (data/gzip.hpp).
 [[nodiscard]] inline HostArray load_idx(const std::string& path, Unpack unpack = nullptr,
                                         std::size_t limit_bytes = default_file_limit_bytes) {
-  return parse_idx(read_unpacked(path, unpack, limit_bytes), path, limit_bytes);
+  return detail::parse_idx(detail::read_unpacked(path, unpack, limit_bytes), path, limit_bytes);
 }
 
 }  // namespace dhp

@@ -85,7 +85,7 @@ class ImageArray {
 
   [[nodiscard]] std::int64_t size() const { return shape()[0]; }
   [[nodiscard]] Sample get(std::int64_t index) const {
-    check_sample_index(index, size());
+    detail::check_sample_index(index, size());
     const auto at = static_cast<std::size_t>(index);
     Sample made{{height(), width(), channels(), {}}, data_->labels[at]};
     const auto bytes = made.image.at(height(), 0);

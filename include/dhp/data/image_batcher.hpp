@@ -45,8 +45,8 @@ class ImageBatcher {
   [[nodiscard]] std::int64_t size() const { return data_.size(); }
   [[nodiscard]] const D& dataset() const { return data_; }
 
-  /// The same with black images, for ranks that need the labels alone: later stages of a pipeline. Nothing is read
-  /// where the dataset has labels apart from images.
+  /// Batches with labels and black images, for later pipeline stages, which need only labels. Reads no images where
+  /// labels are stored separately.
   [[nodiscard]] ImageBatcher labels_only() const {
     ImageBatcher made = *this;
     made.labels_only_ = HasLabels<D>;
@@ -97,7 +97,7 @@ class ImageBatcher {
               static_cast<T>((static_cast<double>(value) / 255 - mean) / deviation);
         }
       T* to = input.values<T>().data() + at * image.pixels.size();
-      data::visit_channels(options_.channels, [&](auto count) {
+      detail::visit_channels(options_.channels, [&](auto count) {
         for (std::size_t first = 0; first < image.pixels.size(); first += count)
           for (std::size_t c = 0; c < count; ++c)
             to[first + c] = table[image.pixels[first + c] * count + c];

@@ -17,11 +17,11 @@ namespace dhp {
 
 struct ImageFolderOptions {
   DecodeOptions decode = {};
-  /// Decodes every file at the start, and skips and counts those that cannot be read: all ranks must agree on the number
-  /// of samples. Without it files are only listed, and a damaged one is an error when it is read.
+  /// Decodes every file at the start, and skips and counts unreadable ones, so that all ranks agree on the number of
+  /// samples. Without it files are only listed, and a damaged one fails when it is read.
   bool skip_bad = false;
   int threads = 1;  ///< that decode at the start
-  std::size_t file_limit_bytes = image_file_limit_bytes;
+  std::size_t file_limit_bytes = detail::image_file_limit_bytes;
 };
 
 class ImageFolder {
@@ -48,7 +48,7 @@ class ImageFolder {
     return static_cast<std::int64_t>(found_->files.size());
   }
   [[nodiscard]] Sample get(std::int64_t index) const {
-    check_sample_index(index, size());
+    detail::check_sample_index(index, size());
     const auto& file = found_->files[static_cast<std::size_t>(index)];
     try {
       return {read(*found_, file), file.label};
@@ -57,7 +57,7 @@ class ImageFolder {
     }
   }
   [[nodiscard]] std::int32_t label(std::int64_t index) const {
-    check_sample_index(index, size());
+    detail::check_sample_index(index, size());
     return found_->files[static_cast<std::size_t>(index)].label;
   }
   [[nodiscard]] const std::vector<std::string>& class_names() const { return found_->classes; }
@@ -101,13 +101,15 @@ class ImageFolder {
 
   void check_files(Found& found) const {
     std::vector<std::string> wrong(found.files.size());
-    ThreadPool pool(std::max(1, options_.threads));
+    detail::ThreadPool pool(std::max(1, options_.threads));
     pool.run(static_cast<std::int64_t>(found.files.size()), [&](std::int64_t index) {
       const auto at = static_cast<std::size_t>(index);
       const auto& path = found.files[at].path;
       try {
-        check(decoder_for(found.decoders, std::filesystem::path(path).extension()) != nullptr, "",
-              path, ": not an image format of this program (", formats_of(found.decoders), ")");
+        check(
+            detail::decoder_for(found.decoders, std::filesystem::path(path).extension()) != nullptr,
+            "", path, ": not an image format of this program (", detail::formats_of(found.decoders),
+            ")");
         if (options_.skip_bad) (void)read(found, found.files[at]);
       } catch (const Error& error) {
         wrong[at] = error.sentence();

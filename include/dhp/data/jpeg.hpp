@@ -12,7 +12,7 @@
 
 namespace dhp {
 
-namespace data {
+namespace detail {
 
 /// Inverted CMYK, as all known writers store it, to RGB or gray.
 [[nodiscard]] inline Image from_inverted_cmyk(const Image& inks, int channels) {
@@ -45,8 +45,8 @@ namespace data {
   return end != bytes.end() && end > last(std::byte{0xDA});
 }
 
-/// TurboJPEG fills missing parts with gray and warns; here a damaged image is an error. It reports
-/// only the first warning; warnings of complete but untidy files are accepted.
+/// TurboJPEG fills missing parts with gray and only warns; here a damaged image is an error. It reports only the
+/// first warning; warnings about complete but untidy files are accepted.
 [[nodiscard]] inline bool harmless_jpeg_warning(tjhandle handle, std::span<const std::byte> bytes) {
   const std::string_view text = tjGetErrorStr2(handle);
   const bool untidy = text.find("extraneous bytes") != text.npos ||
@@ -54,8 +54,6 @@ namespace data {
                       text.find("JFIF revision") != text.npos;
   return tjGetErrorCode(handle) == TJERR_WARNING && untidy && jpeg_has_end(bytes);
 }
-
-}  // namespace data
 
 [[nodiscard]] inline Image decode_jpeg(std::span<const std::byte> bytes, const std::string& name,
                                        const DecodeOptions& options = {}) {
@@ -74,7 +72,7 @@ namespace data {
   check_decode(static_cast<std::uint64_t>(height), static_cast<std::uint64_t>(width), name,
                options);
 
-  // The decoder leaves out the high frequencies of each block of 8 x 8 pixels.
+  // The decoder drops the high frequencies of each block of 8 x 8 pixels.
   const int least = options.least_side;
   for (int half = 0; least > 0 && half < 3 && std::min(height, width) >= 2 * least; ++half) {
     height = (height + 1) / 2;
@@ -86,13 +84,14 @@ namespace data {
   // A small file can request thousands of passes over a large image.
   const int wrong = tjDecompress2(handle.get(), data, size, made.pixels.data(), width, 0, height,
                                   format, TJFLAG_LIMITSCANS);
-  if (wrong != 0 && !data::harmless_jpeg_warning(handle.get(), bytes)) damaged();
-  if (inks) made = data::from_inverted_cmyk(made, options.channels);
+  if (wrong != 0 && !detail::harmless_jpeg_warning(handle.get(), bytes)) damaged();
+  if (inks) made = detail::from_inverted_cmyk(made, options.channels);
   return oriented(std::move(made), jpeg_orientation(bytes), options);
 }
+}  // namespace detail
 
 [[nodiscard]] inline Decoder jpeg_decoder() {
-  return {{".jpg", ".jpeg"}, &decode_jpeg, "\xff\xd8"};
+  return {{".jpg", ".jpeg"}, &detail::decode_jpeg, "\xff\xd8"};
 }
 
 }  // namespace dhp

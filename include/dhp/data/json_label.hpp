@@ -11,7 +11,7 @@
 
 namespace dhp {
 
-/// The integer "label" of a JSON object; none if it has none. Throws where it is not an object.
+/// The integer "label" of a JSON object; nullopt if missing. Throws if the text is no object.
 [[nodiscard]] inline std::optional<std::int64_t> label_of_json(const std::string& text) {
   const auto json = nlohmann::json::parse(text, nullptr, false);
   check(json.is_object(), "it is not a JSON object");

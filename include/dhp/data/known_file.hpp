@@ -1,4 +1,4 @@
-// What a file is, whatever its name says: readers name what they cannot read.
+// Identifies a file by its contents, for messages about unreadable files.
 #pragma once
 
 #include <dhp/core/config.hpp>
@@ -14,13 +14,13 @@ namespace dhp {
     if (letter >= 'A' && letter <= 'Z') letter = static_cast<char>(letter - 'A' + 'a');
   return text;
 }
-/// Whether a name ends so, in capitals or not: "a.TAR" ends in ".tar".
+/// Whether a name ends so, ignoring case: "a.TAR" ends in ".tar".
 [[nodiscard]] inline bool ends_in(std::string_view name, std::string_view ending) {
   return name.size() >= ending.size() &&
          lower_case(std::string(name.substr(name.size() - ending.size()))) == ending;
 }
 
-/// The kind of a file by its first bytes (64 are enough), and what to do with it; empty where it is none of these.
+/// A file's kind by its first 64 bytes, with advice; empty if unknown.
 [[nodiscard]] inline std::string_view known_file(std::string_view bytes) {
   using namespace std::string_view_literals;
   struct Known {

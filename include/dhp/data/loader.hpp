@@ -23,17 +23,16 @@ struct LoaderOptions {
   std::int64_t global_batch = 32;  ///< samples of a step, over all replicas
   std::int64_t micro_batch = 8;    ///< samples; divides the global batch
   DataReader reader{};             ///< a training run fills it in
-  bool shuffle = true;             ///< anew each epoch; false: in the order of the dataset
-  std::int64_t shuffle_window =
-      0;                     ///< samples, see EpochOrder: reads stay near each other; 0: over all
-  std::int64_t epochs = 0;   ///< passes over the dataset; 0: without end
-  DataPosition from{};       ///< where to begin, for a resumed run
-  int threads = 1;           ///< that read ahead; 0: read in next() itself
-  int steps_ahead = 2;       ///< how many steps may be read and not yet taken
-  bool same_shapes = false;  ///< a promise: micro-batches of as many samples have the same shapes
+  bool shuffle = true;              ///< anew each epoch; false: in dataset order
+  std::int64_t shuffle_window = 0;  ///< in samples, see EpochOrder: local reads; 0: over all
+  std::int64_t epochs = 0;          ///< passes over the dataset; 0: without end
+  DataPosition from{};              ///< where to begin, for a resumed run
+  int threads = 1;                  ///< prefetch threads; 0: next() reads
+  int steps_ahead = 2;              ///< maximum number of prefetched steps
+  bool same_shapes = false;         ///< promise: equally large micro-batches have equal shapes
 };
 
-/// Options of one pass over a held-out set, in order: evaluation is exact at any number of replicas.
+/// Options for one ordered pass over a held-out set: evaluation is exact for any number of replicas.
 [[nodiscard]] inline LoaderOptions evaluation_pass(LoaderOptions options) {
   options.shuffle = false;
   options.epochs = 1;
@@ -41,21 +40,21 @@ struct LoaderOptions {
   return options;
 }
 
-/// The first micro-batch of a dataset in its own order: an example of a model's input.
+/// The first micro-batch of a dataset in its own order, as an example input.
 template <Device Dev, class B>
 [[nodiscard]] MicroBatch<Dev> example_batch(Dev& dev, const B& batcher, std::int64_t samples) {
-  require_batcher<B>();
+  detail::require_batcher<B>();
   const Range range{0, std::min<std::int64_t>(samples, batcher.size())};
   std::vector<std::int64_t> indices;
   for (auto sample = range.first; sample < range.last; ++sample) indices.push_back(sample);
   return upload(dev, batcher.collate(indices, 0), 0, range);
 }
 
-/// next() is for one thread, the rank's own. Reading begins with the first next().
+/// next() may be called by the rank's thread only; the first call starts the threads.
 template <Device Dev, class B>
 class Loader final : public StepSource<Dev> {
  public:
-  static_assert((require_batcher<B>(), true));
+  static_assert((detail::require_batcher<B>(), true));
 
   Loader(Dev& dev, B batcher, const LoaderOptions& options)
       : dev_(&dev),
@@ -92,7 +91,7 @@ class Loader final : public StepSource<Dev> {
 
   [[nodiscard]] const Batching& batching() const { return batching_; }
   [[nodiscard]] const B& batcher() const { return batcher_; }
-  /// Steps from 0 to the end of the last epoch; 0: without end.
+  /// The number of steps to the end of the last epoch; 0: unlimited.
   [[nodiscard]] std::int64_t steps() const override {
     return options_.epochs == 0 ? 0 : batching_.steps_until(options_.epochs);
   }
@@ -104,22 +103,22 @@ class Loader final : public StepSource<Dev> {
   /// Drops the steps read ahead.
   void start_at(DataPosition from) override {
     const std::lock_guard lock(mutex_);
-    batching_.go_on_at(from);
+    batching_.resume_at(from);
     ahead_.clear();
     step_ = from.step;
     fill();
   }
 
-  /// The micro-batches of this replica in the next step, by their number: none where a step has too few
-  /// for all replicas. Throws the error of the first one that cannot be read, which names the sample;
-  /// the loader stays at that step, and start_at(batching().after(step() + 1)) goes past it.
+  /// This replica's micro-batches of the next step, in order: none if the step has too few for all replicas. Throws
+  /// the error of the first unreadable one, which names the sample; the loader stays at that step, and
+  /// start_at(batching().after(step() + 1)) skips it.
   [[nodiscard]] StepBatches<Dev> next() override {
     check(!finished(), "loader: all ", steps(), " steps were taken; start_at({}) begins anew");
     while (static_cast<int>(threads_.size()) < options_.threads)
       threads_.emplace_back([this] { work(); });
     const auto slot = take();
     const auto& plan = slot->plan;
-    // Only full steps keep the promise of same shapes.
+    // Only full steps fulfil the promise of equal shapes.
     StepBatches<Dev> made{
         .batches = {},
         .micro_batches = plan.micro_batches(),
@@ -137,14 +136,14 @@ class Loader final : public StepSource<Dev> {
     HostBatch batch;
     std::exception_ptr error;
   };
-  struct Slot {  // one step; held by the queue and by the threads at work on it
+  struct Slot {  // one step; shared by the queue and the threads working on it
     StepPlan plan;
     std::vector<Job> jobs;
     std::size_t begun = 0;
     std::size_t done = 0;
   };
 
-  // With mutex_ held: makes the queue as long as it may be.
+  // Requires mutex_. Fills the queue to its maximum length.
   void fill() {
     while (static_cast<int>(ahead_.size()) < options_.steps_ahead) {
       const auto step = step_ + static_cast<std::int64_t>(ahead_.size());
@@ -160,7 +159,7 @@ class Loader final : public StepSource<Dev> {
     work_.notify_all();
   }
 
-  // Waits for the step in front and takes it out of the queue, unless it failed.
+  // Waits for the first step and removes it from the queue, unless it failed.
   std::shared_ptr<Slot> take() {
     std::unique_lock lock(mutex_);
     const auto slot = ahead_.front();
@@ -188,7 +187,7 @@ class Loader final : public StepSource<Dev> {
     return nullptr;
   }
 
-  // Reads one micro-batch of the slot, without the lock while it reads.
+  // Reads one micro-batch of the slot, with the lock released.
   void do_one(std::unique_lock<std::mutex>& lock, const std::shared_ptr<Slot>& slot) {
     Job& job = slot->jobs[slot->begun++];
     lock.unlock();
@@ -203,8 +202,8 @@ class Loader final : public StepSource<Dev> {
 
   [[nodiscard]] HostBatch read(const StepPlan& plan, std::int64_t k) const {
     const Range samples = plan.samples_of(k);
-    const EpochOrder order(batching_.dataset_size(), options_.shuffle_window, options_.reader.seed,
-                           plan.epoch);
+    const detail::EpochOrder order(batching_.dataset_size(), options_.shuffle_window,
+                                   options_.reader.seed, plan.epoch);
     std::vector<std::int64_t> indices;
     for (auto sample = samples.first; sample < samples.last; ++sample) {
       const auto place = plan.first + sample;
@@ -233,7 +232,7 @@ class Loader final : public StepSource<Dev> {
   Batching batching_;
   std::int64_t step_ = 0;
   std::mutex mutex_;
-  std::condition_variable work_;  // there may be something to read, or it is time to stop
+  std::condition_variable work_;  // there is work, or it is time to stop
   std::condition_variable done_;  // a step is complete
   std::deque<std::shared_ptr<Slot>> ahead_;
   std::vector<std::thread> threads_;

@@ -13,6 +13,7 @@
 
 namespace dhp {
 
+namespace detail {
 /// Parses the header's dict, which must have exactly the keys descr, fortran_order and shape.
 class NpyHeader {
  public:
@@ -130,10 +131,11 @@ class NpyHeader {
 
   return take_array(at, header.dtype, header.extents, limit_bytes);
 }
+}  // namespace detail
 
 [[nodiscard]] inline HostArray load_npy(const std::string& path,
                                         std::size_t limit_bytes = default_file_limit_bytes) {
-  return parse_npy(read_file(path, limit_bytes), path, limit_bytes);
+  return detail::parse_npy(read_file(path, limit_bytes), path, limit_bytes);
 }
 
 }  // namespace dhp

@@ -15,7 +15,7 @@ namespace dhp {
 class Permutation {
  public:
   Permutation(std::int64_t size, std::uint64_t seed, std::int64_t epoch)
-      : size_(size), stream_(data_stream(seed, epoch, DataUse::order)) {
+      : size_(size), stream_(detail::data_stream(seed, epoch, DataUse::order)) {
     check(size >= 0, "a permutation cannot have ", size, " elements");
     const int bits =
         size < 2 ? 0 : static_cast<int>(std::bit_width(static_cast<std::uint64_t>(size - 1)));

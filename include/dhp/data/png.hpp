@@ -11,7 +11,8 @@
 
 namespace dhp {
 
-/// A PNG without the chunks that would change its pixels.
+namespace detail {
+/// The PNG without chunks that would change its pixels.
 struct PlainPng {
   Bytes bytes;
   int orientation = 1;
@@ -70,7 +71,8 @@ struct PlainPng {
   }
   return oriented(std::move(made), plain.orientation, options);
 }
+}  // namespace detail
 
-[[nodiscard]] inline Decoder png_decoder() { return {{".png"}, &decode_png, "\x89PNG"}; }
+[[nodiscard]] inline Decoder png_decoder() { return {{".png"}, &detail::decode_png, "\x89PNG"}; }
 
 }  // namespace dhp

@@ -14,16 +14,14 @@
 
 namespace dhp {
 
-namespace data {
+namespace detail {
 
-/// visit(channels), for three as a constant: copies of a pixel are then no loops.
+/// visit(channels), with three as a constant so that pixel copies are unrolled.
 template <class Visit>
 void visit_channels(int channels, const Visit& visit) {
   if (channels == 3) visit(std::integral_constant<std::size_t, 3>{});
   else visit(static_cast<std::size_t>(channels));
 }
-
-}  // namespace data
 
 /// A rectangle of an image, in pixels.
 struct Box {
@@ -32,9 +30,10 @@ struct Box {
   int height = 0;
   int width = 0;
 };
+}  // namespace detail
 
 /// Crops; parts of the box outside the image are black.
-[[nodiscard]] inline Image crop(const Image& image, const Box& box) {
+[[nodiscard]] inline Image crop(const Image& image, const detail::Box& box) {
   check(box.height > 0 && box.width > 0, "crop: a box of ", box.height, " x ", box.width);
   Image made = Image::blank(box.height, box.width, image.channels);
   const int first = std::max(0, -box.left);
@@ -52,7 +51,7 @@ struct Box {
 /// Flips horizontally.
 [[nodiscard]] inline Image mirror(const Image& image) {
   Image made = Image::blank(image.height, image.width, image.channels);
-  data::visit_channels(image.channels, [&](auto channels) {
+  detail::visit_channels(image.channels, [&](auto channels) {
     for (int y = 0; y < image.height; ++y) {
       const auto* from = image.pixels.data() + image.at(y, 0);
       for (auto* to = made.pixels.data() + made.at(y + 1, 0);
@@ -65,6 +64,7 @@ struct Box {
   return made;
 }
 
+namespace detail {
 /// The weights of one output position along one axis: inputs first, first + 1, ...
 struct ResizeWeights {
   int first = 0;
@@ -93,9 +93,7 @@ struct ResizeWeights {
   return made;
 }
 
-namespace data {
-
-// Vectors of GCC and Clang: at -O2 they leave loops like these as they are.
+// Vector extensions of GCC and Clang, which do not vectorize such loops at -O2.
 inline constexpr std::size_t lanes = 8;
 using Floats = float __attribute__((vector_size(4 * lanes)));
 using Ints = int __attribute__((vector_size(4 * lanes)));
@@ -111,7 +109,7 @@ inline void sum_rows(const std::uint8_t* from, std::size_t stride,
     for (std::size_t tap = 0; tap < weights.size(); ++tap) {
       Pixels pixels;
       std::memcpy(&pixels, from + tap * stride + at, sizeof pixels);
-      // In one step g++ 12 would do it number by number.
+      // g++ 12 would not vectorize this in one step.
       const auto wide = __builtin_convertvector(__builtin_convertvector(pixels, Shorts), Ints);
       sum += weights[tap] * __builtin_convertvector(wide, Floats);
     }
@@ -124,7 +122,7 @@ inline void sum_rows(const std::uint8_t* from, std::size_t stride,
   }
 }
 
-/// to[c] = the sum of weights[tap] * from[tap * channels + c], rounded. From there on `lanes` values can be read.
+/// to[c] = the sum of weights[tap] * from[tap * channels + c], rounded. Reads up to `lanes` values beyond.
 template <class Channels>
 void sum_columns(const float* from, Channels channels, const std::vector<float>& weights,
                  std::uint8_t* to) {
@@ -138,35 +136,36 @@ void sum_columns(const float* from, Channels channels, const std::vector<float>&
       std::memcpy(&values, from + tap * channels + first, sizeof values);
       sum += weights[tap] * values;
     }
-    // Weights of a sum of 1 leave pixels in [0, 255].
+    // Weights that sum to 1 leave pixels in [0, 255].
     const auto rounded = __builtin_convertvector(sum + 0.5F, FewInts);
     for (std::size_t c = first; c < std::min<std::size_t>(channels, first + few); ++c)
       to[c] = static_cast<std::uint8_t>(rounded[c - first]);
   }
 }
 
-}  // namespace data
+}  // namespace detail
 
 /// Resizes the part `box`, which must lie inside the image.
-[[nodiscard]] inline Image resize(const Image& image, const Box& box, int height, int width) {
+[[nodiscard]] inline Image resize(const Image& image, const detail::Box& box, int height,
+                                  int width) {
   check(height > 0 && width > 0, "resize: to ", height, " x ", width);
   check(box.height > 0 && box.width > 0 && box.top >= 0 && box.left >= 0 &&
             box.top + box.height <= image.height && box.left + box.width <= image.width,
         "resize: the box does not lie inside the image of ", image.height, " x ", image.width);
   if (box.height == height && box.width == width) return crop(image, box);
-  const auto rows = resize_weights(box.top, box.height, height);
-  const auto columns = resize_weights(0, box.width, width);
+  const auto rows = detail::resize_weights(box.top, box.height, height);
+  const auto columns = detail::resize_weights(0, box.width, width);
   const auto channels = static_cast<std::size_t>(image.channels);
   Image made = Image::blank(height, width, image.channels);
-  std::vector<float> row(channels * static_cast<std::size_t>(box.width) + data::lanes);
+  std::vector<float> row(channels * static_cast<std::size_t>(box.width) + detail::lanes);
   for (int y = 0; y < height; ++y) {
     const auto& [first, weights] = rows[static_cast<std::size_t>(y)];
-    data::sum_rows(image.pixels.data() + image.at(first, box.left), image.at(1, 0), weights,
-                   std::span(row).first(row.size() - data::lanes));
-    data::visit_channels(image.channels, [&](auto count) {
+    detail::sum_rows(image.pixels.data() + image.at(first, box.left), image.at(1, 0), weights,
+                     std::span(row).first(row.size() - detail::lanes));
+    detail::visit_channels(image.channels, [&](auto count) {
       auto* to = made.pixels.data() + made.at(y, 0);
       for (const auto& [left, taps] : columns) {
-        data::sum_columns(row.data() + count * static_cast<std::size_t>(left), count, taps, to);
+        detail::sum_columns(row.data() + count * static_cast<std::size_t>(left), count, taps, to);
         to += count;
       }
     });

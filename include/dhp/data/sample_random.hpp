@@ -11,18 +11,21 @@ namespace dhp {
 /// The purpose of a random number; uses are independent. Your own uses start at `user`.
 enum class DataUse : std::uint32_t { order, augment, mask, pair, synthesize, user = 1000 };
 
+namespace detail {
 /// The stream of one use in one epoch. Its seed differs from that of weights and dropout.
 [[nodiscard]] constexpr RandomStream data_stream(std::uint64_t seed, std::int64_t epoch,
                                                  DataUse use) {
   return {mix(seed ^ 0x6461'7461'2D73'6964u), static_cast<std::uint32_t>(epoch),
           static_cast<std::uint32_t>(use)};
 }
+}  // namespace detail
 
 /// The sequence of one sample in one epoch: up to 2^22 numbers.
 class SampleRandom {
  public:
   constexpr SampleRandom(std::uint64_t seed, std::int64_t epoch, std::int64_t sample, DataUse use)
-      : stream_(data_stream(seed, epoch, use)), next_(static_cast<std::uint64_t>(sample) << 22) {}
+      : stream_(detail::data_stream(seed, epoch, use)),
+        next_(static_cast<std::uint64_t>(sample) << 22) {}
 
   constexpr std::uint32_t bits() { return stream_.bits(next_++); }
   constexpr double uniform() { return stream_.uniform(next_++); }

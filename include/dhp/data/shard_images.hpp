@@ -1,4 +1,4 @@
-// Dataset of the images in TFRecord or tar shards, through an index that is made once.
+// Dataset of the images in TFRecord or tar shards, through a persistent index.
 #pragma once
 
 #include <dhp/core/hash.hpp>
@@ -10,15 +10,15 @@ namespace dhp {
 
 struct ShardOptions {
   DecodeOptions decode = {};
-  /// Checks and decodes every image when the index is made, and leaves out and counts damaged parts. Without it framing
-  /// and labels are checked then, and a damaged image is an error when it is read.
+  /// Checks and decodes every image while indexing, and skips and counts damaged parts. Without it, indexing checks
+  /// framing and labels, and a damaged image fails when it is read.
   bool skip_bad = false;
-  int threads = 1;                         ///< of the scan
-  std::string index_folder = {};           ///< where the index is kept; empty: beside the shards
-  LabelOfJson label_of_json = nullptr;     ///< for tar shards with .json
-  std::shared_ptr<BlockCache> cache = {};  ///< of shards on slow storage; null: none
+  int threads = 1;                              ///< of the scan
+  std::string index_folder = {};                ///< folder of the index; empty: next to the shards
+  detail::LabelOfJson label_of_json = nullptr;  ///< for tar shards with .json
+  std::shared_ptr<detail::BlockCache> cache = {};  ///< of shards on slow storage; null: none
   std::optional<int> first_label =
-      {};  ///< the label of class 0; none: 1 if that is the smallest, else 0
+      {};  ///< the label of class 0; unset: 1 if that is the smallest label, otherwise 0
 };
 
 class ShardImages {
@@ -32,8 +32,8 @@ class ShardImages {
     check(!paths.empty(), "there is no shard");
     auto found = std::make_shared<Found>();
     found->decoders = std::move(decoders);
-    std::vector<ShardFile> shards;
-    for (const auto& path : paths) shards.push_back(ShardFile::of(path));
+    std::vector<detail::ShardFile> shards;
+    for (const auto& path : paths) shards.push_back(detail::ShardFile::of(path));
     open_index(*found, shards);
     const auto& samples = found->index.samples;
     check(!samples.empty(), "", paths.front(), paths.size() > 1 ? " and others hold" : ": holds",
@@ -46,8 +46,9 @@ class ShardImages {
           least->label, ", but labels count from ", found->first_label,
           "; --first-label says where they begin");
     found->classes = most->label - found->first_label + 1;
-    // What was read until here has not gone through the cache, which does not know all of its files yet.
-    found->reader = std::make_unique<ShardReader>(found->index.shards, options_.cache.get());
+    // Earlier reads bypassed the cache, which does not know all of its files yet.
+    found->reader =
+        std::make_unique<detail::ShardReader>(found->index.shards, options_.cache.get());
     found_ = std::move(found);
   }
 
@@ -64,20 +65,22 @@ class ShardImages {
   [[nodiscard]] int classes() const { return found_->classes; }
   /// The label in the shards of class 0.
   [[nodiscard]] int first_label() const { return found_->first_label; }
-  [[nodiscard]] const std::vector<ShardFile>& shards() const { return found_->index.shards; }
-  /// With skip_bad: a sentence for each part that is left out.
+  [[nodiscard]] const std::vector<detail::ShardFile>& shards() const {
+    return found_->index.shards;
+  }
+  /// With skip_bad: one sentence per skipped part.
   [[nodiscard]] const std::vector<std::string>& skipped() const { return found_->index.skipped; }
-  /// ", 4 members of no sample (NAME.png with NAME.cls or NAME.json) are left out, first: a.tar: b.c.png", or nothing.
+  /// ", 4 members of no sample (NAME.png with NAME.cls or NAME.json) are left out, first: a.tar: b.c.png", or empty.
   [[nodiscard]] std::string left_out_text() const { return left_out_text(*found_); }
-  /// Why the index could not be kept in its file; empty if it was.
+  /// Why the index could not be saved; empty if it was.
   [[nodiscard]] const std::string& index_error() const { return found_->index_error; }
-  /// Whether the index was read from its file, and not made now.
+  /// Whether the index was read from its file.
   [[nodiscard]] bool index_was_kept() const { return found_->index_was_kept; }
-  /// Read from the shards for samples, and not from the cache.
+  /// Bytes of samples read from the shards, not from the cache.
   [[nodiscard]] std::uint64_t bytes_read() const { return found_->reader->bytes_read(); }
 
-  /// The file of the index of shards. In a folder of its own it is named by their paths.
-  [[nodiscard]] static std::string index_path(const std::vector<ShardFile>& shards,
+  /// The path of the shards' index. In a separate folder its name is derived from their paths.
+  [[nodiscard]] static std::string index_path(const std::vector<detail::ShardFile>& shards,
                                               const std::string& folder) {
     std::string names;
     for (const auto& shard : shards)
@@ -90,8 +93,8 @@ class ShardImages {
  private:
   struct Found {
     std::vector<Decoder> decoders;
-    ShardIndex index;
-    std::unique_ptr<ShardReader> reader;
+    detail::ShardIndex index;
+    std::unique_ptr<detail::ShardReader> reader;
     std::string index_error;
     bool index_was_kept = false;
     int first_label = 0;
@@ -104,11 +107,11 @@ class ShardImages {
     return concat(", ", members, members == 1 ? " member" : " members",
                   " of no sample (NAME.png with NAME.cls or NAME.json) left out, first: ", first);
   }
-  [[nodiscard]] const ShardSample& sample(std::int64_t index) const {
-    check_sample_index(index, size());
+  [[nodiscard]] const detail::ShardSample& sample(std::int64_t index) const {
+    detail::check_sample_index(index, size());
     return found_->index.samples[static_cast<std::size_t>(index)];
   }
-  void open_index(Found& found, const std::vector<ShardFile>& shards) const {
+  void open_index(Found& found, const std::vector<detail::ShardFile>& shards) const {
     const auto path = index_path(shards, options_.index_folder);
     if (take_kept(found, path, shards)) return;
     std::optional<OpenFile> lock;
@@ -122,8 +125,8 @@ class ShardImages {
       found.index_error = sentence_of(error);
     }
     use(found,
-        scan_shards(shards, found.decoders, options_.label_of_json, options_.skip_bad,
-                    options_.threads),
+        detail::scan_shards(shards, found.decoders, options_.label_of_json, options_.skip_bad,
+                            options_.threads),
         shards);
     if (options_.skip_bad) leave_out_bad(found);
     if (!found.index_error.empty()) return;
@@ -137,12 +140,12 @@ class ShardImages {
     const auto* ours = dynamic_cast<const Error*>(&error);
     return ours != nullptr ? ours->sentence() : error.what();
   }
-  // Whether there is an index of these shards as they are now, and made as this one would be.
+  // Whether a current index of these shards exists, made with the same options.
   bool take_kept(Found& found, const std::string& path,
-                 const std::vector<ShardFile>& shards) const {
+                 const std::vector<detail::ShardFile>& shards) const {
     try {
       if (!std::filesystem::exists(path)) return false;
-      auto index = ShardIndex::parse(read_file(path), path);
+      auto index = detail::ShardIndex::parse(read_file(path), path);
       if (!index.is_of(shards) || (options_.skip_bad && !index.checked)) return false;
       if (!options_.skip_bad && !index.skipped.empty()) return false;
       use(found, std::move(index), shards);
@@ -152,16 +155,17 @@ class ShardImages {
     found.index_was_kept = true;
     return true;
   }
-  static void use(Found& found, ShardIndex index, const std::vector<ShardFile>& shards) {
+  static void use(Found& found, detail::ShardIndex index,
+                  const std::vector<detail::ShardFile>& shards) {
     found.index = std::move(index);
     for (std::size_t at = 0; at < shards.size(); ++at)
       found.index.shards[at].path = shards[at].path;
-    found.reader = std::make_unique<ShardReader>(found.index.shards);
+    found.reader = std::make_unique<detail::ShardReader>(found.index.shards);
   }
   void leave_out_bad(Found& found) const {
     auto& index = found.index;
     std::vector<std::string> wrong(index.samples.size());
-    ThreadPool pool(std::max(1, options_.threads));
+    detail::ThreadPool pool(std::max(1, options_.threads));
     pool.run(static_cast<std::int64_t>(wrong.size()), [&](std::int64_t at) {
       try {
         (void)read(found, index.samples[static_cast<std::size_t>(at)]);
@@ -169,7 +173,7 @@ class ShardImages {
         wrong[static_cast<std::size_t>(at)] = error.sentence();
       }
     });
-    std::vector<ShardSample> good;
+    std::vector<detail::ShardSample> good;
     for (std::size_t at = 0; at < wrong.size(); ++at)
       if (wrong[at].empty()) good.push_back(index.samples[at]);
       else index.skipped.push_back(std::move(wrong[at]));
@@ -177,7 +181,7 @@ class ShardImages {
     index.checked = true;
   }
 
-  [[nodiscard]] Image read(const Found& found, const ShardSample& sample) const {
+  [[nodiscard]] Image read(const Found& found, const detail::ShardSample& sample) const {
     constexpr std::size_t checksum_bytes = 4;
     const bool tar = found.index.shards[sample.shard].tar;
     const auto record_bytes = std::size_t{sample.before} + sample.bytes + sample.after;
@@ -185,30 +189,30 @@ class ShardImages {
     try {
       found.reader->read(sample.shard, sample.at - sample.before, bytes);
       const auto record = std::span<const std::byte>(bytes).first(record_bytes);
-      check(tar || ByteCursor(std::span(bytes).last(checksum_bytes), {})
+      check(tar || detail::ByteCursor(std::span(bytes).last(checksum_bytes), {})
                            .little_endian(checksum_bytes, "") == masked_crc32c(record),
             "", name_of(found, sample),
             ": the checksum of its record is wrong, so that it is damaged");
-      return decode_image(found.decoders, record.subspan(sample.before, sample.bytes),
-                          name_of(found, sample), options_.decode);
+      return detail::decode_image(found.decoders, record.subspan(sample.before, sample.bytes),
+                                  name_of(found, sample), options_.decode);
     } catch (const Error& error) {
       const auto key = key_of(found, sample);
       fail("", error.sentence(), key.empty() ? "" : "; its key is ", key,
            options_.skip_bad ? "" : "; --skip-bad leaves out what is damaged");
     }
   }
-  [[nodiscard]] static std::string name_of(const Found& found, const ShardSample& sample) {
+  [[nodiscard]] static std::string name_of(const Found& found, const detail::ShardSample& sample) {
     return concat(found.index.shards[sample.shard].path, ", byte ", sample.at);
   }
-  // For errors: read again from the shard, as the index does not have it.
-  [[nodiscard]] static std::string key_of(const Found& found, const ShardSample& sample) {
+  // For errors: rereads it from the shard, because the index lacks it.
+  [[nodiscard]] static std::string key_of(const Found& found, const detail::ShardSample& sample) {
     try {
       const auto& shard = found.index.shards[sample.shard];
-      ScannedFile file(shard.path);
+      detail::ScannedFile file(shard.path);
       constexpr std::uint64_t header = 512, name_bytes = 100;
       if (!shard.tar)
-        return read_image_example(file, sample.at - sample.before,
-                                  sample.at + sample.bytes + sample.after)
+        return detail::read_image_example(file, sample.at - sample.before,
+                                          sample.at + sample.bytes + sample.after)
             .key;
       const auto name = file.text(sample.at - header, name_bytes);
       return name.substr(0, name.find('\0'));

@@ -1,5 +1,5 @@
-// The index of shards: where each of their samples lies. It is made once, by a scan, and kept in a file, which knows the
-// sizes and times of the shards it is of.
+// ShardIndex: the positions of all samples in shards. A scan makes it once; its file records the shards' sizes and
+// times.
 #pragma once
 
 #include <dhp/core/crc32c.hpp>
@@ -15,8 +15,7 @@
 #include <bit>
 #include <optional>
 
-namespace dhp {
-
+namespace dhp::detail {
 /// A shard as it was when it was scanned.
 struct ShardFile {
   std::string path;
@@ -44,9 +43,9 @@ struct ShardFile {
 struct ShardIndex {
   std::vector<ShardFile> shards;  ///< in the order of their samples
   std::vector<ShardSample> samples;
-  std::vector<std::string> skipped;  ///< a sentence for each damaged part that was left out
-  LeftOut left_out{};
-  bool checked = false;  ///< every image was decoded, and those that cannot be are left out
+  std::vector<std::string> skipped;  ///< one sentence per skipped damaged part
+  SkippedSample left_out{};
+  bool checked = false;  ///< every image was decoded, and undecodable ones skipped
 
   [[nodiscard]] Bytes to_bytes() const {
     Bytes made;
@@ -81,7 +80,7 @@ struct ShardIndex {
     put(crc32c(made));
     return made;
   }
-  /// What to_bytes() gave; shards have names only. Throws Error where it is damaged.
+  /// Parses to_bytes(); shards have names only. Throws Error if damaged.
   [[nodiscard]] static ShardIndex parse(std::span<const std::byte> bytes, const std::string& name) {
     ByteCursor at(bytes, name);
     const auto number = [&] { return at.little_endian(8, "the index"); };
@@ -118,7 +117,7 @@ struct ShardIndex {
     }
     return made;
   }
-  /// Whether it is of these shards as they are now.
+  /// Whether it matches the shards' current sizes and times.
   [[nodiscard]] bool is_of(const std::vector<ShardFile>& now) const {
     return std::equal(shards.begin(), shards.end(), now.begin(), now.end(),
                       [](const auto& one, const auto& other) { return one.same(other); });
@@ -129,7 +128,7 @@ struct ShardIndex {
   static constexpr std::size_t sample_bytes = 28;
 };
 
-/// Scans shards, several at a time. Whether a shard is a tar file is told by its content, or by its name.
+/// Scans shards concurrently. A shard is a tar file by content, or by name.
 [[nodiscard]] inline ShardIndex scan_shards(std::vector<ShardFile> shards,
                                             std::span<const Decoder> decoders,
                                             LabelOfJson label_of_json, bool skip_bad, int threads) {
@@ -156,5 +155,4 @@ struct ShardIndex {
   }
   return made;
 }
-
-}  // namespace dhp
+}  // namespace dhp::detail

@@ -1,4 +1,4 @@
-// Reads samples out of shards, from any thread, with a bounded number of files open, perhaps through a cache.
+// ShardReader reads samples from shards, thread-safe, with a bounded number of open files and an optional cache.
 #pragma once
 
 #include <dhp/data/block_cache.hpp>
@@ -9,8 +9,7 @@
 #include <mutex>
 #include <utility>
 
-namespace dhp {
-
+namespace dhp::detail {
 class ShardReader {
  public:
   /// `shards` and `cache`, which may be null, outlive it.
@@ -23,7 +22,7 @@ class ShardReader {
                                        shard.bytes));
   }
 
-  /// Fills `to` with the bytes of a shard from `at`.
+  /// Fills `to` with a shard's bytes from `at`.
   void read(std::uint32_t shard, std::uint64_t at, std::span<std::byte> to) const {
     const auto load = [&](std::uint64_t from, std::span<std::byte> part) {
       opened(shard)->read(from, part);
@@ -32,13 +31,13 @@ class ShardReader {
     if (cache_ != nullptr) cache_->read(in_cache_[shard], at, to, load);
     else load(at, to);
   }
-  /// Read from the shards so far, and not from the cache.
+  /// Bytes read from the shards, not from the cache.
   [[nodiscard]] std::uint64_t bytes_read() const { return bytes_.load(std::memory_order_relaxed); }
 
  private:
   static constexpr std::size_t most_open = 128;
 
-  // The file that has been open longest is closed, once nobody reads it.
+  // Closes the file that has been open longest, once it is idle.
   [[nodiscard]] std::shared_ptr<const OpenFile> opened(std::uint32_t shard) const {
     const std::lock_guard lock(mutex_);
     auto& file = open_[shard];
@@ -64,5 +63,4 @@ class ShardReader {
   mutable std::vector<std::uint32_t> order_;  // a ring of those that are open
   mutable std::size_t oldest_ = 0;
 };
-
-}  // namespace dhp
+}  // namespace dhp::detail

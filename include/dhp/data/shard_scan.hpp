@@ -1,4 +1,4 @@
-// What the scan of a shard, a file of many samples, gives: where each sample lies in it, and what of it is damaged.
+// The result of scanning a shard, a file of many samples: their positions, and the damaged parts.
 #pragma once
 
 #include <dhp/core/error.hpp>
@@ -15,10 +15,9 @@
 #include <utility>
 #include <vector>
 
-namespace dhp {
-
-/// Where the encoded image of a sample lies, in bytes of its shard. The record of a TFRecord that it is a part of begins
-/// `before` bytes earlier and ends `after` bytes later.
+namespace dhp::detail {
+/// A sample's encoded image, in bytes of its shard. In a TFRecord, its record starts `before` bytes earlier and ends
+/// `after` bytes later.
 struct ShardSample {
   std::uint64_t at = 0;
   std::uint32_t bytes = 0;
@@ -29,7 +28,7 @@ struct ShardSample {
   friend bool operator==(const ShardSample&, const ShardSample&) = default;
 };
 
-/// A file that is read forward in small parts, past large ones. Errors name the byte.
+/// A file read forward in small parts, skipping large ones. Errors name the byte.
 class ScannedFile {
  public:
   explicit ScannedFile(const std::string& path)
@@ -37,7 +36,7 @@ class ScannedFile {
 
   [[nodiscard]] const std::string& path() const { return path_; }
   [[nodiscard]] std::uint64_t size() const { return size_; }
-  /// `count` bytes from `at`, until the next call; throws past the end.
+  /// `count` bytes from `at`, valid until the next call; throws past the end.
   [[nodiscard]] std::span<const std::byte> read(std::uint64_t at, std::size_t count) {
     check(at <= size_ && count <= size_ - at, "", path_, ", byte ", at, ": the file ends here, ",
           count, " bytes too early");
@@ -72,22 +71,22 @@ class ScannedFile {
   std::vector<std::byte> window_;
 };
 
-/// What of tar shards belongs to no sample: it is no damage.
-struct LeftOut {
+/// Members of tar shards that belong to no sample, which is no damage.
+struct SkippedSample {
   std::uint64_t members = 0;
   std::string first{};  ///< "SHARD: NAME"
-  void add(const LeftOut& other) {
+  void add(const SkippedSample& other) {
     if (members == 0) first = other.first;
     members += other.members;
   }
 };
 
-/// The samples of one shard, and a sentence for each part of it that is left out.
+/// A shard's samples, and one sentence per skipped part.
 struct ShardScan {
-  bool skip_bad = false;  ///< leave damaged parts out, instead of an error at the first
+  bool skip_bad = false;  ///< skip damaged parts instead of throwing at the first
   std::vector<ShardSample> samples{};
   std::vector<std::string> skipped{};
-  LeftOut left_out{};
+  SkippedSample left_out{};
 
   void damaged(std::string sentence) {
     constexpr std::string_view hint = "; --skip-bad leaves out what is damaged";
@@ -105,7 +104,7 @@ struct ShardScan {
   }
 };
 
-/// The label of a sample, from a number of a file; `where` begins the error.
+/// A sample's label from a number in a file; `where` begins the error.
 [[nodiscard]] inline std::int32_t checked_label(std::int64_t label, const std::string& where) {
   constexpr auto most = std::numeric_limits<std::int32_t>::max() - 1;
   check(label >= 0 && label <= most, "", where, "the label is ", label, "; 0 to ", most,
@@ -113,7 +112,7 @@ struct ShardScan {
   return static_cast<std::int32_t>(label);
 }
 
-/// Throws where a shard is packed, or another kind of file that is known.
+/// Throws if a shard is compressed, or another known kind of file.
 inline void check_is_shard(ScannedFile& file) {
   const auto head =
       file.text(0, static_cast<std::size_t>(std::min<std::uint64_t>(file.size(), 64)));
@@ -122,7 +121,6 @@ inline void check_is_shard(ScannedFile& file) {
         "; samples are read at random, from tar and TFRecord files that are not packed");
 }
 
-/// The largest image and the largest record of a shard.
+/// The size limits of an image and of a record.
 inline constexpr std::uint64_t shard_record_limit = std::uint64_t{1} << 30;
-
-}  // namespace dhp
+}  // namespace dhp::detail

@@ -45,12 +45,12 @@ class SyntheticImages {
   [[nodiscard]] std::int64_t size() const { return options_.samples; }
   [[nodiscard]] int classes() const { return options_.classes; }
   [[nodiscard]] Sample get(std::int64_t index) const {
-    check_sample_index(index, size());
+    detail::check_sample_index(index, size());
     const auto& o = options_;
     const auto label = static_cast<int>(index % o.classes);
     const int noise = static_cast<int>(o.noise * 256);
-    const RandomStream stream =
-        data_stream(o.seed + mix(static_cast<std::uint64_t>(index)), 0, DataUse::synthesize);
+    const RandomStream stream = detail::data_stream(o.seed + mix(static_cast<std::uint64_t>(index)),
+                                                    0, DataUse::synthesize);
     Sample made{Image::blank(o.height, o.width, o.channels), label};
     auto* pixel = made.image.pixels.data();
     std::uint64_t drawn = 0;

@@ -1,6 +1,6 @@
-// Shards as WebDataset names them: tar files in which consecutive members with the same name up to the first dot are one
-// sample, 000123.jpg and 000123.cls (the label as text) or 000123.json (with "label"). Others, such as 000123.seg.jpg, are
-// not read. Read are ustar (POSIX.1-1988), pax headers (POSIX.1-2001) and GNU's long names.
+// Shards as WebDataset names them: tar files in which consecutive members with the same name up to the first dot are
+// one sample, 000123.jpg and 000123.cls (the label as text) or 000123.json (with "label"). Others, such as
+// 000123.seg.jpg, are not read. Read are ustar (POSIX.1-1988), pax headers (POSIX.1-2001) and GNU's long names.
 #pragma once
 
 #include <dhp/data/decoder.hpp>
@@ -10,9 +10,8 @@
 #include <optional>
 #include <string_view>
 
-namespace dhp {
-
-/// A member of a tar file, whose contents are [first, first + bytes).
+namespace dhp::detail {
+/// A member of a tar file, with contents [first, first + bytes).
 struct TarMember {
   std::string name;
   char type = '0';
@@ -20,7 +19,7 @@ struct TarMember {
   std::uint64_t bytes = 0;
 };
 
-/// The members of a tar file, one by one, without links to others. Errors name the byte.
+/// Iterates over a tar file's members, except links. Errors name the byte.
 class TarMembers {
  public:
   explicit TarMembers(ScannedFile& file) : file_(&file) {}
@@ -66,7 +65,7 @@ class TarMembers {
       return member;
     }
   }
-  /// The byte of the header of the member that next() gave.
+  /// The offset of the header of next()'s member.
   [[nodiscard]] std::uint64_t header() const { return last_; }
 
  private:
@@ -76,7 +75,7 @@ class TarMembers {
   [[noreturn]] void wrong(const Parts&... parts) const {
     fail("", file_->path(), ", byte ", at_, ": ", parts...);
   }
-  // The sum of the header's bytes, with spaces for the sum itself.
+  // The checksum of a header, with its own field counted as spaces.
   void check_sum(std::span<const std::byte> bytes) {
     std::uint64_t sum = 8 * ' ';
     for (std::size_t place = 0; place < bytes.size(); ++place)
@@ -134,10 +133,10 @@ class TarMembers {
   std::uint64_t last_ = 0;
 };
 
-/// The integer "label" of a JSON object, if it has one, for tar shards whose labels are .json: data/json_label.hpp.
+/// Reads the integer "label" of a JSON object, if present, for tar shards with .json labels: data/json_label.hpp.
 using LabelOfJson = std::optional<std::int64_t> (*)(const std::string& text);
 
-/// Adds the samples of a shard, whose images have an extension of one of the decoders.
+/// Adds a shard's samples, whose images have a decoder's extension.
 inline void scan_tar(const std::string& path, std::span<const Decoder> decoders,
                      LabelOfJson label_of_json, ShardScan& scan) {
   ScannedFile file(path);
@@ -147,8 +146,8 @@ inline void scan_tar(const std::string& path, std::span<const Decoder> decoders,
   struct Found {
     std::string key;
     std::uint64_t header = 0;
-    std::string names{};  // of its members
-    LeftOut members{};    // if it is no sample
+    std::string names{};      // of its members
+    SkippedSample members{};  // if it is no sample
     std::optional<TarMember> image{};
     std::optional<std::int32_t> label{};
     bool damaged = false;
@@ -225,5 +224,4 @@ inline void scan_tar(const std::string& path, std::span<const Decoder> decoders,
   });
   finish();
 }
-
-}  // namespace dhp
+}  // namespace dhp::detail

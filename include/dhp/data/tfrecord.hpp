@@ -1,5 +1,5 @@
 // Shards in TensorFlow's format: records of u64 length, its checksum, data, their checksum, with a tf.Example as data
-// (tensorflow/core/lib/io/record_writer.h and core/example/example.proto say how). Images are not read by the scan.
+// (defined in tensorflow/core/lib/io/record_writer.h and core/example/example.proto). The scan reads no images.
 #pragma once
 
 #include <dhp/core/crc32c.hpp>
@@ -8,9 +8,8 @@
 #include <optional>
 #include <utility>
 
-namespace dhp {
-
-/// A part of a file that holds a message of Protocol Buffers: its fields, one by one.
+namespace dhp::detail {
+/// Iterates over the fields of a Protocol Buffers message in part of a file.
 class WireFields {
  public:
   WireFields(ScannedFile& file, std::uint64_t first, std::uint64_t last)
@@ -24,7 +23,7 @@ class WireFields {
     bool several = false;  ///< this is the last of a list
     [[nodiscard]] std::size_t size() const { return static_cast<std::size_t>(last - first); }
   };
-  /// The next field of bytes or of a varint; none at the end.
+  /// The next field of bytes or of a varint; nullopt at the end.
   [[nodiscard]] std::optional<Field> next() {
     while (at_ < last_) {
       const auto tag = varint();
@@ -79,14 +78,12 @@ class WireFields {
 struct ImageExample {
   std::optional<WireFields::Field> image{};
   std::optional<std::int64_t> label{};
-  std::string key{};       ///< the name of the image's file, if the record has it
+  std::string key{};       ///< the image's file name, if the record has it
   std::string features{};  ///< the names of all, for errors
   std::string list{};      ///< the name of image or label, if it has several values
 };
 
-namespace data {
-
-/// The one value of a tf.Feature: bytes, or an integer, packed or not. None of floats, and none of an empty one.
+/// The single value of a tf.Feature: bytes, or an integer, packed or not. nullopt for floats and empty features.
 [[nodiscard]] inline std::optional<WireFields::Field> feature_value(ScannedFile& file,
                                                                     WireFields::Field feature) {
   std::optional<WireFields::Field> value;
@@ -108,8 +105,6 @@ namespace data {
   return value;
 }
 
-}  // namespace data
-
 /// Reads the tf.Example in [first, last) of a file. The image is `image/encoded`, else `image`; the label is
 /// `image/class/label`, else `label`.
 [[nodiscard]] inline ImageExample read_image_example(ScannedFile& file, std::uint64_t first,
@@ -129,7 +124,7 @@ namespace data {
         if (!part->is_bytes) continue;
         if (part->number == 1)
           name = file.text(part->first, std::min<std::size_t>(part->size(), 80));
-        if (part->number == 2) value = data::feature_value(file, *part);
+        if (part->number == 2) value = detail::feature_value(file, *part);
       }
       if (made.features.size() < 200) made.features += (made.features.empty() ? "" : ", ") + name;
       if (!value) continue;
@@ -150,7 +145,7 @@ namespace data {
   return made;
 }
 
-/// Adds the samples of a shard. Framing and labels are checked here, the checksum of a record where it is read.
+/// Adds a shard's samples. Checks framing and labels; a record's checksum is checked when it is read.
 inline void scan_tfrecord(const std::string& path, ShardScan& scan) {
   ScannedFile file(path);
   constexpr std::uint64_t head = 12, tail = 4;
@@ -194,5 +189,4 @@ inline void scan_tfrecord(const std::string& path, ShardScan& scan) {
     at = first + bytes + tail;
   }
 }
-
-}  // namespace dhp
+}  // namespace dhp::detail

@@ -14,7 +14,6 @@
 #include <algorithm>
 #include <cstdint>
 #include <cstring>
-#include <map>
 #include <memory_resource>
 #include <mutex>
 #include <new>
@@ -23,6 +22,7 @@
 
 namespace dhp {
 
+namespace detail {
 /// Caches freed blocks by size class.
 class CpuMemory : public MemoryCount, public std::enable_shared_from_this<CpuMemory> {
  public:
@@ -34,46 +34,61 @@ class CpuMemory : public MemoryCount, public std::enable_shared_from_this<CpuMem
   CpuMemory& operator=(const CpuMemory&) = delete;
   ~CpuMemory() { trim(); }
 
-  /// lasting: of exactly this size, and not cached when freed.
-  [[nodiscard]] std::shared_ptr<std::byte> allocate(std::size_t bytes, bool lasting = false) {
+  /// persistent: of exactly this size, and not cached when freed.
+  [[nodiscard]] std::shared_ptr<std::byte> allocate(std::size_t bytes, bool persistent = false) {
     if (hosts_ != nullptr) return from_host(bytes);
-    const std::size_t size = lasting ? bytes : std::max<std::size_t>(size_class(bytes, 64), 512);
-    std::byte* block = lasting ? nullptr : take(size);
+    const std::size_t size = persistent ? bytes : std::max<std::size_t>(size_class(bytes, 64), 512);
+    std::byte* block = persistent ? nullptr : take(size);
     const bool fresh = block == nullptr;
     if (fresh) block = static_cast<std::byte*>(::operator new(size, alignment, std::nothrow));
     if (block == nullptr) throw OutOfMemory(size, "");
     count_used(size, fresh);
     // The deleter keeps the pool alive: a tensor may outlive the device.
-    return {block, [pool = shared_from_this(), size, lasting](std::byte* freed) {
-              pool->give(freed, size, lasting);
+    return {block, [pool = shared_from_this(), size, persistent](std::byte* freed) {
+              pool->give(freed, size, persistent);
             }};
   }
   /// Returns free blocks to the system.
   void trim() {
     const std::lock_guard lock(mutex_);
-    for (auto& [size, blocks] : free_)
-      for (auto* block : blocks) {
+    for (auto& blocks : free_)
+      while (auto* const block = blocks.pop()) {
         ::operator delete(block, alignment);
-        count_returned(size);
+        count_returned(blocks.size);
       }
-    free_.clear();
   }
 
  private:
   /// Null without a free block of this size.
   std::byte* take(std::size_t size) {
     const std::lock_guard lock(mutex_);
-    const auto blocks = free_.find(size);
-    if (blocks == free_.end() || blocks->second.empty()) return nullptr;
-    std::byte* const block = blocks->second.back();
-    blocks->second.pop_back();
-    return block;
+    return blocks_of(size).pop();
   }
-  void give(std::byte* block, std::size_t size, bool lasting) {
-    count_freed(size, !lasting);
-    if (lasting) return ::operator delete(block, alignment);
+  void give(std::byte* block, std::size_t size, bool persistent) {
+    count_freed(size, !persistent);
+    if (persistent) return ::operator delete(block, alignment);
     const std::lock_guard lock(mutex_);
-    free_[size].push_back(block);
+    blocks_of(size).push(block);
+  }
+  /// Free blocks of one size; each begins with the address of the next.
+  struct FreeBlocks {
+    std::size_t size;
+    std::byte* first = nullptr;
+    void push(std::byte* block) {
+      std::memcpy(block, &first, sizeof first);
+      first = block;
+    }
+    std::byte* pop() {
+      auto* const block = first;
+      if (block != nullptr) std::memcpy(&first, block, sizeof first);
+      return block;
+    }
+  };
+  FreeBlocks& blocks_of(std::size_t size) {
+    const auto at =
+        std::lower_bound(free_.begin(), free_.end(), size,
+                         [](const auto& of, std::size_t than) { return of.size < than; });
+    return at != free_.end() && at->size == size ? *at : *free_.insert(at, FreeBlocks{size});
   }
   [[nodiscard]] std::shared_ptr<std::byte> from_host(std::size_t bytes) {
     constexpr auto aligned = static_cast<std::size_t>(alignment);
@@ -91,9 +106,10 @@ class CpuMemory : public MemoryCount, public std::enable_shared_from_this<CpuMem
   }
 
   std::pmr::memory_resource* hosts_;
-  std::mutex mutex_;  // of free_
-  std::map<std::size_t, std::vector<std::byte*>> free_;
+  std::mutex mutex_;              // of free_
+  std::vector<FreeBlocks> free_;  // by size
 };
+}  // namespace detail
 
 struct CpuOptions {
   int threads = 1;  ///< per op; the number changes no bit of a result
@@ -105,24 +121,24 @@ struct CpuOptions {
 };
 
 /// The Cpu of one rank, movable, for one thread at a time. Any thread may free its memory.
-class Cpu {
+class Cpu : detail::Kernels {
  public:
   static constexpr bool host_accessible = true;
 
   explicit Cpu(CpuOptions options = {})
-      : memory_(std::make_shared<CpuMemory>(options.memory)),
-        pool_(std::make_unique<ThreadPool>(options.threads)),
+      : memory_(std::make_shared<detail::CpuMemory>(options.memory)),
+        pool_(std::make_unique<detail::ThreadPool>(options.threads)),
         trace_(std::move(options.trace)),
         waits_(std::move(options.waits)) {}
 
   [[nodiscard]] std::shared_ptr<std::byte> allocate(std::size_t bytes) {
     return memory_->allocate(bytes);
   }
-  [[nodiscard]] std::shared_ptr<std::byte> allocate_lasting(std::size_t bytes) {
+  [[nodiscard]] std::shared_ptr<std::byte> allocate_persistent(std::size_t bytes) {
     return memory_->allocate(bytes, true);
   }
   void copy(std::byte* to, const std::byte* from, std::size_t bytes) {
-    copy_bytes(to, from, bytes);
+    detail::copy_bytes(to, from, bytes);
   }
   void copy_from_host(std::byte* to, const std::byte* from, std::size_t bytes) {
     copy(to, from, bytes);
@@ -145,6 +161,10 @@ class Cpu {
   [[nodiscard]] TraceMoment moment() const { return trace_->now_s(); }
   /// Null where waits are not counted.
   [[nodiscard]] const std::shared_ptr<WaitClock>& waits() const { return waits_; }
+  /// A wait for a collective, for the lifetime of the result.
+  [[nodiscard]] WaitClock::Scope waiting() {
+    return WaitClock::Scope(waits_.get(), WaitClock::collectives);
+  }
   /// A trace span for the lifetime of the result; arguments as for TraceScope.
   template <class... Arguments>
   [[nodiscard]] TraceScope<Cpu> scope(const Arguments&... arguments) {
@@ -152,28 +172,25 @@ class Cpu {
   }
 
   [[nodiscard]] int threads() const { return pool_->size(); }
-  [[nodiscard]] const CpuMemory& memory() const { return *memory_; }
-  [[nodiscard]] CpuMemory& memory() { return *memory_; }
+  [[nodiscard]] const detail::CpuMemory& memory() const { return *memory_; }
+  [[nodiscard]] detail::CpuMemory& memory() { return *memory_; }
 
   /// Calls body(tile) for each of `tiles` tiles, in parallel.
-  template <class Body>
-  void for_tiles(std::int64_t tiles, Body&& body) {
+  void for_tiles(std::int64_t tiles, FunctionRef<void(std::int64_t)> body) {
     pool_->run(tiles, body);
   }
   /// Calls body(first, last) for ranges of at most `tile` elements of [0, count), in parallel.
-  template <class Body>
-  void for_ranges(std::int64_t count, std::int64_t tile, Body&& body) {
-    const auto pieces = (count + tile - 1) / tile;
-    const auto piece = [&](std::int64_t index) {
+  void for_ranges(std::int64_t count, std::int64_t tile,
+                  FunctionRef<void(std::int64_t, std::int64_t)> body) {
+    pool_->run((count + tile - 1) / tile, [&](std::int64_t index) {
       const auto first = index * tile;
       body(first, first + tile < count ? first + tile : count);
-    };
-    pool_->run(pieces, piece);
+    });
   }
 
  private:
-  std::shared_ptr<CpuMemory> memory_;
-  std::unique_ptr<ThreadPool> pool_;
+  std::shared_ptr<detail::CpuMemory> memory_;
+  std::unique_ptr<detail::ThreadPool> pool_;
   std::shared_ptr<Trace> trace_;
   std::shared_ptr<WaitClock> waits_;
 };

@@ -7,9 +7,9 @@
 #include <dhp/device/cuda_libraries.hpp>
 #include <dhp/device/cuda_memory.hpp>
 #include <dhp/device/device.hpp>
-#include <dhp/device/download_lane.hpp>
+#include <dhp/device/download_queue.hpp>
 #include <dhp/device/pinned.hpp>
-#include <dhp/device/upload_lane.hpp>
+#include <dhp/device/upload_queue.hpp>
 
 #include <nvtx3/nvToolsExt.h>
 
@@ -50,11 +50,12 @@ struct CudaOptions {
   /// The host program's allocator. If unset, cudaMalloc with a cache of freed blocks.
   CudaAllocator allocator{};
   /// The host's threads that prepare a run: initial weights, cuDNN's plans. 0: those that this
-  /// process may use, shared out among the GPUs that it sees.
+  /// process may use, divided among the GPUs that it sees.
   int host_threads = 0;
   std::shared_ptr<Trace> trace{};  ///< of the rank; null: none
 };
 
+namespace detail {
 /// The base of what cuda/ caches per device: plans, chosen algorithms.
 struct CudaCached {
   CudaCached() = default;
@@ -62,18 +63,20 @@ struct CudaCached {
   CudaCached& operator=(const CudaCached&) = delete;
   virtual ~CudaCached() = default;
 };
+}  // namespace detail
 
 /// The number of GPUs that this process can use. Throws Error if CUDA does not work.
 [[nodiscard]] inline int usable_gpus() {
   int count = 0;
   const auto code = cudaGetDeviceCount(&count);
   if (code == cudaSuccess && count > 0) return count;
-  quietly(code);
+  detail::quietly(code);
   fail("no NVIDIA GPU is usable (",
        code == cudaSuccess ? "none is visible" : cudaGetErrorString(code),
        "); on this machine use a build for the CPU: cmake --preset release");
 }
 
+namespace detail {
 /// Arrives when the stream has passed an event.
 class CudaArrival final : public HostCopy::Arrival {
  public:
@@ -83,9 +86,10 @@ class CudaArrival final : public HostCopy::Arrival {
  private:
   CudaEvent event_;
 };
+}  // namespace detail
 
 /// The GPU of one rank, movable, for one thread at a time. Any thread may free its memory.
-class Cuda {
+class Cuda : detail::Kernels {
  public:
   static constexpr bool host_accessible = false;
   static constexpr bool runs_kernels = true;
@@ -100,7 +104,7 @@ class Cuda {
     if (device < 0) check_cuda(cudaGetDevice(&device), "cudaGetDevice");
     check(device < gpus, "no GPU ", device, ": this process sees ", gpus,
           "; see CUDA_VISIBLE_DEVICES");
-    check_library_versions();
+    detail::check_library_versions();
     check_cuda(cudaSetDevice(device), "cudaSetDevice");
     check_cuda(cudaGetDeviceProperties(&properties_, device), "cudaGetDeviceProperties");
     check(properties_.major >= 8, "GPU ", device, " (", properties_.name,
@@ -109,19 +113,19 @@ class Cuda {
     if (options_.host_threads <= 0)
       options_.host_threads =
           std::max(1, static_cast<int>(std::thread::hardware_concurrency()) / gpus);
-    stream_ =
-        std::make_unique<CudaStream>(options.stream ? CudaStream(*options.stream) : CudaStream());
-    memory_ = std::make_shared<CudaMemory>(device, *stream_, options.allocator);
-    pinned_ = std::make_unique<PinnedRing>(options.pinned_bytes);
-    cublas_ = make_cublas_handle();
-    cudnn_ = make_cudnn_handle(stream_->get());
+    stream_ = std::make_unique<detail::CudaStream>(
+        options.stream ? detail::CudaStream(*options.stream) : detail::CudaStream());
+    memory_ = std::make_shared<detail::CudaMemory>(device, *stream_, options.allocator);
+    pinned_ = std::make_unique<detail::PinnedRing>(options.pinned_bytes);
+    cublas_ = detail::make_cublas_handle();
+    cudnn_ = detail::make_cudnn_handle(stream_->get());
     workspace_ = memory_->allocate(options.workspace_bytes);
     if (options_.trace) clock_.emplace(*options_.trace, stream_->get());
   }
   Cuda(Cuda&&) noexcept = default;
   Cuda& operator=(Cuda&&) noexcept = default;
   ~Cuda() {
-    if (stream_) quietly(cudaStreamSynchronize(stream_->get()));
+    if (stream_) detail::quietly(cudaStreamSynchronize(stream_->get()));
   }
 
   [[nodiscard]] std::shared_ptr<std::byte> allocate(std::size_t bytes) {
@@ -129,10 +133,10 @@ class Cuda {
   }
   /// Memory of the host that this device's kernels read and write over the bus.
   [[nodiscard]] std::shared_ptr<std::byte> allocate_on_host(std::size_t bytes) {
-    return allocate_pinned(bytes);
+    return detail::allocate_pinned(bytes);
   }
-  [[nodiscard]] std::shared_ptr<std::byte> allocate_lasting(std::size_t bytes) {
-    return memory_->allocate_lasting(bytes);
+  [[nodiscard]] std::shared_ptr<std::byte> allocate_persistent(std::size_t bytes) {
+    return memory_->allocate_persistent(bytes);
   }
   void copy(std::byte* to, const std::byte* from, std::size_t bytes) {
     if (bytes > 0)
@@ -171,17 +175,17 @@ class Cuda {
       if (bytes > 0)
         check_cuda(cudaMemcpyAsync(to, from, bytes, cudaMemcpyDefault, stream()),
                    "cudaMemcpyAsync to the host");
-      return CudaEvent::of(stream());
+      return detail::CudaEvent::of(stream());
     });
-    return {std::move(data), bytes, std::make_shared<CudaArrival>(end)};
+    return {std::move(data), bytes, std::make_shared<detail::CudaArrival>(end)};
   }
   /// The same beside later work, which must not write to `from` before finish_copies_beside().
   [[nodiscard]] HostCopy start_copy_beside(const std::byte* from, std::size_t bytes) {
     check_not_recording("a copy to the host");
-    if (!downloads_) downloads_ = std::make_unique<DownloadLane>();
+    if (!downloads_) downloads_ = std::make_unique<detail::DownloadQueue>();
     auto [data, end] = blocks_->start_copy(
         bytes, [&](std::byte* to) { return downloads_->copy(to, from, bytes, stream()); });
-    return {std::move(data), bytes, std::make_shared<CudaArrival>(end)};
+    return {std::move(data), bytes, std::make_shared<detail::CudaArrival>(end)};
   }
   /// Later work comes after the copies beside. The host does not wait.
   void finish_copies_beside() {
@@ -195,12 +199,12 @@ class Cuda {
     check_cuda(cudaStreamSynchronize(stream()), "cudaStreamSynchronize (work before it failed)");
   }
 
-  using Graph = CudaGraph;
+  using Graph = detail::CudaGraph;
   /// Records what body() issues, without running it. Its tensors come from an arena that the graph
   /// owns. body must have run before, which loads kernels and chooses plans. It must not copy from
   /// or to the host.
   template <class Body>
-  [[nodiscard]] CudaGraph record(Body&& body) {
+  [[nodiscard]] detail::CudaGraph record(Body&& body) {
     check(stream() != nullptr && stream() != cudaStreamLegacy,
           "CUDA cannot record a step on its default stream: use another stream, or do not record");
     check(
@@ -217,7 +221,7 @@ class Cuda {
     ++recordings_;
     recording_ = true;
     cudaGraph_t recorded = nullptr;
-    CudaGraph::Branches branches;
+    detail::CudaGraph::Branches branches;
     const auto end = [&] {
       recording_ = false;
       branches = std::exchange(branches_, {});
@@ -226,22 +230,24 @@ class Cuda {
     };
     try {
       body();
-      for (const auto& branch : branches_) CudaEvent::of(branch->stream()).before(stream());
+      for (const auto& branch : branches_) detail::CudaEvent::of(branch->stream()).before(stream());
     } catch (...) {
-      quietly(end());
+      detail::quietly(end());
       // NCCL cannot destroy a communicator that a live graph uses.
-      if (recorded != nullptr) quietly(cudaGraphDestroy(recorded));
+      if (recorded != nullptr) detail::quietly(cudaGraphDestroy(recorded));
       throw;
     }
     check_cuda(end(), "cudaStreamEndCapture");
-    return CudaGraph(recorded, std::move(branches));
+    return detail::CudaGraph(recorded, std::move(branches));
   }
-  void run(const CudaGraph& graph) { graph.launch(stream()); }
+  void run(const detail::CudaGraph& graph) { graph.launch(stream()); }
   [[nodiscard]] bool recording() const { return recording_; }
   /// The number of the current recording, from 1; 0: none.
   [[nodiscard]] std::uint64_t recording_number() const { return recording_ ? recordings_ : 0; }
   /// Adds a participant to the current recording. The device's stream waits for it at the end.
-  void add_branch(std::shared_ptr<CudaBranch> branch) { branches_.push_back(std::move(branch)); }
+  void add_branch(std::shared_ptr<detail::CudaBranch> branch) {
+    branches_.push_back(std::move(branch));
+  }
 
   /// Null without tracing.
   [[nodiscard]] const std::shared_ptr<Trace>& trace() const { return options_.trace; }
@@ -282,7 +288,7 @@ class Cuda {
   [[nodiscard]] std::size_t most_shared_bytes() const { return properties_.sharedMemPerBlockOptin; }
   [[nodiscard]] int multiprocessors() const { return properties_.multiProcessorCount; }
   [[nodiscard]] cudaStream_t stream() const { return stream_->get(); }
-  [[nodiscard]] CudaMemory& memory() { return *memory_; }
+  [[nodiscard]] detail::CudaMemory& memory() { return *memory_; }
   [[nodiscard]] cublasLtHandle_t cublas() const { return cublas_.get(); }
   [[nodiscard]] cudnnHandle_t cudnn() const { return cudnn_.get(); }
   /// Scratch memory of cuBLASLt; the stream orders its uses.
@@ -314,18 +320,18 @@ class Cuda {
  private:
   /// Copies from the pinned ring.
   void send(std::byte* to, const std::byte* piece, std::size_t bytes) {
-    if (auto* const lane = bytes < UploadLane::least_bytes ? nullptr : upload_lane())
-      return lane->copy(to, piece, bytes, pinned_->place_of(piece), stream());
+    if (auto* const queue = bytes < detail::UploadQueue::least_bytes ? nullptr : upload_queue())
+      return queue->copy(to, piece, bytes, pinned_->place_of(piece), stream());
     check_cuda(cudaMemcpyAsync(to, piece, bytes, cudaMemcpyHostToDevice, stream()),
                "cudaMemcpyAsync to the GPU");
   }
   /// Null if stream or memory belong to the host program, or if memory is short.
-  UploadLane* upload_lane() {
+  detail::UploadQueue* upload_queue() {
     if (!uploads_ && may_upload_beside_) {
       may_upload_beside_ = !options_.stream && !options_.allocator;
       try {
         if (may_upload_beside_)
-          uploads_ = std::make_unique<UploadLane>(*memory_, pinned_->size(), stream());
+          uploads_ = std::make_unique<detail::UploadQueue>(*memory_, pinned_->size(), stream());
       } catch (const OutOfMemory&) {
         may_upload_beside_ = false;
       }
@@ -338,22 +344,22 @@ class Cuda {
 
   CudaOptions options_;
   cudaDeviceProp properties_{};
-  std::unique_ptr<CudaStream> stream_;
-  std::shared_ptr<CudaMemory> memory_;
-  std::unique_ptr<PinnedRing> pinned_;
-  std::unique_ptr<UploadLane> uploads_;
+  std::unique_ptr<detail::CudaStream> stream_;
+  std::shared_ptr<detail::CudaMemory> memory_;
+  std::unique_ptr<detail::PinnedRing> pinned_;
+  std::unique_ptr<detail::UploadQueue> uploads_;
   bool may_upload_beside_ = true;
-  std::unique_ptr<DownloadLane> downloads_;
-  std::shared_ptr<PinnedBlocks> blocks_ = std::make_shared<PinnedBlocks>();
-  CublasHandle cublas_;
-  CudnnHandle cudnn_;
+  std::unique_ptr<detail::DownloadQueue> downloads_;
+  std::shared_ptr<detail::PinnedBlocks> blocks_ = std::make_shared<detail::PinnedBlocks>();
+  detail::CublasHandle cublas_;
+  detail::CudnnHandle cudnn_;
   std::shared_ptr<std::byte> workspace_;
   bool recording_ = false;
   std::uint64_t recordings_ = 0;
-  CudaGraph::Branches branches_;    // of the current recording
-  std::optional<CudaClock> clock_;  // of the trace
+  detail::CudaGraph::Branches branches_;    // of the current recording
+  std::optional<detail::CudaClock> clock_;  // of the trace
   // destroyed before the members above, which its entries use
-  std::map<std::type_index, std::unique_ptr<CudaCached>> cache_;
+  std::map<std::type_index, std::unique_ptr<detail::CudaCached>> cache_;
 };
 
 static_assert(Device<Cuda>);

@@ -5,8 +5,7 @@
 #include <dhp/core/trace.hpp>
 #include <dhp/device/cuda_event.hpp>
 
-namespace dhp {
-
+namespace dhp::detail {
 class CudaClock {
  public:
   /// Waits for the stream.
@@ -29,5 +28,4 @@ class CudaClock {
   CudaEvent origin_;
   double origin_s_ = 0;
 };
-
-}  // namespace dhp
+}  // namespace dhp::detail

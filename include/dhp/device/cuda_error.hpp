@@ -25,10 +25,12 @@ class CudaError : public Error {
   int code_;
 };
 
+namespace detail {
 /// For destructors: ignores an error and clears it in the runtime.
 inline void quietly(cudaError_t code) noexcept {
   if (code != cudaSuccess) static_cast<void>(cudaGetLastError());
 }
+}  // namespace detail
 
 /// Throws CudaError unless `code` is success; `call` names the call and its purpose. Clears the error in the runtime,
 /// where the start of the next kernel would find it.
@@ -36,10 +38,11 @@ inline void check_cuda(cudaError_t code, const char* call,
                        std::source_location where = std::source_location::current()) {
   if (code == cudaSuccess) [[likely]]
     return;
-  quietly(code);
+  detail::quietly(code);
   throw CudaError(call, static_cast<int>(code), cudaGetErrorString(code), where);
 }
 
+namespace detail {
 /// Throws if the loaded library (`file`) is older than the headers or of another major version.
 /// Versions are numbered as NVIDIA does: 91900 is 9.19.0.
 inline void check_library_version(const char* name, const char* file, std::size_t compiled,
@@ -64,5 +67,6 @@ struct CudaDestroy {
 };
 template <class Handle, auto destroy>
 using CudaOwner = std::unique_ptr<std::remove_pointer_t<Handle>, CudaDestroy<destroy>>;
+}  // namespace detail
 
 }  // namespace dhp

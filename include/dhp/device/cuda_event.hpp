@@ -6,8 +6,7 @@
 #include <memory>
 #include <type_traits>
 
-namespace dhp {
-
+namespace dhp::detail {
 class CudaStream {
  public:
   /// Creates a non-blocking stream; the last copy destroys it.
@@ -75,5 +74,4 @@ class CudaEvent {
  private:
   std::shared_ptr<std::remove_pointer_t<cudaEvent_t>> event_;
 };
-
-}  // namespace dhp
+}  // namespace dhp::detail

@@ -10,8 +10,7 @@
 #include <utility>
 #include <vector>
 
-namespace dhp {
-
+namespace dhp::detail {
 /// A participant with its own stream in a recording, such as a communicator.
 class CudaBranch {
  public:
@@ -57,5 +56,4 @@ class CudaGraph {
   Branches branches_;
   std::shared_ptr<std::remove_pointer_t<cudaGraphExec_t>> graph_;
 };
-
-}  // namespace dhp
+}  // namespace dhp::detail

@@ -13,6 +13,7 @@ namespace dhp {
 static_assert(CUDNN_VERSION >= 91002,
               "dhp needs cuDNN 9.10.2 or later: give its folder to CMake as -DDHP_CUDA_FOLDERS");
 
+namespace detail {
 inline void check_cublas(cublasStatus_t code, const char* call,
                          std::source_location where = std::source_location::current()) {
   if (code != CUBLAS_STATUS_SUCCESS) [[unlikely]]
@@ -52,5 +53,6 @@ inline void check_library_versions() {
   check_library_version("cuDNN", "libcudnn", CUDNN_VERSION, cudnnGetVersion());
   check_library_version("cuBLASLt", "libcublasLt", CUBLAS_VERSION, cublasLtGetVersion());
 }
+}  // namespace detail
 
 }  // namespace dhp

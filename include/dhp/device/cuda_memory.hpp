@@ -32,6 +32,7 @@ struct CudaAllocator {
   [[nodiscard]] explicit operator bool() const { return allocate != nullptr; }
 };
 
+namespace detail {
 /// Makes a GPU current for the calling thread, which may use others too, until the end of a scope.
 class CurrentDevice {
  public:
@@ -83,7 +84,7 @@ class CudaMemory : public MemoryCount, public std::enable_shared_from_this<CudaM
   }
 
   /// The same of exactly this size, for as long as a run: it goes back to the GPU when it is freed.
-  [[nodiscard]] std::shared_ptr<std::byte> allocate_lasting(std::size_t bytes) {
+  [[nodiscard]] std::shared_ptr<std::byte> allocate_persistent(std::size_t bytes) {
     if (hosts_) return from_host(bytes);
     const std::size_t size = std::max<std::size_t>(bytes, 1);
     const std::lock_guard lock(mutex_);
@@ -183,5 +184,6 @@ class CudaMemory : public MemoryCount, public std::enable_shared_from_this<CudaM
   std::vector<Arena> arenas_{1};
   std::size_t current_ = 0;
 };
+}  // namespace detail
 
 }  // namespace dhp

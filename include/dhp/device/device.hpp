@@ -15,6 +15,13 @@
 
 namespace dhp {
 
+namespace detail {
+
+/// A base of every device: argument-dependent lookup finds its kernels, in namespace detail.
+struct Kernels {};
+
+}  // namespace detail
+
 // Forward declaration: core/trace.hpp would cost more compile time than this whole header.
 class Trace;
 class TraceMoment;
@@ -84,5 +91,12 @@ concept Device = requires(Dev& dev, std::size_t bytes, std::byte* to, const std:
 /// Whether tensors have values; those of the device Meta have none.
 template <class Dev>
 inline constexpr bool has_data = true;
+
+/// Whether the device works beside the host, which only gives it work.
+template <class Dev>
+inline constexpr bool works_by_itself = !Dev::host_accessible;
+class Cpu;
+template <>
+inline constexpr bool works_by_itself<Cpu> = false;
 
 }  // namespace dhp

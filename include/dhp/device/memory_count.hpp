@@ -7,8 +7,7 @@
 #include <cstddef>
 #include <mutex>
 
-namespace dhp {
-
+namespace dhp::detail {
 /// In bytes. For any threads.
 class MemoryCount {
  public:
@@ -55,5 +54,4 @@ class MemoryCount {
   std::size_t held_ = 0;
   std::size_t most_held_ = 0;
 };
-
-}  // namespace dhp
+}  // namespace dhp::detail

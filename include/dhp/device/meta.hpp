@@ -22,27 +22,27 @@
 namespace dhp {
 
 /// Counts as the caching allocators of Cpu and Cuda do. For one thread.
-class MetaMemory : public MemoryCount, public std::enable_shared_from_this<MetaMemory> {
+class MetaMemory : public detail::MemoryCount, public std::enable_shared_from_this<MetaMemory> {
  public:
   static constexpr std::size_t small_bytes = 1 << 16;
 
   /// least_step: of size classes; 64 for Cpu, 256 for Cuda.
   explicit MetaMemory(std::size_t least_step) : least_step_(least_step) {}
 
-  [[nodiscard]] std::shared_ptr<std::byte> allocate(std::size_t bytes, bool lasting = false) {
+  [[nodiscard]] std::shared_ptr<std::byte> allocate(std::size_t bytes, bool persistent = false) {
     const std::size_t size =
-        lasting ? bytes : std::max<std::size_t>(size_class(bytes, least_step_), 512);
+        persistent ? bytes : std::max<std::size_t>(detail::size_class(bytes, least_step_), 512);
     auto& cached = cached_[size];
-    const bool fresh = lasting || cached == 0;
+    const bool fresh = persistent || cached == 0;
     if (!fresh) --cached;
     count_used(size, fresh);
     if (in_use_bytes() > most_in_use_) {
       most_in_use_ = in_use_bytes();
       most_in_use_in_ = scopes_;
     }
-    const auto count_down = [memory = shared_from_this(), size, lasting] {
-      memory->count_freed(size, !lasting);
-      if (!lasting) ++memory->cached_[size];
+    const auto count_down = [memory = shared_from_this(), size, persistent] {
+      memory->count_freed(size, !persistent);
+      if (!persistent) ++memory->cached_[size];
     };
     if (size <= small_bytes)
       return {new (std::align_val_t{64}) std::byte[size](), [count_down](std::byte* block) {
@@ -77,7 +77,7 @@ struct MetaOptions {
 };
 
 /// For one thread.
-class Meta {
+class Meta : detail::Kernels {
  public:
   static constexpr bool host_accessible = false;
 
@@ -87,7 +87,7 @@ class Meta {
   [[nodiscard]] std::shared_ptr<std::byte> allocate(std::size_t bytes) {
     return memory_->allocate(bytes);
   }
-  [[nodiscard]] std::shared_ptr<std::byte> allocate_lasting(std::size_t bytes) {
+  [[nodiscard]] std::shared_ptr<std::byte> allocate_persistent(std::size_t bytes) {
     return memory_->allocate(bytes, true);
   }
   void copy(std::byte* to, const std::byte* from, std::size_t bytes) {

@@ -12,8 +12,7 @@
 #include <mutex>
 #include <vector>
 
-namespace dhp {
-
+namespace dhp::detail {
 [[nodiscard]] inline std::shared_ptr<std::byte> allocate_pinned(std::size_t bytes) {
   void* data = nullptr;
   check_cuda(cudaMallocHost(&data, bytes), "cudaMallocHost");
@@ -109,5 +108,4 @@ class PinnedRing {
   std::size_t head_ = 0;
   std::deque<Piece> pieces_;  // in ring order, which is stream order
 };
-
-}  // namespace dhp
+}  // namespace dhp::detail

@@ -8,8 +8,7 @@
 #include <cstddef>
 #include <type_traits>
 
-namespace dhp {
-
+namespace dhp::detail {
 /// The largest size in the class of `size`: the next multiple of an eighth of the power of two
 /// below it, but at least of least_step, a power of two. A doubling has eight classes, so a size
 /// grows by at most 12.5 %.
@@ -20,5 +19,4 @@ template <class Size>
   const auto step = std::max(least_step, static_cast<Size>(eighth));
   return (positive + step - 1) / step * step;
 }
-
-}  // namespace dhp
+}  // namespace dhp::detail

@@ -3,6 +3,7 @@
 #pragma once
 
 #include <dhp/core/error.hpp>
+#include <dhp/core/function_ref.hpp>
 
 #include <atomic>
 #include <condition_variable>
@@ -13,18 +14,22 @@
 #include <thread>
 #include <vector>
 
-namespace dhp {
-
+namespace dhp::detail {
 class ThreadPool {
  public:
   /// threads: the total number, including the caller; 1 starts none. Throws, after joining the
   /// started ones, if the system refuses a thread.
   explicit ThreadPool(int threads) {
     check(threads >= 1, "a thread pool needs at least 1 thread, got ", threads);
+    int started = 1;
+    workers_ = std::vector<std::thread>(static_cast<std::size_t>(threads - 1));
     try {
-      while (size() < threads) workers_.emplace_back([this] { work(); });
+      for (auto& worker : workers_) {
+        worker = std::thread([this] { work(); });
+        ++started;
+      }
     } catch (const std::exception& error) {
-      const int failed = size() + 1;
+      const int failed = started + 1;
       stop();
       fail("thread ", failed, " of a pool of ", threads, " cannot be started (", error.what(),
            "); choose fewer, or raise the limits of processes and memory (ulimit -u, ulimit -v)");
@@ -38,14 +43,13 @@ class ThreadPool {
 
   /// Calls body(tile) for each tile in [0, tiles), in any order on any thread; blocks until all are
   /// done. Rethrows the first exception. A nested loop runs serially in the calling thread.
-  template <class Body>
-  void run(std::int64_t tiles, Body&& body) {
+  void run(std::int64_t tiles, FunctionRef<void(std::int64_t)> body) {
     // loop_ is set while bodies run, so a nested call sees it.
     if (workers_.empty() || tiles <= 1 || loop_ != nullptr) {
       for (std::int64_t tile = 0; tile < tiles; ++tile) body(tile);
       return;
     }
-    const Loop<Body> loop(body, tiles);
+    const Loop loop(body, tiles);
     {
       const std::lock_guard lock(mutex_);
       loop_ = &loop;
@@ -61,36 +65,30 @@ class ThreadPool {
   }
 
  private:
-  struct LoopBase {
-    explicit LoopBase(std::int64_t count) : tiles(count) {}
-    virtual ~LoopBase() = default;
-    virtual void one(std::int64_t tile) const = 0;
+  struct Loop {
+    Loop(FunctionRef<void(std::int64_t)> wrapped, std::int64_t count)
+        : body(wrapped), tiles(count) {}
     void drain() const {
       for (auto tile = next.fetch_add(1); tile < tiles; tile = next.fetch_add(1)) {
         try {
-          one(tile);
+          body(tile);
         } catch (...) {
           const std::lock_guard lock(error_mutex);
           if (!error) error = std::current_exception();
         }
       }
     }
+    FunctionRef<void(std::int64_t)> body;
     std::int64_t tiles;
     mutable std::atomic<std::int64_t> next{0};
     mutable std::mutex error_mutex;
     mutable std::exception_ptr error;
   };
-  template <class Body>
-  struct Loop final : LoopBase {
-    Loop(Body& wrapped, std::int64_t count) : LoopBase(count), body(wrapped) {}
-    void one(std::int64_t tile) const override { body(tile); }
-    Body& body;
-  };
 
   void work() {
     std::uint64_t seen = 0;
     for (;;) {
-      const LoopBase* loop = nullptr;
+      const Loop* loop = nullptr;
       {
         std::unique_lock lock(mutex_);
         wake_.wait(lock, [&] { return stop_ || generation_ != seen; });
@@ -110,17 +108,17 @@ class ThreadPool {
       stop_ = true;
     }
     wake_.notify_all();
-    for (auto& worker : workers_) worker.join();
+    for (auto& worker : workers_)
+      if (worker.joinable()) worker.join();
   }
 
   std::vector<std::thread> workers_;
   std::mutex mutex_;
   std::condition_variable wake_;
   std::condition_variable done_;
-  const LoopBase* loop_ = nullptr;
+  const Loop* loop_ = nullptr;
   std::uint64_t generation_ = 0;
   int busy_ = 0;
   bool stop_ = false;
 };
-
-}  // namespace dhp
+}  // namespace dhp::detail

@@ -1,7 +1,7 @@
-// BatchNorm (Ioffe & Szegedy 2015) over the rows of [N, H, W, C], with an optional residual and ReLU:
-// y = ReLU(norm(x) + residual). Statistics are those of the micro-batch or, synchronised, of the micro-batches that all
-// replicas work on at the same time. Running statistics are buffer parameters: each micro-batch adds its mean and
-// variance to their "gradient", which is summed over the global batch and applied once a step.
+// BatchNorm (Ioffe & Szegedy 2015) over the rows of [N, H, W, C], with an optional residual and ReLU: y =
+// ReLU(norm(x) + residual). It normalizes over the micro-batch or, synchronised, over the concurrent micro-batches of
+// all replicas. Running statistics are buffer parameters: each micro-batch adds its mean and variance to their
+// "gradient", which is summed over the global batch and applied once per step.
 #pragma once
 
 #include <dhp/nn/layer.hpp>
@@ -20,7 +20,7 @@ struct BatchNormOptions {
   double epsilon = 1e-5;
   double gamma_init = 1;  ///< 0 in the last norm of a residual block: it starts as the identity
   bool split = false;     ///< channels are split over the tensor axis
-  /// Over replicas, which then need equally many micro-batches in each step.
+  /// Synchronised over replicas, which then need equally many micro-batches in each step.
   bool synchronised = false;
 };
 
@@ -58,20 +58,21 @@ class BatchNorm {
     check(!adds || residual.shape() == x.shape(), "batch norm: a residual of ", residual.shape(),
           " cannot be added to ", x.shape());
     auto made = normalise(dev, x, std::move(residual), tape);
-    std::shared_ptr<const NormTrace<Dev>> trace;
+    std::shared_ptr<const detail::NormTrace<Dev>> trace;
     if (!made.signs.empty())
-      trace = std::make_shared<const NormTrace<Dev>>(
-          NormTrace<Dev>{x.share(), made.mean.share(), made.inv_std.share(), made.signs.share()});
+      trace = std::make_shared<const detail::NormTrace<Dev>>(detail::NormTrace<Dev>{
+          x.share(), made.mean.share(), made.inv_std.share(), made.signs.share()});
     tape.push(std::move(x));
     tape.push(std::move(made.mean));
     tape.push(std::move(made.inv_std));
     tape.push(std::move(made.signs));
-    // For the ReLU's backward pass, which needs x only if there is no residual.
+    // Saved for the ReLU's backward pass, which reads x only without a residual.
     if (options_.relu && adds) tape.push(made.y.share());
     made.y.carry_norm(std::move(trace));
     return std::move(made.y);
   }
-  BatchNormGradients<Dev> backward_with_residual(Dev& dev, Tensor<Dev> dy, Tape<Dev>& tape) {
+  detail::BatchNormGradients<Dev> backward_with_residual(Dev& dev, Tensor<Dev> dy,
+                                                         Tape<Dev>& tape) {
     return gradients(dev, std::move(dy), true, tape);
   }
 
@@ -85,21 +86,21 @@ class BatchNorm {
   }
 
  private:
-  BatchNormResult<Dev> normalise(Dev& dev, const Tensor<Dev>& of, Tensor<Dev> residual,
-                                 const Tape<Dev>& tape) {
+  detail::BatchNormResult<Dev> normalise(Dev& dev, const Tensor<Dev>& of, Tensor<Dev> residual,
+                                         const Tape<Dev>& tape) {
     const auto x = of.view();
     const bool alone = tape.context().training() && group_.size() == 1;
     const auto sums = alone ? of.column_sums() : ConstView<Dev>();
     if (alone && sums.empty()) {
-      auto made = batch_norm_fused(dev, x, residual.view(), gamma_->value, beta_->value,
-                                   options_.epsilon, options_.relu);
+      auto made = detail::batch_norm_fused(dev, x, residual.view(), gamma_->value, beta_->value,
+                                           options_.epsilon, options_.relu);
       if (made) {
         add_statistics(dev, tape, made->mean.view(), made->squared_deviations.view(),
                        static_cast<double>(x.rows()));
         return std::move(*made);
       }
     }
-    BatchNormResult<Dev> made;
+    detail::BatchNormResult<Dev> made;
     const auto accumulation = accumulation_type(x.dtype());
     made.mean = Tensor<Dev>(dev, accumulation, {x.columns()});
     made.inv_std = Tensor<Dev>(dev, accumulation, {x.columns()});
@@ -111,23 +112,24 @@ class BatchNorm {
     }
     const auto added = residual.view();
     if (!sums.empty()) {
-      if (auto fused = batch_norm_fused_apply(dev, x, vectors(made.mean, made.inv_std), added,
-                                              options_.relu)) {
+      if (auto fused = detail::batch_norm_fused_apply(dev, x, vectors(made.mean, made.inv_std),
+                                                      added, options_.relu)) {
         made.y = std::move(fused->y);
         made.signs = std::move(fused->signs);
         return made;
       }
     }
     made.y = residual.unique() ? std::move(residual) : Tensor<Dev>(dev, x.dtype(), x.shape());
-    batch_norm_apply(dev, x, vectors(made.mean, made.inv_std), added, options_.relu, made.y.mut());
+    detail::batch_norm_apply(dev, x, vectors(made.mean, made.inv_std), added, options_.relu,
+                             made.y.mut());
     return made;
   }
-  /// What made x took its sums.
+  /// The op that produced x computed its sums.
   void known_statistics(Dev& dev, ConstView<Dev> sums, std::int64_t rows, Tensor<Dev>& mean,
                         Tensor<Dev>& inv_std, const Tape<Dev>& tape) {
     Tensor<Dev> squared_deviations(dev, mean.dtype(), mean.shape());
-    batch_norm_from_sums(dev, sums, rows, options_.epsilon, mean.mut(), inv_std.mut(),
-                         squared_deviations.mut());
+    detail::batch_norm_from_sums(dev, sums, rows, options_.epsilon, mean.mut(), inv_std.mut(),
+                                 squared_deviations.mut());
     add_statistics(dev, tape, mean.view(), squared_deviations.view(), static_cast<double>(rows));
   }
   void batch_statistics(Dev& dev, ConstView<Dev> x, Tensor<Dev>& mean, Tensor<Dev>& inv_std,
@@ -139,18 +141,19 @@ class BatchNorm {
         "each replica as many");
     double count = static_cast<double>(x.rows());
     if (group_.size() > 1) count = summed_over_group(dev, tape, count);
-    batch_norm_sums(dev, x, mean.mut());
+    detail::batch_norm_sums(dev, x, mean.mut());
     if (group_.size() > 1) group_.all_reduce(dev, mean.mut()).wait();
     scale(dev, 1.0 / count, mean.mut());
     Tensor<Dev> variance(dev, mean.dtype(), mean.shape());
-    batch_norm_squared_deviations(dev, x, mean.view(), variance.mut());
+    detail::batch_norm_squared_deviations(dev, x, mean.view(), variance.mut());
     if (group_.size() > 1) group_.all_reduce(dev, variance.mut()).wait();
     add_statistics(dev, tape, mean.view(), variance.view(), count);
     scale(dev, 1.0 / count, variance.mut());
     rsqrt(dev, variance.view(), options_.epsilon, inv_std.mut());
   }
 
-  BatchNormGradients<Dev> gradients(Dev& dev, Tensor<Dev> dy, bool residual, Tape<Dev>& tape) {
+  detail::BatchNormGradients<Dev> gradients(Dev& dev, Tensor<Dev> dy, bool residual,
+                                            Tape<Dev>& tape) {
     const Tensor<Dev> y = options_.relu && residual ? tape.pop() : Tensor<Dev>();
     const Tensor<Dev> signs = tape.pop();
     const Tensor<Dev> inv_std = tape.pop();
@@ -164,8 +167,8 @@ class BatchNorm {
         return applied(dev, std::move(dy), x, of, false, residual, static_cast<double>(x.rows()),
                        std::move(sums));
       }
-      if (auto made = batch_norm_fused_backward(dev, dy.view(), x.view(), of, signs.view(),
-                                                options_.relu, residual)) {
+      if (auto made = detail::batch_norm_fused_backward(dev, dy.view(), x.view(), of, signs.view(),
+                                                        options_.relu, residual)) {
         add_gradients(dev, made->sums);
         return std::move(*made);
       }
@@ -173,20 +176,21 @@ class BatchNorm {
     return unfused_gradients(dev, std::move(dy), x, of, y, residual, tape);
   }
   /// y: empty unless a ReLU follows a residual. In place if dy is not shared.
-  BatchNormGradients<Dev> unfused_gradients(Dev& dev, Tensor<Dev> dy, const Tensor<Dev>& x,
-                                            const BatchNormVectors<Dev>& of, const Tensor<Dev>& y,
-                                            bool residual, const Tape<Dev>& tape) {
+  detail::BatchNormGradients<Dev> unfused_gradients(Dev& dev, Tensor<Dev> dy, const Tensor<Dev>& x,
+                                                    const detail::BatchNormVectors<Dev>& of,
+                                                    const Tensor<Dev>& y, bool residual,
+                                                    const Tape<Dev>& tape) {
     const bool gated = !y.empty();
     Tensor<Dev> sums(dev, of.mean.dtype(), {2, x.columns()});
     const auto incoming = dy.view();
     if (gated) {
       Tensor<Dev> passed = reuse(dev, dy);
-      batch_norm_residual_backward_sums(dev, incoming, y.view(), x.view(), of, passed.mut(),
-                                        row(sums, 0), row(sums, 1));
+      detail::batch_norm_residual_backward_sums(dev, incoming, y.view(), x.view(), of, passed.mut(),
+                                                row(sums, 0), row(sums, 1));
       dy = std::move(passed);
     } else {
-      batch_norm_backward_sums(dev, incoming, x.view(), of, options_.relu, row(sums, 0),
-                               row(sums, 1));
+      detail::batch_norm_backward_sums(dev, incoming, x.view(), of, options_.relu, row(sums, 0),
+                                       row(sums, 1));
     }
     add_gradients(dev, sums);
     double count = static_cast<double>(x.rows());
@@ -198,21 +202,21 @@ class BatchNorm {
                    std::move(sums));
   }
   /// relu: dy has not passed it.
-  BatchNormGradients<Dev> applied(Dev& dev, Tensor<Dev> dy, const Tensor<Dev>& x,
-                                  const BatchNormVectors<Dev>& of, bool relu, bool residual,
-                                  double count, Tensor<Dev> sums) {
-    BatchNormGradients<Dev> made;
+  detail::BatchNormGradients<Dev> applied(Dev& dev, Tensor<Dev> dy, const Tensor<Dev>& x,
+                                          const detail::BatchNormVectors<Dev>& of, bool relu,
+                                          bool residual, double count, Tensor<Dev> sums) {
+    detail::BatchNormGradients<Dev> made;
     const auto incoming = dy.view();
     if (residual) made.dresidual = dy.share();
     made.dx = reuse(dev, dy);
-    batch_norm_backward_apply(dev, incoming, x.view(), of, relu, row(sums, 0), row(sums, 1), count,
-                              made.dx.mut());
+    detail::batch_norm_backward_apply(dev, incoming, x.view(), of, relu, row(sums, 0), row(sums, 1),
+                                      count, made.dx.mut());
     made.sums = std::move(sums);
     return made;
   }
 
-  [[nodiscard]] BatchNormVectors<Dev> vectors(const Tensor<Dev>& mean,
-                                              const Tensor<Dev>& inv_std) const {
+  [[nodiscard]] detail::BatchNormVectors<Dev> vectors(const Tensor<Dev>& mean,
+                                                      const Tensor<Dev>& inv_std) const {
     return {mean.view(), inv_std.view(), gamma_->value, beta_->value};
   }
   /// Row 0: sum of dy, the gradient of beta; row 1: sum of dy * normalised x, that of gamma.
@@ -233,12 +237,12 @@ class BatchNorm {
     double factor;
     ConstView<Dev> vector;
   };
-  /// One launch: there are many norms, and their vectors are short.
+  /// One kernel launch for both vectors, because they are short.
   static void accumulate_both(Dev& dev, const Parameter<Dev>& one, const Scaled& to_one,
                               const Parameter<Dev>& other, const Scaled& to_other) {
-    accumulate_all(dev, {one, other}, [&](const std::vector<View<Dev>>& sums, double beta) {
-      add_both(dev, {to_one.factor, to_one.vector, sums[0]},
-               {to_other.factor, to_other.vector, sums[1]}, beta);
+    detail::accumulate_all(dev, {one, other}, [&](const std::vector<View<Dev>>& sums, double beta) {
+      detail::add_both(dev, {to_one.factor, to_one.vector, sums[0]},
+                       {to_other.factor, to_other.vector, sums[1]}, beta);
     });
   }
   /// The host waits for the other replicas, unless all have the same shapes.

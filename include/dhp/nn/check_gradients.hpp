@@ -1,5 +1,5 @@
-// check_gradients: whether backward of a layer or a loss is the derivative of its forward. Compares the gradient of a
-// random sum of the outputs with central differences, for each element of the input and the weights, in double.
+// check_gradients compares a layer's or a loss's backward with central differences of its forward: the gradient of a
+// random sum of the outputs, for each element of the input and the weights, in double.
 #pragma once
 
 #include <dhp/nn/loss.hpp>
@@ -20,7 +20,7 @@ struct GradientGap {
   std::string where;  ///< "the input", or the name of a parameter
 };
 
-namespace nn {
+namespace detail {
 
 /// Random numbers in [-1, 1), the same for the same use.
 [[nodiscard]] inline std::vector<double> random_values(const Shape& shape, std::uint32_t use) {
@@ -49,7 +49,7 @@ void compare_gradient(std::vector<double>& values, const std::vector<double>& gr
   }
 }
 
-/// forward(x, tape) returns a number, backward(tape) the gradient of x, or none; x may be empty.
+/// forward(x, tape) returns a number, backward(tape) the gradient of x or nothing; x may be empty.
 template <class Dev, class Part, class Forward, class Backward>
 GradientGap gradient_gap(Dev& dev, const MicroBatch<Dev>& batch, Part& part, const Tensor<Dev>& x,
                          Forward forward, Backward backward) {
@@ -101,7 +101,7 @@ GradientGap gradient_gap(Dev& dev, const MicroBatch<Dev>& batch, Part& part, con
   return gap;
 }
 
-}  // namespace nn
+}  // namespace detail
 
 /// x: the layer's input, f64; empty for layers that read ids from the batch. Throws if output_shape is wrong or
 /// the tape is not empty at the end.
@@ -110,13 +110,13 @@ template <class Dev, Layer<Dev> L>
                                           const MicroBatch<Dev>& batch) {
   Shape shape;
   std::vector<double> weights;  // of the output's elements in the sum
-  return nn::gradient_gap(
+  return detail::gradient_gap(
       dev, batch, layer, x,
       [&](Tensor<Dev> input, Tape<Dev>& tape) {
         const auto y = layer.forward(dev, std::move(input), tape);
         if (weights.empty()) {
           shape = y.shape();
-          weights = nn::random_values(shape, 55);
+          weights = detail::random_values(shape, 55);
           const auto said = layer.output_shape(x.shape(), batch);
           check(said == shape, "output_shape says ", said, ", but forward gives ", shape);
         }
@@ -134,7 +134,7 @@ template <class Dev, Loss<Dev> L>
                                                const MicroBatch<Dev>& batch) {
   constexpr double scale = 0.7;
   const auto terms = static_cast<std::int64_t>(loss.term_names().size());
-  return nn::gradient_gap(
+  return detail::gradient_gap(
       dev, batch, loss, x,
       [&](Tensor<Dev> input, Tape<Dev>& tape) {
         Tensor<Dev> totals(dev, DType::f64, {terms, loss_fields});

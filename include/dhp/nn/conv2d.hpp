@@ -14,8 +14,8 @@ struct Conv2dOptions {
   int stride = 1;
   int padding = 0;
   bool input_gradient = true;  ///< false for the first layer of a model
-  /// In training y carries the sums of its columns, where the device has them at once: for a batch norm that follows
-  /// in the same stage of any pipeline.
+  /// In training the device may compute the column sums of y with it, for a batch norm that follows in the same layer
+  /// list.
   bool column_sums = false;
 };
 
@@ -38,9 +38,10 @@ class Conv2d {
   Tensor<Dev> forward(Dev& dev, Tensor<Dev> x, Tape<Dev>& tape) {
     Tensor<Dev> y(dev, x.dtype(),
                   conv2d_output_shape(x.shape(), weight_->value.shape()[0], geometry_));
-    auto sums = column_sums_ && tape.context().training()
-                    ? conv2d_forward_with_sums(dev, x.view(), weight_->value, geometry_, y.mut())
-                    : std::optional<Tensor<Dev>>();
+    auto sums =
+        column_sums_ && tape.context().training()
+            ? detail::conv2d_forward_with_sums(dev, x.view(), weight_->value, geometry_, y.mut())
+            : std::optional<Tensor<Dev>>();
     if (sums) y.carry_column_sums(std::move(*sums));
     else conv2d_forward(dev, x.view(), weight_->value, geometry_, y.mut());
     tape.push(std::move(x));
@@ -50,7 +51,7 @@ class Conv2d {
   Tensor<Dev> backward(Dev& dev, Tensor<Dev> dy, Tape<Dev>& tape) {
     return backward_onto(dev, std::move(dy), Tensor<Dev>(), tape);
   }
-  /// onto may be no tensor.
+  /// onto may be empty.
   Tensor<Dev> backward_onto(Dev& dev, Tensor<Dev> dy, Tensor<Dev> onto, Tape<Dev>& tape) {
     Tensor<Dev> x = tape.pop();
     if (input_gradient_) onto = input_gradient(dev, dy, x, std::move(onto));
@@ -72,14 +73,15 @@ class Conv2d {
                              Tensor<Dev> onto) {
     if (x.norm() != nullptr) {
       Tensor<Dev> dx(dev, x.dtype(), x.shape());
-      if (auto sums = conv2d_backward_data_to_norm(dev, dy.view(), weight_->value, geometry_,
-                                                   onto.view(), *x.norm(), dx.mut())) {
+      if (auto sums = detail::conv2d_backward_data_to_norm(
+              dev, dy.view(), weight_->value, geometry_, onto.view(), *x.norm(), dx.mut())) {
         dx.carry_norm_sums(std::move(*sums));
         return dx;
       }
     }
     const double beta = onto ? 1 : 0;
-    auto dx = onto ? writable(dev, std::move(onto)) : Tensor<Dev>(dev, x.dtype(), x.shape());
+    auto dx =
+        onto ? detail::writable(dev, std::move(onto)) : Tensor<Dev>(dev, x.dtype(), x.shape());
     conv2d_backward_data(dev, dy.view(), weight_->value, geometry_, dx.mut(), beta);
     return dx;
   }

@@ -14,14 +14,15 @@ namespace dhp {
 template <class Dev>
 class CrossEntropy {
  public:
-  /// split: the logits hold this rank's part_of() the classes. padded: they may have further columns, which are none.
+  /// split: the logits hold this rank's part_of() the classes. padded: columns beyond them are ignored.
   CrossEntropy(const ModelBuilder<Dev>& build, std::int64_t classes, bool split,
                double smoothing = 0, bool padded = false)
       : options_{.classes = classes, .smoothing = smoothing} {
     Range part{0, classes};
     if (split) {
       group_ = build.tensor;
-      part = tensor_part("the classes of a cross-entropy", classes, group_.size(), group_.rank());
+      part = detail::tensor_part("the classes of a cross-entropy", classes, group_.size(),
+                                 group_.rank());
     }
     options_.first_class = part.first;
     if (padded) options_.local_classes = part.size();
@@ -37,20 +38,20 @@ class CrossEntropy {
     const auto accumulation = accumulation_type(logits.dtype());
     Tensor<Dev> max(dev, accumulation, {rows});
     Tensor<Dev> sums(dev, accumulation, {3, rows});
-    cross_entropy_max(dev, logits.view(), options, max.mut());
+    detail::cross_entropy_max(dev, logits.view(), options, max.mut());
     if (group_.size() > 1) group_.all_reduce(dev, max.mut(), Reduce::max).wait();
-    cross_entropy_sums(dev, logits.view(), labels, max.view(), options, sums.mut());
+    detail::cross_entropy_sums(dev, logits.view(), labels, max.view(), options, sums.mut());
     if (group_.size() > 1) group_.all_reduce(dev, sums.mut()).wait();
 
     Tensor<Dev> loss(dev, accumulation, {rows});
-    cross_entropy_loss(dev, max.view(), sums.view(), labels, options, loss.mut());
+    detail::cross_entropy_loss(dev, max.view(), sums.view(), labels, options, loss.mut());
     Tensor<Dev> rank;
     if (!training) {
       rank = Tensor<Dev>(dev, DType::i32, {rows});
-      cross_entropy_rank(dev, logits.view(), sums.view(), labels, options_, rank.mut());
+      detail::cross_entropy_rank(dev, logits.view(), sums.view(), labels, options_, rank.mut());
       if (group_.size() > 1) group_.all_reduce(dev, rank.mut()).wait();
     }
-    cross_entropy_totals(dev, loss.view(), labels, rank.view(), totals);
+    detail::cross_entropy_totals(dev, loss.view(), labels, rank.view(), totals);
     tape.push(std::move(logits));
     tape.push(std::move(max));
     tape.push(std::move(sums));
@@ -67,7 +68,7 @@ class CrossEntropy {
     return gather_parts(dev, group_, logits, options_.classes);
   }
 
-  /// Of one forward pass over logits of this shape.
+  /// Flops of one forward pass over logits of this shape.
   [[nodiscard]] double flops(const Shape& logits) const {
     return 4 * static_cast<double>(logits.rows() * options_.classes_of(logits));
   }
@@ -78,8 +79,8 @@ class CrossEntropy {
     const auto max = tape.pop();
     auto logits = tape.pop();
     if (!logits.unique()) logits = clone(dev, logits.view());
-    cross_entropy_backward(dev, logits.view(), max.view(), sums.view(), labels, options_, scale,
-                           logits.mut());
+    detail::cross_entropy_backward(dev, logits.view(), max.view(), sums.view(), labels, options_,
+                                   scale, logits.mut());
     return logits;
   }
 
@@ -88,7 +89,7 @@ class CrossEntropy {
   Comm<Dev> group_;
 };
 
-/// A classifier's loss: x are the logits; labels come from the side input "labels"; counts samples.
+/// A classifier's loss: x holds the logits, the side input "labels" the labels. It counts samples.
 template <class Dev>
 class ClassificationLoss {
  public:

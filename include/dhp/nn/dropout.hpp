@@ -1,4 +1,4 @@
-// Dropout (Srivastava et al. 2014), inverted. Backward computes the mask again from its number.
+// Dropout (Srivastava et al. 2014), inverted. Backward recomputes the mask.
 #pragma once
 
 #include <dhp/nn/layer.hpp>
@@ -6,9 +6,9 @@
 
 namespace dhp {
 
-/// The global numbers of an activation's rows: from a packed batch, else counted from its first sample.
+/// The global row numbers of an activation: from a packed batch, or counted from the first sample.
 template <class Dev>
-[[nodiscard]] RowNumbers<Dev> row_numbers(const Tape<Dev>& tape, std::int64_t rows) {
+[[nodiscard]] detail::RowNumbers<Dev> row_numbers(const Tape<Dev>& tape, std::int64_t rows) {
   const auto& batch = tape.batch();
   if (batch.has("row_numbers")) {
     const auto& numbers = batch.at("row_numbers");
@@ -19,7 +19,8 @@ template <class Dev>
   return {.index = {}, .first = batch.first_sample * (rows / batch.samples)};
 }
 
-/// A use of dropout in a model.
+namespace detail {
+/// One use of dropout in a model, with its own random stream.
 template <class Dev>
 class DropoutUse {
  public:
@@ -33,7 +34,7 @@ class DropoutUse {
   [[nodiscard]] bool active(const Tape<Dev>& tape) const {
     return tape.context().training() && probability_ > 0;
   }
-  /// For whole rows of `columns`; probability 0 if not active.
+  /// Options for whole rows of `columns`; probability 0 if inactive.
   [[nodiscard]] DropoutOptions options(const Tape<Dev>& tape, std::int64_t columns) const {
     if (!active(tape)) return {.total_columns = columns};
     return {.probability = probability_,
@@ -48,6 +49,7 @@ class DropoutUse {
   double probability_;
   std::uint32_t use_;
 };
+}  // namespace detail
 
 template <class Dev>
 class Dropout : public ElementwiseLayer<Dev> {
@@ -73,7 +75,7 @@ class Dropout : public ElementwiseLayer<Dev> {
     return y;
   }
 
-  DropoutUse<Dev> use_;
+  detail::DropoutUse<Dev> use_;
 };
 
 }  // namespace dhp

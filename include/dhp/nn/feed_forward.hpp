@@ -9,12 +9,13 @@ namespace dhp {
 
 struct FeedForwardOptions {
   std::int64_t columns = 0;  ///< of x and y
-  std::int64_t inner = 0;    ///< between the two, of the whole layer
+  std::int64_t inner = 0;    ///< hidden columns of the whole layer
   Initializer weight_init = LinearOptions{}.weight_init;
 };
 
 /// x and y [.., columns]; weights "first.weight" [inner, columns], "first.bias" [inner], "second.weight"
-/// [columns, inner], "second.bias" [columns]. The tensor axis splits `inner`; y and the gradient of x are then this rank's summands.
+/// [columns, inner], "second.bias" [columns]. The tensor axis splits `inner`; y and the gradient of x are then this
+/// rank's summands.
 template <class Dev>
 class FeedForward {
  public:
@@ -29,20 +30,21 @@ class FeedForward {
 
   Tensor<Dev> forward(Dev& dev, Tensor<Dev> x, Tape<Dev>& tape) {
     if (first_.is_adapted() || second_.is_adapted()) return forward_apart(dev, std::move(x), tape);
-    auto inner = in_layer(dev, "first", "output", tape, [&] {
+    auto inner = detail::in_layer(dev, "first", "output", tape, [&] {
       const auto shape = x.shape().with(x.shape().rank() - 1, first_.weight()->value.shape()[0]);
       Tensor<Dev> before(dev, x.dtype(), shape), y(dev, x.dtype(), shape);
-      linear_gelu_forward(dev, as_matrix(x.view()), first_.weight()->value, first_.bias()->value,
-                          as_matrix(before.mut()), as_matrix(y.mut()));
+      detail::linear_gelu_forward(dev, detail::as_matrix(x.view()), first_.weight()->value,
+                                  first_.bias()->value, detail::as_matrix(before.mut()),
+                                  detail::as_matrix(y.mut()));
       tape.push(std::move(x));
       tape.push(std::move(before));
       return y;
     });
-    return in_layer(dev, "second", "output", tape,
-                    [&] { return second_.forward(dev, std::move(inner), tape); });
+    return detail::in_layer(dev, "second", "output", tape,
+                            [&] { return second_.forward(dev, std::move(inner), tape); });
   }
 
-  /// The gradient of b1 comes free with an input gradient; the others may be deferred.
+  /// The gradient of b1 is computed with an input gradient; the others may be deferred.
   Tensor<Dev> backward(Dev& dev, Tensor<Dev> dy, Tape<Dev>& tape) {
     Tensor<Dev> dx(dev, dy.dtype(), dy.shape());
     return backward_into(dev, std::move(dy), std::move(dx), 0, tape);
@@ -65,7 +67,7 @@ class FeedForward {
   }
 
  private:
-  /// With adapters, of which the fused products know nothing.
+  /// Unfused path for adapters.
   Tensor<Dev> forward_apart(Dev& dev, Tensor<Dev> x, Tape<Dev>& tape) {
     auto before = first_.forward(dev, std::move(x), tape);
     Tensor<Dev> y(dev, before.dtype(), before.shape());
@@ -78,7 +80,7 @@ class FeedForward {
     auto dinner = second_.backward(dev, std::move(dy), tape);
     const Tensor<Dev> before = tape.pop();
     activation_backward(dev, Activation::gelu, before.view(), dinner.view(), dinner.mut());
-    auto sum = writable(dev, std::move(dx));
+    auto sum = detail::writable(dev, std::move(dx));
     first_.backward_into(dev, std::move(dinner), sum.mut(), beta, tape);
     return sum;
   }
@@ -88,20 +90,20 @@ class FeedForward {
                             Tape<Dev>& tape) {
     if (first_.is_adapted() || second_.is_adapted())
       return backward_apart(dev, std::move(dy), std::move(dx), beta, tape);
-    auto dbefore = in_layer(dev, "second", "input gradient", tape, [&] {
+    auto dbefore = detail::in_layer(dev, "second", "input gradient", tape, [&] {
       second_.backward_weight(dev, dy.share(), tape);
       const Tensor<Dev> before = tape.pop();
       Tensor<Dev> made(dev, before.dtype(), before.shape());
       first_.bias()->accumulate(dev, [&](View<Dev> gradient, double gradient_beta) {
-        gelu_linear_backward(dev, as_matrix(dy.view()), second_.weight()->value,
-                             as_matrix(before.view()), as_matrix(made.mut()), gradient,
-                             gradient_beta);
+        detail::gelu_linear_backward(dev, detail::as_matrix(dy.view()), second_.weight()->value,
+                                     detail::as_matrix(before.view()),
+                                     detail::as_matrix(made.mut()), gradient, gradient_beta);
       });
       return made;
     });
     dy = {};
-    return in_layer(dev, "first", "input gradient", tape, [&] {
-      auto sum = writable(dev, std::move(dx));
+    return detail::in_layer(dev, "first", "input gradient", tape, [&] {
+      auto sum = detail::writable(dev, std::move(dx));
       first_.backward_without_bias(dev, std::move(dbefore), sum.mut(), beta, tape);
       return sum;
     });

@@ -1,4 +1,4 @@
-// The columns that the ranks of a group have of a matrix, side by side on each of them.
+// Gathers a matrix whose columns are split over a group, so that each rank has all of it.
 #pragma once
 
 #include <dhp/comm/comm.hpp>
@@ -7,7 +7,7 @@
 
 namespace dhp {
 
-/// x [.., part_of(columns, size, rank)], y [.., columns]. Parts may be uneven: they are sent padded to the largest.
+/// x [.., part_of(columns, size, rank)], y [.., columns]. Uneven parts are padded to the largest for the exchange.
 template <class Dev>
 [[nodiscard]] Tensor<Dev> gather_parts(Dev& dev, Comm<Dev>& group, const Tensor<Dev>& x,
                                        std::int64_t columns) {

@@ -26,8 +26,8 @@ struct Initializer {
     }
     return 0;
   }
-  /// The elements from `first` on, each rounded once. The same bits as one by one, several times as
-  /// fast for normal values of less than double.
+  /// The elements from `first` on, each rounded once: the same bits as one by one, and several times as fast for
+  /// normal values narrower than double.
   template <class T>
   void fill(const RandomStream& stream, std::int64_t first, std::span<T> to) const {
     const auto one = [&](std::size_t at) {
@@ -38,9 +38,9 @@ struct Initializer {
     } else if (kind == Kind::uniform || std::is_same_v<T, double> || to.size() < short_run) {
       for (std::size_t at = 0; at < to.size(); ++at) to[at] = one(at);
     } else if constexpr (!std::is_same_v<T, double>) {
-      constexpr std::size_t most = NormalBlock::count;
+      constexpr std::size_t most = detail::NormalBlock::count;
       for (std::size_t begin = 0; begin < to.size(); begin += most) {
-        const NormalBlock normals(stream, static_cast<std::uint64_t>(first) + begin);
+        const detail::NormalBlock normals(stream, static_cast<std::uint64_t>(first) + begin);
         T low[most], high[most];
         const bool sure = bounds(normals, low, high);
         const auto part = std::min(most, to.size() - begin);
@@ -52,23 +52,22 @@ struct Initializer {
   }
 
  private:
-  static constexpr std::size_t short_run = 32;  // not worth a block of normals
+  static constexpr std::size_t short_run = 32;  // too few for a block of normals
 
   template <class T>
   [[nodiscard]] static std::uint32_t bits(T value) {
     if constexpr (is_16_bit<T>) return value.bits;
     else return std::bit_cast<std::uint32_t>(value);
   }
-  /// Rounds values just below and just above the elements. Where both are the same number, so is the
-  /// element. Seldom, about once in a million floats, a border between two numbers is as close.
-  /// Returns whether there is none.
+  /// Rounds a lower and an upper bound of each element. If both round to the same number, that is the element; about
+  /// one float in a million is too close to a rounding boundary. Returns whether all elements are decided.
   template <class T>
-  [[nodiscard]] bool bounds(const NormalBlock& normals, T* low, T* high) const {
+  [[nodiscard]] bool bounds(const detail::NormalBlock& normals, T* low, T* high) const {
     const double size = std::fabs(value);
     std::uint32_t differ = 0;
-    for (int at = 0; at < NormalBlock::count; ++at) {
+    for (int at = 0; at < detail::NormalBlock::count; ++at) {
       const double near = value * normals.value[at];
-      const double error = size * (normals.radius[at] * NormalBlock::error) + 0x1p-1000;
+      const double error = size * (normals.radius[at] * detail::NormalBlock::error) + 0x1p-1000;
       if constexpr (is_16_bit<T>) {  // from float, which is faster
         const auto narrow = static_cast<float>(near);
         const float wide = static_cast<float>(error + std::fabs(near) * 0x1p-22) + 0x1p-126f;

@@ -1,6 +1,6 @@
-// A layer: forward pushes on the tape what backward needs; backward pops it, adds weight gradients and returns
-// the gradient of the input. Containers hold layers type-erased, so that a model is cut by splitting a vector.
-// A layer may add its input gradient onto another, as residual connections need it: see backward_onto.
+// A layer: forward pushes on the tape what backward needs; backward pops it, adds weight gradients and returns the
+// input gradient. Containers hold type-erased layers, so cutting a model splits a vector. For residual connections a
+// layer may add its input gradient onto another tensor: see backward_onto.
 #pragma once
 
 #include <dhp/device/out_of_memory.hpp>
@@ -17,7 +17,7 @@
 
 namespace dhp {
 
-namespace nn {
+namespace detail {
 
 template <class L, class Dev>
 concept HasForward = requires(L& layer, Dev& dev, Tensor<Dev> x, Tape<Dev>& tape) {
@@ -27,7 +27,7 @@ template <class L, class Dev>
 concept HasBackward = requires(L& layer, Dev& dev, Tensor<Dev> dy, Tape<Dev>& tape) {
   { layer.backward(dev, std::move(dy), tape) } -> std::same_as<Tensor<Dev>>;
 };
-/// The member that a layer may have: onto, of x's shape, + the gradient of x; onto is the layer's to overwrite.
+/// Optional member: returns onto + the gradient of x. onto has x's shape, and the layer may overwrite it.
 template <class L, class Dev>
 concept HasBackwardOnto = requires(L& layer, Dev& dev, Tensor<Dev> dy, Tensor<Dev> onto,
                                    Tape<Dev>& tape) {
@@ -38,7 +38,7 @@ template <class Dev, class Owner>
 Owner backward_owner(Tensor<Dev> (Owner::*)(Dev&, Tensor<Dev>, Tape<Dev>&));
 template <class Dev, class Owner>
 Owner backward_owner(Tensor<Dev> (Owner::*)(Dev&, Tensor<Dev>, Tensor<Dev>, Tape<Dev>&));
-/// L replaces the backward of its base, and inherits a backward_onto that knows nothing of it.
+/// L replaces its base's backward but inherits the base's backward_onto.
 template <class L, class Dev>
 concept InheritsBackwardOnto = requires {
   backward_owner<Dev>(&L::backward);
@@ -58,7 +58,7 @@ template <class L, class Dev>
 concept HasParameters = requires(const L& layer, ParameterList<Dev>& parameters) {
   layer.parameters(parameters);
 };
-/// The entry header of the Cpu's kernels declares kernels_are_included.
+/// The kernels' entry header declares kernels_are_included.
 template <class Dev>
 concept LacksKernels = std::same_as<Dev, Cpu> && !requires(const Dev& dev) {
   kernels_are_included(dev);
@@ -73,29 +73,31 @@ constexpr void require_flops_and_parameters() {
                 "a layer or loss lacks: void parameters(ParameterList<Dev>&) const");
 }
 
-}  // namespace nn
+}  // namespace detail
 
 /// output_shape: the shape of forward's result, without computing it. flops: multiplications and additions of a
 /// forward pass; stages are cut by it.
 template <class L, class Dev>
-concept Layer = nn::HasForward<L, Dev> && nn::HasBackward<L, Dev> && nn::HasOutputShape<L, Dev> &&
-    nn::HasFlops<L, Dev> && nn::HasParameters<L, Dev>;
+concept Layer = detail::HasForward<L, Dev> && detail::HasBackward<L, Dev> &&
+    detail::HasOutputShape<L, Dev> && detail::HasFlops<L, Dev> && detail::HasParameters<L, Dev>;
 
+namespace detail {
 /// Makes the compiler name a missing member.
 template <class L, class Dev>
 constexpr void require_layer() {
-  static_assert(nn::HasForward<L, Dev>,
+  static_assert(detail::HasForward<L, Dev>,
                 "a layer lacks: Tensor<Dev> forward(Dev&, Tensor<Dev> x, Tape<Dev>&)");
-  static_assert(nn::HasBackward<L, Dev>,
+  static_assert(detail::HasBackward<L, Dev>,
                 "a layer lacks: Tensor<Dev> backward(Dev&, Tensor<Dev> dy, Tape<Dev>&)");
-  static_assert(!nn::InheritsBackwardOnto<L, Dev>,
+  static_assert(!detail::InheritsBackwardOnto<L, Dev>,
                 "a layer replaces backward of its base, but not backward_onto");
-  static_assert(nn::HasOutputShape<L, Dev>,
+  static_assert(detail::HasOutputShape<L, Dev>,
                 "a layer lacks: Shape output_shape(const Shape& in, const MicroBatch<Dev>&) const");
-  nn::require_flops_and_parameters<L, Dev>();
-  static_assert(!nn::LacksKernels<Dev>,
+  detail::require_flops_and_parameters<L, Dev>();
+  static_assert(!detail::LacksKernels<Dev>,
                 "the kernels of the Cpu are missing: include dhp/cpu.hpp, not dhp/dhp.hpp alone");
 }
+}  // namespace detail
 
 /// A base for layers without weights whose y has the shape of x.
 template <class Dev>
@@ -107,31 +109,35 @@ struct ElementwiseLayer {
   void parameters(ParameterList<Dev>&) const {}
 };
 
-/// What of a layer the tensor axis splits.
+/// How the tensor axis splits a layer.
 enum class Split { none, outputs, inputs };
 [[nodiscard]] constexpr int split_dim(Split split, int of_outputs, int of_inputs) {
   return split == Split::none ? -1 : split == Split::outputs ? of_outputs : of_inputs;
 }
 
+namespace detail {
 /// [.., C] seen as [rows, C].
 template <class AnyView>
 [[nodiscard]] AnyView as_matrix(AnyView view) {
   return view.as({view.rows(), view.columns()});
 }
+}  // namespace detail
 
-/// x itself, to be overwritten, if it is not shared; else a new tensor like it. Views of x stay valid.
+/// Returns x to be overwritten, or a new tensor of its shape where x is shared. Views of x stay valid.
 template <class Dev>
 [[nodiscard]] Tensor<Dev> reuse(Dev& dev, Tensor<Dev>& x) {
   return x.unique() ? std::move(x) : Tensor<Dev>(dev, x.dtype(), x.shape());
 }
 
-/// x itself, to be added to, if it is not shared; else a copy.
+namespace detail {
+/// Returns x to be added to, or a copy where x is shared.
 template <class Dev>
 [[nodiscard]] Tensor<Dev> writable(Dev& dev, Tensor<Dev> x) {
   return x.unique() ? std::move(x) : clone(dev, x.view());
 }
+}  // namespace detail
 
-/// a + b, in the memory of one that is not shared, if there is one.
+/// a + b, in place where one of them is not shared.
 template <class Dev>
 [[nodiscard]] Tensor<Dev> sum_of(Dev& dev, Tensor<Dev> a, Tensor<Dev> b) {
   if (!a.unique() && b.unique()) std::swap(a, b);
@@ -141,12 +147,12 @@ template <class Dev>
   return total;
 }
 
-/// onto + the layer's input gradient: in one pass by its own backward_onto, if it has one, else as a sum of two. A layer
-/// that derives from another and replaces backward replaces backward_onto, too.
+/// onto + the layer's input gradient: one pass by its own backward_onto, otherwise a sum. A class that replaces
+/// backward must replace backward_onto too.
 template <class Dev, class L>
 [[nodiscard]] Tensor<Dev> backward_onto(Dev& dev, L& layer, Tensor<Dev> dy, Tensor<Dev> onto,
                                         Tape<Dev>& tape) {
-  if constexpr (nn::HasBackwardOnto<L, Dev>)
+  if constexpr (detail::HasBackwardOnto<L, Dev>)
     return layer.backward_onto(dev, std::move(dy), std::move(onto), tape);
   else return sum_of(dev, layer.backward(dev, std::move(dy), tape), std::move(onto));
 }
@@ -158,7 +164,7 @@ class NotFinite : public Error {
       : Error(concat("the ", what, " of layer ", layer, " is not finite")),
         layer_(std::move(layer)),
         what_(std::move(what)) {}
-  /// Puts the name of the enclosing layer in front.
+  /// Prefixes the name of the enclosing layer.
   [[nodiscard]] NotFinite inside(const std::string& outer) const {
     return {concat(outer, " > ", layer_), what_};
   }
@@ -168,10 +174,12 @@ class NotFinite : public Error {
   std::string what_;
 };
 
+namespace detail {
 /// Returns body(), a pass of that layer. Throws NotFinite if asked to check; adds the name to other errors.
-template <class Dev, class Body>
+template <class Dev>
 [[nodiscard]] Tensor<Dev> in_layer(Dev& dev, const std::string& name, const char* what,
-                                   const Tape<Dev>& tape, Body body) {
+                                   const Tape<Dev>& tape,
+                                   std::type_identity_t<FunctionRef<Tensor<Dev>()>> body) {
   [[maybe_unused]] const auto scope = dev.scope(name);
   Tensor<Dev> result;
   try {
@@ -183,10 +191,11 @@ template <class Dev, class Body>
   }
   if (!tape.context().find_nonfinite || result.count() == 0) return result;
   auto flag = Tensor<Dev>::zeros(dev, DType::i32, {1});
-  dhp::find_nonfinite(dev, result.view(), flag.mut());
+  dhp::detail::find_nonfinite(dev, result.view(), flag.mut());
   if (flag.template to_host<std::int32_t>(dev)[0] != 0) throw NotFinite(name, what);
   return result;
 }
+}  // namespace detail
 
 /// A layer of any type, with a name for messages.
 template <class Dev>
@@ -194,7 +203,7 @@ class AnyLayer {
  public:
   template <class L>
   AnyLayer(std::string name, L layer) : name_(std::move(name)) {
-    require_layer<L, Dev>();
+    detail::require_layer<L, Dev>();
     model_ = std::make_unique<Model<L>>(std::move(layer));
   }
 
@@ -202,20 +211,20 @@ class AnyLayer {
 
   Tensor<Dev> forward(Dev& dev, Tensor<Dev> x, Tape<Dev>& tape) {
     const auto began = tape.mark();
-    auto y = in_layer(dev, name_, "output", tape,
-                      [&] { return model_->forward(dev, std::move(x), tape); });
+    auto y = detail::in_layer(dev, name_, "output", tape,
+                              [&] { return model_->forward(dev, std::move(x), tape); });
     tape.end_of_forward(began);
     return y;
   }
   Tensor<Dev> backward(Dev& dev, Tensor<Dev> dy, Tape<Dev>& tape) {
     return tape.backward_of(name_, [&] {
-      return in_layer(dev, name_, "input gradient", tape,
-                      [&] { return model_->backward(dev, std::move(dy), tape); });
+      return detail::in_layer(dev, name_, "input gradient", tape,
+                              [&] { return model_->backward(dev, std::move(dy), tape); });
     });
   }
   Tensor<Dev> backward_onto(Dev& dev, Tensor<Dev> dy, Tensor<Dev> onto, Tape<Dev>& tape) {
     return tape.backward_of(name_, [&] {
-      return in_layer(dev, name_, "input gradient", tape, [&] {
+      return detail::in_layer(dev, name_, "input gradient", tape, [&] {
         return model_->backward_onto(dev, std::move(dy), std::move(onto), tape);
       });
     });

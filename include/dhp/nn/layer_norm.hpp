@@ -6,6 +6,7 @@
 
 namespace dhp {
 
+namespace detail {
 /// Gamma, "name.weight", and beta, "name.bias", both [columns].
 template <class Dev>
 class LayerNormParameters {
@@ -18,8 +19,7 @@ class LayerNormParameters {
   [[nodiscard]] ConstView<Dev> beta() const { return beta_->value; }
 
   /// Adds to the gradients of both: write(dgamma, dbeta, beta) stores beta * each + its contribution.
-  template <class Write>
-  void accumulate(Dev& dev, Write write) {
+  void accumulate(Dev& dev, FunctionRef<void(View<Dev>, View<Dev>, double)> write) {
     accumulate_all(dev, {gamma_, beta_}, [&](const std::vector<View<Dev>>& views, double old) {
       write(views[0], views[1], old);
     });
@@ -42,6 +42,7 @@ class LayerNormParameters {
   Parameter<Dev> gamma_;
   Parameter<Dev> beta_;
 };
+}  // namespace detail
 
 template <class Dev>
 class LayerNorm {
@@ -81,7 +82,7 @@ class LayerNorm {
   void parameters(ParameterList<Dev>& out) const { weights_.parameters(out); }
 
  private:
-  LayerNormParameters<Dev> weights_;
+  detail::LayerNormParameters<Dev> weights_;
   double epsilon_;
 };
 

@@ -1,10 +1,10 @@
-// Linear: y = x W^T + b over the rows of x. For a part of its outputs or inputs see parallel/tensor.hpp.
+// Linear: y = x W^T + b over the rows of x. parallel/tensor.hpp splits its outputs or inputs.
 #pragma once
 
 #include <dhp/nn/low_rank.hpp>
 #include <dhp/ops/linear.hpp>
 
-#include <optional>
+#include <memory>
 
 namespace dhp {
 
@@ -14,19 +14,19 @@ struct LinearOptions {
   bool bias = true;
   Initializer weight_init{Initializer::Kind::normal, 0.02};
   Initializer bias_init{};
-  int followers = 0;  ///< of weight and bias, as in ParameterSpec
+  int fused = 0;  ///< of weight and bias, as in ParameterSpec
 };
 
 struct TiedLinearOptions {
   bool bias = true;  ///< one of its own
-  /// y has further columns of zeros, up to a multiple of 64, and those of dy are not read. Words seldom come in multiples
-  /// of 8, without which rows of 16 bits do not begin where tensor cores want them.
+  /// Pads y with columns of zeros to a multiple of 64; those of dy are ignored. Tensor cores need aligned rows, and
+  /// vocabulary sizes are seldom multiples of 8.
   bool padded = false;
 };
 
 /// x [.., in], y [.., out]; weight "name.weight" [out, in], bias "name.bias" [out]. Where the tensor axis splits the
-/// inputs, y is this rank's summand: the first rank adds the bias, and each has the whole gradient of it. The model's
-/// builder may give it an adapter (nn/low_rank.hpp).
+/// inputs, y is this rank's summand: the first rank adds the bias, and each rank computes its whole gradient. The
+/// model's builder may add an adapter (nn/low_rank.hpp).
 template <class Dev>
 class Linear {
  public:
@@ -35,12 +35,12 @@ class Linear {
     weight_ = build.parameter({.name = name + ".weight",
                                .shape = {options.out, options.in},
                                .init = options.weight_init,
-                               .followers = options.followers},
+                               .fused = options.fused},
                               split_dim(split_over, 0, 1));
-    if (options.bias) add_bias(build, name, options.bias_init, split_over, options.followers);
-    if (build.adapts(name)) adapter_.emplace(build, name, weight_->spec, split_over);
+    if (options.bias) add_bias(build, name, options.bias_init, split_over, options.fused);
+    adapter_ = build.adapter(name, weight_->spec, split_over);
   }
-  /// With the weight of another layer, split like it: a tied decoder.
+  /// Shares the weight of another layer, with the same split: a tied decoder.
   Linear(ModelBuilder<Dev>& build, const std::string& name, Parameter<Dev> tied,
          TiedLinearOptions options = {})
       : weight_(std::move(tied)), padded_(options.padded) {
@@ -51,10 +51,11 @@ class Linear {
   Tensor<Dev> forward(Dev& dev, Tensor<Dev> x, Tape<Dev>& tape) {
     Tensor<Dev> y(dev, x.dtype(), with_columns(x.shape()));
     if (padded_) dev.fill_zero(y.mut().bytes(), y.size_bytes());
-    gemm(dev, as_matrix(x.view()), weight_->value, as_matrix(y.mut()),
+    gemm(dev, detail::as_matrix(x.view()), weight_->value, detail::as_matrix(y.mut()),
          {.transpose_b = true, .padded = padded_},
          adds_bias_ ? ConstView<Dev>(bias_->value) : ConstView<Dev>());
-    if (adapter_) adapter_->forward(dev, as_matrix(x.view()), as_matrix(y.mut()), tape);
+    if (adapter_)
+      adapter_->forward(dev, detail::as_matrix(x.view()), detail::as_matrix(y.mut()), tape);
     tape.push(std::move(x));
     return y;
   }
@@ -66,22 +67,22 @@ class Linear {
     return dx;
   }
   Tensor<Dev> backward_onto(Dev& dev, Tensor<Dev> dy, Tensor<Dev> onto, Tape<Dev>& tape) {
-    auto dx = writable(dev, std::move(onto));
+    auto dx = detail::writable(dev, std::move(onto));
     backward_into(dev, std::move(dy), dx.mut(), 1, tape);
     return dx;
   }
 
-  // Parts of backward, for layers made of several; each pops what forward pushed.
+  // Parts of backward, for composite layers; each pops what forward pushed.
 
   /// dx = beta dx + the gradient of x, for several layers with the same x.
   void backward_into(Dev& dev, Tensor<Dev> dy, View<Dev> dx, double beta, Tape<Dev>& tape) {
     backward_into(dev, std::move(dy), dx, beta, bias_, tape);
   }
-  /// Something else adds the bias gradient.
+  /// The caller adds the bias gradient.
   void backward_without_bias(Dev& dev, Tensor<Dev> dy, View<Dev> dx, double beta, Tape<Dev>& tape) {
     backward_into(dev, std::move(dy), dx, beta, nullptr, tape);
   }
-  /// Something else computes the gradient of x.
+  /// The caller computes the gradient of x.
   void backward_weight(Dev& dev, Tensor<Dev> dy, Tape<Dev>& tape) {
     weight_gradient(dev, tape.pop(), std::move(dy), bias_, tape);
   }
@@ -90,7 +91,7 @@ class Linear {
   /// Null without a bias.
   [[nodiscard]] const Parameter<Dev>& bias() const { return bias_; }
   /// Whether it has an adapter: weight and bias are not all of it.
-  [[nodiscard]] bool is_adapted() const { return adapter_.has_value(); }
+  [[nodiscard]] bool is_adapted() const { return adapter_ != nullptr; }
 
   [[nodiscard]] Shape output_shape(const Shape& in, const MicroBatch<Dev>&) const {
     return with_columns(in);
@@ -109,28 +110,28 @@ class Linear {
   }
 
  private:
-  /// bias: null if its gradient is not added here.
+  /// bias: null if the caller adds its gradient.
   void backward_into(Dev& dev, Tensor<Dev> dy, View<Dev> dx, double beta, Parameter<Dev> bias,
                      Tape<Dev>& tape) {
-    gemm(dev, as_matrix(dy.view()), weight_->value, as_matrix(dx),
+    gemm(dev, detail::as_matrix(dy.view()), weight_->value, detail::as_matrix(dx),
          {.beta = beta, .padded = padded_});
     auto x = tape.pop();
-    if (adapter_) adapter_->backward(dev, x, dy, as_matrix(dx), tape);
+    if (adapter_) adapter_->backward(dev, x, dy, detail::as_matrix(dx), tape);
     weight_gradient(dev, std::move(x), std::move(dy), std::move(bias), tape);
   }
-  /// The bias gradient is computed with the weight gradient, and deferred with it: a device may fuse them.
+  /// Computes and defers the bias gradient with the weight gradient: a device may fuse them.
   void weight_gradient(Dev& dev, Tensor<Dev> x, Tensor<Dev> dy, Parameter<Dev> bias,
                        Tape<Dev>& tape) {
     if (!is_trained<Dev>({weight_, bias})) return;
     tape.weight_gradient(dev, [weight = weight_, bias = std::move(bias), x = std::move(x),
                                dy = std::move(dy), padded = padded_](Dev& device) {
-      const auto out = as_matrix(dy.view()), in = as_matrix(x.view());
+      const auto out = detail::as_matrix(dy.view()), in = detail::as_matrix(x.view());
       if (!bias)
         return weight->accumulate(device, [&](View<Dev> dw, double beta) {
           gemm(device, out, in, dw, {.transpose_a = true, .beta = beta, .padded = padded});
         });
-      accumulate_all(device, {weight, bias}, [&](const auto& views, double beta) {
-        linear_gradients(device, out, in, views[0], views[1], beta, padded);
+      detail::accumulate_all(device, {weight, bias}, [&](const auto& views, double beta) {
+        detail::linear_gradients(device, out, in, views[0], views[1], beta, padded);
       });
     });
   }
@@ -141,12 +142,12 @@ class Linear {
   }
 
   void add_bias(ModelBuilder<Dev>& build, const std::string& name, Initializer init,
-                Split split_over, int followers = 0) {
+                Split split_over, int fused = 0) {
     bias_ = build.parameter({.name = name + ".bias",
                              .shape = {weight_->spec.shape[0]},
                              .init = init,
                              .decays = false,
-                             .followers = followers},
+                             .fused = fused},
                             split_dim(split_over, 0, -1));
     adds_bias_ = split_over != Split::inputs || build.tensor.rank() == 0;
   }
@@ -155,7 +156,7 @@ class Linear {
   Parameter<Dev> bias_;
   bool adds_bias_ = false;
   bool padded_ = false;
-  std::optional<LowRank<Dev>> adapter_;
+  std::shared_ptr<Adapter<Dev>> adapter_;
 };
 
 }  // namespace dhp

@@ -1,6 +1,6 @@
-// A loss ends a model; like a layer it may own parameters (BERT's heads). It reads its targets from the batch and writes
-// a sum and a count for each of its terms. The value of a term is its sum over the *global* batch divided by its
-// count over the global batch, never a mean of means. GlobalLoss adds up the micro-batches in the order of their
+// A loss ends a model; like a layer it may own parameters (BERT's heads). It reads its targets from the batch and
+// writes a sum and a count for each of its terms. The value of a term is its sum over the *global* batch divided by
+// its count over the global batch, never a mean of means. GlobalLoss adds up the micro-batches in the order of their
 // indices: the same bits in every layout.
 #pragma once
 
@@ -17,7 +17,7 @@ namespace dhp {
 
 /// One term of the loss of one micro-batch, or of many.
 struct LossTerm {
-  double sum = 0;                    ///< of the loss, over tokens or samples
+  double sum = 0;                    ///< sum of the loss over tokens or samples
   std::int64_t count = 0;            ///< of tokens or samples
   std::int64_t correct = 0;          ///< top-1; counted in evaluation only
   std::int64_t correct_in_five = 0;  ///< top-5
@@ -33,7 +33,7 @@ struct LossTerm {
 /// On the device a term is f64 [loss_fields], in this order.
 inline constexpr std::int64_t loss_fields = 4;
 
-namespace nn {
+namespace detail {
 
 template <class L>
 concept HasTermNames = requires(const L& loss) {
@@ -49,33 +49,38 @@ concept HasLossBackward = requires(L& loss, Dev& dev, ConstView<Dev> scales, Tap
   { loss.backward(dev, scales, tape) } -> std::same_as<Tensor<Dev>>;
 };
 
-/// Optional. What the model says, without labels: whole on each rank of the tensor axis, a row for each sample or token.
+/// Optional. The model's predictions without labels: complete on each rank of the tensor axis, a row for each sample
+/// or token.
 template <class L, class Dev>
 concept HasPredict = requires(L& loss, Dev& dev, Tensor<Dev> x, Tape<Dev>& tape) {
   { loss.predict(dev, std::move(x), tape) } -> std::same_as<Tensor<Dev>>;
 };
 
-}  // namespace nn
+}  // namespace detail
 
 /// term_names: one per term, fixed; MicroBatch::counts has the count of each under the same name.
 /// forward: pushes on the tape, writes every term to totals, f64 [terms, loss_fields] on the device.
 /// backward: gradient of the last layer's output for the objective sum_t scales[t] * sum_t. scales, f64 [terms]
 /// on the device, are loss scale / global count.
-/// predict, which a loss may have: logits, embeddings or whatever the model was trained for, of the last layer's output.
+/// predict, which a loss may have: logits, embeddings or whatever the model was trained for, of the last layer's
+/// output.
 template <class L, class Dev>
-concept Loss = nn::HasTermNames<L> && nn::HasLossForward<L, Dev> && nn::HasLossBackward<L, Dev> &&
-    nn::HasFlops<L, Dev> && nn::HasParameters<L, Dev>;
+concept Loss = detail::HasTermNames<L> && detail::HasLossForward<L, Dev> &&
+    detail::HasLossBackward<L, Dev> && detail::HasFlops<L, Dev> && detail::HasParameters<L, Dev>;
 
+namespace detail {
 /// Makes the compiler name a missing member.
 template <class L, class Dev>
 constexpr void require_loss() {
-  static_assert(nn::HasTermNames<L>, "a loss lacks: std::vector<std::string> term_names() const");
-  static_assert(nn::HasLossForward<L, Dev>,
+  static_assert(detail::HasTermNames<L>,
+                "a loss lacks: std::vector<std::string> term_names() const");
+  static_assert(detail::HasLossForward<L, Dev>,
                 "a loss lacks: void forward(Dev&, Tensor<Dev> x, Tape<Dev>&, View<Dev> totals)");
-  static_assert(nn::HasLossBackward<L, Dev>,
+  static_assert(detail::HasLossBackward<L, Dev>,
                 "a loss lacks: Tensor<Dev> backward(Dev&, ConstView<Dev> scales, Tape<Dev>&)");
-  nn::require_flops_and_parameters<L, Dev>();
+  detail::require_flops_and_parameters<L, Dev>();
 }
+}  // namespace detail
 
 template <class Dev>
 class AnyLoss {
@@ -84,7 +89,7 @@ class AnyLoss {
   template <class L>
     requires(!std::same_as<L, AnyLoss>)
   AnyLoss(L loss) {
-    require_loss<L, Dev>();
+    detail::require_loss<L, Dev>();
     model_ = std::make_unique<Model<L>>(std::move(loss));
   }
 
@@ -130,7 +135,7 @@ class AnyLoss {
       return loss.backward(dev, scales, tape);
     }
     Tensor<Dev> predict(Dev& dev, Tensor<Dev> x, Tape<Dev>& tape) override {
-      if constexpr (nn::HasPredict<L, Dev>) return loss.predict(dev, std::move(x), tape);
+      if constexpr (detail::HasPredict<L, Dev>) return loss.predict(dev, std::move(x), tape);
       else
         fail(
             "this model's loss has no predictions; give it "
@@ -158,9 +163,10 @@ struct Model {
 };
 
 struct GlobalLoss {
-  std::vector<LossTerm> terms;              ///< summed over all micro-batches
-  std::int64_t micro_batches = 0;           ///< of all replicas
-  std::int64_t first_bad_micro_batch = -1;  ///< index of the first that is not finite
+  std::vector<LossTerm> terms;     ///< summed over all micro-batches
+  std::int64_t micro_batches = 0;  ///< of all replicas
+  std::int64_t first_bad_micro_batch =
+      -1;  ///< index of the first micro-batch with a non-finite loss
 
   /// Appends the micro-batches of `more`, which has the same terms.
   GlobalLoss& operator+=(const GlobalLoss& more) {
@@ -178,6 +184,7 @@ struct GlobalLoss {
   }
 };
 
+namespace detail {
 /// The losses of all replicas, f64 [micro_batches, terms, loss_fields] on the device. `mine`: those of this rank's
 /// `batches`, zeros on ranks without the loss. Collective over the data and the pipeline axis. request: f64 [1] to sum
 /// over all ranks; there is one more row then, which begins with the sum.
@@ -203,14 +210,14 @@ template <class Dev>
   }
   const auto last = all.mut().slice(micro_batches, rows);
   if (request) dev.copy(last.bytes(), request.bytes(), request.size_bytes());
-  // One rank writes each entry, all others have zeros: the sums are exact.
+  // One rank writes each entry and all others have zeros, so the sums are exact.
   if (data.size() > 1) data.all_reduce(dev, all.mut()).wait();
   if (pipeline.size() > 1) pipeline.all_reduce(dev, all.mut()).wait();
   if (request && mesh.tensor().size() > 1) mesh.tensor().all_reduce(dev, last).wait();
   return all;
 }
 
-/// Throws if the count of a term is not that of its micro-batch. entries: from gather_losses, on the host.
+/// Throws if a term's count differs from that of its micro-batch. entries: from gather_losses, on the host.
 template <class Dev>
 void check_counts(const std::vector<double>& entries, const std::vector<std::string>& names,
                   std::span<const MicroBatch<Dev>> batches) {
@@ -243,5 +250,6 @@ void check_counts(const std::vector<double>& entries, const std::vector<std::str
     }
   return loss;
 }
+}  // namespace detail
 
 }  // namespace dhp

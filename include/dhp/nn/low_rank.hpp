@@ -1,9 +1,7 @@
-// LowRank: the adapter of a linear layer (Hu et al. 2021, "LoRA", section 4.1): y += (alpha / r) B A dropout(x). A [r, in]
-// and B [out, r] are trained while the layer's own weights, as a rule, are frozen. B begins with zeros: at first the
-// layer computes what it did.
-//
-// Where the tensor axis splits the outputs, B is split with them and each rank has all of A; where it splits the inputs,
-// A is split and each rank has all of B. What a rank has all of gets the same gradient on each, from a sum of [rows, r].
+// LowRank: the adapter of a linear layer (Hu et al. 2021, "LoRA", section 4.1): y += (alpha / r) B A dropout(x). A
+// [r, in] and B [out, r] are trained, usually with frozen base weights. B starts at zero, so the layer's output is
+// unchanged at first. Where the tensor axis splits the outputs, B is split and A replicated; where it splits the
+// inputs, A is split and B replicated. Replicated factors get equal gradients from a sum of [rows, r].
 #pragma once
 
 #include <dhp/nn/dropout.hpp>
@@ -15,10 +13,9 @@
 namespace dhp {
 
 template <class Dev>
-class LowRank {
+class LowRank final : public Adapter<Dev> {
  public:
-  /// Of the layer with this name and weight [out, in]; the model's builder says the rest. Parameters
-  /// "name.lora_A.weight" and "name.lora_B.weight".
+  /// Parameters "name.lora_A.weight" and "name.lora_B.weight".
   LowRank(ModelBuilder<Dev>& build, const std::string& name, const ParameterSpec& weight,
           Split split)
       : split_(split),
@@ -40,8 +37,7 @@ class LowRank {
     if (split != Split::none) group_ = build.tensor;
   }
 
-  /// Adds to y [rows, out], for x [rows, in].
-  void forward(Dev& dev, ConstView<Dev> x, View<Dev> y, Tape<Dev>& tape) {
+  void forward(Dev& dev, ConstView<Dev> x, View<Dev> y, Tape<Dev>& tape) override {
     Tensor<Dev> inner(dev, x.dtype(), {x.rows(), a_->value.shape()[0]});
     const auto in = dropped(dev, x, tape);
     gemm(dev, in ? in.view() : x, a_->value, inner.mut(), {.transpose_b = true, .alpha = scale_});
@@ -50,14 +46,13 @@ class LowRank {
     tape.push(std::move(inner));
   }
 
-  /// Adds to dx [rows, in], for dy [rows, out] and the x of forward.
   void backward(Dev& dev, const Tensor<Dev>& x, const Tensor<Dev>& dy, View<Dev> dx,
-                Tape<Dev>& tape) {
+                Tape<Dev>& tape) override {
     auto inner = tape.pop();
-    const auto out = as_matrix(dy.view());
+    const auto out = detail::as_matrix(dy.view());
     Tensor<Dev> dinner(dev, inner.dtype(), inner.shape());
     gemm(dev, out, b_->value, dinner.mut(), {.alpha = scale_});
-    auto in = dropped(dev, as_matrix(x.view()), tape);
+    auto in = dropped(dev, detail::as_matrix(x.view()), tape);
     if (in) {
       Tensor<Dev> of_dropped(dev, in.dtype(), in.shape());
       gemm(dev, dinner.view(), a_->value, of_dropped.mut());
@@ -72,27 +67,27 @@ class LowRank {
     tape.weight_gradient(dev, [a = a_, b = b_, in = std::move(in), dy = dy.share(),
                                inner = std::move(inner), dinner = std::move(dinner)](Dev& device) {
       b->accumulate(device, [&](View<Dev> gradient, double beta) {
-        gemm(device, as_matrix(dy.view()), inner.view(), gradient,
+        gemm(device, detail::as_matrix(dy.view()), inner.view(), gradient,
              {.transpose_a = true, .beta = beta});
       });
       a->accumulate(device, [&](View<Dev> gradient, double beta) {
-        gemm(device, dinner.view(), as_matrix(in.view()), gradient,
+        gemm(device, dinner.view(), detail::as_matrix(in.view()), gradient,
              {.transpose_a = true, .beta = beta});
       });
     });
   }
 
-  [[nodiscard]] double flops(std::int64_t rows) const {
+  [[nodiscard]] double flops(std::int64_t rows) const override {
     const auto weights = a_->spec.local_shape().count() + b_->spec.local_shape().count();
     return 2.0 * static_cast<double>(rows * weights);
   }
-  void parameters(ParameterList<Dev>& out) const {
+  void parameters(ParameterList<Dev>& out) const override {
     out.push_back(a_);
     out.push_back(b_);
   }
 
  private:
-  /// Empty where nothing is dropped.
+  /// Empty without dropout.
   [[nodiscard]] Tensor<Dev> dropped(Dev& dev, ConstView<Dev> x, const Tape<Dev>& tape) const {
     if (!dropout_.active(tape)) return {};
     Tensor<Dev> made(dev, x.dtype(), x.shape());
@@ -109,9 +104,15 @@ class LowRank {
   double scale_;
   std::int64_t first_column_, columns_;  // of the whole layer's inputs
   bool adds_;                            // this rank's y has the adapter's part
-  DropoutUse<Dev> dropout_;
+  detail::DropoutUse<Dev> dropout_;
   Parameter<Dev> a_, b_;
   Comm<Dev> group_;
 };
+
+template <class Dev>
+std::shared_ptr<Adapter<Dev>> make_low_rank(ModelBuilder<Dev>& build, const std::string& name,
+                                            const ParameterSpec& weight, Split split) {
+  return std::make_shared<LowRank<Dev>>(build, name, weight, split);
+}
 
 }  // namespace dhp

@@ -1,4 +1,4 @@
-// What is adapted by low-rank matrices, and how (Hu et al. 2021, "LoRA").
+// Options of low-rank adapters (Hu et al. 2021, "LoRA").
 #pragma once
 
 #include <dhp/core/config.hpp>
@@ -11,14 +11,14 @@
 namespace dhp {
 
 struct LowRankOptions {
-  /// Linear layers by the end of their names: "query" stands for all of "....self.query". Empty: none.
+  /// Adapted linear layers, by the end of their names: "query" matches all "....self.query". Empty: none.
   std::vector<std::string> layers{};
   std::int64_t rank = 8;
-  double alpha = 16;   ///< what the adapter adds is scaled by alpha / rank
-  double dropout = 0;  ///< probability, of the adapter's input
+  double alpha = 16;   ///< the adapter's output is scaled by alpha / rank
+  double dropout = 0;  ///< dropout probability of the adapter's input
 
   [[nodiscard]] double scale() const { return alpha / static_cast<double>(rank); }
-  /// The entry of `layers` that stands for this layer; null: it is not adapted.
+  /// The entry of `layers` that matches this layer; null: no adapter.
   [[nodiscard]] const std::string* adapts(const std::string& layer) const {
     const auto found = std::find_if(layers.begin(), layers.end(), [&](const auto& end) {
       return layer == end || layer.ends_with("." + end);
@@ -27,7 +27,7 @@ struct LowRankOptions {
   }
 };
 
-/// Whether a parameter is one of an adapter, by its name.
+/// Whether the parameter of this name belongs to an adapter.
 [[nodiscard]] inline bool is_of_adapter(const std::string& parameter) {
   return parameter.find(".lora_") != parameter.npos;
 }

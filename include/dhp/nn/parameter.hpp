@@ -1,5 +1,5 @@
-// Parameters: the named tensors of a model. First they are descriptions; memory comes when it is known which rank holds
-// which part. Layers and the store share handles; a tied weight is one handle of two layers.
+// Parameters: the named tensors of a model. They are descriptions until the layout is known; then the store allocates
+// memory. Layers and the store share handles; a tied weight is one handle in two layers.
 #pragma once
 
 #include <dhp/nn/init.hpp>
@@ -26,15 +26,16 @@ struct ParameterSpec {
   bool buffer = false;     ///< not trained: batch norm's running statistics
   bool frozen = false;     ///< not trained: it has no gradient and no optimizer state
   FileOrder file_order = FileOrder::same;
-  /// So many parameters of the same shape follow in the list and lie directly behind this one, if segments_join allows.
-  int followers = 0;
+  /// How many parameters of the same shape follow in the list, stored directly behind this one where
+  /// segments_are_adjacent allows, so that one product reads them all.
+  int fused = 0;
 
   [[nodiscard]] bool is_split() const { return split_dim >= 0; }
   [[nodiscard]] Shape local_shape() const {
     return is_split() ? shape.with(split_dim, part.size()) : shape;
   }
-  /// The number of elements that are contiguous both here and in the unsplit tensor.
-  [[nodiscard]] std::int64_t run() const {
+  /// The number of elements that are contiguous in both the split and the unsplit tensor.
+  [[nodiscard]] std::int64_t contiguous() const {
     if (!is_split()) return shape.count();
     std::int64_t inner = 1;
     for (int dim = split_dim + 1; dim < shape.rank(); ++dim) inner *= shape[dim];
@@ -44,34 +45,38 @@ struct ParameterSpec {
   [[nodiscard]] std::int64_t unsplit_index(std::int64_t element) const {
     if (!is_split()) return element;
     // Seen as [outer, split, inner], only the middle index differs.
-    const auto local = run();
+    const auto local = contiguous();
     const auto inner = local / part.size();
     return element / local * shape[split_dim] * inner + part.first * inner + element % local;
   }
 };
 
-/// A rank's part of something split over the tensor axis; what: its name, for messages.
+namespace detail {
+/// A rank's part of something split over the tensor axis. what: its name in messages.
 [[nodiscard]] inline Range tensor_part(const std::string& what, std::int64_t extent, int ranks,
                                        int rank) {
   check(extent >= ranks, what, " cannot be split over the tensor axis: ", extent, " for ", ranks,
         " ranks, and each needs at least one; choose a smaller tensor axis");
   return part_of(extent, ranks, rank);
 }
+}  // namespace detail
 
 /// Splits a dim of the spec into near-equal parts.
 [[nodiscard]] inline ParameterSpec split(ParameterSpec spec, int dim, int parts, int index) {
   if (parts > 1) {
     spec.split_dim = dim;
-    spec.part =
-        tensor_part(concat("dimension ", dim, " of ", spec.name), spec.shape[dim], parts, index);
+    spec.part = detail::tensor_part(concat("dimension ", dim, " of ", spec.name), spec.shape[dim],
+                                    parts, index);
   }
   return spec;
 }
 
 template <class Dev>
 class ParameterStore;
+namespace detail {
 template <class Dev>
 class ShardedBucket;
+}  // namespace detail
 
 template <class Dev>
 class ParameterState {
@@ -81,22 +86,21 @@ class ParameterState {
 
   const ParameterSpec spec;
   const std::uint32_t use;  ///< the random stream of its initial values
-  const int index;          ///< its number in the whole model, over all stages
-  // Of a tied weight, set before the store is made.
+  const int index;          ///< index in the whole model, over all stages
+  // For a tied weight; set before the store is made.
   bool owned = true;  ///< false where another pipeline stage owns it
   bool tied = false;  ///< several stages use it
 
   // Set by the store.
   Range range;
   View<Dev> value;  ///< compute type (accumulation type if spec.keep_fp32)
-  /// Accumulation type; only accumulate() adds to it. Empty where a sharded bucket keeps it.
+  /// In the accumulation type; only accumulate() adds to it. Empty where a sharded bucket holds it.
   ConstView<Dev> gradient;
 
   /// Adds a contribution to the gradient: write(view, beta) stores beta * view + contribution. beta is 0 for the first
-  /// one of a step; with order-free sums it goes to memory of its own, with beta 0, and is added as integers. What is
+  /// one of a step; with exact sums it goes to memory of its own, with beta 0, and is added as integers. What is
   /// written for a frozen parameter is forgotten: is_trained() tells where that is all that write would do.
-  template <class Write>
-  void accumulate(Dev& dev, Write write) {
+  void accumulate(Dev& dev, FunctionRef<void(View<Dev>, double)> write) {
     check(!value.empty() || spec.shape.count() == 0, "parameter ", spec.name,
           " has no memory on this rank");
     if (spec.frozen) {
@@ -104,7 +108,7 @@ class ParameterState {
       write(unwanted.mut(), 0.0);
       return;
     }
-    if (bucket_ != nullptr) bucket_->bring_gradients(dev);
+    if (bucket_ != nullptr) bucket_->prepare_gradients(dev);
     if (high_.empty()) {
       write(gradient_, std::exchange(fresh_, false) ? 0.0 : 1.0);
       return;
@@ -114,16 +118,16 @@ class ParameterState {
     exact_accumulate(dev, fresh.view(), high_, low_, overflow_);
   }
 
-  /// Nothing was added since ParameterStore::begin_gradients().
+  /// True if nothing was added since ParameterStore::begin_gradients().
   [[nodiscard]] bool is_fresh() const { return fresh_ || spec.frozen; }
-  /// Zeroes a gradient that nothing was added to since ParameterStore::begin_gradients().
+  /// Zeroes the gradient if nothing was added since ParameterStore::begin_gradients().
   void complete(Dev& dev) {
     if (std::exchange(fresh_, false)) dev.fill_zero(gradient_.bytes(), gradient_.size_bytes());
   }
 
  private:
   friend class ParameterStore<Dev>;
-  friend class ShardedBucket<Dev>;
+  friend class detail::ShardedBucket<Dev>;
   void point_gradient(View<Dev> own, View<Dev> high, View<Dev> low) {
     gradient_ = own;
     gradient = own;
@@ -132,13 +136,12 @@ class ParameterState {
   }
   DType sum_type_ = DType::f32;  // the accumulation type
   View<Dev> gradient_;
-  View<Dev> high_;  // order-free sums: two int64 limbs per element; empty otherwise
+  View<Dev> high_;  // exact sums: two int64 limbs per element; empty otherwise
   View<Dev> low_;
   View<Dev> overflow_;  // i32 [1], shared by the store
-  // Null: the store holds all of it.
-  ShardedBucket<Dev>* bucket_ = nullptr;
-  bool fresh_ =
-      false;  // the gradient has no value yet: the first contribution overwrites what is there
+  // Null: the store holds the whole parameter.
+  detail::ShardedBucket<Dev>* bucket_ = nullptr;
+  bool fresh_ = false;  // no value yet: the first contribution overwrites the gradient
 };
 
 template <class Dev>
@@ -149,16 +152,19 @@ using ParameterList = std::vector<Parameter<Dev>>;
 /// Whether some of these parameters have a gradient.
 template <class Dev>
 [[nodiscard]] bool is_trained(const ParameterList<Dev>& parameters) {
-  return std::any_of(parameters.begin(), parameters.end(), [](const auto& parameter) {
-    return parameter != nullptr && !parameter->spec.frozen && !parameter->spec.buffer;
-  });
+  for (const auto& parameter : parameters)
+    if (parameter != nullptr && !parameter->spec.frozen && !parameter->spec.buffer) return true;
+  return false;
 }
 
-namespace nn {
+namespace detail {
 
-template <class Dev, class Write>
+template <class Dev>
+using WriteAll = FunctionRef<void(const std::vector<View<Dev>>& views, double beta)>;
+
+template <class Dev>
 void accumulate_from(Dev& dev, const ParameterList<Dev>& parameters, std::vector<View<Dev>>& views,
-                     const Write& write, double beta_of_all = 0) {
+                     WriteAll<Dev> write, double beta_of_all = 0) {
   parameters[views.size()]->accumulate(dev, [&](View<Dev> view, double beta) {
     views.push_back(view);
     beta = std::max(beta, beta_of_all);  // a frozen one's is 0
@@ -167,17 +173,18 @@ void accumulate_from(Dev& dev, const ParameterList<Dev>& parameters, std::vector
   });
 }
 
-}  // namespace nn
-
 /// ParameterState::accumulate for several parameters of one store by one op: write(views, beta), with one beta for all.
-template <class Dev, class Write>
-void accumulate_all(Dev& dev, const ParameterList<Dev>& parameters, const Write& write) {
+template <class Dev>
+void accumulate_all(Dev& dev, const ParameterList<Dev>& parameters,
+                    std::type_identity_t<detail::WriteAll<Dev>> write) {
   // A tied weight may have had another contribution before the bias beside it.
-  if (!std::all_of(parameters.begin(), parameters.end(),
-                   [](const auto& parameter) { return parameter->is_fresh(); }))
-    for (const auto& parameter : parameters) parameter->complete(dev);
+  bool all_fresh = true;
+  for (const auto& parameter : parameters) all_fresh = all_fresh && parameter->is_fresh();
+  for (const auto& parameter : parameters)
+    if (!all_fresh) parameter->complete(dev);
   std::vector<View<Dev>> views;
-  nn::accumulate_from(dev, parameters, views, write);
+  detail::accumulate_from<Dev>(dev, parameters, views, write);
 }
+}  // namespace detail
 
 }  // namespace dhp

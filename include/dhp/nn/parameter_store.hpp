@@ -1,7 +1,7 @@
-// ParameterStore: one rank's parameters in flat buffers, in layer order, each 64-byte aligned; padding is zero.
-// All-reduce buckets are ranges of these buffers; optimizers and norms go over tables of their segments. With ZeRO most
-// parameters lie in sharded buckets instead, and the buffers hold this replica's shares. Frozen ones have values and no place in
-// the numbering: every replica holds them.
+// ParameterStore: one rank's parameters in flat buffers, in layer order, 64-byte aligned and padded with zeros.
+// All-reduce buckets are ranges of these buffers; optimizers and norms visit tables of their segments. With ZeRO most
+// parameters lie in sharded buckets, and the buffers hold this replica's shares. Frozen parameters are replicated and
+// have no gradient slot.
 #pragma once
 
 #include <dhp/nn/initial_values.hpp>
@@ -11,7 +11,6 @@
 #include <dhp/ops/optimizer.hpp>
 
 #include <algorithm>
-#include <map>
 #include <memory>
 #include <string>
 #include <utility>
@@ -19,68 +18,73 @@
 
 namespace dhp {
 
-struct StoreOptions {
+struct ParameterStoreOptions {
   DType compute = DType::f32;
-  bool order_free = false;  ///< exact integer sums of gradients: their order changes no bit
-  std::uint64_t seed = 0;   ///< of the initial values
-  bool initialize = true;   ///< false: values are zero until a checkpoint is loaded
-  Sharding sharding{};      ///< over replicas
-  /// Optimizer state lies in the host's memory, where the device's kernels update it over the bus.
+  bool deterministic = false;  ///< exact integer sums of gradients: their order changes no bit
+  std::uint64_t seed = 0;      ///< seeds the initial values
+  bool initialize = true;      ///< false: values are zero until a checkpoint is loaded
+  Sharding sharding{};         ///< over replicas
+  /// Keeps optimizer state in host memory, where the device's kernels update it over the bus.
   bool state_on_host = false;
 };
 
-/// What replicas exchange beside the sums of a step's gradients: shares of a sharded store, weights that differ between them.
-/// A reducer does it; layers, norms and trainers ask it through the store. Here nothing is exchanged.
+/// What replicas exchange beside gradient sums: shares of a sharded store, or weights that differ. Reducers implement
+/// it; layers, norms and trainers call it through the store. The default exchanges nothing.
 template <class Dev>
-class ReplicaTraffic {
+class ReplicaExchange {
  public:
-  virtual ~ReplicaTraffic() = default;
-  /// The weights of a layer are here when this returns, and stay until done().
-  virtual void need(Dev& /*dev*/, const ParameterList<Dev>& /*layer*/) {}
-  virtual void done(Dev& /*dev*/, const ParameterList<Dev>& /*layer*/) {}
-  /// This replica has added a micro-batch's gradients of a layer.
-  virtual void added(Dev& /*dev*/, const ParameterList<Dev>& /*layer*/) {}
-  /// Weights were written to: by the optimizer after a step, or from outside without one.
+  virtual ~ReplicaExchange() = default;
+  /// gather() makes a layer's weights available; they stay until free().
+  virtual void gather(Dev& /*dev*/, const ParameterList<Dev>& /*layer*/) {}
+  virtual void free(Dev& /*dev*/, const ParameterList<Dev>& /*layer*/) {}
+  /// Called when this replica has added a micro-batch's gradients of a layer.
+  virtual void accumulated(Dev& /*dev*/, const ParameterList<Dev>& /*layer*/) {}
+  /// Called after weights were written: by the optimizer, or from outside.
   virtual void updated(Dev& /*dev*/) {}
-  /// Returns when no collective reads or writes weights, and those of all replicas are the same.
-  virtual void settle(Dev& /*dev*/) {}
-  /// What norms add up, in place: over the replicas, where each has its own part or its own gradients.
+  /// Returns when no collective uses the weights and all replicas have the same.
+  virtual void synchronize(Dev& /*dev*/) {}
+  /// Sums partial norms over replicas, in place.
   virtual void sum(Dev& /*dev*/, View<Dev> /*buffer*/) {}
-  /// Whether the step has gradients: those that come late are missing in the first steps.
+  /// Whether this step has gradients: delayed ones are missing in the first steps.
   [[nodiscard]] virtual bool has_gradients() const { return true; }
-  /// Whether a replica steps on the mean over its own samples; else on its part of the mean over all.
+  /// Whether the loss is the mean over a replica's own samples, instead of its part of the global mean.
   [[nodiscard]] virtual bool steps_alone() const { return false; }
 };
 
-/// What this rank holds of a parameter, with the optimizer state that belongs to it.
+namespace detail {
+/// The part of a parameter that this rank holds, with its optimizer state.
 template <class Dev>
 struct HeldPart {
   Parameter<Dev> parameter;
-  Range range{};           ///< in buffers of state
-  std::int64_t first = 0;  ///< the element of the parameter that it begins with
+  Range range{};           ///< in optimizer state buffers
+  std::int64_t first = 0;  ///< first element of the part
   View<Dev> value{};       ///< [range.size()]
-  bool sharded = false;    ///< replicas share out this parameter
-  bool copy = false;       ///< it is the share of another replica
+  bool sharded = false;    ///< replicas shard this parameter
+  bool copy = false;       ///< a redundant share of another replica
 };
+}  // namespace detail
 
 template <class Dev>
 class ParameterStore {
  public:
   ParameterStore() = default;
   /// Allocates and initializes the parameters of this rank; stores a repeated handle once. replica: which one
-  /// this is of those that share out the store, if the options say so.
-  ParameterStore(Dev& dev, const ParameterList<Dev>& parameters, StoreOptions options,
-                 ReplicaOf replica = {})
+  /// Allocates and initializes this rank's parameters; duplicate handles are stored once. replica: this rank's
+  /// position among the replicas that shard the store.
+  ParameterStore(Dev& dev, const ParameterList<Dev>& parameters, ParameterStoreOptions options,
+                 detail::ReplicaOf replica = {})
       : options_(options), replica_(replica) {
     if (replica.size == 1) options_.sharding.stage = ZeroStage::none;
-    auto& copies = options_.sharding.copies;
-    copies = is_sharded() ? std::min(copies, replica.size - 1) : 0;
-    for (const auto& parameter : parameters)
-      if (std::find(parameters_.begin(), parameters_.end(), parameter) == parameters_.end())
-        parameters_.push_back(parameter);
+    auto& redundancy = options_.sharding.redundancy;
+    redundancy = is_sharded() ? std::min(redundancy, replica.size - 1) : 0;
+    for (const auto& parameter : parameters) {
+      bool known = false;
+      for (const auto& held : parameters_) known = known || held == parameter;
+      if (!known) parameters_.push_back(parameter);
+    }
     place(dev);
     for (const auto& parameter : parameters_) {
-      by_first_.emplace(parameter->range.first, parameter.get());
+      by_first_.insert(first_from(parameter->range.first + 1), parameter.get());
       has_buffers_ = has_buffers_ || parameter->spec.buffer;
     }
     make_tables(dev);
@@ -89,40 +93,40 @@ class ParameterStore {
   }
 
   [[nodiscard]] const ParameterList<Dev>& parameters() const { return parameters_; }
-  [[nodiscard]] const StoreOptions& options() const { return options_; }
+  [[nodiscard]] const ParameterStoreOptions& options() const { return options_; }
   [[nodiscard]] DType accumulation() const { return accumulation_type(options_.compute); }
   /// Elements of a flat buffer, including padding.
   [[nodiscard]] std::int64_t size() const { return size_; }
-  /// Those that this replica sums gradients of: all but what belongs to copies of other replicas' shares.
+  /// The range in which this replica sums gradients: without redundant shares.
   [[nodiscard]] Range summed() const { return {0, summed_}; }
-  /// This replica's own shares, and the copies of those of the replica `ahead` places after it.
+  /// This replica's shares, or its redundant shares of the replica `ahead` places after it.
   [[nodiscard]] Range shares(int ahead = 0) const {
     const auto length = summed_ - whole_;
     return {whole_ + ahead * length, summed_ + ahead * length};
   }
 
-  /// For optimizers: all trained parameters, of sharded ones this replica's shares.
-  [[nodiscard]] const SegmentTable<Dev>& trained() const { return trained_; }
+  /// For optimizers: all trained parameters; of sharded ones, this replica's shares.
+  [[nodiscard]] const detail::SegmentTable<Dev>& trained() const { return trained_; }
   /// For norms: trained parameters that this stage owns, replicated ones only on the first rank of the tensor axis.
-  [[nodiscard]] const SegmentTable<Dev>& counted(bool first_of_tensor_axis) const {
+  [[nodiscard]] const detail::SegmentTable<Dev>& counted(bool first_of_tensor_axis) const {
     return first_of_tensor_axis ? owned_ : owned_parts_;
   }
   /// The parts that make up trained().
-  [[nodiscard]] const std::vector<HeldPart<Dev>>& held() const { return held_; }
+  [[nodiscard]] const std::vector<detail::HeldPart<Dev>>& held() const { return held_; }
 
-  /// In the accumulation type, of what this replica holds.
+  /// Gradients held by this replica, in the accumulation type.
   [[nodiscard]] ConstView<Dev> gradients() const { return gradients_; }
   [[nodiscard]] View<Dev> gradients() { return gradients_.mut(); }
   [[nodiscard]] View<Dev> gradients(Range range) { return part(gradients_, range); }
-  /// The buffers whose sum over replicas gives the gradients of a range.
+  /// The buffers to sum over replicas for the gradients of a range.
   [[nodiscard]] std::vector<View<Dev>> summands(Range range) {
     auto* bucket = bucket_with(range);
     return bucket != nullptr ? bucket->summands(range) : held_sums(range);
   }
-  /// From now on the sums that this replica gives to others are fingerprinted into i64 [1]; with an empty view no more.
+  /// Fingerprints this replica's contributions to sums into i64 [1] from now on; an empty view stops that.
   void sign_sums_in(View<Dev> fingerprint) { signature_ = fingerprint; }
-  /// Of a reducer, before a sum over replicas. first: in the store's numbering; times: -1 for a part that is not this
-  /// replica's own.
+  /// Reducers call this before summing. first: in the store's numbering; times: -1 subtracts the part of other
+  /// replicas.
   void sign(Dev& dev, const std::vector<View<Dev>>& summands, std::int64_t first,
             std::int64_t times = 1) {
     if (signature_.empty()) return;
@@ -130,28 +134,30 @@ class ParameterStore {
       fingerprint(dev, summands[at], first + static_cast<std::int64_t>(at) * size_, signature_,
                   times);
   }
-  /// i32 [1]: not 0 after an order-free sum left its range; empty without such sums.
-  [[nodiscard]] View<Dev> overflow() { return options_.order_free ? overflow_.mut() : View<Dev>(); }
-  /// Turns order-free sums into gradients, after they and the flag were summed over replicas. After an overflow
-  /// they are wrong and become NaN, which the decision on the step sees.
+  /// i32 [1]: nonzero after an exact sum left its range; empty without exact sums.
+  [[nodiscard]] View<Dev> overflow() {
+    return options_.deterministic ? overflow_.mut() : View<Dev>();
+  }
+  /// Converts exact sums to gradients, after sums and flag were reduced over replicas. An overflow makes them NaN, so
+  /// the step decision sees it.
   void finalize_gradients(Dev& dev, Range range) {
-    if (!options_.order_free) return;
+    if (!options_.deterministic) return;
     exact_finalize(dev, part(high_, range), part(low_, range), overflow_.view(),
                    part(gradients_, range));
   }
 
-  /// As zero_gradients(), but the first contribution to a gradient overwrites it, and complete_gradients() zeroes those
-  /// without one. Order-free sums, shards and running statistics are zeroed here.
+  /// As zero_gradients(), but lazily: the first contribution overwrites a gradient, and complete_gradients() zeroes
+  /// those without one. Exact sums, shards and running statistics are zeroed here.
   void begin_gradients(Dev& dev) {
-    const bool lazily = !options_.order_free && !is_sharded();
+    const bool lazily = !options_.deterministic && !is_sharded();
     if (!lazily || has_buffers_) zero_gradients(dev);
     for (const auto& parameter : parameters_)
       parameter->fresh_ = lazily && !parameter->spec.buffer && !parameter->spec.frozen;
   }
   void complete_gradients(Dev& dev, Range range) {
-    for (auto at = by_first_.lower_bound(range.first);
-         at != by_first_.end() && at->first < range.last; ++at)
-      at->second->complete(dev);
+    for (auto at = first_from(range.first);
+         at != by_first_.end() && (*at)->range.first < range.last; ++at)
+      (*at)->complete(dev);
   }
   void zero_gradients(Dev& dev) {
     for (const auto& parameter : parameters_) parameter->fresh_ = false;
@@ -165,45 +171,47 @@ class ParameterStore {
     for (auto& bucket : buckets_) bucket->zero_gradients(dev);
   }
 
-  // What replicas exchange beside sums of gradients; a sharded store (ZeRO) is told who moves its shares before the first
-  // layer runs. Without traffic these do nothing.
+  // Exchange between replicas, beside gradient sums. A sharded store needs set_exchange() before the first layer
+  // runs. Without an exchange these do nothing.
   [[nodiscard]] bool is_sharded() const { return options_.sharding.stage != ZeroStage::none; }
-  [[nodiscard]] const ReplicaOf& replica() const { return replica_; }
-  [[nodiscard]] std::vector<std::unique_ptr<ShardedBucket<Dev>>>& buckets() { return buckets_; }
-  /// Memory for what summands() gives, also where no layer has added anything.
-  void bring_gradients(Dev& dev, Range range) {
-    complete_gradients(dev, range);
-    if (auto* bucket = bucket_with(range)) bucket->bring_gradients(dev);
+  [[nodiscard]] const detail::ReplicaOf& replica() const { return replica_; }
+  [[nodiscard]] std::vector<std::unique_ptr<detail::ShardedBucket<Dev>>>& buckets() {
+    return buckets_;
   }
-  /// Elements at the begin of each buffer that every replica holds: running statistics say.
+  /// Allocates the memory of summands(), even if no layer added to it.
+  void prepare_gradients(Dev& dev, Range range) {
+    complete_gradients(dev, range);
+    if (auto* bucket = bucket_with(range)) bucket->prepare_gradients(dev);
+  }
+  /// Leading elements that every replica holds, such as running statistics.
   [[nodiscard]] Range whole() const { return {0, whole_}; }
-  void travel_by(ReplicaTraffic<Dev>* traffic) { traffic_ = traffic; }
-  [[nodiscard]] ReplicaTraffic<Dev>* traffic() const {
-    check(traffic_ != nullptr || !is_sharded(),
+  void set_exchange(ReplicaExchange<Dev>* exchange) { exchange_ = exchange; }
+  [[nodiscard]] ReplicaExchange<Dev>* exchange() const {
+    check(exchange_ != nullptr || !is_sharded(),
           "a store that is sharded over replicas is used without DataParallel, which moves shares");
-    return traffic_;
+    return exchange_;
   }
   void sum_over_replicas(Dev& dev, View<Dev> sums) {
-    if (traffic() != nullptr && sums.count() > 0) traffic()->sum(dev, sums);
+    if (exchange() != nullptr && sums.count() > 0) exchange()->sum(dev, sums);
   }
-  /// After weights were written to: by the optimizer, or from a checkpoint. Collective over the replicas.
+  /// Call after writing weights: by the optimizer, or from a checkpoint. Collective over the replicas.
   void updated(Dev& dev) {
-    if (traffic() != nullptr) traffic()->updated(dev);
+    if (exchange() != nullptr) exchange()->updated(dev);
   }
-  /// Before weights are read or written to from outside.
-  void settle(Dev& dev) {
-    if (traffic() != nullptr) traffic()->settle(dev);
+  /// Call before reading or writing weights from outside.
+  void synchronize(Dev& dev) {
+    if (exchange() != nullptr) exchange()->synchronize(dev);
   }
 
-  /// Moves batch norm's running statistics by the mean over the step's micro-batches, if the step is applied.
+  /// Updates batch norm's running statistics with the mean over the step's micro-batches, if the step is applied.
   void update_running_statistics(Dev& dev, double momentum, std::int64_t micro_batches,
                                  In<Dev> state) {
     if (micro_batches == 0) return;
     update_moving_averages(dev, momentum, micro_batches, running_, state, gradients_.view());
   }
 
-  /// The values that this rank holds: of weights and of running statistics. own: of weights that replicas share out
-  /// only its own shares, also where it has been brought the others.
+  /// The weights and running statistics that this rank holds. own: only its own shares of sharded weights, even where
+  /// others are gathered.
   [[nodiscard]] std::vector<HeldPiece<Dev>> pieces(bool own = false) const {
     std::vector<HeldPiece<Dev>> pieces;
     const bool shares = own || options_.sharding.stage == ZeroStage::weights;
@@ -215,8 +223,8 @@ class ParameterStore {
         pieces.push_back(piece_of("", *part.parameter, part.first, part.value, true, part.copy));
     return pieces;
   }
-  /// What a buffer in this store's numbering holds of its trained parameters; `kind` names it ("exp_avg").
-  /// narrow_only: of those whose values have 16 bits.
+  /// The pieces of a buffer in this store's numbering; `kind` names it ("exp_avg"). narrow_only: only parameters with
+  /// 16-bit values.
   [[nodiscard]] std::vector<HeldPiece<Dev>> pieces(const std::string& kind, Tensor<Dev>& buffer,
                                                    bool narrow_only = false) const {
     std::vector<HeldPiece<Dev>> pieces;
@@ -227,17 +235,17 @@ class ParameterStore {
     return pieces;
   }
 
-  /// Of this rank's weights and running statistics, with those that are gathered from other replicas now.
+  /// Bytes of this rank's weights and running statistics, including gathered ones.
   [[nodiscard]] std::size_t weight_bytes() const {
     auto bytes = values_.size_bytes();
     for (const auto& bucket : buckets_) bytes += bucket->weight_bytes();
     return bytes;
   }
-  /// Of the copies of other replicas' shares, but for their weights.
-  [[nodiscard]] std::size_t copy_elements() const {
+  /// Elements of redundant shares, without their weights.
+  [[nodiscard]] std::size_t redundant_elements() const {
     return static_cast<std::size_t>(size_ - summed_);
   }
-  /// Of gradients and their order-free sums, with what is not yet summed over replicas.
+  /// Bytes of gradients and exact sums, including those not yet summed over replicas.
   [[nodiscard]] std::size_t gradient_bytes() const {
     auto bytes = gradients_.size_bytes() + high_.size_bytes() + low_.size_bytes();
     for (const auto& bucket : buckets_) bytes += bucket->gradient_bytes();
@@ -255,9 +263,9 @@ class ParameterStore {
       }
     check(!options_.state_on_host,
           "optimizer state cannot be offloaded: this device's memory is that of the host");
-    return Tensor<Dev>::lasting(dev, accumulation(), {size_});
+    return Tensor<Dev>::persistent(dev, accumulation(), {size_});
   }
-  /// A parameter's part of such a buffer, in its local shape; of one that is not sharded.
+  /// An unsharded parameter's part of such a buffer, in its local shape.
   [[nodiscard]] static View<Dev> of(Tensor<Dev>& buffer, const ParameterState<Dev>& parameter) {
     return part(buffer, parameter.range).as(parameter.spec.local_shape());
   }
@@ -266,7 +274,13 @@ class ParameterStore {
   }
 
  private:
-  [[nodiscard]] ShardedBucket<Dev>* bucket_with(Range range) {
+  /// The first parameter whose range begins there or later.
+  [[nodiscard]] auto first_from(std::int64_t first) {
+    return std::lower_bound(
+        by_first_.begin(), by_first_.end(), first,
+        [](const auto* of, std::int64_t than) { return of->range.first < than; });
+  }
+  [[nodiscard]] detail::ShardedBucket<Dev>* bucket_with(Range range) {
     for (auto& bucket : buckets_)
       if (bucket->range().first <= range.first && range.last <= bucket->range().last)
         return bucket.get();
@@ -278,7 +292,7 @@ class ParameterStore {
   [[nodiscard]] static View<Dev> flat(const ParameterState<Dev>& parameter) {
     return parameter.value.as({parameter.value.count()});
   }
-  /// What has another type than most weights stays whole: norms are small.
+  /// Parameters of another type, such as norms, are small and stay replicated.
   [[nodiscard]] bool is_cut(const ParameterState<Dev>& parameter) const {
     return is_sharded() && is_trained(parameter) && value_type(parameter) == options_.compute;
   }
@@ -290,7 +304,8 @@ class ParameterStore {
       value_offsets.push_back(value_bytes);
       if (is_cut(*parameter)) continue;
       const auto count = parameter->spec.local_shape().count();
-      const auto padded = (count + segment_alignment - 1) / segment_alignment * segment_alignment;
+      const auto padded = (count + detail::segment_alignment - 1) / detail::segment_alignment *
+                          detail::segment_alignment;
       const bool numbered = !parameter->spec.frozen;
       parameter->range = {size_, size_ + (numbered ? count : 0)};
       if (numbered) size_ += padded;
@@ -299,23 +314,23 @@ class ParameterStore {
     whole_ = size_;
     if (is_sharded()) make_buckets(dev);
     summed_ = size_;
-    size_ += options_.sharding.copies * (summed_ - whole_);
-    values_ = Tensor<Dev>::lasting(dev, DType::u8, {static_cast<std::int64_t>(value_bytes)});
-    gradients_ = Tensor<Dev>::lasting(dev, accumulation(), {size_});
-    if (options_.order_free) {
-      high_ = Tensor<Dev>::lasting(dev, DType::i64, {summed_});
-      low_ = Tensor<Dev>::lasting(dev, DType::i64, {summed_});
+    size_ += options_.sharding.redundancy * (summed_ - whole_);
+    values_ = Tensor<Dev>::persistent(dev, DType::u8, {static_cast<std::int64_t>(value_bytes)});
+    gradients_ = Tensor<Dev>::persistent(dev, accumulation(), {size_});
+    if (options_.deterministic) {
+      high_ = Tensor<Dev>::persistent(dev, DType::i64, {summed_});
+      low_ = Tensor<Dev>::persistent(dev, DType::i64, {summed_});
       overflow_ = Tensor<Dev>(dev, DType::i32, {1});
     }
     for (std::size_t at = 0; at < parameters_.size(); ++at) {
       auto& parameter = *parameters_[at];
       parameter.sum_type_ = accumulation();
-      if (options_.order_free) parameter.overflow_ = overflow_.mut();
+      if (options_.deterministic) parameter.overflow_ = overflow_.mut();
       if (is_cut(parameter)) continue;
       parameter.value = {values_.mut().bytes() + value_offsets[at], value_type(parameter),
                          parameter.spec.local_shape()};
       if (parameter.spec.frozen) continue;
-      if (options_.order_free)
+      if (options_.deterministic)
         parameter.point_gradient(of(gradients_, parameter), of(high_, parameter),
                                  of(low_, parameter));
       else parameter.point_gradient(of(gradients_, parameter), {}, {});
@@ -323,11 +338,11 @@ class ParameterStore {
     for (auto& bucket : buckets_) bucket->hold_sums(held_sums(bucket->held()));
   }
   [[nodiscard]] std::vector<View<Dev>> held_sums(Range range) {
-    if (!options_.order_free) return {part(gradients_, range)};
+    if (!options_.deterministic) return {part(gradients_, range)};
     return {part(high_, range), part(low_, range)};
   }
 
-  /// From the last parameter to the first, as gradients become ready. Tied ones, whose sums over stages come last, do
+  /// From the last parameter to the first, in the order of readiness. Tied ones are summed over stages last, and must
   /// not delay others.
   void make_buckets(Dev& dev) {
     std::vector<ParameterList<Dev>> lists;
@@ -335,7 +350,7 @@ class ParameterStore {
     for (std::size_t at = parameters_.size(); at-- > 0;) {
       const auto& parameter = parameters_[at];
       if (!is_cut(*parameter)) continue;
-      const bool follows = parameter->spec.followers == 0;  // nothing that lies behind it
+      const bool follows = parameter->spec.fused == 0;  // no fused parameter follows
       if (lists.empty() || (follows && (bytes >= options_.sharding.bucket_bytes ||
                                         lists.back().front()->tied != parameter->tied))) {
         lists.emplace_back();
@@ -347,9 +362,9 @@ class ParameterStore {
     }
     auto first = whole_;
     for (auto list = lists.rbegin(); list != lists.rend(); ++list) {
-      buckets_.push_back(std::make_unique<ShardedBucket<Dev>>(
-          dev, std::move(*list), options_.sharding, replica_, options_.compute, options_.order_free,
-          first, size_));
+      buckets_.push_back(std::make_unique<detail::ShardedBucket<Dev>>(
+          dev, std::move(*list), options_.sharding, replica_, options_.compute,
+          options_.deterministic, first, size_));
       first = buckets_.back()->range().last;
       size_ += buckets_.back()->share();
     }
@@ -377,7 +392,7 @@ class ParameterStore {
     for (const auto& parameter : parameters_)
       if (is_trained(*parameter) && !is_cut(*parameter))
         held_.push_back({parameter, parameter->range, 0, flat(*parameter)});
-    for (int ahead = 0; ahead <= options_.sharding.copies; ++ahead)
+    for (int ahead = 0; ahead <= options_.sharding.redundancy; ++ahead)
       for (auto& bucket : buckets_)
         for (const auto& parameter : bucket->parameters()) {
           const auto part = bucket->held_of(*parameter, ahead);
@@ -390,7 +405,7 @@ class ParameterStore {
                              true,
                              ahead > 0});
         }
-    std::vector<Segment<Dev>> running;
+    std::vector<detail::Segment<Dev>> running;
     for (const auto& parameter : parameters_)
       if (parameter->spec.buffer)
         running.push_back({.range = parameter->range, .value = flat(*parameter)});
@@ -404,27 +419,31 @@ class ParameterStore {
         replica_.rank == 0);
   }
   /// A table of held parts. The sums of tiles are those of whole parameters, in any sharding. with_whole: with what
-  /// every replica holds; with_copies: with copies of other replicas' shares.
-  template <class Which>
-  [[nodiscard]] SegmentTable<Dev> table(Dev& dev, Which which, bool with_whole,
-                                        bool with_copies = false) const {
-    std::vector<TileSums> sums;
-    std::map<const ParameterState<Dev>*, std::int64_t> first_sums;
+  /// every replica holds; with_redundant: with copies of other replicas' shares.
+  [[nodiscard]] detail::SegmentTable<Dev> table(Dev& dev,
+                                                FunctionRef<bool(const ParameterState<Dev>&)> which,
+                                                bool with_whole,
+                                                bool with_redundant = false) const {
+    std::vector<detail::TileSums> sums;
+    std::vector<std::int64_t> first_sums;  // by ParameterState::index
     std::int64_t tiles = 0;
     for (const auto& parameter : parameters_) {
       if (!is_trained(*parameter) || !which(*parameter)) continue;
-      first_sums[parameter.get()] = tiles;
+      const auto index = static_cast<std::size_t>(parameter->index);
+      if (first_sums.size() <= index) first_sums.resize(index + 1);
+      first_sums[index] = tiles;
       const auto first = tiles;
-      tiles += SegmentTable<Dev>::tiles_of(parameter->range.size());
+      tiles += detail::SegmentTable<Dev>::tiles_of(parameter->range.size());
       sums.push_back({first, tiles, parameter->index});
     }
-    std::vector<Segment<Dev>> segments;
+    std::vector<detail::Segment<Dev>> segments;
     for (const auto& held : held_)
-      if (which(*held.parameter) && (with_copies || !held.copy) &&
+      if (which(*held.parameter) && (with_redundant || !held.copy) &&
           (held.sharded || with_whole || !is_sharded()))
         segments.push_back({held.range, held.value, held.parameter->index,
                             held.parameter->spec.decays,
-                            first_sums.at(held.parameter.get()) + held.first / segment_tile});
+                            first_sums[static_cast<std::size_t>(held.parameter->index)] +
+                                held.first / detail::segment_tile});
     return {dev, options_.compute, segments, sums};
   }
 
@@ -434,29 +453,29 @@ class ParameterStore {
 
   void initialize(Dev& dev) {
     const bool shares = options_.sharding.stage == ZeroStage::weights;
-    InitialValues<Dev> values(dev, options_.seed);
+    detail::InitialValues<Dev> values(dev, options_.seed);
     for (const auto& parameter : parameters_)
       if (!shares || !is_cut(*parameter)) values.write(*parameter, 0, flat(*parameter));
     for (const auto& held : held_)
       if (shares && held.sharded) values.write(*held.parameter, held.first, held.value);
   }
 
-  StoreOptions options_;
-  ReplicaOf replica_;
-  ReplicaTraffic<Dev>* traffic_ = nullptr;
+  ParameterStoreOptions options_;
+  detail::ReplicaOf replica_;
+  ReplicaExchange<Dev>* exchange_ = nullptr;
   ParameterList<Dev> parameters_;
-  std::multimap<std::int64_t, ParameterState<Dev>*> by_first_;  // by the begin of their ranges
+  std::vector<ParameterState<Dev>*> by_first_;  // by the begin of their ranges
   bool has_buffers_ = false;
-  std::vector<std::unique_ptr<ShardedBucket<Dev>>> buckets_;
-  std::vector<HeldPart<Dev>> held_;
-  std::int64_t whole_ = 0;     // elements that every replica holds
-  std::int64_t summed_ = 0;    // these and this replica's shares
-  std::int64_t size_ = 0;      // of buffers: with copies of other shares
-  SegmentTable<Dev> running_;  // statistics, of which every replica holds all
-  SegmentTable<Dev> trained_;
-  SegmentTable<Dev> owned_;
-  SegmentTable<Dev> owned_parts_;  // those split over the tensor axis
-  Tensor<Dev> values_;             // bytes: types differ between parameters
+  std::vector<std::unique_ptr<detail::ShardedBucket<Dev>>> buckets_;
+  std::vector<detail::HeldPart<Dev>> held_;
+  std::int64_t whole_ = 0;             // elements that every replica holds
+  std::int64_t summed_ = 0;            // the same plus this replica's shares
+  std::int64_t size_ = 0;              // of buffers, including redundant shares
+  detail::SegmentTable<Dev> running_;  // replicated statistics
+  detail::SegmentTable<Dev> trained_;
+  detail::SegmentTable<Dev> owned_;
+  detail::SegmentTable<Dev> owned_parts_;  // those split over the tensor axis
+  Tensor<Dev> values_;                     // in bytes, since types differ
   Tensor<Dev> gradients_;
   Tensor<Dev> high_;
   Tensor<Dev> low_;

@@ -1,6 +1,5 @@
-// Piece: which elements of a named tensor somebody holds. Whoever holds state (weights, master weights,
-// momenta, running statistics) says which pieces it holds, so checkpoints, snapshots and transfers need no
-// other word for "this rank's part", whatever the layout.
+// Piece: a named part of a tensor. Every owner of state (weights, master weights, momenta, running statistics)
+// describes it by pieces, so checkpoints, snapshots and transfers work in every layout.
 #pragma once
 
 #include <dhp/core/shape.hpp>
@@ -39,7 +38,7 @@ struct Piece {
     cut.range = {range.first + first, range.first + last};
     return cut;
   }
-  /// Writes or reads a piece, as comm::Fields wants it.
+  /// Serializes a piece through detail::Fields.
   template <class Fields>
   void pass(Fields& fields) {
     fields(name, shape, dtype, split_dim, part, range, file_order);
@@ -47,17 +46,18 @@ struct Piece {
   friend bool operator==(const Piece&, const Piece&) = default;
 };
 
+namespace detail {
 /// Elements of a piece that are contiguous in the whole tensor.
-struct Run {
-  std::int64_t whole = 0;  ///< place of the first one in the whole tensor, row-major
-  std::int64_t held = 0;   ///< place of it in the piece
+struct Extent {
+  std::int64_t whole = 0;  ///< index of the first element in the whole tensor, row-major
+  std::int64_t held = 0;   ///< its index in the piece
   std::int64_t count = 0;
 };
 
-/// Goes through the runs of a piece, in ascending order.
-class Runs {
+/// Iterates over the extents of a piece, in ascending order.
+class Extents {
  public:
-  explicit Runs(const Piece& piece)
+  explicit Extents(const Piece& piece)
       : first_(piece.range.first), last_(piece.range.last), at_(first_) {
     const auto& shape = piece.shape;
     if (piece.split_dim < 0) {
@@ -72,7 +72,7 @@ class Runs {
   }
 
   [[nodiscard]] bool done() const { return at_ >= last_; }
-  [[nodiscard]] Run now() const {
+  [[nodiscard]] Extent now() const {
     const auto inside = at_ % stretch_;
     return {at_ / stretch_ * stride_ + offset_ + inside, at_ - first_,
             std::min(stretch_ - inside, last_ - at_)};
@@ -82,16 +82,16 @@ class Runs {
  private:
   std::int64_t first_, last_, at_;  // elements of the box
   std::int64_t stretch_ = 1;        // of the box, contiguous in the whole tensor
-  std::int64_t stride_ = 1;         // from one stretch to the next, in the whole tensor
+  std::int64_t stride_ = 1;         // from one extent to the next, in the whole tensor
   std::int64_t offset_ = 0;
 };
 
-/// Calls move(place in a, place in b, elements) for all elements that both pieces of one tensor hold, in
-/// ascending order.
+/// Calls move(index in a, index in b, elements) for all common elements of two pieces of a tensor, in ascending
+/// order.
 template <class Move>
-void for_common_runs(const Piece& a, const Piece& b, Move move) {
-  Runs left(a);
-  Runs right(b);
+void for_common_extents(const Piece& a, const Piece& b, Move move) {
+  Extents left(a);
+  Extents right(b);
   while (!left.done() && !right.done()) {
     const auto l = left.now();
     const auto r = right.now();
@@ -102,15 +102,16 @@ void for_common_runs(const Piece& a, const Piece& b, Move move) {
     else right.next();
   }
 }
+}  // namespace detail
 
 /// A piece and the memory that holds it.
 template <class Dev>
 struct HeldPiece {
   Piece piece;
-  View<Dev> data;     ///< [piece.count()]
-  bool owned = true;  ///< false: the replica of a tied weight, which another stage owns
-  bool sharded_over_data = false;  ///< replicas share out these elements (ZeRO)
-  bool copy = false;               ///< of another replica's share
+  View<Dev> data;                  ///< [piece.count()]
+  bool owned = true;               ///< false: replica of a tied weight that another stage owns
+  bool sharded_over_data = false;  ///< replicas shard these elements (ZeRO)
+  bool copy = false;               ///< redundant share of another replica
 };
 
 }  // namespace dhp

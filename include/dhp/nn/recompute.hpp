@@ -1,6 +1,6 @@
-// recompute(layer): keeps the layer's input only and repeats the forward pass before the backward pass
-// (Chen et al. 2016, "Training deep nets with sublinear memory cost"). Dropout repeats its masks, because
-// they are numbered; batch norm adds its statistics once.
+// recompute(layer) keeps only the layer's input and repeats the forward pass before the backward pass (Chen et al.
+// 2016, "Training deep nets with sublinear memory cost"). Dropout masks repeat because they are numbered; batch norm
+// adds its statistics once.
 #pragma once
 
 #include <dhp/nn/layer.hpp>

@@ -1,5 +1,5 @@
-// Residual: x + body(x), or shortcut(x) + body(x). With a body that begins with a norm it is the half block of a pre-norm
-// transformer; blocks that end in a norm are fewer passes as ResidualLayerNorm and ResidualBatchNorm.
+// Residual: x + body(x), or shortcut(x) + body(x). A body that begins with a norm makes it half a pre-norm
+// transformer block. For blocks that end in a norm, ResidualLayerNorm and ResidualBatchNorm need fewer passes.
 #pragma once
 
 #include <dhp/nn/sequential.hpp>

@@ -1,5 +1,5 @@
-// ResidualBatchNorm: norm(body(x)) + shortcut(x), and the norm's ReLU after the sum: a residual block that ends in a
-// batch norm, in fewer passes over memory.
+// ResidualBatchNorm: ReLU(norm(body(x)) + shortcut(x)), a residual block that ends in a batch norm, in fewer passes
+// over memory.
 #pragma once
 
 #include <dhp/nn/batch_norm.hpp>
@@ -22,13 +22,13 @@ class ResidualBatchNorm {
     auto inner = body_.forward(dev, x.share(), tape);
     x.drop_norm();  // the branch adds its gradient to the shortcut's, and passes the ReLU that made x
     auto residual = shortcut_.forward(dev, std::move(x), tape);
-    return in_layer(dev, name_, "output", tape, [&] {
+    return detail::in_layer(dev, name_, "output", tape, [&] {
       return norm_.forward(dev, std::move(inner), std::move(residual), tape);
     });
   }
   Tensor<Dev> backward(Dev& dev, Tensor<Dev> dy, Tape<Dev>& tape) {
     Tensor<Dev> dresidual;
-    auto dinner = in_layer(dev, name_, "input gradient", tape, [&] {
+    auto dinner = detail::in_layer(dev, name_, "input gradient", tape, [&] {
       auto made = norm_.backward_with_residual(dev, std::move(dy), tape);
       dresidual = std::move(made.dresidual);
       return std::move(made.dx);

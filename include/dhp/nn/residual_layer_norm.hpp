@@ -31,7 +31,7 @@ class ResidualLayerNorm {
     Tensor<Dev> mean(dev, accumulation_type(x.dtype()), {x.rows()});
     Tensor<Dev> inv_std(dev, accumulation_type(x.dtype()), {x.rows()});
     const auto normalise = [&, from = branch.view()](View<Dev> sum) {
-      residual_layer_norm_forward(
+      detail::residual_layer_norm_forward(
           dev, from, x.view(), dropout_.rows(tape, x.rows()), dropout_.options(tape, x.columns()),
           weights_.gamma(), weights_.beta(), epsilon_, sum, y.mut(), mean.mut(), inv_std.mut());
     };
@@ -59,10 +59,10 @@ class ResidualLayerNorm {
         return layer_norm_backward(dev, dy_view, sum_view, weights_.gamma(), mean.view(),
                                    inv_std.view(), dx.mut(), dgamma, dbeta, old);
       dbranch = reuse(dev, sum);
-      residual_layer_norm_backward(dev, dy_view, sum_view, weights_.gamma(), mean.view(),
-                                   inv_std.view(), dropout_.rows(tape, sum_view.rows()),
-                                   dropout_.options(tape, sum_view.columns()), dx.mut(),
-                                   dbranch.mut(), dgamma, dbeta, old);
+      detail::residual_layer_norm_backward(dev, dy_view, sum_view, weights_.gamma(), mean.view(),
+                                           inv_std.view(), dropout_.rows(tape, sum_view.rows()),
+                                           dropout_.options(tape, sum_view.columns()), dx.mut(),
+                                           dbranch.mut(), dgamma, dbeta, old);
     });
     if (!dbranch) dbranch = dx.share();
     sum = {};
@@ -80,8 +80,8 @@ class ResidualLayerNorm {
 
  private:
   Sequential<Dev> body_;
-  DropoutUse<Dev> dropout_;
-  LayerNormParameters<Dev> weights_;
+  detail::DropoutUse<Dev> dropout_;
+  detail::LayerNormParameters<Dev> weights_;
   double epsilon_;
 };
 

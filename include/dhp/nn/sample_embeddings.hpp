@@ -1,5 +1,5 @@
-// SampleEmbeddings: the end of a model that predicts one vector for each sample: the mean of its tokens' rows, or one of
-// these. Samples are ragged; which rows count, and how much, is in the side input "pooling".
+// SampleEmbeddings ends a model that predicts one vector per sample: the mean of its tokens' rows, or one of them.
+// Samples are ragged; the side input "pooling" weights the rows.
 #pragma once
 
 #include <dhp/nn/loss.hpp>
@@ -8,14 +8,14 @@
 
 namespace dhp {
 
-/// A loss without terms: its model is not trained.
+/// A loss without terms, for a model that is not trained.
 template <class Dev>
 class SampleEmbeddings {
  public:
   [[nodiscard]] std::vector<std::string> term_names() const { return {}; }
 
-  /// y [samples, C] = pooling * x, for x [rows, C] and the side input "pooling" [samples, rows] of floats or doubles: for
-  /// the mean of a sample's n tokens 1/n in their columns, for its first token 1 in that column, and zeros elsewhere.
+  /// y [samples, C] = pooling * x, for x [rows, C] and the side input "pooling" [samples, rows] of floats or doubles:
+  /// 1/n in the columns of a sample's n tokens gives their mean, a single 1 selects a token.
   Tensor<Dev> predict(Dev& dev, Tensor<Dev> x, Tape<Dev>& tape) {
     const auto& weights = tape.batch().at("pooling");
     check(weights.shape().rank() == 2 && weights.columns() == x.rows(),

@@ -3,7 +3,7 @@
 // (ops/attention.hpp).
 #pragma once
 
-#include <dhp/nn/joined.hpp>
+#include <dhp/nn/fused_parameters.hpp>
 #include <dhp/nn/linear.hpp>
 #include <dhp/ops/attention.hpp>
 
@@ -16,7 +16,7 @@ namespace dhp {
 struct SelfAttentionOptions {
   int heads = 1;                ///< of the whole layer
   std::int64_t columns = 0;     ///< of the whole layer; the head size is columns / heads
-  std::int64_t max_length = 0;  ///< longest sample: numbers the dropped probabilities
+  std::int64_t max_length = 0;  ///< longest sample; numbers the attention dropout
   double dropout = 0;
 };
 
@@ -27,11 +27,11 @@ class SelfAttention {
  public:
   SelfAttention(ModelBuilder<Dev>& build, const std::string& name, SelfAttentionOptions options)
       : options_(checked(options, build.tensor.size())), use_(build.next_use()) {
-    int followers = 2;
+    int fused = 2;
     for (const auto* which : {".query", ".key", ".value"}) {
       projections_.emplace_back(
           build, name + which,
-          LinearOptions{.in = options.columns, .out = options.columns, .followers = followers--},
+          LinearOptions{.in = options.columns, .out = options.columns, .fused = fused--},
           Split::outputs);
       weights_.push_back(projections_.back().weight());
       biases_.push_back(projections_.back().bias());
@@ -46,9 +46,10 @@ class SelfAttention {
   Tensor<Dev> forward(Dev& dev, Tensor<Dev> x, Tape<Dev>& tape) {
     if (adapted_) return forward_apart(dev, std::move(x), tape);
     const auto columns = local_columns();
-    const JoinedValues<Dev> weight(dev, weights_), bias(dev, biases_);
+    const detail::FusedValues<Dev> weight(dev, weights_), bias(dev, biases_);
     Tensor<Dev> qkv(dev, x.dtype(), {x.rows(), 3 * columns});
-    gemm(dev, as_matrix(x.view()), weight.view(), qkv.mut(), {.transpose_b = true}, bias.view());
+    gemm(dev, detail::as_matrix(x.view()), weight.view(), qkv.mut(), {.transpose_b = true},
+         bias.view());
     tape.push(std::move(x));
     Tensor<Dev> y(dev, qkv.dtype(), {qkv.rows(), columns});
     Tensor<Dev> logsumexp(dev, accumulation_type(qkv.dtype()), {local_heads_, qkv.rows()});
@@ -66,7 +67,7 @@ class SelfAttention {
     return backward_into(dev, std::move(dy), std::move(dx), 0, tape);
   }
   Tensor<Dev> backward_onto(Dev& dev, Tensor<Dev> dy, Tensor<Dev> onto, Tape<Dev>& tape) {
-    return backward_into(dev, std::move(dy), writable(dev, std::move(onto)), 1, tape);
+    return backward_into(dev, std::move(dy), detail::writable(dev, std::move(onto)), 1, tape);
   }
 
   [[nodiscard]] Shape output_shape(const Shape& in, const MicroBatch<Dev>&) const {
@@ -84,7 +85,7 @@ class SelfAttention {
   }
 
  private:
-  /// With adapters, of which one product for all three knows nothing.
+  /// Unfused path for adapters (LoRA).
   Tensor<Dev> forward_apart(Dev& dev, Tensor<Dev> x, Tape<Dev>& tape) {
     std::array<Tensor<Dev>, 3> qkv;
     for (std::size_t at = 0; at < 3; ++at) qkv[at] = projections_[at].forward(dev, x.share(), tape);
@@ -131,13 +132,16 @@ class SelfAttention {
     attention_backward(dev, dy.view(), third(in, 0), third(in, 1), third(in, 2), y.view(),
                        logsumexp.view(), sequences(tape), options_for(tape, in.columns()),
                        third(out, 0), third(out, 1), third(out, 2));
-    gemm(dev, dqkv.view(), JoinedValues<Dev>(dev, weights_).view(), dx.mut(), {.beta = beta});
+    gemm(dev, dqkv.view(), detail::FusedValues<Dev>(dev, weights_).view(), dx.mut(),
+         {.beta = beta});
     if (!is_trained(weights_) && !is_trained(biases_)) return dx;
     tape.weight_gradient(dev, [weights = weights_, biases = biases_, x = std::move(x),
                                dqkv = std::move(dqkv)](Dev& device) {
-      accumulate_joined(device, weights, biases, [&](View<Dev> dw, View<Dev> dbias, double old) {
-        linear_gradients(device, dqkv.view(), as_matrix(x.view()), dw, dbias, old);
-      });
+      detail::accumulate_fused(
+          device, weights, biases, [&](View<Dev> dw, View<Dev> dbias, double old) {
+            detail::linear_gradients(device, dqkv.view(), detail::as_matrix(x.view()), dw, dbias,
+                                     old);
+          });
     });
     return dx;
   }

@@ -1,7 +1,7 @@
-// ShardedBucket: parameters that replicas share out among themselves (ZeRO: Rajbhandari et al. 2020, "ZeRO: memory
-// optimizations toward training trillion parameter models", section 5). One reduce-scatter sums their gradients, one
-// all-gather brings their weights. A replica's share is a whole number of pages, and no tile of a parameter lies on two
-// pages, so a share has whole tiles and sums over tiles have the same bits however many replicas there are.
+// ShardedBucket: parameters that replicas shard (ZeRO: Rajbhandari et al. 2020, "ZeRO: memory optimizations toward
+// training trillion parameter models", section 5). One reduce-scatter sums their gradients, one all-gather collects
+// their weights. Shares are whole pages and no tile of a parameter crosses a page, so sums over tiles have the same
+// bits for any number of replicas.
 #pragma once
 
 #include <dhp/comm/event.hpp>
@@ -15,23 +15,24 @@
 
 namespace dhp {
 
-/// What replicas share out. Their numbers are those of the paper.
+/// What replicas shard, numbered as in the paper.
 enum class ZeroStage {
   none = 0,       ///< nothing: each replica holds everything
   optimizer = 1,  ///< optimizer state and master weights
   gradients = 2,  ///< gradients too
-  weights = 3     ///< weights too: they come before a layer runs, and go after it
+  weights = 3     ///< weights too: gathered before a layer runs, freed after it
 };
 
 struct Sharding {
   ZeroStage stage = ZeroStage::none;
-  std::size_t bucket_bytes = std::size_t{25} << 20;  ///< smallest size of a bucket of gradients
-  /// Each replica also holds the shares of so many replicas after it, and does their updates, too: that state survives
-  /// the loss of as many neighbors.
-  int copies = 0;
+  std::size_t bucket_bytes = std::size_t{25} << 20;  ///< minimum size of a bucket of gradients
+  /// The number of following replicas whose shares each replica also holds and updates: state survives the loss of as
+  /// many neighbors.
+  int redundancy = 0;
 };
 
-/// Which replica this is.
+namespace detail {
+/// This replica's position.
 struct ReplicaOf {
   int rank = 0;
   int size = 1;
@@ -40,23 +41,23 @@ struct ReplicaOf {
 template <class Dev>
 class ShardedBucket {
  public:
-  /// first: where the bucket begins in the store's numbering; held: where this replica's share begins in
-  /// buffers of optimizer state.
+  /// first: start of the bucket in the store's numbering; held: start of this replica's share in optimizer state
+  /// buffers.
   ShardedBucket(Dev& dev, ParameterList<Dev> parameters, const Sharding& sharding,
-                ReplicaOf replica, DType compute, bool order_free, std::int64_t first,
+                ReplicaOf replica, DType compute, bool deterministic, std::int64_t first,
                 std::int64_t held)
       : parameters_(std::move(parameters)),
         stage_(sharding.stage),
         replica_(replica),
         compute_(compute),
-        order_free_(order_free),
+        deterministic_(deterministic),
         range_(placed(parameters_, first, replica.size)),
         held_(held) {
     own_ = share_at(0);
     const auto resident =
-        stage_ == ZeroStage::weights ? share() * (1 + sharding.copies) : range_.size();
-    weights_ = Tensor<Dev>::lasting(dev, compute_, {resident});
-    if (stage_ == ZeroStage::weights) take_weights();
+        stage_ == ZeroStage::weights ? share() * (1 + sharding.redundancy) : range_.size();
+    weights_ = Tensor<Dev>::persistent(dev, compute_, {resident});
+    if (stage_ == ZeroStage::weights) free_weights();
     else point_values(weights_);
     if (stage_ == ZeroStage::optimizer) allocate_gradients(dev);
     for (const auto& parameter : parameters_) parameter->bucket_ = this;
@@ -69,21 +70,22 @@ class ShardedBucket {
   [[nodiscard]] std::int64_t share() const { return range_.size() / replica_.size; }
   /// This replica's share, in the store's numbering.
   [[nodiscard]] Range own() const { return {range_.first + own_.first, range_.first + own_.last}; }
-  /// Of this replica's share, in buffers of optimizer state.
+  /// This replica's share in optimizer state buffers.
   [[nodiscard]] Range held() const { return {held_, held_ + share()}; }
-  /// The elements of a parameter in the share of the replica `ahead` places after this one, counted in the parameter.
+  /// The elements of a parameter in the share of the replica `ahead` places after this one, relative to the
+  /// parameter.
   [[nodiscard]] Range held_of(const ParameterState<Dev>& parameter, int ahead) const {
     const auto in = in_bucket(parameter), share = share_at(ahead);
     const auto first = std::max(in.first, share.first);
     const auto last = std::max(first, std::min(in.last, share.last));
     return {first - in.first, last - in.first};
   }
-  /// Where they begin in buffers of that replica's optimizer state.
+  /// Their start in that replica's optimizer state buffers.
   [[nodiscard]] std::int64_t held_first(const ParameterState<Dev>& parameter, int ahead) const {
     return held_ + in_bucket(parameter).first + held_of(parameter, ahead).first -
            share_at(ahead).first;
   }
-  /// Their weights, as the optimizer writes them.
+  /// Their weights, where the optimizer writes them.
   [[nodiscard]] View<Dev> held_weights(const ParameterState<Dev>& parameter, int ahead) {
     const auto begin = stage_ == ZeroStage::weights ? share_at(ahead).first - ahead * share() : 0;
     const auto part = held_of(parameter, ahead);
@@ -101,9 +103,9 @@ class ShardedBucket {
     return bytes;
   }
 
-  // Weights, of stage 3: those of all replicas are here between bring_weights and take_weights.
+  // Stage 3: all replicas' weights are here between allocate_weights and free_weights.
   [[nodiscard]] bool has_weights() const { return !parameters_.front()->value.empty(); }
-  /// What an all-gather reads and writes.
+  /// Input and output of the all-gather.
   [[nodiscard]] View<Dev> own_weights() {
     return stage_ == ZeroStage::weights ? weights_.mut().slice(0, share())
                                         : weights_.mut().slice(own_.first, own_.last);
@@ -111,18 +113,18 @@ class ShardedBucket {
   [[nodiscard]] View<Dev> all_weights() {
     return stage_ == ZeroStage::weights ? gathered_.mut() : weights_.mut();
   }
-  void bring_weights(Dev& dev) {
+  void allocate_weights(Dev& dev) {
     gathered_ = Tensor<Dev>(dev, compute_, {range_.size()});
     point_values(gathered_);
   }
-  void take_weights() {
+  void free_weights() {
     gathered_ = {};
     for (const auto& parameter : parameters_) parameter->value = {};
   }
 
-  /// Memory for gradients, of stages 2 and 3 when the first layer adds to it. It begins with what was summed before in
-  /// this step, in the share of the replica that holds it: the next sum over replicas includes it.
-  void bring_gradients(Dev& dev) {
+  /// Allocates gradient memory; in stages 2 and 3 when a layer first adds to it. It starts with this replica's
+  /// earlier sums of the step, so that the next reduce-scatter includes them.
+  void prepare_gradients(Dev& dev) {
     if (!summands_.empty()) return;
     for (const auto& sum : sums_under_way_) sum.wait(dev);
     sums_under_way_.clear();
@@ -135,7 +137,7 @@ class ShardedBucket {
       dev.copy(own.bytes(), held_sums_[at].bytes(), own.size_bytes());
     }
   }
-  /// What adds up to the gradients: of a parameter's range, or of the whole bucket.
+  /// The local contributions to gradients: of a parameter's range, or of the whole bucket.
   [[nodiscard]] std::vector<View<Dev>> summands(Range range) {
     std::vector<View<Dev>> parts;
     for (auto& summand : summands_)
@@ -145,10 +147,10 @@ class ShardedBucket {
   void zero_gradients(Dev& dev) {
     for (auto& summand : summands_) dev.fill_zero(summand.mut().bytes(), summand.size_bytes());
   }
-  /// The same of this replica's share, summed over replicas; set by the store.
+  /// This replica's share of the sums; set by the store.
   [[nodiscard]] const std::vector<View<Dev>>& held_sums() const { return held_sums_; }
   void hold_sums(std::vector<View<Dev>> sums) { held_sums_ = std::move(sums); }
-  /// The reduce-scatters of summands to held sums are under way: from stage 2 on, the memory goes when they are done.
+  /// Registers reduce-scatters from summands to held sums. From stage 2 on, the summands are freed when those finish.
   void summing(std::vector<Event<Dev>> events) {
     sums_under_way_.insert(sums_under_way_.end(), events.begin(), events.end());
     if (stage_ == ZeroStage::optimizer) return;
@@ -163,7 +165,7 @@ class ShardedBucket {
   }
 
  private:
-  /// Gives the parameters their ranges; returns that of the bucket.
+  /// Assigns the parameters' ranges; returns the bucket's.
   [[nodiscard]] static Range placed(const ParameterList<Dev>& parameters, std::int64_t first,
                                     int replicas) {
     constexpr auto page = segment_tile;
@@ -171,7 +173,7 @@ class ShardedBucket {
     for (const auto& parameter : parameters) {
       const auto count = parameter->spec.local_shape().count();
       const auto padded = (count + segment_alignment - 1) / segment_alignment * segment_alignment;
-      const auto group = padded * (1 + parameter->spec.followers);
+      const auto group = padded * (1 + parameter->spec.fused);
       const auto together = group <= page ? group : padded;
       if (at % page != 0 && at % page + together > page) at += page - at % page;
       parameter->range = {first + at, first + at + count};
@@ -194,17 +196,17 @@ class ShardedBucket {
     }
   }
   void allocate_gradients(Dev& dev) {
-    const auto type = order_free_ ? DType::i64 : accumulation_type(compute_);
+    const auto type = deterministic_ ? DType::i64 : accumulation_type(compute_);
     const Shape all{range_.size()};
-    for (int at = 0; at < (order_free_ ? 2 : 1); ++at)
-      summands_.push_back(stage_ == ZeroStage::optimizer ? Tensor<Dev>::lasting(dev, type, all)
+    for (int at = 0; at < (deterministic_ ? 2 : 1); ++at)
+      summands_.push_back(stage_ == ZeroStage::optimizer ? Tensor<Dev>::persistent(dev, type, all)
                                                          : Tensor<Dev>(dev, type, all));
     for (const auto& parameter : parameters_) {
       const auto in = in_bucket(*parameter);
       const auto of = [&](std::size_t at) {
         return summands_[at].mut().slice(in.first, in.last).as(parameter->spec.local_shape());
       };
-      if (order_free_) parameter->point_gradient({}, of(0), of(1));
+      if (deterministic_) parameter->point_gradient({}, of(0), of(1));
       else parameter->point_gradient(of(0), {}, {});
     }
   }
@@ -213,16 +215,17 @@ class ShardedBucket {
   ZeroStage stage_;
   ReplicaOf replica_;
   DType compute_;
-  bool order_free_;
+  bool deterministic_;
   Range range_;
   std::int64_t held_;
   Range own_;                          // in the bucket
-  Tensor<Dev> weights_;                // of all; in stage 3 of the share
+  Tensor<Dev> weights_;                // all weights; in stage 3 this replica's share
   Tensor<Dev> gathered_;               // of all, in stage 3
-  std::vector<Tensor<Dev>> summands_;  // of all: gradients, or the two limbs of order-free sums
-  std::vector<Tensor<Dev>> leaving_;   // summands that are being reduced
+  std::vector<Tensor<Dev>> summands_;  // of all: gradients, or the two limbs of exact sums
+  std::vector<Tensor<Dev>> leaving_;   // summands being reduced
   std::vector<View<Dev>> held_sums_;
   std::vector<Event<Dev>> sums_under_way_;
 };
+}  // namespace detail
 
 }  // namespace dhp

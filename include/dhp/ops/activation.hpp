@@ -13,15 +13,15 @@ enum class Activation { relu, gelu, tanh };
 /// y = f(x); y may be x.
 template <Device Dev>
 void activation_forward(Dev& dev, Activation kind, In<Dev> x, Out<Dev> y) {
-  ops::check_like("activation:", x, y);
+  detail::check_like("activation:", x, y);
   activation_forward_on(dev, kind, x, y);
 }
 
 /// dx = dy f'(x), from the saved tensor; dx may be dy.
 template <Device Dev>
 void activation_backward(Dev& dev, Activation kind, In<Dev> saved, In<Dev> dy, Out<Dev> dx) {
-  ops::check_like("activation: the gradient", dy, saved);
-  ops::check_like("activation: the gradient", dx, saved);
+  detail::check_like("activation: the gradient", dy, saved);
+  detail::check_like("activation: the gradient", dx, saved);
   activation_backward_on(dev, kind, saved, dy, dx);
 }
 

@@ -36,6 +36,7 @@ struct AttentionOptions {
   }
 };
 
+namespace detail {
 template <Device Dev>
 void check_like_q(const char* name, In<Dev> view, In<Dev> q) {
   check(view.shape() == q.shape() && view.dtype() == q.dtype(), "attention: ", name, " ",
@@ -70,12 +71,13 @@ void check_attention(In<Dev> q, In<Dev> k, In<Dev> v, In<Dev> y, In<Dev> logsume
         sequences.lengths.dtype(), " and row numbers of ", sequences.row_numbers.dtype(),
         " are not i32, i32 and i64");
 }
+}  // namespace detail
 
 /// q, k, v, y [R, heads * head size]; logsumexp [heads, R] in the accumulation type, for backward.
 template <Device Dev>
 void attention_forward(Dev& dev, In<Dev> q, In<Dev> k, In<Dev> v, const Sequences<Dev>& sequences,
                        const AttentionOptions& options, Out<Dev> y, Out<Dev> logsumexp) {
-  check_attention<Dev>(q, k, v, y, logsumexp, sequences, options);
+  detail::check_attention<Dev>(q, k, v, y, logsumexp, sequences, options);
   attention_forward_on(dev, q, k, v, sequences, options, y, logsumexp);
 }
 
@@ -84,11 +86,11 @@ template <Device Dev>
 void attention_backward(Dev& dev, In<Dev> dy, In<Dev> q, In<Dev> k, In<Dev> v, In<Dev> y,
                         In<Dev> logsumexp, const Sequences<Dev>& sequences,
                         const AttentionOptions& options, Out<Dev> dq, Out<Dev> dk, Out<Dev> dv) {
-  check_attention<Dev>(q, k, v, y, logsumexp, sequences, options);
-  check_like_q<Dev>("dy", dy, q);
-  check_like_q<Dev>("dq", dq, q);
-  check_like_q<Dev>("dk", dk, q);
-  check_like_q<Dev>("dv", dv, q);
+  detail::check_attention<Dev>(q, k, v, y, logsumexp, sequences, options);
+  detail::check_like_q<Dev>("dy", dy, q);
+  detail::check_like_q<Dev>("dq", dq, q);
+  detail::check_like_q<Dev>("dk", dk, q);
+  detail::check_like_q<Dev>("dv", dv, q);
   attention_backward_on(dev, dy, q, k, v, y, logsumexp, sequences, options, dq, dk, dv);
 }
 

@@ -11,13 +11,12 @@
 
 namespace dhp {
 
+namespace detail {
 /// The vectors [C] of y = (x - mean) * inv_std * gamma + beta.
 template <class Dev>
 struct BatchNormVectors {
   ConstView<Dev> mean, inv_std, gamma, beta;
 };
-
-namespace ops {
 template <Device Dev>
 void check_norm(ConstView<Dev> x, const BatchNormVectors<Dev>& vectors) {
   check_columns("batch_norm: mean", vectors.mean, x);
@@ -25,20 +24,18 @@ void check_norm(ConstView<Dev> x, const BatchNormVectors<Dev>& vectors) {
   check_columns("batch_norm: gamma", vectors.gamma, x);
   check_columns("batch_norm: beta", vectors.beta, x);
 }
-}  // namespace ops
-
 /// sum[c] = sum over rows of x
 template <Device Dev>
 void batch_norm_sums(Dev& dev, In<Dev> x, Out<Dev> sum) {
-  ops::check_columns("batch_norm: the sum", sum, x);
+  detail::check_columns("batch_norm: the sum", sum, x);
   batch_norm_sums_on(dev, x, sum);
 }
 
 /// sum[c] = sum over rows of (x - mean)^2
 template <Device Dev>
 void batch_norm_squared_deviations(Dev& dev, In<Dev> x, In<Dev> mean, Out<Dev> sum) {
-  ops::check_columns("batch_norm: the mean", mean, x);
-  ops::check_columns("batch_norm: the sum", sum, x);
+  detail::check_columns("batch_norm: the mean", mean, x);
+  detail::check_columns("batch_norm: the sum", sum, x);
   batch_norm_squared_deviations_on(dev, x, mean, sum);
 }
 
@@ -60,9 +57,9 @@ void batch_norm_from_sums(Dev& dev, In<Dev> sums, std::int64_t rows, double epsi
 template <Device Dev>
 void batch_norm_apply(Dev& dev, In<Dev> x, const BatchNormVectors<Dev>& vectors, In<Dev> residual,
                       bool relu, Out<Dev> y) {
-  ops::check_norm<Dev>(x, vectors);
-  if (!residual.empty()) ops::check_like("batch_norm: the residual", residual, x);
-  ops::check_like("batch_norm: the result", y, x);
+  detail::check_norm<Dev>(x, vectors);
+  if (!residual.empty()) detail::check_like("batch_norm: the residual", residual, x);
+  detail::check_like("batch_norm: the result", y, x);
   batch_norm_apply_on(dev, x, vectors, residual, relu, y);
 }
 
@@ -71,10 +68,10 @@ void batch_norm_apply(Dev& dev, In<Dev> x, const BatchNormVectors<Dev>& vectors,
 template <Device Dev>
 void batch_norm_backward_sums(Dev& dev, In<Dev> dy, In<Dev> x, const BatchNormVectors<Dev>& vectors,
                               bool relu, Out<Dev> sum_dy, Out<Dev> sum_dy_xhat) {
-  ops::check_norm<Dev>(x, vectors);
-  ops::check_columns("batch_norm: the sum", sum_dy, x);
-  ops::check_columns("batch_norm: the sum", sum_dy_xhat, x);
-  ops::check_like("batch_norm: the gradient", dy, x);
+  detail::check_norm<Dev>(x, vectors);
+  detail::check_columns("batch_norm: the sum", sum_dy, x);
+  detail::check_columns("batch_norm: the sum", sum_dy_xhat, x);
+  detail::check_like("batch_norm: the gradient", dy, x);
   batch_norm_backward_sums_on(dev, dy, x, vectors, relu, sum_dy, sum_dy_xhat);
 }
 
@@ -85,12 +82,12 @@ template <Device Dev>
 void batch_norm_residual_backward_sums(Dev& dev, In<Dev> dy, In<Dev> y, In<Dev> x,
                                        const BatchNormVectors<Dev>& vectors, Out<Dev> dresidual,
                                        Out<Dev> sum_dy, Out<Dev> sum_dy_xhat) {
-  ops::check_norm<Dev>(x, vectors);
-  ops::check_columns("batch_norm: the sum", sum_dy, x);
-  ops::check_columns("batch_norm: the sum", sum_dy_xhat, x);
-  ops::check_like("batch_norm: the gradient", dy, x);
-  ops::check_like("batch_norm: the result", y, x);
-  ops::check_like("batch_norm: the residual's gradient", dresidual, x);
+  detail::check_norm<Dev>(x, vectors);
+  detail::check_columns("batch_norm: the sum", sum_dy, x);
+  detail::check_columns("batch_norm: the sum", sum_dy_xhat, x);
+  detail::check_like("batch_norm: the gradient", dy, x);
+  detail::check_like("batch_norm: the result", y, x);
+  detail::check_like("batch_norm: the residual's gradient", dresidual, x);
   batch_norm_residual_backward_sums_on(dev, dy, y, x, vectors, dresidual, sum_dy, sum_dy_xhat);
 }
 
@@ -101,11 +98,11 @@ template <Device Dev>
 void batch_norm_backward_apply(Dev& dev, In<Dev> dy, In<Dev> x,
                                const BatchNormVectors<Dev>& vectors, bool relu, In<Dev> sum_dy,
                                In<Dev> sum_dy_xhat, double count, Out<Dev> dx) {
-  ops::check_norm<Dev>(x, vectors);
-  ops::check_columns("batch_norm: the sum", sum_dy, x);
-  ops::check_columns("batch_norm: the sum", sum_dy_xhat, x);
-  ops::check_like("batch_norm: the gradient", dy, x);
-  ops::check_like("batch_norm: the gradient", dx, x);
+  detail::check_norm<Dev>(x, vectors);
+  detail::check_columns("batch_norm: the sum", sum_dy, x);
+  detail::check_columns("batch_norm: the sum", sum_dy_xhat, x);
+  detail::check_like("batch_norm: the gradient", dy, x);
+  detail::check_like("batch_norm: the gradient", dx, x);
   batch_norm_backward_apply_on(dev, dy, x, vectors, relu, sum_dy, sum_dy_xhat, count, dx);
 }
 
@@ -129,9 +126,9 @@ template <Device Dev>
                                                                    In<Dev> residual, In<Dev> gamma,
                                                                    In<Dev> beta, double epsilon,
                                                                    bool relu) {
-  ops::check_columns("batch_norm: gamma", gamma, x);
-  ops::check_columns("batch_norm: beta", beta, x);
-  if (!residual.empty()) ops::check_like("batch_norm: the residual", residual, x);
+  detail::check_columns("batch_norm: gamma", gamma, x);
+  detail::check_columns("batch_norm: beta", beta, x);
+  if (!residual.empty()) detail::check_like("batch_norm: the residual", residual, x);
   return batch_norm_fused_on(dev, x, residual, gamma, beta, epsilon, relu);
 }
 
@@ -140,8 +137,8 @@ template <Device Dev>
 template <Device Dev>
 [[nodiscard]] std::optional<BatchNormResult<Dev>> batch_norm_fused_apply(
     Dev& dev, In<Dev> x, const BatchNormVectors<Dev>& vectors, In<Dev> residual, bool relu) {
-  ops::check_norm<Dev>(x, vectors);
-  if (!residual.empty()) ops::check_like("batch_norm: the residual", residual, x);
+  detail::check_norm<Dev>(x, vectors);
+  if (!residual.empty()) detail::check_like("batch_norm: the residual", residual, x);
   return batch_norm_fused_apply_on(dev, x, vectors, residual, relu);
 }
 
@@ -151,14 +148,16 @@ template <Device Dev>
 [[nodiscard]] std::optional<BatchNormGradients<Dev>> batch_norm_fused_backward(
     Dev& dev, In<Dev> dy, In<Dev> x, const BatchNormVectors<Dev>& vectors, In<Dev> signs, bool relu,
     bool residual) {
-  ops::check_norm<Dev>(x, vectors);
-  ops::check_like("batch_norm: the gradient", dy, x);
+  detail::check_norm<Dev>(x, vectors);
+  detail::check_like("batch_norm: the gradient", dy, x);
   if (relu == signs.empty() || (residual && !relu)) return {};
   return batch_norm_fused_backward_on(dev, dy, x, vectors, signs, residual);
 }
+}  // namespace detail
 
 // The arithmetic per channel, shared by all devices.
 
+namespace detail {
 struct NormFromSums {
   constexpr NormFromSums(double sum, double sum_of_squares, double rows, double epsilon)
       : mean(sum / rows) {
@@ -169,5 +168,6 @@ struct NormFromSums {
   }
   double mean, inv_std = 0, squared_deviations = 0;
 };
+}  // namespace detail
 
 }  // namespace dhp

@@ -9,8 +9,7 @@
 #include <cstdint>
 #include <limits>
 
-namespace dhp {
-
+namespace dhp::detail {
 /// After a step, in the loss scale of the next one: memory = fresh where the step was applied, else memory; both times
 /// loss_scale / used_loss_scale. All of one floating-point type.
 template <Device Dev>
@@ -22,8 +21,8 @@ void keep_if_applied(Dev& dev, In<Dev> state, In<Dev> fresh, Out<Dev> memory) {
   keep_if_applied_on(dev, state, fresh, memory);
 }
 
-/// Moves the k elements of largest magnitude out of x [n], which becomes 0 there. indices i32 [k], ascending; values [k].
-/// Of equal ones the first are taken; NaN counts as larger than infinity. k is at most n, n below 2^31.
+/// Moves the k elements of largest magnitude out of x [n], which becomes 0 there. indices i32 [k], ascending; values
+/// [k]. Of equal elements the first are taken; NaN exceeds infinity. k <= n < 2^31.
 template <Device Dev>
 void take_largest(Dev& dev, Out<Dev> x, Out<Dev> indices, Out<Dev> values) {
   check(indices.dtype() == DType::i32 && values.dtype() == x.dtype() &&
@@ -34,7 +33,7 @@ void take_largest(Dev& dev, Out<Dev> x, Out<Dev> indices, Out<Dev> values) {
   if (values.count() > 0) take_largest_on(dev, x, indices, values);
 }
 
-/// The bytes that the signs of so many elements take.
+/// Bytes for the signs of this many elements.
 [[nodiscard]] constexpr std::int64_t sign_bytes(std::int64_t count) { return (count + 7) / 8; }
 
 /// Bit i % 8 of bits[i / 8] is 1 where x[i] >= 0. x [n], bits u8 [sign_bytes(n)].
@@ -63,8 +62,6 @@ void orthonormalize(Dev& dev, Out<Dev> x, const RandomStream& random) {
         x.shape(), " cannot be orthonormal");
   if (x.count() > 0) orthonormalize_on(dev, x, random);
 }
-
-namespace ops {
 
 /// Gram-Schmidt for any device. sum(f): of f(row) over all rows, in double; for_rows(f): f(row) for each, by the thread
 /// that will read it again.
@@ -108,6 +105,4 @@ constexpr void gram_schmidt(T* x, std::int64_t columns, const RandomStream& rand
   }
 }
 
-}  // namespace ops
-
-}  // namespace dhp
+}  // namespace dhp::detail

@@ -22,11 +22,11 @@ struct Conv2dGeometry {
   check(geometry.kernel >= 1 && geometry.stride >= 1 && geometry.padding >= 0,
         "conv2d: kernel and stride are at least 1 and padding at least 0, got ", geometry.kernel,
         ", ", geometry.stride, ", ", geometry.padding);
-  const auto [height, width] = ops::output_extents("conv2d: a kernel", x, geometry);
+  const auto [height, width] = detail::output_extents("conv2d: a kernel", x, geometry);
   return {x[0], height, width, out_channels};
 }
 
-namespace ops {
+namespace detail {
 inline void check_conv2d(const char* op, const Shape& x, const Shape& w, const Shape& y,
                          Conv2dGeometry geometry) {
   const std::int64_t kernel = geometry.kernel;
@@ -35,64 +35,68 @@ inline void check_conv2d(const char* op, const Shape& x, const Shape& w, const S
   const auto expected = conv2d_output_shape(x, w[0], geometry);
   check(y == expected, "conv2d_", op, ": ", x, " and weights ", w, " give ", expected, ", got ", y);
 }
-}  // namespace ops
+}  // namespace detail
 
 /// y = x * w. x [N, H, W, C], w [O, K, K, C], y [N, OH, OW, O] of one type; sums in the
 /// accumulation type. Throws Error on wrong shapes or types, as the gradients do.
 template <Device Dev>
 void conv2d_forward(Dev& dev, In<Dev> x, In<Dev> w, Conv2dGeometry geometry, Out<Dev> y) {
-  ops::check_conv2d("forward", x.shape(), w.shape(), y.shape(), geometry);
+  detail::check_conv2d("forward", x.shape(), w.shape(), y.shape(), geometry);
   check(x.dtype() == w.dtype() && x.dtype() == y.dtype(), "conv2d_forward: x, w and y are ",
         x.dtype(), ", ", w.dtype(), " and ", y.dtype(), "; all need one type");
   conv2d_forward_on(dev, x, w, geometry, y);
 }
 
+namespace detail {
 /// conv2d_forward, and the sums of y and of y^2 over its rows, [2, O] in the accumulation type, from
 /// the same pass. nullopt if the device has no such function: then nothing is written.
 template <Device Dev>
 [[nodiscard]] std::optional<Tensor<Dev>> conv2d_forward_with_sums(Dev& dev, In<Dev> x, In<Dev> w,
                                                                   Conv2dGeometry geometry,
                                                                   Out<Dev> y) {
-  ops::check_conv2d("forward_with_sums", x.shape(), w.shape(), y.shape(), geometry);
+  detail::check_conv2d("forward_with_sums", x.shape(), w.shape(), y.shape(), geometry);
   check(x.dtype() == w.dtype() && x.dtype() == y.dtype(),
         "conv2d_forward_with_sums: x, w and y are ", x.dtype(), ", ", w.dtype(), " and ", y.dtype(),
         "; all need one type");
   return conv2d_forward_with_sums_on(dev, x, w, geometry, y);
 }
+}  // namespace detail
 
 /// dx = beta dx + the input gradient; beta 0 reads nothing. Shapes and types as in conv2d_forward.
 template <Device Dev>
 void conv2d_backward_data(Dev& dev, In<Dev> dy, In<Dev> w, Conv2dGeometry geometry, Out<Dev> dx,
                           double beta = 0) {
-  ops::check_conv2d("backward_data", dx.shape(), w.shape(), dy.shape(), geometry);
+  detail::check_conv2d("backward_data", dx.shape(), w.shape(), dy.shape(), geometry);
   check(dy.dtype() == w.dtype() && dy.dtype() == dx.dtype(),
         "conv2d_backward_data: dy, w and dx are ", dy.dtype(), ", ", w.dtype(), " and ", dx.dtype(),
         "; all need one type");
   conv2d_backward_data_on(dev, dy, w, geometry, dx, beta);
 }
 
-/// The gradient of a convolution whose x a batch norm with a ReLU made, through that ReLU: dx = the input gradient + onto
-/// (empty: 0) where x > 0, else 0. Returns what the norm's own gradient needs, [2, C] in the accumulation type: the sums
-/// over rows of dx and of dx * xhat, xhat the normalised input of the norm. nullopt if the device has no such function:
-/// then dx has to be written again.
+namespace detail {
+/// The gradient of a convolution whose x a batch norm with a ReLU made, through that ReLU: dx = the input gradient +
+/// onto (empty: 0) where x > 0, else 0. Returns what the norm's own gradient needs, [2, C] in the accumulation type:
+/// the sums over rows of dx and of dx * xhat, xhat the normalised input of the norm. nullopt if the device has no such
+/// function: then dx has to be written again.
 template <Device Dev>
 [[nodiscard]] std::optional<Tensor<Dev>> conv2d_backward_data_to_norm(
     Dev& dev, In<Dev> dy, In<Dev> w, Conv2dGeometry geometry, In<Dev> onto,
     const NormTrace<Dev>& norm, Out<Dev> dx) {
-  ops::check_conv2d("backward_data_to_norm", dx.shape(), w.shape(), dy.shape(), geometry);
+  detail::check_conv2d("backward_data_to_norm", dx.shape(), w.shape(), dy.shape(), geometry);
   check(dy.dtype() == w.dtype() && dy.dtype() == dx.dtype(),
         "conv2d_backward_data_to_norm: dy, w and dx are ", dy.dtype(), ", ", w.dtype(), " and ",
         dx.dtype(), "; all need one type");
-  ops::check_like("conv2d_backward_data_to_norm: the norm's input", norm.x, dx);
-  if (!onto.empty()) ops::check_like("conv2d_backward_data_to_norm: what it adds to,", onto, dx);
+  detail::check_like("conv2d_backward_data_to_norm: the norm's input", norm.x, dx);
+  if (!onto.empty()) detail::check_like("conv2d_backward_data_to_norm: what it adds to,", onto, dx);
   return conv2d_backward_data_to_norm_on(dev, dy, w, geometry, onto, norm, dx);
 }
+}  // namespace detail
 
 /// dw = beta dw + the weight gradient, [O, K, K, C] in x's accumulation type; beta 0 reads nothing.
 template <Device Dev>
 void conv2d_backward_filter(Dev& dev, In<Dev> x, In<Dev> dy, Conv2dGeometry geometry, Out<Dev> dw,
                             double beta) {
-  ops::check_conv2d("backward_filter", x.shape(), dw.shape(), dy.shape(), geometry);
+  detail::check_conv2d("backward_filter", x.shape(), dw.shape(), dy.shape(), geometry);
   check(x.dtype() == dy.dtype() && dw.dtype() == accumulation_type(x.dtype()),
         "conv2d_backward_filter: x, dy and dw are ", x.dtype(), ", ", dy.dtype(), " and ",
         dw.dtype(), "; x and dy need one type and dw its accumulation type");

@@ -24,6 +24,7 @@ struct CrossEntropyOptions {
 
 // labels i32 [M]; -1: ignored; other labels outside [0, classes) are an error.
 
+namespace detail {
 /// Throws unless the columns have as many classes as they are to have, and these lie in [0, classes).
 inline void check_class_part(const CrossEntropyOptions& options, std::int64_t columns) {
   check(options.local_classes <= columns, "cross_entropy: logits of ", columns,
@@ -121,5 +122,6 @@ template <class A>
                                            A below_max) {
   return std::log(powers) + (A(1) - smoothing) * (max - wanted) - smoothing * below_max / classes;
 }
+}  // namespace detail
 
 }  // namespace dhp

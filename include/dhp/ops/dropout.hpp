@@ -7,12 +7,14 @@
 
 namespace dhp {
 
+namespace detail {
 /// Global row numbers: i64 [R], or none: row r has number first + r.
 template <class Dev>
 struct RowNumbers {
   ConstView<Dev> index{};
   std::int64_t first = 0;
 };
+}  // namespace detail
 
 struct DropoutOptions {
   double probability = 0;  ///< of dropping an element
@@ -21,7 +23,7 @@ struct DropoutOptions {
   std::int64_t total_columns = 0;  ///< of the unsharded tensor
 };
 
-namespace ops {
+namespace detail {
 
 template <Device Dev>
 void check_dropout(ConstView<Dev> x, const RowNumbers<Dev>& rows, const DropoutOptions& options) {
@@ -36,15 +38,15 @@ void check_dropout(ConstView<Dev> x, const RowNumbers<Dev>& rows, const DropoutO
         options.total_columns);
 }
 
-}  // namespace ops
+}  // namespace detail
 
 /// y = keep ? x / (1 - p) : 0, keep(row, column) = uniform(number(row) * total_columns +
 /// first_column + column) >= p. The gradient uses the same op. y may alias x.
 template <Device Dev>
-void dropout(Dev& dev, In<Dev> x, const RowNumbers<Dev>& rows, const DropoutOptions& options,
-             Out<Dev> y) {
-  ops::check_like("dropout:", x, y);
-  ops::check_dropout<Dev>(x, rows, options);
+void dropout(Dev& dev, In<Dev> x, const detail::RowNumbers<Dev>& rows,
+             const DropoutOptions& options, Out<Dev> y) {
+  detail::check_like("dropout:", x, y);
+  detail::check_dropout<Dev>(x, rows, options);
   dropout_on(dev, x, rows, options, y);
 }
 

@@ -27,6 +27,7 @@ void axpy(Dev& dev, double alpha, In<Dev> x, Out<Dev> y) {
   axpy_on(dev, alpha, x, y);
 }
 
+namespace detail {
 /// A vector that is added to another, of one type and count.
 template <class Dev>
 struct AddedVector {
@@ -44,6 +45,7 @@ void add_both(Dev& dev, const AddedVector<Dev>& one, const AddedVector<Dev>& oth
           each->to.shape(), " of ", each->to.dtype());
   add_both_on(dev, one, other, beta);
 }
+}  // namespace detail
 
 /// y *= alpha
 template <Device Dev>
@@ -51,6 +53,7 @@ void scale(Dev& dev, double alpha, Out<Dev> y) {
   scale_on(dev, alpha, y);
 }
 
+namespace detail {
 /// y *= alpha * factor; factor f64 [1], on the device
 template <Device Dev>
 void scale_by(Dev& dev, double alpha, In<Dev> factor, Out<Dev> y) {
@@ -58,6 +61,7 @@ void scale_by(Dev& dev, double alpha, In<Dev> factor, Out<Dev> y) {
         "scale_by: the factor is f64 [1], got ", factor.dtype(), " ", factor.shape());
   scale_by_on(dev, alpha, factor, y);
 }
+}  // namespace detail
 
 /// y = x, rounded to y's type
 template <Device Dev>
@@ -69,7 +73,7 @@ void cast(Dev& dev, In<Dev> x, Out<Dev> y) {
 /// y = 1 / sqrt(x + epsilon); both of one type.
 template <Device Dev>
 void rsqrt(Dev& dev, In<Dev> x, double epsilon, Out<Dev> y) {
-  ops::check_like("rsqrt:", x, y);
+  detail::check_like("rsqrt:", x, y);
   rsqrt_on(dev, x, epsilon, y);
 }
 

@@ -1,4 +1,4 @@
-// Order-free (exact) accumulation: values are added as integers on an absolute fixed-point grid, so
+// Exact accumulation: values are added as integers on an absolute fixed-point grid, so
 // neither order nor grouping changes a bit. Each element has two 64-bit limbs: high = rint(x 2^33),
 // low = the rest in units of 2^-83. Any communicator can sum them; no maximum has to be agreed on.
 // Floats of at least 2^-60 lie on the grid. Sums of up to 2^14 values, below 2^30, are exact.
@@ -12,7 +12,7 @@
 
 namespace dhp {
 
-namespace ops {
+namespace detail {
 template <Device Dev>
 void check_limbs(const char* op, In<Dev> x, In<Dev> high, In<Dev> low, In<Dev> flag) {
   check(high.count() == x.count() && low.count() == x.count() && high.dtype() == DType::i64 &&
@@ -21,25 +21,26 @@ void check_limbs(const char* op, In<Dev> x, In<Dev> high, In<Dev> low, In<Dev> f
   check(flag.dtype() == DType::i32 && flag.count() == 1, op, ": the flag is i32 [1], got ",
         flag.dtype(), " ", flag.shape());
 }
-}  // namespace ops
+}  // namespace detail
 
 /// Accumulates: adds the limbs of x, f64 or f32 [n], to high and low. If |x| >= 2^18 or x is not
 /// finite, x is skipped and flag, i32 [1], becomes 1.
 template <Device Dev>
 void exact_accumulate(Dev& dev, In<Dev> x, Out<Dev> high, Out<Dev> low, Out<Dev> flag) {
-  ops::check_limbs<Dev>("exact_accumulate", x, high, low, flag);
+  detail::check_limbs<Dev>("exact_accumulate", x, high, low, flag);
   exact_accumulate_on(dev, x, high, low, flag);
 }
 
 /// Finalizes: x = the sum of the limbs, rounded once; NaN if flag, i32 [1], is not 0.
 template <Device Dev>
 void exact_finalize(Dev& dev, In<Dev> high, In<Dev> low, In<Dev> flag, Out<Dev> x) {
-  ops::check_limbs<Dev>("exact_finalize", x, high, low, flag);
+  detail::check_limbs<Dev>("exact_finalize", x, high, low, flag);
   exact_finalize_on(dev, high, low, flag, x);
 }
 
 // The arithmetic per element, shared by all devices.
 
+namespace detail {
 __extension__ using Int128 = __int128;  ///< a type of g++, clang++ and nvcc
 
 /// Converts a double with an integer value below 2^51 to int64 and back. It vectorizes on
@@ -58,7 +59,7 @@ inline constexpr double integer_shift = 0x1.8p52;
   return static_cast<std::int64_t>(static_cast<std::uint64_t>(a) + static_cast<std::uint64_t>(b));
 }
 
-/// The bits of |value|. What cannot be accumulated, also NaN and infinity, is >= exact_limit.
+/// The bits of |value|. Values that cannot be accumulated, including NaN and infinity, are >= exact_limit.
 [[nodiscard]] constexpr std::int64_t magnitude_bits(double value) {
   return std::bit_cast<std::int64_t>(value) & std::int64_t{0x7fffffffffffffff};
 }
@@ -101,5 +102,6 @@ template <class T>
   return static_cast<T>(static_cast<Int128>(high) * (Int128{1} << 50) + low) *
          static_cast<T>(0x1p-83);
 }
+}  // namespace detail
 
 }  // namespace dhp

@@ -1,4 +1,4 @@
-// Fingerprints: one number for the bits of a tensor, to compare what ranks hold or have computed. That of order-free sums
+// Fingerprints: one number for the bits of a tensor, to compare what ranks hold or have computed. That of exact sums
 // (ops/exact_sum.hpp) is linear: the fingerprints of summands add up to that of their sum, as the checksums of Huang &
 // Abraham 1984, "Algorithm-based fault tolerance for matrix operations".
 #pragma once
@@ -10,8 +10,8 @@
 
 namespace dhp {
 
-/// sum, i64 [1], += times * (sum over i of the bits of x[i] as an unsigned integer * fingerprint_factor(first + i)), modulo
-/// 2^64. x has any type; first: the number of its first element. One flipped bit of x always changes the sum.
+/// sum, i64 [1], += times * (sum over i of the bits of x[i] as an unsigned integer * fingerprint_factor(first + i)),
+/// modulo 2^64. x has any type; first: the number of its first element. One flipped bit of x always changes the sum.
 template <Device Dev>
 void fingerprint(Dev& dev, In<Dev> x, std::int64_t first, Out<Dev> sum, std::int64_t times = 1) {
   check(sum.dtype() == DType::i64 && sum.count() == 1, "fingerprint: the sum is i64 [1], got ",
@@ -19,12 +19,11 @@ void fingerprint(Dev& dev, In<Dev> x, std::int64_t first, Out<Dev> sum, std::int
   if (x.count() > 0) fingerprint_on(dev, x, first, sum, times);
 }
 
+namespace detail {
 /// Odd, so that no single bit is multiplied away.
 [[nodiscard]] constexpr std::uint64_t fingerprint_factor(std::int64_t place) {
   return mix(static_cast<std::uint64_t>(place)) | 1;
 }
-
-namespace ops {
 
 /// body(pointer to the elements as unsigned integers of their size).
 template <class V, class Body>
@@ -37,5 +36,5 @@ void visit_bits(V x, Body body) {
   }
 }
 
-}  // namespace ops
+}  // namespace detail
 }  // namespace dhp

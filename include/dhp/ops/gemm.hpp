@@ -12,11 +12,12 @@ struct GemmOptions {
   bool transpose_b = false;
   double alpha = 1;
   double beta = 0;  ///< 0: c is written and never read
-  /// Rows of a and c may end in further columns, so that each begins at a multiple of 16 bytes, which tensor cores want.
-  /// These columns are neither read nor written.
+  /// Rows of a and c may end in further columns, so that each begins at a multiple of 16 bytes, which tensor cores
+  /// want. These columns are neither read nor written.
   bool padded = false;
 };
 
+namespace detail {
 /// c [M, N] = op(a) [M, K] op(b) [K, N]
 struct GemmSize {
   std::int64_t m, n, k;
@@ -58,6 +59,7 @@ void check_gemm(In<Dev> a, In<Dev> b, In<Dev> c, GemmOptions options, In<Dev> bi
         " elements of ", a.dtype(), " or ", accumulation_type(a.dtype()), ", got ", bias.shape(),
         " of ", bias.dtype());
 }
+}  // namespace detail
 
 /// c = alpha op(a) op(b) + beta c + bias with op(a) [M, K], op(b) [K, N], c [M, N], bias [N] or
 /// empty. a and b have one type; c and bias have it or its accumulation type (weight gradients of
@@ -65,7 +67,7 @@ void check_gemm(In<Dev> a, In<Dev> b, In<Dev> c, GemmOptions options, In<Dev> bi
 /// Throws Error on wrong shapes or types.
 template <Device Dev>
 void gemm(Dev& dev, In<Dev> a, In<Dev> b, Out<Dev> c, GemmOptions options = {}, In<Dev> bias = {}) {
-  check_gemm<Dev>(a, b, c, options, bias);
+  detail::check_gemm<Dev>(a, b, c, options, bias);
   gemm_on(dev, a, b, c, options, bias);
 }
 

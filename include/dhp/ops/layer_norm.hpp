@@ -7,7 +7,7 @@
 
 namespace dhp {
 
-namespace ops {
+namespace detail {
 
 /// Throws unless the scale has one element per column of x, mean and inv_std one per row.
 template <Device Dev>
@@ -30,16 +30,16 @@ void check_layer_norm_dropout(ConstView<Dev> x, const RowNumbers<Dev>& rows,
         dropout.total_columns, " are not whole");
 }
 
-}  // namespace ops
+}  // namespace detail
 
 /// y = (x - mean) * inv_std * gamma + beta with each row's mean and variance, inv_std = 1 /
 /// sqrt(variance + epsilon); writes mean and inv_std for backward.
 template <Device Dev>
 void layer_norm_forward(Dev& dev, In<Dev> x, In<Dev> gamma, In<Dev> beta, double epsilon,
                         Out<Dev> y, Out<Dev> mean, Out<Dev> inv_std) {
-  ops::check_columns("layer_norm: the shift", beta, x);
-  ops::check_layer_norm<Dev>(x, gamma, mean, inv_std);
-  ops::check_like("layer_norm: the output", y, x);
+  detail::check_columns("layer_norm: the shift", beta, x);
+  detail::check_layer_norm<Dev>(x, gamma, mean, inv_std);
+  detail::check_like("layer_norm: the output", y, x);
   layer_norm_forward_on(dev, x, gamma, beta, epsilon, y, mean, inv_std);
 }
 
@@ -50,13 +50,14 @@ template <Device Dev>
 void layer_norm_backward(Dev& dev, In<Dev> dy, In<Dev> x, In<Dev> gamma, In<Dev> mean,
                          In<Dev> inv_std, Out<Dev> dx, Out<Dev> dgamma, Out<Dev> dbeta,
                          double beta) {
-  ops::check_like("layer_norm: the gradient", dy, x);
-  ops::check_like("layer_norm: the gradient", dx, x);
-  ops::check_layer_norm<Dev>(x, gamma, mean, inv_std);
-  ops::check_layer_norm_sums<Dev>(x, dgamma, dbeta);
+  detail::check_like("layer_norm: the gradient", dy, x);
+  detail::check_like("layer_norm: the gradient", dx, x);
+  detail::check_layer_norm<Dev>(x, gamma, mean, inv_std);
+  detail::check_layer_norm_sums<Dev>(x, dgamma, dbeta);
   layer_norm_backward_on(dev, dy, x, gamma, mean, inv_std, dx, dgamma, dbeta, beta);
 }
 
+namespace detail {
 /// sum = residual + dropout(x), rounded once; y = layer_norm(sum); writes mean and inv_std. sum may
 /// alias x, the residual, or y if backward is not needed. dropout.total_columns must be x's
 /// columns; with probability 0 no random number is drawn. Backward reads the sum. The normalized
@@ -67,12 +68,12 @@ void residual_layer_norm_forward(Dev& dev, In<Dev> x, In<Dev> residual, const Ro
                                  const DropoutOptions& dropout, In<Dev> gamma, In<Dev> beta,
                                  double epsilon, Out<Dev> sum, Out<Dev> y, Out<Dev> mean,
                                  Out<Dev> inv_std) {
-  ops::check_layer_norm_dropout<Dev>(x, rows, dropout);
-  ops::check_like("layer_norm: the residual", residual, x);
-  ops::check_like("layer_norm: the sum", sum, x);
-  ops::check_like("layer_norm: the output", y, x);
-  ops::check_columns("layer_norm: the shift", beta, x);
-  ops::check_layer_norm<Dev>(x, gamma, mean, inv_std);
+  detail::check_layer_norm_dropout<Dev>(x, rows, dropout);
+  detail::check_like("layer_norm: the residual", residual, x);
+  detail::check_like("layer_norm: the sum", sum, x);
+  detail::check_like("layer_norm: the output", y, x);
+  detail::check_columns("layer_norm: the shift", beta, x);
+  detail::check_layer_norm<Dev>(x, gamma, mean, inv_std);
   residual_layer_norm_forward_on(dev, x, residual, rows, dropout, gamma, beta, epsilon, sum, y,
                                  mean, inv_std);
 }
@@ -84,14 +85,15 @@ void residual_layer_norm_backward(Dev& dev, In<Dev> dy, In<Dev> sum, In<Dev> gam
                                   In<Dev> inv_std, const RowNumbers<Dev>& rows,
                                   const DropoutOptions& dropout, Out<Dev> dresidual, Out<Dev> dx,
                                   Out<Dev> dgamma, Out<Dev> dbeta, double beta) {
-  ops::check_layer_norm_dropout<Dev>(sum, rows, dropout);
-  ops::check_like("layer_norm: the gradient", dy, sum);
-  ops::check_like("layer_norm: the gradient of the residual", dresidual, sum);
-  ops::check_like("layer_norm: the gradient", dx, sum);
-  ops::check_layer_norm<Dev>(sum, gamma, mean, inv_std);
-  ops::check_layer_norm_sums<Dev>(sum, dgamma, dbeta);
+  detail::check_layer_norm_dropout<Dev>(sum, rows, dropout);
+  detail::check_like("layer_norm: the gradient", dy, sum);
+  detail::check_like("layer_norm: the gradient of the residual", dresidual, sum);
+  detail::check_like("layer_norm: the gradient", dx, sum);
+  detail::check_layer_norm<Dev>(sum, gamma, mean, inv_std);
+  detail::check_layer_norm_sums<Dev>(sum, dgamma, dbeta);
   residual_layer_norm_backward_on(dev, dy, sum, gamma, mean, inv_std, rows, dropout, dresidual, dx,
                                   dgamma, dbeta, beta);
 }
+}  // namespace detail
 
 }  // namespace dhp

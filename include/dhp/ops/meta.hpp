@@ -1,4 +1,4 @@
-// The operations of the device Meta: nothing is computed, and FLOP of products are counted.
+// Operations of the device Meta: they compute nothing and count the FLOP of products.
 #pragma once
 
 #include <dhp/device/meta.hpp>
@@ -10,10 +10,9 @@
 #include <concepts>
 #include <optional>
 
-namespace dhp {
+namespace dhp::detail {
 
-namespace ops {
-/// Of one product of queries and keys, or of their probabilities and values, over all samples and heads.
+/// FLOP of one product of queries and keys, or of probabilities and values, over all samples and heads.
 [[nodiscard]] inline double attention_flop(In<Meta> q, const Sequences<Meta>& sequences) {
   double pairs = 0;
   const auto* lengths = sequences.lengths.data<std::int32_t>();
@@ -24,33 +23,32 @@ namespace ops {
 [[nodiscard]] inline double conv2d_flop(In<Meta> w, In<Meta> y) {
   return 2.0 * static_cast<double>(y.rows()) * static_cast<double>(w.count());
 }
-}  // namespace ops
 
 inline void gemm_on(Meta& dev, In<Meta>, In<Meta> b, Out<Meta> c, GemmOptions options, In<Meta>) {
   const auto [m, n, k] = gemm_size<Meta>(b, c, options);
   dev.count_flop(2.0 * static_cast<double>(m * n) * static_cast<double>(k));
 }
 inline void conv2d_forward_on(Meta& dev, In<Meta>, In<Meta> w, Conv2dGeometry, Out<Meta> y) {
-  dev.count_flop(ops::conv2d_flop(w, y));
+  dev.count_flop(detail::conv2d_flop(w, y));
 }
 inline void conv2d_backward_data_on(Meta& dev, In<Meta> dy, In<Meta> w, Conv2dGeometry, Out<Meta>,
                                     double) {
-  dev.count_flop(ops::conv2d_flop(w, dy));
+  dev.count_flop(detail::conv2d_flop(w, dy));
 }
 inline void conv2d_backward_filter_on(Meta& dev, In<Meta>, In<Meta> dy, Conv2dGeometry,
                                       Out<Meta> dw, double) {
-  dev.count_flop(ops::conv2d_flop(dw, dy));
+  dev.count_flop(detail::conv2d_flop(dw, dy));
 }
 inline void attention_forward_on(Meta& dev, In<Meta> q, In<Meta>, In<Meta>,
                                  const Sequences<Meta>& sequences, const AttentionOptions&,
                                  Out<Meta>, Out<Meta>) {
-  dev.count_flop(2 * ops::attention_flop(q, sequences));
+  dev.count_flop(2 * detail::attention_flop(q, sequences));
 }
-/// Without the probabilities, which it computes again.
+/// Excludes the recomputed probabilities.
 inline void attention_backward_on(Meta& dev, In<Meta>, In<Meta> q, In<Meta>, In<Meta>, In<Meta>,
                                   In<Meta>, const Sequences<Meta>& sequences,
                                   const AttentionOptions&, Out<Meta>, Out<Meta>, Out<Meta>) {
-  dev.count_flop(4 * ops::attention_flop(q, sequences));
+  dev.count_flop(4 * detail::attention_flop(q, sequences));
 }
 
 void activation_backward_on(std::same_as<Meta> auto&, const auto&...) {}
@@ -115,7 +113,7 @@ void take_largest_on(std::same_as<Meta> auto&, const auto&...) {}
 void tile_squares_on(std::same_as<Meta> auto&, const auto&...) {}
 void update_moving_averages_on(std::same_as<Meta> auto&, const auto&...) {}
 
-// No fused form: the operations one by one need as much memory or more.
+// No fused form: the unfused ops need at least as much memory.
 bool linear_gelu_fused_on(std::same_as<Meta> auto&, const auto&...) { return false; }
 std::optional<Tensor<Meta>> conv2d_backward_data_to_norm_on(std::same_as<Meta> auto&,
                                                             const auto&...) {
@@ -138,4 +136,4 @@ std::optional<BatchNormGradients<Meta>> batch_norm_fused_backward_on(std::same_a
   return {};
 }
 
-}  // namespace dhp
+}  // namespace dhp::detail

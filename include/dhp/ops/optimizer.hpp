@@ -9,6 +9,7 @@
 
 namespace dhp {
 
+namespace detail {
 struct SgdUpdate {
   double momentum = 0;
   double weight_decay = 0;  ///< of segments that decay
@@ -29,8 +30,6 @@ struct LarsRule {
   double weight_decay = 0;
 };
 
-namespace ops {
-
 template <Device Dev>
 void check_squares(const char* op, ConstView<Dev> first, ConstView<Dev> second,
                    ConstView<Dev> rates) {
@@ -40,52 +39,54 @@ void check_squares(const char* op, ConstView<Dev> first, ConstView<Dev> second,
            view.shape(), " beside ", rates.shape());
 }
 
-}  // namespace ops
+}  // namespace detail
 
 /// g = gradient_scale * gradient + decay * w; m = mu m + g; w -= rate * (nesterov ? g + mu m : m).
 /// With rate_in_momentum: m = mu m + rate * g, w -= m. The rate is the learning rate, or
 /// rates[parameter] (f64) for segments that decay if rates is not empty. `momentum` is empty if mu
 /// is 0.
 template <Device Dev>
-void sgd_update(Dev& dev, const SgdUpdate& update, const SegmentTable<Dev>& table, In<Dev> state,
-                In<Dev> rates, In<Dev> gradient, Out<Dev> momentum, Out<Dev> masters) {
-  check_step_state<Dev>(state);
-  if (!rates.empty()) ops::check_by_parameter<Dev>("sgd_update", "rates", table, rates);
-  ops::check_flat<Dev>("sgd_update", "the gradient", table, gradient);
-  ops::check_masters<Dev>("sgd_update", table, masters);
+void sgd_update(Dev& dev, const detail::SgdUpdate& update, const detail::SegmentTable<Dev>& table,
+                In<Dev> state, In<Dev> rates, In<Dev> gradient, Out<Dev> momentum,
+                Out<Dev> masters) {
+  detail::check_step_state<Dev>(state);
+  if (!rates.empty()) detail::check_by_parameter<Dev>("sgd_update", "rates", table, rates);
+  detail::check_flat<Dev>("sgd_update", "the gradient", table, gradient);
+  detail::check_masters<Dev>("sgd_update", table, masters);
   check(!momentum.empty() || update.momentum == 0 || table.size() == 0, "sgd_update: momentum ",
         update.momentum, " needs a buffer for it");
-  if (!momentum.empty()) ops::check_flat<Dev>("sgd_update", "the momentum", table, momentum);
+  if (!momentum.empty()) detail::check_flat<Dev>("sgd_update", "the momentum", table, momentum);
   if (table.tile_count() > 0)
     sgd_update_on(dev, update, table, state, rates, gradient, momentum, masters);
 }
 
+namespace detail {
 /// AdamW (Loshchilov & Hutter 2019): m, v are exponential moving averages of g and g^2; w -= lr *
 /// (m^ / (sqrt(v^) + epsilon) + decay * w).
 template <Device Dev>
 void adamw_update(Dev& dev, const AdamUpdate& update, const SegmentTable<Dev>& table, In<Dev> state,
                   In<Dev> gradient, Out<Dev> m, Out<Dev> v, Out<Dev> masters) {
   check_step_state<Dev>(state);
-  ops::check_flat<Dev>("adamw_update", "the gradient", table, gradient);
-  ops::check_flat<Dev>("adamw_update", "m", table, m);
-  ops::check_flat<Dev>("adamw_update", "v", table, v);
-  ops::check_masters<Dev>("adamw_update", table, masters);
+  detail::check_flat<Dev>("adamw_update", "the gradient", table, gradient);
+  detail::check_flat<Dev>("adamw_update", "m", table, m);
+  detail::check_flat<Dev>("adamw_update", "v", table, v);
+  detail::check_masters<Dev>("adamw_update", table, masters);
   if (table.tile_count() > 0) adamw_update_on(dev, update, table, state, gradient, m, v, masters);
 }
 
-/// LAMB's first pass. The direction is m^ / (sqrt(v^) + epsilon) + decay * w, with the new m and v, which are not stored
-/// here. Writes sums of tiles, as tile_squares does: of squared weights and of squared directions.
+/// LAMB's first pass. The direction is m^ / (sqrt(v^) + epsilon) + decay * w, with the new m and v, which are not
+/// stored here. Writes sums of tiles, as tile_squares does: of squared weights and of squared directions.
 template <Device Dev>
 void lamb_squares(Dev& dev, const AdamUpdate& update, const SegmentTable<Dev>& table, In<Dev> state,
                   In<Dev> gradient, In<Dev> m, In<Dev> v, In<Dev> masters, Out<Dev> weights,
                   Out<Dev> directions) {
   check_step_state<Dev>(state);
-  ops::check_flat<Dev>("lamb_squares", "the gradient", table, gradient);
-  ops::check_flat<Dev>("lamb_squares", "m", table, m);
-  ops::check_flat<Dev>("lamb_squares", "v", table, v);
-  ops::check_masters<Dev>("lamb_squares", table, masters);
-  ops::check_sums<Dev>("lamb_squares", table, weights);
-  ops::check_sums<Dev>("lamb_squares", table, directions);
+  detail::check_flat<Dev>("lamb_squares", "the gradient", table, gradient);
+  detail::check_flat<Dev>("lamb_squares", "m", table, m);
+  detail::check_flat<Dev>("lamb_squares", "v", table, v);
+  detail::check_masters<Dev>("lamb_squares", table, masters);
+  detail::check_sums<Dev>("lamb_squares", table, weights);
+  detail::check_sums<Dev>("lamb_squares", table, directions);
   if (table.tile_count() > 0)
     lamb_squares_on(dev, update, table, state, gradient, m, v, masters, weights, directions);
 }
@@ -96,35 +97,37 @@ template <Device Dev>
 void lamb_update(Dev& dev, const AdamUpdate& update, const SegmentTable<Dev>& table, In<Dev> state,
                  In<Dev> rates, In<Dev> gradient, Out<Dev> m, Out<Dev> v, Out<Dev> masters) {
   check_step_state<Dev>(state);
-  ops::check_by_parameter<Dev>("lamb_update", "rates", table, rates);
-  ops::check_flat<Dev>("lamb_update", "the gradient", table, gradient);
-  ops::check_flat<Dev>("lamb_update", "m", table, m);
-  ops::check_flat<Dev>("lamb_update", "v", table, v);
-  ops::check_masters<Dev>("lamb_update", table, masters);
+  detail::check_by_parameter<Dev>("lamb_update", "rates", table, rates);
+  detail::check_flat<Dev>("lamb_update", "the gradient", table, gradient);
+  detail::check_flat<Dev>("lamb_update", "m", table, m);
+  detail::check_flat<Dev>("lamb_update", "v", table, v);
+  detail::check_masters<Dev>("lamb_update", table, masters);
   if (table.tile_count() > 0)
     lamb_update_on(dev, update, table, state, rates, gradient, m, v, masters);
 }
+}  // namespace detail
 
-/// Exponential moving averages, the running statistics of batch norms: value = (1 - momentum) * value + momentum * sum /
-/// parts. sums are flat, as gradients are.
+/// Exponential moving averages, the running statistics of batch norms: value = (1 - momentum) * value + momentum * sum
+/// / parts. sums are flat, as gradients are.
 template <Device Dev>
 void update_moving_averages(Dev& dev, double momentum, std::int64_t parts,
-                            const SegmentTable<Dev>& table, In<Dev> state, In<Dev> sums) {
-  check_step_state<Dev>(state);
+                            const detail::SegmentTable<Dev>& table, In<Dev> state, In<Dev> sums) {
+  detail::check_step_state<Dev>(state);
   check(parts > 0, "update_moving_averages: sums of ", parts, " parts have no mean");
-  ops::check_flat<Dev>("update_moving_averages", "the sums", table, sums);
+  detail::check_flat<Dev>("update_moving_averages", "the sums", table, sums);
   check(!table.has_narrow(), "update_moving_averages: the values of moving averages are of ",
         table.accumulation());
   if (table.tile_count() > 0) update_moving_averages_on(dev, momentum, parts, table, state, sums);
 }
 
+namespace detail {
 /// LARS (You, Gitman, Ginsburg 2017): rates[p] = lr * trust |w| / (|g| + decay |w|), or lr if a
 /// norm is 0. Inputs are squared norms of weights and unscaled gradients, f64 [P].
 template <Device Dev>
 void lars_rates(Dev& dev, const LarsRule& rule, In<Dev> state, In<Dev> weights, In<Dev> gradients,
                 Out<Dev> rates) {
   check_step_state<Dev>(state);
-  ops::check_squares<Dev>("lars_rates", weights, gradients, rates);
+  detail::check_squares<Dev>("lars_rates", weights, gradients, rates);
   lars_rates_on(dev, rule, state, weights, gradients, rates);
 }
 
@@ -132,12 +135,14 @@ void lars_rates(Dev& dev, const LarsRule& rule, In<Dev> state, In<Dev> weights, 
 template <Device Dev>
 void lamb_rates(Dev& dev, In<Dev> state, In<Dev> weights, In<Dev> directions, Out<Dev> rates) {
   check_step_state<Dev>(state);
-  ops::check_squares<Dev>("lamb_rates", weights, directions, rates);
+  detail::check_squares<Dev>("lamb_rates", weights, directions, rates);
   lamb_rates_on(dev, state, weights, directions, rates);
 }
+}  // namespace detail
 
 // The arithmetic per element or parameter, shared by all devices.
 
+namespace detail {
 /// The rate of a tile; rates is indexed by parameter, or null.
 [[nodiscard]] constexpr double tile_rate(const SegmentTile& tile, const StepState& state,
                                          const double* rates) {
@@ -262,5 +267,6 @@ struct SgdStep {
   const bool adapts = weight_square > 0 && direction_square > 0;
   return state.learning_rate * (adapts ? std::sqrt(weight_square / direction_square) : 1);
 }
+}  // namespace detail
 
 }  // namespace dhp

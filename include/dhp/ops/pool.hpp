@@ -19,7 +19,7 @@ struct PoolGeometry {
             2 * geometry.padding <= geometry.kernel,
         "pool: kernel and stride are at least 1 and padding 0 to half the kernel, got ",
         geometry.kernel, ", ", geometry.stride, ", ", geometry.padding);
-  const auto [height, width] = ops::output_extents("pool: a window", x, geometry);
+  const auto [height, width] = detail::output_extents("pool: a window", x, geometry);
   return {x[0], height, width, x[3]};
 }
 

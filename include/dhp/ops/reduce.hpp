@@ -9,7 +9,7 @@ namespace dhp {
 /// columns, which are not read.
 template <Device Dev>
 void column_sums(Dev& dev, In<Dev> x, Out<Dev> sums, double beta, bool padded = false) {
-  ops::check_columns("column_sums:", sums, x, padded);
+  detail::check_columns("column_sums:", sums, x, padded);
   column_sums_on(dev, x, sums, beta);
 }
 
@@ -29,6 +29,7 @@ void sum_of_squares(Dev& dev, In<Dev> x, Out<Dev> out) {
   sum_of_squares_on(dev, x, out);
 }
 
+namespace detail {
 /// out, f64 [1] = the sum of all magnitudes, in double.
 template <Device Dev>
 void sum_of_magnitudes(Dev& dev, In<Dev> x, Out<Dev> out) {
@@ -43,5 +44,6 @@ void find_nonfinite(Dev& dev, In<Dev> x, Out<Dev> flag) {
   check(flag.dtype() == DType::i32 && flag.count() == 1, "find_nonfinite: the flag is i32 [1]");
   find_nonfinite_on(dev, x, flag);
 }
+}  // namespace detail
 
 }  // namespace dhp

@@ -12,26 +12,25 @@
 #include <span>
 #include <vector>
 
-namespace dhp {
-
+namespace dhp::detail {
 inline constexpr std::int64_t segment_alignment = 32;  ///< elements; segments start at multiples
 inline constexpr std::int64_t segment_tile = 1 << 14;  ///< elements
 
-/// Whether `parts` segments of `count` elements each can lie next to each other without padding, in any sharding: a page
-/// of a tile's size then has all of them, or whole tiles of one.
-[[nodiscard]] constexpr bool segments_join(std::int64_t count, std::int64_t parts) {
+/// Whether `parts` segments of `count` elements each can lie next to each other without padding, in any sharding: a
+/// page of a tile's size then has all of them, or whole tiles of one.
+[[nodiscard]] constexpr bool segments_are_adjacent(std::int64_t count, std::int64_t parts) {
   return count % segment_alignment == 0 &&
          (count * parts <= segment_tile || count % segment_tile == 0);
 }
 
-/// A parameter, or whole tiles of one. Its values have the accumulation type, or 16 bits and master weights beside them.
+/// A parameter, or whole tiles of one. Its values have the accumulation type, or 16 bits with master weights.
 template <class Dev>
 struct Segment {
   Range range{};               ///< in the flat numbering
   View<Dev> value{};           ///< read by layers
   int parameter = 0;           ///< its index in lists of rates and squared norms
   bool decays = true;          ///< false for biases and norms: no weight decay, no layer-wise rate
-  std::int64_t first_sum = 0;  ///< the number of its first tile, where sums of tiles are given
+  std::int64_t first_sum = 0;  ///< index of its first tile in lists of tile sums
 };
 
 /// A range of one segment, as kernels read it.
@@ -67,7 +66,7 @@ class SegmentTable {
     }
     fill(dev, segments, sums);
   }
-  /// sums: of all tiles of the parameters, of which the segments are some.
+  /// sums: tile sums of whole parameters, which may include other segments.
   SegmentTable(Dev& dev, DType compute, const std::vector<Segment<Dev>>& segments,
                const std::vector<TileSums>& sums)
       : compute_(compute) {
@@ -82,7 +81,7 @@ class SegmentTable {
   [[nodiscard]] DType accumulation() const { return accumulation_type(compute_); }
   /// Elements of the flat numbering.
   [[nodiscard]] std::int64_t size() const { return size_; }
-  /// The length of lists that are indexed by parameter.
+  /// Length of lists indexed by parameter.
   [[nodiscard]] std::int64_t parameters() const { return parameters_; }
   [[nodiscard]] bool has_narrow() const { return has_narrow_; }
 
@@ -93,7 +92,7 @@ class SegmentTable {
   [[nodiscard]] std::int64_t tile_count() const { return tile_count_; }
   /// Sums of tiles are a list of so many.
   [[nodiscard]] std::int64_t sum_count() const { return sum_count_; }
-  /// Which of them make up a parameter's; in device memory.
+  /// The tile sums that belong to each parameter; in device memory.
   [[nodiscard]] const TileSums* sums() const {
     return reinterpret_cast<const TileSums*>(sums_.view().bytes());
   }
@@ -157,8 +156,6 @@ class SegmentTable {
   Tensor<Dev> sums_;   // TileSums
 };
 
-namespace ops {
-
 /// Null for an empty view.
 template <class T, class Dev, class Byte>
 [[nodiscard]] auto* data_or_null(const BasicView<Dev, Byte>& view) {
@@ -195,28 +192,26 @@ void check_sums(const char* op, const SegmentTable<Dev>& table, ConstView<Dev> s
          sums.shape());
 }
 
-}  // namespace ops
-
 /// sums[tile.sum] = the sum of squares of the tile's part of x, in double; the sums of tiles that the table does not
 /// have are unchanged. x is flat; sums f64 [table.sum_count()].
 template <Device Dev>
 void tile_squares(Dev& dev, const SegmentTable<Dev>& table, In<Dev> x, Out<Dev> sums) {
-  ops::check_flat<Dev>("tile_squares", "the tensor", table, x);
-  ops::check_sums<Dev>("tile_squares", table, sums);
+  detail::check_flat<Dev>("tile_squares", "the tensor", table, x);
+  detail::check_sums<Dev>("tile_squares", table, sums);
   if (table.tile_count() > 0) tile_squares_on(dev, table, x, false, sums);
 }
 /// The same for the weights: master weights for 16-bit values, else the values.
 template <Device Dev>
 void tile_weight_squares(Dev& dev, const SegmentTable<Dev>& table, In<Dev> masters, Out<Dev> sums) {
-  ops::check_masters<Dev>("tile_weight_squares", table, masters);
-  ops::check_sums<Dev>("tile_weight_squares", table, sums);
+  detail::check_masters<Dev>("tile_weight_squares", table, masters);
+  detail::check_sums<Dev>("tile_weight_squares", table, sums);
   if (table.tile_count() > 0) tile_squares_on(dev, table, masters, true, sums);
 }
 /// squares[parameter] = the sum of the sums of its tiles, in their order; entries of other parameters are unchanged.
 template <Device Dev>
 void sum_tiles(Dev& dev, const SegmentTable<Dev>& table, In<Dev> sums, Out<Dev> squares) {
-  ops::check_sums<Dev>("sum_tiles", table, sums);
-  ops::check_by_parameter<Dev>("sum_tiles", "squares", table, squares);
+  detail::check_sums<Dev>("sum_tiles", table, sums);
+  detail::check_by_parameter<Dev>("sum_tiles", "squares", table, squares);
   if (table.summed_parameters() > 0) sum_tiles_on(dev, table, sums, squares);
 }
 
@@ -229,5 +224,4 @@ struct TileSource {
     return weights && !tile.narrow ? reinterpret_cast<const A*>(tile.value) : flat + tile.first;
   }
 };
-
-}  // namespace dhp
+}  // namespace dhp::detail

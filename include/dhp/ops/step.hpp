@@ -28,7 +28,7 @@ struct StepState {
   double loss_scale = 1;        ///< of the next step
   double used_loss_scale = 1;   ///< of the step that was decided last
   double norm = 0;              ///< global gradient norm before clipping
-  double usual_norm = 0;        ///< moving average over applied steps, where spikes are looked for
+  double usual_norm = 0;        ///< moving average over applied steps, for detecting spikes
   std::int32_t good_steps = 0;  ///< since the last skip or change of the loss scale
   std::int32_t spikes = 0;      ///< steps skipped for their norm, in a row
   StepDecision decision = StepDecision::apply;
@@ -36,9 +36,12 @@ struct StepState {
   friend bool operator==(const StepState&, const StepState&) = default;
   [[nodiscard]] constexpr bool applies() const { return decision == StepDecision::apply; }
 };
+namespace detail {
 inline constexpr auto step_state_bytes = static_cast<std::int64_t>(sizeof(StepState));
+}  // namespace detail
 static_assert(std::is_trivially_copyable_v<StepState> && std::is_standard_layout_v<StepState>);
 
+namespace detail {
 /// Deserializes the device's bytes.
 [[nodiscard]] inline StepState step_state_of(std::span<const std::byte> bytes) {
   check(bytes.size() == sizeof(StepState), "the state of a step has ", sizeof(StepState),
@@ -58,12 +61,14 @@ void write_step_state(Dev& dev, const StepState& state, Out<Dev> to) {
   check_step_state<Dev>(to);
   dev.copy_from_host(to.bytes(), reinterpret_cast<const std::byte*>(&state), sizeof state);
 }
+}  // namespace detail
 template <Device Dev>
 [[nodiscard]] Tensor<Dev> make_step_state(Dev& dev, const StepState& state) {
-  Tensor<Dev> made(dev, DType::u8, {step_state_bytes});
-  write_step_state<Dev>(dev, state, made.mut());
+  Tensor<Dev> made(dev, DType::u8, {detail::step_state_bytes});
+  detail::write_step_state<Dev>(dev, state, made.mut());
   return made;
 }
+namespace detail {
 /// Writes the learning rate only.
 template <Device Dev>
 void write_learning_rate(Dev& dev, double rate, Out<Dev> to) {
@@ -71,10 +76,11 @@ void write_learning_rate(Dev& dev, double rate, Out<Dev> to) {
   dev.copy_from_host(to.bytes() + offsetof(StepState, learning_rate),
                      reinterpret_cast<const std::byte*>(&rate), sizeof rate);
 }
+}  // namespace detail
 /// Waits for the device.
 template <Device Dev>
 [[nodiscard]] StepState read_step_state(Dev& dev, In<Dev> state) {
-  check_step_state<Dev>(state);
+  detail::check_step_state<Dev>(state);
   StepState read;
   dev.copy_to_host(reinterpret_cast<std::byte*>(&read), state.bytes(), sizeof read);
   return read;
@@ -89,15 +95,18 @@ struct LossScaleOptions {
   double largest = 16777216;   ///< 2^24
 };
 
+namespace detail {
 /// The rule of the step decision. Clipping is by the global norm (Pascanu et al. 2013). Skipping a batch whose gradient
-/// is out of all proportion spares the run a loss spike (Chowdhery et al. 2022, "PaLM", sec. 5.1, skip batches around one).
+/// is out of all proportion spares the run a loss spike (Chowdhery et al. 2022, "PaLM", sec. 5.1, skip batches around
+/// one).
 struct StepRule {
   double clip = 0;  ///< maximum of the global gradient norm; 0: no clipping
   LossScaleOptions loss_scale{};
-  double spike = 0;    ///< a norm of more times the usual one skips the step; 0: none does
-  bool waits = false;  ///< there is no gradient yet, which skips the step
+  double spike =
+      0;  ///< a gradient norm above this multiple of the usual one skips the step; 0: off
+  bool waits = false;  ///< no gradient yet; skips the step
 
-  /// So many updates show what is usual, and so many steps in a row make something usual.
+  /// Number of updates that define the usual norm, and of successive outliers that redefine it.
   static constexpr std::int64_t updates_before_spikes = 20;
   static constexpr std::int32_t most_spikes = 10;
   [[nodiscard]] constexpr bool is_spike(const StepState& state) const {
@@ -149,17 +158,20 @@ struct StepRule {
   }
   return state;
 }
+}  // namespace detail
 
 /// state = decided(state), from losses, f64 [.., loss_fields] (the first of each row must be
 /// finite), and squared norms, f64 [P], summed in order.
 template <Device Dev>
-void decide_step(Dev& dev, const StepRule& rule, In<Dev> losses, In<Dev> squares, Out<Dev> state) {
-  check_step_state<Dev>(state);
+void decide_step(Dev& dev, const detail::StepRule& rule, In<Dev> losses, In<Dev> squares,
+                 Out<Dev> state) {
+  detail::check_step_state<Dev>(state);
   check(losses.dtype() == DType::f64 && squares.dtype() == DType::f64,
         "decide_step: losses and squares are f64, got ", losses.dtype(), " and ", squares.dtype());
   decide_step_on(dev, rule, losses, squares, state);
 }
 
+namespace detail {
 /// scales[t] = loss scale / counts[t], or 0 if the count is 0: the gradient of the objective by
 /// each term's sum. counts i64 [n], scales f64 [n].
 template <Device Dev>
@@ -171,5 +183,6 @@ void objective_scales(Dev& dev, In<Dev> counts, In<Dev> state, Out<Dev> scales) 
         " of ", scales.dtype(), " are not i64 and f64 of one count");
   objective_scales_on(dev, counts, state, scales);
 }
+}  // namespace detail
 
 }  // namespace dhp

@@ -12,6 +12,7 @@ struct AdamWOptions {
   double weight_decay = 0.01;
 };
 
+namespace detail {
 template <class Options>
 [[nodiscard]] AdamUpdate adam_update(const Options& options) {
   return {.beta1 = options.beta1,
@@ -19,6 +20,7 @@ template <class Options>
           .epsilon = options.epsilon,
           .weight_decay = options.weight_decay};
 }
+}  // namespace detail
 
 template <class Dev>
 class AdamW final : public BufferedOptimizer<Dev> {
@@ -29,8 +31,8 @@ class AdamW final : public BufferedOptimizer<Dev> {
   [[nodiscard]] std::string name() const override { return "adamw"; }
   void apply(Dev& dev, ConstView<Dev> state) override {
     auto& store = this->store_;
-    adamw_update(dev, adam_update(options_), store.trained(), state, store.gradients(),
-                 this->buffer(0), this->buffer(1), this->masters());
+    detail::adamw_update(dev, detail::adam_update(options_), store.trained(), state,
+                         store.gradients(), this->buffer(0), this->buffer(1), this->masters());
   }
 
  private:

@@ -24,23 +24,23 @@ class Lamb final : public BufferedOptimizer<Dev> {
 
   [[nodiscard]] std::string name() const override { return "lamb"; }
   void prepare(Dev& dev, ConstView<Dev>, ConstView<Dev> state) override {
-    const auto squares =
-        norms_.squares(dev, this->store_, 2, [&](const SegmentTable<Dev>& counted, View<Dev> sums) {
+    const auto squares = norms_.squares(
+        dev, this->store_, 2, [&](const detail::SegmentTable<Dev>& counted, View<Dev> sums) {
           const auto tiles = counted.sum_count();
-          lamb_squares(dev, adam_update(options_), counted, state, this->store_.gradients(),
-                       this->buffer(0), this->buffer(1), this->masters(), sums.slice(0, tiles),
-                       sums.slice(tiles, 2 * tiles));
+          detail::lamb_squares(dev, detail::adam_update(options_), counted, state,
+                               this->store_.gradients(), this->buffer(0), this->buffer(1),
+                               this->masters(), sums.slice(0, tiles), sums.slice(tiles, 2 * tiles));
         });
     const auto parameters = squares.count() / 2;
     rates_ = Tensor<Dev>(dev, DType::f64, {parameters});
-    lamb_rates(dev, state, squares.view().slice(0, parameters),
-               squares.view().slice(parameters, 2 * parameters), rates_.mut());
+    detail::lamb_rates(dev, state, squares.view().slice(0, parameters),
+                       squares.view().slice(parameters, 2 * parameters), rates_.mut());
   }
   void apply(Dev& dev, ConstView<Dev> state) override {
     auto& store = this->store_;
     const auto rates = this->take(rates_);
-    lamb_update(dev, adam_update(options_), store.trained(), state, rates, store.gradients(),
-                this->buffer(0), this->buffer(1), this->masters());
+    detail::lamb_update(dev, detail::adam_update(options_), store.trained(), state, rates,
+                        store.gradients(), this->buffer(0), this->buffer(1), this->masters());
   }
 
  private:

@@ -24,8 +24,8 @@ class Lars final : public BufferedOptimizer<Dev> {
   void prepare(Dev& dev, ConstView<Dev> gradients, ConstView<Dev> state) override {
     const auto weights = norms_.weight_squares(dev, this->store_, this->masters());
     rates_ = Tensor<Dev>(dev, DType::f64, weights.shape());
-    lars_rates(dev, {.trust = options_.trust, .weight_decay = options_.weight_decay}, state,
-               weights.view(), gradients, rates_.mut());
+    detail::lars_rates(dev, {.trust = options_.trust, .weight_decay = options_.weight_decay}, state,
+                       weights.view(), gradients, rates_.mut());
   }
   void apply(Dev& dev, ConstView<Dev> state) override {
     auto& store = this->store_;

@@ -24,12 +24,13 @@ enum class Decay { constant, linear, cosine, polynomial, step };
 
 struct LearningRate {
   double peak = 0.1;
-  double final = 0;  ///< what the decay ends at
+  double final = 0;  ///< final value of the decay
   std::int64_t warmup_steps = 0;
   std::int64_t total_steps = 1;
   Decay decay = Decay::constant;
-  double power = 2;             ///< of the polynomial decay
-  std::int64_t step_every = 0;  ///< step decay: times `step_factor` every so many steps, 1 or more
+  double power = 2;  ///< of the polynomial decay
+  std::int64_t step_every =
+      0;  ///< step decay: multiplies by `step_factor` every so many steps, at least 1
   double step_factor = 0.1;
 
   /// The rate of a step counted from 0. Warm-up step k of n has peak * (k + 1) / n.

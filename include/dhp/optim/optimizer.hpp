@@ -1,8 +1,7 @@
-// Optimizer: updates the values of a store from its summed gradients. Its state (momenta, master weights) lies in flat
-// buffers with the store's numbering and has names, so that a checkpoint loads under another layout.
-//
-// Norms: one service for clipping, LARS, LAMB and metrics. Each element of the model counts once: split weights
-// are summed over the tensor axis, replicated and tied ones are counted by one rank.
+// Optimizer: updates a store's values from its summed gradients. Its state (momenta, master weights) lies in named
+// flat buffers with the store's numbering, so a checkpoint loads under another layout. Norms serves clipping, LARS,
+// LAMB and metrics. Each element of the model counts once: split weights are summed over the tensor axis, and one
+// rank counts replicated and tied ones.
 #pragma once
 
 #include <dhp/comm/comm.hpp>
@@ -27,25 +26,25 @@ class Norms {
   /// every rank. x has the store's numbering and accumulation type; buffers do not count. Collective over
   /// the tensor and the pipeline axis.
   [[nodiscard]] Tensor<Dev> squares(Dev& dev, ParameterStore<Dev>& store, ConstView<Dev> x) {
-    return squares(dev, store, 1, [&](const SegmentTable<Dev>& counted, View<Dev> sums) {
-      tile_squares(dev, counted, x, sums);
+    return squares(dev, store, 1, [&](const detail::SegmentTable<Dev>& counted, View<Dev> sums) {
+      detail::tile_squares(dev, counted, x, sums);
     });
   }
   [[nodiscard]] Tensor<Dev> gradient_squares(Dev& dev, ParameterStore<Dev>& store) {
     return squares(dev, store, store.gradients());
   }
-  /// The same of the weights: of their masters if values have 16 bits.
+  /// The squared norms of the weights: of the masters if values have 16 bits.
   [[nodiscard]] Tensor<Dev> weight_squares(Dev& dev, ParameterStore<Dev>& store,
                                            ConstView<Dev> masters) {
-    return squares(dev, store, 1, [&](const SegmentTable<Dev>& counted, View<Dev> sums) {
-      tile_weight_squares(dev, counted, masters, sums);
+    return squares(dev, store, 1, [&](const detail::SegmentTable<Dev>& counted, View<Dev> sums) {
+      detail::tile_weight_squares(dev, counted, masters, sums);
     });
   }
   /// The same of `lists` quantities by the same collectives, f64 [lists * parameters], one list behind the other.
   /// add(counted, sums) writes the sums of this rank's tiles, f64 [lists * counted.sum_count()], zero until then.
-  template <class Add>
-  [[nodiscard]] Tensor<Dev> squares(Dev& dev, ParameterStore<Dev>& store, std::int64_t lists,
-                                    Add add) {
+  [[nodiscard]] Tensor<Dev> squares(
+      Dev& dev, ParameterStore<Dev>& store, std::int64_t lists,
+      FunctionRef<void(const detail::SegmentTable<Dev>&, View<Dev>)> add) {
     const auto& counted = store.counted(tensor_.rank() == 0);
     const auto tiles = counted.sum_count();
     auto sums = Tensor<Dev>::zeros(dev, DType::f64, {lists * tiles});
@@ -53,8 +52,8 @@ class Norms {
     store.sum_over_replicas(dev, sums.mut());
     auto squares = Tensor<Dev>::zeros(dev, DType::f64, {lists * parameters_});
     for (std::int64_t list = 0; list < lists; ++list)
-      sum_tiles(dev, counted, sums.view().slice(list * tiles, (list + 1) * tiles),
-                squares.mut().slice(list * parameters_, (list + 1) * parameters_));
+      detail::sum_tiles(dev, counted, sums.view().slice(list * tiles, (list + 1) * tiles),
+                        squares.mut().slice(list * parameters_, (list + 1) * parameters_));
     if (tensor_.size() > 1) tensor_.all_reduce(dev, squares.mut()).wait();
     if (pipeline_.size() > 1) pipeline_.all_reduce(dev, squares.mut()).wait();
     return squares;
@@ -71,29 +70,28 @@ template <class Dev>
 struct StateBuffer {
   std::string name;
   Tensor<Dev>* buffer;
-  bool narrow_only = false;  ///< means something for values of 16 bits alone
+  bool narrow_only = false;  ///< only for 16-bit values
 };
 
 template <class Dev>
 class Optimizer {
  public:
   virtual ~Optimizer() = default;
-  /// The first half of a step: all of it that is collective (over the tensor and pipeline axes, and over replicas with
-  /// ZeRO). Writes no weight and no state(), and leaves the gradients; what it finds, rates say, it keeps for apply().
-  /// gradients: their squared norms, from Norms; state: the StepState, with the step's decision. By default nothing.
+  /// First half of a step, with all its collectives (over the tensor and pipeline axes, and over replicas with ZeRO).
+  /// It changes no weight, state() or gradient; per-layer rates are kept for apply(). gradients: their squared norms,
+  /// from Norms; state: the StepState with the step's decision. Does nothing by default.
   virtual void prepare(Dev& /*dev*/, ConstView<Dev> /*gradients*/, ConstView<Dev> /*state*/) {}
-  /// The second half: updates weights and state(), if the decision is to apply the step. Not collective. Gradients and
-  /// the StepState are those of prepare(), which is called before each apply().
+  /// Second half: updates weights and state() if the step is applied. Not collective. Takes the gradients and
+  /// StepState of the preceding prepare().
   virtual void apply(Dev& dev, ConstView<Dev> state) = 0;
-  /// Its kind: a checkpoint of another kind is refused.
+  /// The optimizer's name; a checkpoint of another optimizer is refused.
   [[nodiscard]] virtual std::string name() const = 0;
   [[nodiscard]] virtual std::vector<StateBuffer<Dev>> state() = 0;
-  /// Copies the values to the master weights, after the values were set from outside.
+  /// Copies the values to the master weights, after values were set from outside.
   virtual void values_changed(Dev& dev) = 0;
 };
 
-/// All that this rank holds of a run's state: weights, running statistics, optimizer state. own: as
-/// ParameterStore::pieces().
+/// All state that this rank holds: weights, running statistics, optimizer state. own: as in ParameterStore::pieces().
 template <class Dev>
 [[nodiscard]] std::vector<HeldPiece<Dev>> state_pieces(ParameterStore<Dev>& store,
                                                        Optimizer<Dev>& optimizer,
@@ -105,7 +103,7 @@ template <class Dev>
   return pieces;
 }
 
-/// What the optimizers of dhp share: flat buffers of state by name, and master weights if values have 16 bits.
+/// Base of dhp's optimizers: named flat state buffers, and master weights for 16-bit values.
 template <class Dev>
 class BufferedOptimizer : public Optimizer<Dev> {
  public:
@@ -128,13 +126,13 @@ class BufferedOptimizer : public Optimizer<Dev> {
  protected:
   ParameterStore<Dev>& store_;
 
-  /// In the order of the names; empty if there is no such buffer.
+  /// By name; empty if there is no such buffer.
   [[nodiscard]] View<Dev> buffer(std::size_t at) {
     return at < buffers_.size() ? buffers_[at].second.mut() : View<Dev>();
   }
-  /// In the accumulation type; empty if all values have it and are their own masters.
+  /// In the accumulation type; empty if all values have that type.
   [[nodiscard]] View<Dev> masters() { return masters_ ? masters_.mut() : View<Dev>(); }
-  /// The rates that prepare() has left to apply(); they are used once.
+  /// The rates that prepare() left for apply(); used once.
   [[nodiscard]] Tensor<Dev> take(Tensor<Dev>& rates) {
     check(static_cast<bool>(rates), "the optimizer ", this->name(),
           " has no rates for this step: call prepare() before each apply()");

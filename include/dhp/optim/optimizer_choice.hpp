@@ -1,4 +1,4 @@
-// The optimizers of dhp: a program chooses one by its options at run time.
+// OptimizerChoice: an optimizer chosen at run time.
 #pragma once
 
 #include <dhp/optim/adamw.hpp>
@@ -7,23 +7,28 @@
 #include <dhp/optim/sgd.hpp>
 
 #include <memory>
+#include <type_traits>
 #include <variant>
 
 namespace dhp {
 
 using OptimizerChoice = std::variant<SgdOptions, LarsOptions, AdamWOptions, LambOptions>;
 
-template <class Dev>
-[[nodiscard]] std::unique_ptr<Optimizer<Dev>> make_optimizer(Dev& dev, ParameterStore<Dev>& store,
-                                                             const Norms<Dev>& norms,
-                                                             const OptimizerChoice& choice) {
-  if (const auto* sgd = std::get_if<SgdOptions>(&choice))
-    return std::make_unique<Sgd<Dev>>(dev, store, *sgd);
-  if (const auto* lars = std::get_if<LarsOptions>(&choice))
-    return std::make_unique<Lars<Dev>>(dev, store, norms, *lars);
-  if (const auto* lamb = std::get_if<LambOptions>(&choice))
-    return std::make_unique<Lamb<Dev>>(dev, store, norms, *lamb);
-  return std::make_unique<AdamW<Dev>>(dev, store, std::get<AdamWOptions>(choice));
+template <class Dev, class... Options>
+[[nodiscard]] std::unique_ptr<Optimizer<Dev>> make_optimizer(
+    Dev& dev, ParameterStore<Dev>& store, const Norms<Dev>& norms,
+    const std::variant<Options...>& choice) {
+  return std::visit(
+      [&]<class O>(const O& options) -> std::unique_ptr<Optimizer<Dev>> {
+        if constexpr (std::is_same_v<O, SgdOptions>)
+          return std::make_unique<Sgd<Dev>>(dev, store, options);
+        else if constexpr (std::is_same_v<O, LarsOptions>)
+          return std::make_unique<Lars<Dev>>(dev, store, norms, options);
+        else if constexpr (std::is_same_v<O, LambOptions>)
+          return std::make_unique<Lamb<Dev>>(dev, store, norms, options);
+        else return std::make_unique<AdamW<Dev>>(dev, store, options);
+      },
+      choice);
 }
 
 }  // namespace dhp

@@ -1,5 +1,5 @@
-// For convolutional networks: gathers channels that are split over the tensor axis, or splits whole ones.
-// Each is the other's backward pass. A rank's part is part_of(channels, size, rank).
+// For convolutional networks: gathers channels that are split over the tensor axis, or splits replicated ones. Each
+// is the other's backward pass. A rank's part is part_of(channels, size, rank).
 #pragma once
 
 #include <dhp/nn/gather_parts.hpp>
@@ -7,7 +7,8 @@
 
 namespace dhp {
 
-/// This rank's columns of x, which is whole on every rank. Nothing is exchanged.
+namespace detail {
+/// This rank's columns of x, which every rank holds in full. Needs no exchange.
 template <class Dev>
 [[nodiscard]] Tensor<Dev> take_part(Dev& dev, Comm<Dev>& group, const Tensor<Dev>& x) {
   const auto part = part_of(x.columns(), group.size(), group.rank());
@@ -15,22 +16,23 @@ template <class Dev>
   copy_columns(dev, x.view(), part.first, y.mut(), 0, part.size());
   return y;
 }
+}  // namespace detail
 
-/// split -> whole. The gradient arrives complete: column-parallel layers have summed it.
+/// Split to whole. The incoming gradient is complete: column-parallel layers have summed it.
 template <class Dev>
 class GatherChannels {
  public:
   GatherChannels(ModelBuilder<Dev>& build, std::int64_t channels)
       : group_(build.tensor),
         channels_(channels),
-        part_(tensor_part("channels", channels, group_.size(), group_.rank())) {}
+        part_(detail::tensor_part("channels", channels, group_.size(), group_.rank())) {}
   Tensor<Dev> forward(Dev& dev, Tensor<Dev> x, Tape<Dev>&) {
     if (group_.size() == 1) return x;
     return gather_parts(dev, group_, x, channels_);
   }
   Tensor<Dev> backward(Dev& dev, Tensor<Dev> dy, Tape<Dev>&) {
     if (group_.size() == 1) return dy;
-    return take_part(dev, group_, dy);
+    return detail::take_part(dev, group_, dy);
   }
   [[nodiscard]] Shape output_shape(const Shape& in, const MicroBatch<Dev>&) const {
     return in.with(in.rank() - 1, channels_);
@@ -44,7 +46,7 @@ class GatherChannels {
   Range part_;  ///< this rank's channels
 };
 
-/// whole -> split: GatherChannels the other way round.
+/// Whole to split: the inverse of GatherChannels.
 template <class Dev>
 class ScatterChannels : public GatherChannels<Dev> {
   using Gather = GatherChannels<Dev>;

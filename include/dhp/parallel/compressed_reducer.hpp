@@ -1,6 +1,6 @@
-// CompressedReducer: what reducers that compress have in common. Matrices are compressed with error feedback: what a step
-// does not send is remembered, and added to the next gradient (Seide et al. 2014; Stich et al. 2018, "Sparsified SGD with
-// memory"). Vectors and running statistics are few, and are summed as they are.
+// CompressedReducer: base of compressing reducers. Matrices are compressed with error feedback: the error of a step
+// is added to the next gradient (Seide et al. 2014; Stich et al. 2018, "Sparsified SGD with memory"). Vectors and
+// running statistics are small and are summed uncompressed.
 #pragma once
 
 #include <dhp/comm/comm.hpp>
@@ -15,28 +15,32 @@
 
 namespace dhp {
 
-/// A gradient that is compressed, as a matrix: its first dimension by all others.
+namespace detail {
+/// A compressed gradient as a matrix: its first dimension by all others.
 template <class Dev>
 struct CompressedGradient {
   std::uint32_t use = 0;  ///< the parameter's random stream
-  View<Dev> sum{};        ///< [rows, columns]: becomes the sum of what the replicas send
+  View<Dev> sum{};        ///< [rows, columns]: output, the sum over replicas
   View<Dev>
       unsent{};  ///< [rows, columns]: gradient and memory; becomes what this replica does not send
-  ConstView<Dev> memory{};  ///< [rows, columns]: what it has not sent before
+  ConstView<Dev> memory{};  ///< [rows, columns]: the error of earlier steps
 };
+}  // namespace detail
 template <class Dev>
-using CompressedGradients = std::vector<CompressedGradient<Dev>>;
+using CompressedGradients = std::vector<detail::CompressedGradient<Dev>>;
 
-/// Keeps what a step has made, unless it was skipped. state: after its decision; empty: it was applied.
+namespace detail {
+/// Copies the step's error to memory, unless the step was skipped. state: after its decision; empty: it was applied.
 template <class Dev>
 void keep_made(Dev& dev, ConstView<Dev> state, ConstView<Dev> made, View<Dev> kept) {
   if (state) keep_if_applied(dev, state, made, kept);
   else dev.copy(kept.bytes(), made.bytes(), kept.size_bytes());
 }
+}  // namespace detail
 
-/// Compressor(dev, gradients, replicas, seed, options) sees the shapes; sum(dev, group, gradients) exchanges, with the
-/// same collectives on every replica. One that has begin(dev, state) learns there whether the step before was skipped.
-/// With one replica nothing is exchanged and nothing compressed. Options may say that they compress not all matrices.
+/// Compressor(dev, gradients, replicas, seed, options) sees the shapes; sum(dev, group, gradients) runs the same
+/// collectives on every replica. An optional begin(dev, state) learns whether the previous step was skipped. With one
+/// replica nothing is exchanged or compressed. Options may exclude matrices.
 template <class Dev, class Compressor>
 class CompressedReducer {
  public:
@@ -49,10 +53,10 @@ class CompressedReducer {
   CompressedReducer(const CompressedReducer&) = delete;
   CompressedReducer& operator=(const CompressedReducer&) = delete;
 
-  /// Keeps what the step before has not sent. If it was skipped, the memory stays what it was before it.
+  /// Keeps the previous step's error; after a skipped step the memory stays unchanged.
   void begin(const Step<Dev>& step) {
     if (gradients_.empty()) return;
-    keep_made<Dev>(dev_, step.state, unsent_, memory_.mut());
+    detail::keep_made<Dev>(dev_, step.state, unsent_, memory_.mut());
     if constexpr (requires { compressor_.begin(dev_, step.state); })
       compressor_.begin(dev_, step.state);
   }
@@ -78,9 +82,9 @@ class CompressedReducer {
   template <class Options>
   [[nodiscard]] CompressedGradients<Dev> gradients_of(ParameterStore<Dev>& store,
                                                       const Options& options) {
-    check_not_sharded(store);
-    check(!store.options().order_free,
-          "order-free sums have no compressed form: a reducer that compresses needs sums in "
+    detail::check_not_sharded(store);
+    check(!store.options().deterministic,
+          "exact sums have no compressed form: a reducer that compresses needs sums in "
           "floating point");
     if (group_.size() == 1) return {};
     CompressedGradients<Dev> made;
@@ -104,9 +108,9 @@ class CompressedReducer {
       }
     }
     const auto type = store.accumulation();
-    whole_sum_ = Tensor<Dev>::lasting(dev_, type, {whole});
-    memory_ = Tensor<Dev>::lasting(dev_, type, {remembered});
-    unsent_ = Tensor<Dev>::lasting(dev_, type, {remembered});
+    whole_sum_ = Tensor<Dev>::persistent(dev_, type, {whole});
+    memory_ = Tensor<Dev>::persistent(dev_, type, {remembered});
+    unsent_ = Tensor<Dev>::persistent(dev_, type, {remembered});
     std::int64_t first = 0;
     for (auto& gradient : made) {
       const auto last = first + gradient.sum.count();
@@ -116,9 +120,10 @@ class CompressedReducer {
     }
     return made;
   }
-  /// Parts of a buffer begin where vector instructions like it.
+  /// Aligns parts of a buffer for vector instructions.
   [[nodiscard]] static std::int64_t padded(std::int64_t count) {
-    return (count + segment_alignment - 1) / segment_alignment * segment_alignment;
+    return (count + detail::segment_alignment - 1) / detail::segment_alignment *
+           detail::segment_alignment;
   }
   template <class Body>
   void for_whole(Body body) {
@@ -132,7 +137,7 @@ class CompressedReducer {
 
   Dev& dev_;
   Comm<Dev> group_;
-  std::vector<View<Dev>> whole_;  // gradients that are not compressed, and their sums side by side
+  std::vector<View<Dev>> whole_;  // uncompressed gradients, and their sums
   Tensor<Dev> whole_sum_;
   Tensor<Dev> memory_, unsent_;
   CompressedGradients<Dev> gradients_;

@@ -1,6 +1,6 @@
-// D, the data axis: every replica runs its share of the micro-batches, then gradients are summed over the
-// replicas. They are already divided by the *global* counts: nothing is averaged afterwards. (Replicas that step alone,
-// LocalSgd, divide by their own counts.)
+// D, the data axis: every replica runs its share of the micro-batches, then gradients are summed over the replicas.
+// They are already divided by the *global* counts, so nothing is averaged. (LocalSgd replicas divide by their own
+// counts.)
 #pragma once
 
 #include <dhp/parallel/reducer_choice.hpp>
@@ -8,7 +8,7 @@
 
 namespace dhp {
 
-template <class Dev, ReportsReady<Dev> Inner, class ReducerOptions = ReducerChoice>
+template <class Dev, detail::ReportsReady<Dev> Inner, class ReducerOptions = ReducerChoice>
 class DataParallel {
  public:
   DataParallel(Dev& dev, Inner& inner, Comm<Dev> replicas, ReducerOptions options = {})
@@ -20,13 +20,13 @@ class DataParallel {
   [[nodiscard]] ParameterStore<Dev>& store() { return inner_->store(); }
 
   Tensor<Dev> forward_backward(Dev& dev, const Step<Dev>& step) {
-    auto counts = device_counts(dev, step, term_names());
-    const auto* const traffic = store().traffic();
-    const bool alone = traffic != nullptr && traffic->steps_alone();
+    auto counts = detail::device_counts(dev, step, term_names());
+    const auto* const exchange = store().exchange();
+    const bool alone = exchange != nullptr && exchange->steps_alone();
     if (replicas_.size() > 1 && !alone) replicas_.all_reduce(dev, counts.mut()).wait();
     auto global = step;
     global.counts = counts.view();
-    // If the shares are unequal, some replica sees it here, and its layers refuse to wait for the others.
+    // With unequal shares, layers that wait for other replicas must refuse to; some replica detects it here.
     const auto mine = static_cast<std::int64_t>(step.batches.size());
     global.context.equal_shares =
         replicas_.size() == 1 || mine * replicas_.size() == step.micro_batches;
@@ -41,7 +41,7 @@ class DataParallel {
 
   Tensor<Dev> evaluate(Dev& dev, const Step<Dev>& step) { return inner_->evaluate(dev, step); }
   [[nodiscard]] std::vector<Tensor<Dev>> predict(
-      Dev& dev, const Step<Dev>& step) requires Predicts<Inner, Dev> {
+      Dev& dev, const Step<Dev>& step) requires detail::Predicts<Inner, Dev> {
     return inner_->predict(dev, step);
   }
   void replay(Dev& dev, const Step<Dev>& step) { inner_->replay(dev, step); }

@@ -1,11 +1,12 @@
-// DelayedReducer: the sum of a step's gradients is used a fixed number of steps later, so that its all-reduce has whole steps
-// to hide behind (Agarwal and Duchi 2011, "Distributed delayed stochastic optimization"; the delay is fixed, where the
-// stale synchronous parallel of Ho et al. 2013 has a bound for it). All replicas use the same sums: their weights stay equal.
+// DelayedReducer: the sum of a step's gradients is used a fixed number of steps later, so that its all-reduce has
+// whole steps to hide behind (Agarwal and Duchi 2011, "Distributed delayed stochastic optimization"; the delay is
+// fixed, where the stale synchronous parallel of Ho et al. 2013 has a bound for it). All replicas use the same sums:
+// their weights stay equal.
 #pragma once
 
 #include <dhp/comm/progress.hpp>
 #include <dhp/parallel/reducer.hpp>
-#include <dhp/parallel/running_sums.hpp>
+#include <dhp/parallel/running_statistics.hpp>
 
 #include <optional>
 #include <utility>
@@ -14,14 +15,15 @@
 namespace dhp {
 
 struct Delayed {
-  int steps = 1;  ///< between a step's gradients and their use; 0: none
+  int steps = 1;  ///< steps between computing and using a gradient; 0: none
 };
 
-/// Step t uses the gradients of step t - steps. The first steps have none and are skipped; so are those after weights were
-/// loaded, since gradients under way are of other weights. Running statistics of batch norms are not delayed. Holds
-/// steps + 1 copies of the gradients. Refuses order-free sums, and f16, whose loss scale may change in between.
+namespace detail {
+/// Step t uses the gradients of step t - steps. The first steps, and those after weights were loaded, have none and
+/// are skipped. Running statistics of batch norms are not delayed. Holds steps + 1 copies of the gradients. Refuses
+/// exact sums, and f16, whose loss scale may change in between.
 template <class Dev>
-class DelayedReducer final : public ReplicaTraffic<Dev> {
+class DelayedReducer final : public ReplicaExchange<Dev> {
  public:
   /// Keeps pointers. Collective over the group.
   DelayedReducer(Dev& dev, ParameterStore<Dev>& store, Comm<Dev> group, Delayed options)
@@ -33,15 +35,16 @@ class DelayedReducer final : public ReplicaTraffic<Dev> {
     check_not_sharded(store);
     check(options.steps >= 0, "gradients cannot be delayed by ", options.steps,
           " steps; 0 or more would be right");
-    check(!store.options().order_free,
-          "delayed gradients have no order-free sums; choose a reducer that is not late");
+    check(!store.options().deterministic,
+          "delayed gradients have no exact sums; choose a reducer that is not late");
     check(store.options().compute != DType::f16,
           "a delayed gradient in f16 would be scaled by the loss scale of an earlier step; choose "
           "bf16, or a reducer that is not late");
     for (std::size_t at = 0; at <= delay_; ++at)
-      under_way_.push_back({Tensor<Dev>::lasting(dev, store.accumulation(), {store.size()}), {}});
+      under_way_.push_back(
+          {Tensor<Dev>::persistent(dev, store.accumulation(), {store.size()}), {}});
     if (group_.size() > 1) progress_.emplace(group_);
-    store.travel_by(this);
+    store.set_exchange(this);
   }
   DelayedReducer(const DelayedReducer&) = delete;
   DelayedReducer& operator=(const DelayedReducer&) = delete;
@@ -57,7 +60,7 @@ class DelayedReducer final : public ReplicaTraffic<Dev> {
     has_gradients_ = step_ >= delay_;
     ++step_;
     in_step_ = true;
-    // The one that comes next in the ring is the oldest.
+    // The next slot of the ring is the oldest.
     auto& due = under_way_[step_ % under_way_.size()];
     if (has_gradients_) {
       due.arrive(*dev_);
@@ -66,7 +69,7 @@ class DelayedReducer final : public ReplicaTraffic<Dev> {
     if (delay_ > 0) statistics_.put(*dev_);
   }
 
-  /// Without a step before it, weights were loaded.
+  /// No previous step: weights were loaded.
   void updated(Dev&) override {
     if (!std::exchange(in_step_, false)) step_ = 0;
   }
@@ -86,17 +89,18 @@ class DelayedReducer final : public ReplicaTraffic<Dev> {
   ParameterStore<Dev>* store_;
   Comm<Dev> group_;
   std::size_t delay_;
-  RunningSums<Dev> statistics_;
+  RunningStatistics<Dev> statistics_;
   std::vector<Sum> under_way_;  // a ring, by step
   std::optional<Progress<Dev>> progress_;
-  std::size_t step_ = 0;  // since the first, or since weights were loaded
+  std::size_t step_ = 0;  // since the start, or since weights were loaded
   bool in_step_ = false;  // between finish() and the update
   bool has_gradients_ = false;
 };
+}  // namespace detail
 
 template <class Dev>
-[[nodiscard]] DelayedReducer<Dev> make_reducer(Dev& dev, ParameterStore<Dev>& store,
-                                               Comm<Dev> group, const Delayed& options) {
+[[nodiscard]] detail::DelayedReducer<Dev> make_reducer(Dev& dev, ParameterStore<Dev>& store,
+                                                       Comm<Dev> group, const Delayed& options) {
   return {dev, store, std::move(group), options};
 }
 

@@ -1,12 +1,12 @@
-// LocalSgdReducer: replicas step alone and average their weights now and then: local SGD (Stich 2019, "Local SGD converges
-// fast and communicates little"). With an outer optimizer it is DiLoCo (Douillard et al. 2023): what the replicas have moved
-// by, on the mean, is the gradient of an outer step of Nesterov's momentum, from the weights that all had before.
+// LocalSgdReducer: replicas step alone and average their weights now and then: local SGD (Stich 2019, "Local SGD
+// converges fast and communicates little"). With an outer optimizer it is DiLoCo (Douillard et al. 2023): the
+// replicas' mean change since the last average is the gradient of an outer step with Nesterov momentum.
 #pragma once
 
 #include <dhp/ops/elementwise.hpp>
 #include <dhp/ops/step.hpp>
 #include <dhp/parallel/reducer.hpp>
-#include <dhp/parallel/running_sums.hpp>
+#include <dhp/parallel/running_statistics.hpp>
 #include <dhp/parallel/trainable.hpp>
 
 #include <utility>
@@ -14,19 +14,20 @@
 namespace dhp {
 
 struct LocalSgd {
-  int every = 8;  ///< steps of a replica from one average to the next
+  int every = 8;  ///< local steps between averages
   double outer_learning_rate =
       1;                      ///< with 1 and no momentum, weights become their mean over replicas
-  double outer_momentum = 0;  ///< DiLoCo has 0.9, and an outer rate of 0.7
+  double outer_momentum = 0;  ///< DiLoCo uses 0.9, with an outer rate of 0.7
 };
 
-/// A replica's gradients are the mean over its own samples; in the average each replica counts the same. The decision on
-/// a step, its clipping and what optimizers do by norms are those of all replicas: norms are root mean squares over them.
-/// Running statistics of batch norms are summed in each step. Optimizer state stays a replica's own. Between two averages
-/// weights differ: ParameterStore::settle(), which evaluations and saves call, averages first, and counts anew.
-/// Refuses order-free sums, and 16 bits, whose master weights only the optimizer knows.
+namespace detail {
+/// A replica's gradients are the mean over its own samples; in the average all replicas weigh the same. Step
+/// decisions, clipping and norms are shared: norms are root mean squares over replicas. Running statistics of batch
+/// norms are summed in each step. Optimizer state stays local. Weights differ between averages: evaluations and saves
+/// call ParameterStore::synchronize(), which averages first and restarts the count. Refuses exact sums, and 16 bits,
+/// whose master weights only the optimizer knows.
 template <class Dev>
-class LocalSgdReducer final : public ReplicaTraffic<Dev> {
+class LocalSgdReducer final : public ReplicaExchange<Dev> {
  public:
   /// Keeps pointers.
   LocalSgdReducer(Dev& dev, ParameterStore<Dev>& store, Comm<Dev> group, LocalSgd options)
@@ -35,7 +36,7 @@ class LocalSgdReducer final : public ReplicaTraffic<Dev> {
         group_(std::move(group)),
         options_(options),
         statistics_(dev, store),
-        flat_(Tensor<Dev>::lasting(dev, store.accumulation(), {store.size()})) {
+        flat_(Tensor<Dev>::persistent(dev, store.accumulation(), {store.size()})) {
     check_not_sharded(store);
     check(options.every >= 1, "weights cannot be averaged every ", options.every,
           " steps; 1 or more would be right");
@@ -43,19 +44,19 @@ class LocalSgdReducer final : public ReplicaTraffic<Dev> {
               options.outer_momentum < 1,
           "an outer step of learning rate ", options.outer_learning_rate, " and momentum ",
           options.outer_momentum, " is none; the rate is above 0, the momentum from 0 to below 1");
-    check(!store.options().order_free,
-          "replicas that step alone depend on their number, which order-free sums are there to "
+    check(!store.options().deterministic,
+          "replicas that step alone depend on their number, which exact sums are there to "
           "prevent; choose another reducer");
     check(store.options().compute == store.accumulation(),
           "local SGD averages weights of f32 or f64, not of ", store.options().compute,
           ", whose masters the optimizer has");
     if (has_outer_step()) {
-      before_ = Tensor<Dev>::lasting(dev, store.accumulation(), {store.size()});
-      momentum_ = Tensor<Dev>::lasting(dev, store.accumulation(), {store.size()});
+      before_ = Tensor<Dev>::persistent(dev, store.accumulation(), {store.size()});
+      momentum_ = Tensor<Dev>::persistent(dev, store.accumulation(), {store.size()});
       outer_ = make_step_state(dev, {.learning_rate = options.outer_learning_rate});
       copy_weights(dev, before_);
     }
-    store.travel_by(this);
+    store.set_exchange(this);
   }
   LocalSgdReducer(const LocalSgdReducer&) = delete;
   LocalSgdReducer& operator=(const LocalSgdReducer&) = delete;
@@ -77,15 +78,15 @@ class LocalSgdReducer final : public ReplicaTraffic<Dev> {
       if (++since_average_ == options_.every) average(dev);
       return;
     }
-    since_average_ = 0;  // weights were loaded, the same on all replicas
+    since_average_ = 0;  // weights were loaded, equal on all replicas
     if (!has_outer_step()) return;
     copy_weights(dev, before_);
     dev.fill_zero(momentum_.mut().bytes(), momentum_.size_bytes());
   }
-  void settle(Dev& dev) override {
+  void synchronize(Dev& dev) override {
     if (since_average_ > 0) average(dev);
   }
-  /// The mean, so that norms are about as large as those of sums over replicas of their parts.
+  /// The mean, so that norms are comparable with those of summed gradients.
   void sum(Dev& dev, View<Dev> buffer) override { mean(dev, buffer); }
   [[nodiscard]] bool steps_alone() const override { return true; }
 
@@ -102,7 +103,7 @@ class LocalSgdReducer final : public ReplicaTraffic<Dev> {
       return set_weights(dev, flat_);
     }
     scale(dev, -1, flat_.mut());
-    axpy(dev, 1, before_.view(), flat_.mut());  // what this replica has moved by, against it
+    axpy(dev, 1, before_.view(), flat_.mut());  // the negative of this replica's change
     mean(dev, flat_.mut());
     set_weights(dev, before_);
     sgd_update(dev, {.momentum = options_.outer_momentum, .nesterov = true}, store_->trained(),
@@ -129,18 +130,19 @@ class LocalSgdReducer final : public ReplicaTraffic<Dev> {
   ParameterStore<Dev>* store_;
   Comm<Dev> group_;
   LocalSgd options_;
-  RunningSums<Dev> statistics_;
-  Tensor<Dev> flat_;      // weights or their differences, in the store's numbering
+  RunningStatistics<Dev> statistics_;
+  Tensor<Dev> flat_;      // weights or differences, in the store's numbering
   Tensor<Dev> before_;    // of an outer step: the weights after the last one
   Tensor<Dev> momentum_;  // of the outer steps
   Tensor<Dev> outer_;     // StepState of the outer steps
   int since_average_ = 0;
   bool in_step_ = false;  // between finish() and the update
 };
+}  // namespace detail
 
 template <class Dev>
-[[nodiscard]] LocalSgdReducer<Dev> make_reducer(Dev& dev, ParameterStore<Dev>& store,
-                                                Comm<Dev> group, const LocalSgd& options) {
+[[nodiscard]] detail::LocalSgdReducer<Dev> make_reducer(Dev& dev, ParameterStore<Dev>& store,
+                                                        Comm<Dev> group, const LocalSgd& options) {
   return {dev, store, std::move(group), options};
 }
 

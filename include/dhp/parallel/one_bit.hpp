@@ -1,6 +1,6 @@
-// OneBit: of each element only the sign is sent, and for each matrix one magnitude (Seide et al. 2014, "1-bit SGD"). The
-// magnitude is the mean one, which is nearest to the matrix and makes error feedback converge (Karimireddy et al. 2019,
-// "Error feedback fixes SignSGD").
+// OneBit sends the sign of each element and one magnitude per matrix (Seide et al. 2014, "1-bit SGD"). The mean
+// magnitude minimizes the error and makes error feedback converge (Karimireddy et al. 2019, "Error feedback fixes
+// SignSGD").
 #pragma once
 
 #include <dhp/ops/reduce.hpp>
@@ -10,6 +10,7 @@ namespace dhp {
 
 struct OneBit {};
 
+namespace detail {
 template <class Dev>
 class OneBitCompressor {
  public:
@@ -17,13 +18,13 @@ class OneBitCompressor {
                    OneBit) {
     for (const auto& gradient : gradients) bytes_ += sign_bytes(gradient.sum.count());
     matrices_ = static_cast<std::int64_t>(gradients.size());
-    bits_ = Tensor<Dev>::lasting(dev, DType::u8, {bytes_});
-    magnitudes_ = Tensor<Dev>::lasting(dev, DType::f64, {matrices_});
-    all_bits_ = Tensor<Dev>::lasting(dev, DType::u8, {replicas * bytes_});
-    all_magnitudes_ = Tensor<Dev>::lasting(dev, DType::f64, {replicas * matrices_});
+    bits_ = Tensor<Dev>::persistent(dev, DType::u8, {bytes_});
+    magnitudes_ = Tensor<Dev>::persistent(dev, DType::f64, {matrices_});
+    all_bits_ = Tensor<Dev>::persistent(dev, DType::u8, {replicas * bytes_});
+    all_magnitudes_ = Tensor<Dev>::persistent(dev, DType::f64, {replicas * matrices_});
   }
 
-  /// Two all-gathers: of each matrix a bit per element, in whole bytes, and an f64.
+  /// Two all-gathers: one bit per element of each matrix, padded to bytes, and one f64.
   void sum(Dev& dev, Comm<Dev>& group, const CompressedGradients<Dev>& gradients) {
     for_each(gradients, 0, [&](const CompressedGradient<Dev>& gradient, Range bytes, auto number) {
       const auto bits = bits_.mut().slice(bytes.first, bytes.last);
@@ -44,7 +45,7 @@ class OneBitCompressor {
   }
 
  private:
-  /// body(gradient, its bytes in the list of this replica, its number there)
+  /// body(gradient, its bytes in this replica's list, its index there)
   template <class Body>
   void for_each(const CompressedGradients<Dev>& gradients, int replica, Body body) {
     auto first = replica * bytes_;
@@ -59,12 +60,11 @@ class OneBitCompressor {
   std::int64_t bytes_ = 0, matrices_ = 0;
   Tensor<Dev> bits_, magnitudes_, all_bits_, all_magnitudes_;
 };
+}  // namespace detail
 
 template <class Dev>
-[[nodiscard]] CompressedReducer<Dev, OneBitCompressor<Dev>> make_reducer(Dev& dev,
-                                                                         ParameterStore<Dev>& store,
-                                                                         Comm<Dev> group,
-                                                                         OneBit options) {
+[[nodiscard]] CompressedReducer<Dev, detail::OneBitCompressor<Dev>> make_reducer(
+    Dev& dev, ParameterStore<Dev>& store, Comm<Dev> group, OneBit options) {
   return {dev, store, std::move(group), options};
 }
 

@@ -13,8 +13,7 @@
 #include <limits>
 #include <vector>
 
-namespace dhp {
-
+namespace dhp::detail {
 /// Flops of the forward pass of each layer on this micro-batch; the last one's include the loss.
 template <class Dev>
 [[nodiscard]] std::vector<double> computed_costs(const Model<Dev>& model,
@@ -35,7 +34,7 @@ template <class Dev>
 template <class Dev>
 [[nodiscard]] std::vector<double> measured_costs(Dev& dev, Model<Dev>& model,
                                                  const MicroBatch<Dev>& batch,
-                                                 const StoreOptions& options = {}) {
+                                                 const ParameterStoreOptions& options = {}) {
   const auto seconds = [&](auto& layer, auto forward) {
     ParameterList<Dev> parameters;
     layer.parameters(parameters);
@@ -67,7 +66,7 @@ template <class Dev>
   return costs;
 }
 
-/// The cuts of rank 0 of `world`, by its costs, on every rank.
+/// The cuts of rank 0 of `world`, from its costs, on every rank.
 template <class Dev>
 [[nodiscard]] std::vector<std::int64_t> agree_on_cuts(Dev& dev, Comm<Dev>& world,
                                                       const std::vector<double>& costs, int parts) {
@@ -78,5 +77,4 @@ template <class Dev>
   world.synchronize(dev);
   return shared.template to_host<std::int64_t>(dev);
 }
-
-}  // namespace dhp
+}  // namespace dhp::detail

@@ -23,7 +23,7 @@ namespace dhp {
 struct PipelineOptions {
   AnySchedule schedule = OneForwardOneBackward{};
   int chunks = 1;  ///< parts of the model per rank; only some schedules allow more than one
-  /// Of each layer, to balance the parts. Empty: flops on the example batch, or measured seconds.
+  /// Cost of each layer, to balance the parts. Empty: flops on the example batch, or measured seconds.
   std::vector<double> costs{};
   bool measure_costs = false;
   std::optional<SyntheticGradients> synthetic{};  ///< instead of the schedule
@@ -32,10 +32,12 @@ struct PipelineOptions {
 template <class Dev>
 class PipelineParallel {
  public:
+  using Ready = FunctionRef<void(Range)>;
+
   /// Cuts the model and allocates this rank's part only. Collective over the whole mesh. `example` is any
   /// micro-batch: its shapes give the costs.
   PipelineParallel(Dev& dev, Model<Dev> model, Mesh<Dev>& mesh, PipelineOptions options,
-                   const MicroBatch<Dev>& example, StoreOptions store = {})
+                   const MicroBatch<Dev>& example, ParameterStoreOptions store = {})
       : options_(std::move(options)),
         store_options_(store),
         replica_{mesh.data_index(), mesh.shape().data},
@@ -50,15 +52,15 @@ class PipelineParallel {
           " layers; every chunk needs at least one: choose fewer chunks");
     const int parts = stages_ * options_.chunks;
     if (options_.costs.empty()) {
-      // Rank 0 decides where to cut; it cannot measure without its tensor group.
+      // Rank 0 decides where to cut; measuring needs its tensor group.
       const bool measures = mesh.data_index() == 0 && mesh.pipeline_index() == 0 && parts > 1;
       options_.costs = options_.measure_costs && measures
-                           ? measured_costs(dev, model_, example, store)
-                           : computed_costs(model_, example);
+                           ? detail::measured_costs(dev, model_, example, store)
+                           : detail::computed_costs(model_, example);
     }
     check(options_.costs.size() == model_.layers.size(), "pipeline: ", options_.costs.size(),
           " costs were given for ", model_.layers.size(), " layers");
-    cuts_ = agree_on_cuts(dev, mesh.world(), options_.costs, parts);
+    cuts_ = detail::agree_on_cuts(dev, mesh.world(), options_.costs, parts);
     if (options_.synthetic) {
       options_.synthetic->check_fits(store, options_.chunks);
       options_.schedule = AnySchedule("synthetic gradients", SyntheticGradients::schedule);
@@ -70,18 +72,17 @@ class PipelineParallel {
 
   [[nodiscard]] std::vector<std::string> term_names() const { return model_.loss.term_names(); }
   [[nodiscard]] ParameterStore<Dev>& store() { return store_; }
-  /// Of all stages: the range of ParameterState::index.
+  /// The range of ParameterState::index over all stages.
   [[nodiscard]] int parameters_in_model() const { return parameters_in_model_; }
   /// First layer of each part and the end.
   [[nodiscard]] const std::vector<std::int64_t>& cuts() const { return cuts_; }
-  /// Of synthetic gradients; null without them, and where nothing is to be predicted.
-  [[nodiscard]] BoundaryPredictor<Dev>* predictor() { return predictor_.get(); }
+  /// Null without synthetic gradients, or where nothing is predicted.
+  [[nodiscard]] detail::BoundaryPredictor<Dev>* predictor() { return predictor_.get(); }
 
   Tensor<Dev> forward_backward(Dev& dev, const Step<Dev>& step) {
     return forward_backward(dev, step, [](Range) {});
   }
-  template <class Ready>
-  Tensor<Dev> forward_backward(Dev& dev, const Step<Dev>& step, Ready&& ready) {
+  Tensor<Dev> forward_backward(Dev& dev, const Step<Dev>& step, Ready ready) {
     const auto micro_batches = static_cast<int>(step.batches.size());
     const int all = rounds(step);
     const auto& list = proven(all, Pass::training)[static_cast<std::size_t>(stage_)];
@@ -108,7 +109,7 @@ class PipelineParallel {
 
   void replay(Dev& dev, const Step<Dev>& step) { (void)forward_backward(dev, step); }
 
-  /// Forward only. Nothing crosses the data axis: replicas may have unequal numbers of micro-batches.
+  /// Forward only. Replicas may have unequal numbers of micro-batches, because nothing crosses the data axis.
   Tensor<Dev> evaluate(Dev& dev, const Step<Dev>& step) {
     return std::move(forward_only(dev, step, false).losses);
   }
@@ -118,8 +119,8 @@ class PipelineParallel {
   }
 
  private:
-  struct Run;
-  [[nodiscard]] Run forward_only(Dev& dev, const Step<Dev>& step, bool predicts) {
+  struct Execution;
+  [[nodiscard]] Execution forward_only(Dev& dev, const Step<Dev>& step, bool predicts) {
     auto run = start(dev, step, Mode::eval);
     run.predicts = predicts;
     const auto micro_batches = static_cast<int>(step.batches.size());
@@ -130,28 +131,29 @@ class PipelineParallel {
         continue;
       }
       forward(dev, action, run);
-      run.flights.erase({action.chunk, action.micro_batch});
+      run.in_flight.erase({action.chunk, action.micro_batch});
     }
     return run;
   }
 
-  /// One micro-batch inside one chunk, between its forward and its last backward action.
-  struct Flight {
-    Flight(const StepContext& context, const MicroBatch<Dev>& batch) : tape(context, &batch) {}
+  /// A micro-batch in a chunk, between its forward and its last backward action.
+  struct MicroBatchState {
+    MicroBatchState(const StepContext& context, const MicroBatch<Dev>& batch)
+        : tape(context, &batch) {}
     Tape<Dev> tape;
     std::vector<Work<Dev>> deferred;  // weight gradients
   };
   /// One run of the schedule.
-  struct Run {
+  struct Execution {
     const Step<Dev>* step;
     StepContext context;
     Tensor<Dev> scales;  // weight of each loss term in the objective, f64 [terms]
-    std::map<std::pair<int, int>, Flight> flights;         // by (chunk, micro-batch)
+    std::map<std::pair<int, int>, MicroBatchState> in_flight;  // by (chunk, micro-batch)
     std::map<std::pair<int, int>, Tensor<Dev>> forwarded;  // between two chunks of this rank, by
     std::map<std::pair<int, int>, Tensor<Dev>> returned;   // (receiving part, micro-batch)
-    std::map<int, int> layer_runs_left;  // by layer; the loss comes after the last
-    std::map<const ParameterState<Dev>*, int> writers_left;
-    Tensor<Dev> losses;  // f64 [micro-batches, terms, loss_fields]
+    std::vector<int> layer_runs_left{};  // by layer; the loss comes after the last
+    std::vector<int> writers_left{};     // by ParameterState::index
+    Tensor<Dev> losses;                  // f64 [micro-batches, terms, loss_fields]
     bool predicts = false;
     std::vector<Tensor<Dev>> predictions;  // of the micro-batches in order
   };
@@ -181,15 +183,17 @@ class PipelineParallel {
               parameter->spec.name);
       }
     find_first_trained();
-    tied_ = TiedParameters<Dev>(forward_, by_stage);
-    auto& own = by_stage[static_cast<std::size_t>(stage_)];
-    // Tied ones are ready last: they come first in the store, which reducers go through from its end.
-    std::stable_partition(own.begin(), own.end(),
-                          [&](const auto& parameter) { return tied_.contains(*parameter); });
-    store_ = ParameterStore<Dev>(dev, own, store_options_, replica_);
+    tied_ = detail::TiedParameters<Dev>(forward_, by_stage);
+    const auto& own = by_stage[static_cast<std::size_t>(stage_)];
+    // Tied parameters are ready last, so they come first in the store: reducers start at its end.
+    ParameterList<Dev> in_order;
+    for (const bool tied : {true, false})
+      for (const auto& parameter : own)
+        if (tied_.contains(*parameter) == tied) in_order.push_back(parameter);
+    store_ = ParameterStore<Dev>(dev, in_order, store_options_, replica_);
   }
 
-  /// Below the first layer with a trained parameter nothing needs a backward pass.
+  /// No backward pass is needed below the first layer with a trained parameter.
   void find_first_trained() {
     bool any_frozen = false;
     int first = layer_of_loss() + 1;
@@ -203,7 +207,7 @@ class PipelineParallel {
           "all of the model's parameters are frozen: there is nothing to train");
     first_trained_ = first;
   }
-  /// Whether the gradient of what enters a part is wanted.
+  /// Whether the gradient of a part's input is needed.
   [[nodiscard]] bool returns_gradient(int part) const {
     return part > 0 && first_trained_ < first_layer(part);
   }
@@ -212,44 +216,43 @@ class PipelineParallel {
     const int next = part_number(0) + 1;
     if (holds_loss(next - 1) || !returns_gradient(next)) return;
     const auto columns = boundary(dev, next, example).shape().back();
-    predictor_ =
-        std::make_unique<BoundaryPredictor<Dev>>(dev, backward_, stage_ + 1, mesh.data(), columns,
-                                                 store_options_.compute, *options_.synthetic);
+    predictor_ = std::make_unique<detail::BoundaryPredictor<Dev>>(
+        dev, backward_, stage_ + 1, mesh.data(), columns, store_options_.compute,
+        *options_.synthetic);
   }
 
-  /// Keeps the weights of a layer here, where replicas share them out (ZeRO).
+  /// Keeps a layer's weights gathered while replicas shard them (ZeRO).
   class Weights {
    public:
     Weights(Dev& dev, PipelineParallel& model, int at)
-        : dev_(dev), traffic_(model.store_.traffic()), exceptions_(std::uncaught_exceptions()) {
-      if (traffic_ == nullptr) return;
+        : dev_(dev), exchange_(model.store_.exchange()), exceptions_(std::uncaught_exceptions()) {
+      if (exchange_ == nullptr) return;
       layer_ = model.parameters_of(at);
-      traffic_->need(dev_, layer_);
+      exchange_->gather(dev_, layer_);
     }
     ~Weights() noexcept(false) {
-      // A failing rank waits for nobody.
-      if (traffic_ != nullptr && std::uncaught_exceptions() == exceptions_)
-        traffic_->done(dev_, layer_);
+      // A failing rank must not wait for others.
+      if (exchange_ != nullptr && std::uncaught_exceptions() == exceptions_)
+        exchange_->free(dev_, layer_);
     }
     Weights(const Weights&) = delete;
     Weights& operator=(const Weights&) = delete;
 
    private:
     Dev& dev_;
-    ReplicaTraffic<Dev>* traffic_;
+    ReplicaExchange<Dev>* exchange_;
     int exceptions_;
     ParameterList<Dev> layer_;
   };
-  /// Micro-batches that the schedule is made for. Replicas that share out weights all run as many, so that they issue the
-  /// same collectives; a replica with fewer computes nothing in the others.
+  /// The number of micro-batches in the schedule. Replicas that shard weights all use the same number, so that they
+  /// issue the same collectives; a replica with fewer computes nothing in the rest.
   [[nodiscard]] int rounds(const Step<Dev>& step) const {
     const auto own = static_cast<std::int64_t>(step.batches.size());
     if (store_options_.sharding.stage != ZeroStage::weights) return static_cast<int>(own);
     const std::int64_t replicas = replica_.size;
     return static_cast<int>(std::max(own, (step.micro_batches + replicas - 1) / replicas));
   }
-  template <class Complete>
-  void only_move_weights(Dev& dev, const Action& action, Complete complete) {
+  void only_move_weights(Dev& dev, const Action& action, FunctionRef<void(int)> complete) {
     using Kind = Action::Kind;
     const int part = part_number(action.chunk);
     const auto move = [&](int at) { const Weights weights(dev, *this, at); };
@@ -274,33 +277,34 @@ class PipelineParallel {
     return lists = std::move(made);
   }
 
-  Run start(Dev& dev, const Step<Dev>& step, Mode mode) const {
+  Execution start(Dev& dev, const Step<Dev>& step, Mode mode) const {
     const auto terms = static_cast<std::int64_t>(term_names().size());
-    Run run{};
+    Execution run{};
     run.step = &step;
     run.context = step.context;
     run.context.mode = mode;
     run.losses = Tensor<Dev>::zeros(
         dev, DType::f64, {static_cast<std::int64_t>(step.batches.size()), terms, loss_fields});
     if (mode == Mode::eval) return run;
-    const auto counts = device_counts(dev, step, term_names());
+    const auto counts = detail::device_counts(dev, step, term_names());
     const auto plain = step.state ? Tensor<Dev>() : make_step_state(dev, StepState{});
     run.scales = Tensor<Dev>(dev, DType::f64, {terms});
-    objective_scales(dev, counts.view(), step.state ? step.state : plain.view(), run.scales.mut());
+    detail::objective_scales(dev, counts.view(), step.state ? step.state : plain.view(),
+                             run.scales.mut());
     return run;
   }
 
-  [[nodiscard]] static const MicroBatch<Dev>& batch(const Run& run, const Action& action) {
+  [[nodiscard]] static const MicroBatch<Dev>& batch(const Execution& run, const Action& action) {
     return run.step->batches[static_cast<std::size_t>(action.micro_batch)];
   }
-  /// Memory for the activation that enters a part.
+  /// Allocates the input activation of a part.
   [[nodiscard]] Tensor<Dev> boundary(Dev& dev, int part, const MicroBatch<Dev>& of) {
     Shape shape = of.input.shape();
     for (int at = 0; at < first_layer(part); ++at) shape = layer(at).output_shape(shape, of);
     return Tensor<Dev>(dev, store_options_.compute, shape);
   }
 
-  /// Checks output_shape: the receiving stage allocates by it.
+  /// Checks output_shape, because the receiving stage allocates by it.
   static Tensor<Dev> checked_forward(Dev& dev, AnyLayer<Dev>& layer, Tensor<Dev> x,
                                      Tape<Dev>& tape) {
     const Shape in = x.shape();
@@ -311,11 +315,11 @@ class PipelineParallel {
     return y;
   }
 
-  void forward(Dev& dev, const Action& action, Run& run) {
+  void forward(Dev& dev, const Action& action, Execution& run) {
     const int part = part_number(action.chunk);
     const auto& of = batch(run, action);
-    auto& flight =
-        run.flights.try_emplace({action.chunk, action.micro_batch}, run.context, of).first->second;
+    auto& state = run.in_flight.try_emplace({action.chunk, action.micro_batch}, run.context, of)
+                      .first->second;
     const auto scope = dev.scope("forward", action.micro_batch);
     Tensor<Dev> x;
     if (part == 0) {
@@ -326,10 +330,10 @@ class PipelineParallel {
       x = boundary(dev, part, of);
       forward_.recv(dev, x.mut(), (stage_ + stages_ - 1) % stages_);
     }
-    auto forgets = flight.tape.nested(false, false);
+    auto forgets = state.tape.nested(false, false);
     for (int at = first_layer(part); at < first_layer(part + 1); ++at) {
       const Weights weights(dev, *this, at);
-      auto& tape = at < first_trained_ ? forgets : flight.tape;
+      auto& tape = at < first_trained_ ? forgets : state.tape;
       x = checked_forward(dev, layer(at), std::move(x), tape);
     }
     if (holds_loss(part)) {
@@ -337,11 +341,11 @@ class PipelineParallel {
       if (run.predicts) {
         run.predictions.resize(run.step->batches.size());
         run.predictions[static_cast<std::size_t>(action.micro_batch)] =
-            model_.loss.predict(dev, std::move(x), flight.tape);
+            model_.loss.predict(dev, std::move(x), state.tape);
         return;
       }
       const auto row = run.losses.mut().slice(action.micro_batch, action.micro_batch + 1);
-      model_.loss.forward(dev, std::move(x), flight.tape, row.as({row.shape()[1], loss_fields}));
+      model_.loss.forward(dev, std::move(x), state.tape, row.as({row.shape()[1], loss_fields}));
     } else if (stages_ == 1) {
       run.forwarded.emplace(std::pair{part + 1, action.micro_batch}, std::move(x));
     } else {
@@ -351,15 +355,15 @@ class PipelineParallel {
   }
 
   /// Input gradients of one micro-batch in one chunk. Calls after(layer) when a layer is done.
-  template <class After>
-  void backward_pass(Dev& dev, const Action& action, Run& run, Flight& flight, After&& after) {
+  void backward_pass(Dev& dev, const Action& action, Execution& run, MicroBatchState& state,
+                     FunctionRef<void(int)> after) {
     const auto scope = dev.scope("backward", action.micro_batch);
     const int part = part_number(action.chunk);
     const auto& of = batch(run, action);
     Tensor<Dev> dy;
     if (holds_loss(part)) {
       const Weights weights(dev, *this, layer_of_loss());
-      dy = model_.loss.backward(dev, run.scales.view(), flight.tape);
+      dy = model_.loss.backward(dev, run.scales.view(), state.tape);
       after(layer_of_loss());
     } else if (returns_gradient(part + 1) && stages_ == 1) {
       dy = std::move(run.returned.extract({part, action.micro_batch}).mapped());
@@ -371,7 +375,7 @@ class PipelineParallel {
     }
     for (int at = first_layer(part + 1); at-- > first_layer(part);) {
       const Weights weights(dev, *this, at);
-      if (at >= first_trained_) dy = layer(at).backward(dev, std::move(dy), flight.tape);
+      if (at >= first_trained_) dy = layer(at).backward(dev, std::move(dy), state.tape);
       after(at);
     }
     if (!returns_gradient(part)) return;
@@ -379,34 +383,30 @@ class PipelineParallel {
     else backward_.send(dev, std::move(dy), (stage_ + stages_ - 1) % stages_);
   }
 
-  template <class Ready>
-  void backward(Dev& dev, const Action& action, Run& run, Ready& ready) {
-    auto flight = run.flights.extract({action.chunk, action.micro_batch});
-    backward_pass(dev, action, run, flight.mapped(),
+  void backward(Dev& dev, const Action& action, Execution& run, Ready ready) {
+    auto state = run.in_flight.extract({action.chunk, action.micro_batch});
+    backward_pass(dev, action, run, state.mapped(),
                   [&](int done) { complete(dev, done, run, ready); });
   }
-  void backward_input(Dev& dev, const Action& action, Run& run) {
-    auto& flight = run.flights.at({action.chunk, action.micro_batch});
-    flight.tape.defer_to(&flight.deferred);
-    backward_pass(dev, action, run, flight, [](int) {});
+  void backward_input(Dev& dev, const Action& action, Execution& run) {
+    auto& state = run.in_flight.at({action.chunk, action.micro_batch});
+    state.tape.defer_to(&state.deferred);
+    backward_pass(dev, action, run, state, [](int) {});
   }
-  template <class Ready>
-  void backward_weight(Dev& dev, const Action& action, Run& run, Ready& ready) {
+  void backward_weight(Dev& dev, const Action& action, Execution& run, Ready ready) {
     const auto scope = dev.scope("weight gradients", action.micro_batch);
-    auto flight = run.flights.extract({action.chunk, action.micro_batch});
-    for (auto& work : flight.mapped().deferred) work(dev);
+    auto state = run.in_flight.extract({action.chunk, action.micro_batch});
+    for (auto& work : state.mapped().deferred) work(dev);
     for_layers_of(action.chunk, [&](int at) { complete(dev, at, run, ready); });
   }
 
   /// The loss first, then the layers from the last to the first.
-  template <class Body>
-  void for_layers_of(int chunk, Body body) {
+  void for_layers_of(int chunk, FunctionRef<void(int)> body) {
     const int part = part_number(chunk);
     if (holds_loss(part)) body(layer_of_loss());
     for (int at = first_layer(part + 1); at-- > first_layer(part);) body(at);
   }
-  template <class Body>
-  void for_own_layers(Body body) {
+  void for_own_layers(FunctionRef<void(int)> body) {
     for (int chunk = options_.chunks; chunk-- > 0;) for_layers_of(chunk, body);
   }
   [[nodiscard]] ParameterList<Dev> parameters_of(int at) {
@@ -415,36 +415,38 @@ class PipelineParallel {
     else layer(at).parameters(list);
     return list;
   }
-  void expect_contributions(int micro_batches, Run& run) {
+  void expect_contributions(int micro_batches, Execution& run) {
+    run.layer_runs_left.assign(model_.layers.size() + 1, micro_batches);
+    run.writers_left.assign(static_cast<std::size_t>(parameters_in_model_), 0);
     for_own_layers([&](int at) {
-      run.layer_runs_left[at] = micro_batches;
-      for (const auto& parameter : parameters_of(at)) ++run.writers_left[parameter.get()];
+      for (const auto& parameter : parameters_of(at))
+        ++run.writers_left[static_cast<std::size_t>(parameter->index)];
     });
   }
   /// Counts a finished micro-batch of a layer. A range is ready after the last one of every layer that writes to it.
-  template <class Ready>
-  void complete(Dev& dev, int at, Run& run, Ready& ready) {
-    if (auto* traffic = store_.traffic()) traffic->added(dev, parameters_of(at));
-    if (--run.layer_runs_left.at(at) > 0) return;
+  void complete(Dev& dev, int at, Execution& run, Ready ready) {
+    if (auto* exchange = store_.exchange()) exchange->accumulated(dev, parameters_of(at));
+    if (--run.layer_runs_left[static_cast<std::size_t>(at)] > 0) return;
     for (const auto& parameter : parameters_of(at))
-      if (--run.writers_left.at(parameter.get()) == 0 && !tied_.contains(*parameter) &&
-          !parameter->spec.frozen)
+      if (--run.writers_left[static_cast<std::size_t>(parameter->index)] == 0 &&
+          !tied_.contains(*parameter) && !parameter->spec.frozen)
         ready(parameter->range);
   }
 
   PipelineOptions options_;
-  StoreOptions store_options_;
-  ReplicaOf replica_;
+  ParameterStoreOptions store_options_;
+  detail::ReplicaOf replica_;
   Model<Dev> model_;
   Comm<Dev> forward_;
   Comm<Dev> backward_;
   int stages_;
   int stage_;
   std::vector<std::int64_t> cuts_;
-  int first_trained_ = 0;  // the first layer with something to train; the loss comes after the last
+  int first_trained_ =
+      0;  // the first layer with a trained parameter; the loss comes after the last
   std::map<std::pair<int, Pass>, StageLists> proven_;
-  std::unique_ptr<BoundaryPredictor<Dev>> predictor_;
-  TiedParameters<Dev> tied_;
+  std::unique_ptr<detail::BoundaryPredictor<Dev>> predictor_;
+  detail::TiedParameters<Dev> tied_;
   ParameterStore<Dev> store_;
   int parameters_in_model_ = 0;
 };

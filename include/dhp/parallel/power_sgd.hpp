@@ -1,6 +1,6 @@
-// PowerSgd: a matrix M travels as the product of two thin ones, P Q' (Vogels et al. 2019, "PowerSGD"). One step of power
-// iteration, which begins with the Q of the step before: P = M Q, summed over the replicas and made orthonormal; Q = M' P,
-// summed. The memory is M less the mean of what the replicas send, as in the authors' code and in PyTorch.
+// PowerSgd sends a matrix M as the product of two thin ones, P Q' (Vogels et al. 2019, "PowerSGD"). One power
+// iteration starts from the Q of the previous step: P = M Q, summed over the replicas and orthonormalized; Q = M' P,
+// summed. The error is M minus the mean over replicas, as in the authors' code and in PyTorch.
 #pragma once
 
 #include <dhp/ops/gemm.hpp>
@@ -16,16 +16,17 @@ struct PowerSgd {
   [[nodiscard]] std::int64_t rank_of(const Shape& matrix) const {
     return std::min({std::int64_t{rank}, matrix[0], matrix[1]});
   }
-  /// Where P and Q are smaller than the matrix.
+  /// True if P and Q are smaller than the matrix.
   [[nodiscard]] bool compresses(const Shape& matrix) const {
     return matrix.rank() == 2 && (matrix[0] + matrix[1]) * rank_of(matrix) < matrix.count();
   }
 };
 
+namespace detail {
 template <class Dev>
 class PowerSgdCompressor {
  public:
-  /// The first Q are normal random numbers by parameter, the same on all replicas.
+  /// The first Q is random normal per parameter, the same on all replicas.
   PowerSgdCompressor(Dev& dev, const CompressedGradients<Dev>& gradients, int, std::uint64_t seed,
                      const PowerSgd& options) {
     check(options.rank >= 1, "PowerSGD needs a rank of 1 or more, not ", options.rank);
@@ -37,9 +38,9 @@ class PowerSgdCompressor {
       p += gradient.sum.shape()[0] * rank;
       q += gradient.sum.shape()[1] * rank;
     }
-    p_ = Tensor<Dev>::lasting(dev, type, {p});
-    q_ = Tensor<Dev>::lasting(dev, type, {q});
-    made_q_ = Tensor<Dev>::lasting(dev, type, {q});
+    p_ = Tensor<Dev>::persistent(dev, type, {p});
+    q_ = Tensor<Dev>::persistent(dev, type, {q});
+    made_q_ = Tensor<Dev>::persistent(dev, type, {q});
     std::vector<double> first_q;
     p = q = 0;
     for (const auto& gradient : gradients) {
@@ -60,7 +61,7 @@ class PowerSgdCompressor {
 
   void begin(Dev& dev, ConstView<Dev> state) { keep_made<Dev>(dev, state, made_q_, q_.mut()); }
 
-  /// Two all-reduces: of each matrix rank * rows and rank * columns values.
+  /// Two all-reduces: rank * rows and rank * columns values per matrix.
   void sum(Dev& dev, Comm<Dev>& group, const CompressedGradients<Dev>& gradients) {
     for (std::size_t at = 0; at < gradients.size(); ++at)
       gemm(dev, gradients[at].unsent, factors_[at].q, factors_[at].p);
@@ -82,17 +83,18 @@ class PowerSgdCompressor {
   /// Of one matrix.
   struct Factors {
     View<Dev> p;       // [rows, rank]
-    ConstView<Dev> q;  // [columns, rank]: the step begins with it
-    View<Dev> made_q;  // [columns, rank]: of this step
+    ConstView<Dev> q;  // [columns, rank]: start of the iteration
+    View<Dev> made_q;  // [columns, rank]: result of this step
     RandomStream random;
   };
 
   Tensor<Dev> p_, q_, made_q_;
   std::vector<Factors> factors_;
 };
+}  // namespace detail
 
 template <class Dev>
-[[nodiscard]] CompressedReducer<Dev, PowerSgdCompressor<Dev>> make_reducer(
+[[nodiscard]] CompressedReducer<Dev, detail::PowerSgdCompressor<Dev>> make_reducer(
     Dev& dev, ParameterStore<Dev>& store, Comm<Dev> group, const PowerSgd& options) {
   return {dev, store, std::move(group), options};
 }

@@ -1,6 +1,6 @@
-// Reducers sum gradients over the data axis. ready(range): this replica will add no more to the range.
-// finish(): returns when every gradient is the sum over all replicas. One that also has begin(step) hears of each step
-// before its forward pass. The plain reducer sums after the backward pass; the bucketed one overlaps the sums with it.
+// Reducers sum gradients over the data axis. ready(range): this replica adds no more to the range. finish(): returns
+// when every gradient is the sum over all replicas. An optional begin(step) is called before each forward pass. The
+// plain reducer sums after the backward pass; the bucketed one overlaps the two.
 #pragma once
 
 #include <dhp/comm/comm.hpp>
@@ -19,19 +19,21 @@ concept Reducer = requires(R& reducer, Range range) {
   reducer.finish();
 };
 
-/// Propagates the overflow flag of order-free sums to all replicas.
+/// Propagates the overflow flag of exact sums to all replicas.
 template <class Dev>
-void share_overflow(Dev& dev, ParameterStore<Dev>& store, Comm<Dev>& group) {
+void all_reduce_overflow(Dev& dev, ParameterStore<Dev>& store, Comm<Dev>& group) {
   if (auto flag = store.overflow()) group.all_reduce(dev, flag, Reduce::max).wait();
 }
 
-/// Throws where replicas share out the store: only the sharded reducer moves shares.
+namespace detail {
+/// Throws where replicas shard the store: only the sharded reducer moves shares.
 template <class Dev>
 void check_not_sharded(const ParameterStore<Dev>& store) {
   check(!store.is_sharded(),
         "a reducer of whole gradients was given a store that is sharded over replicas; leave the "
         "choice of the reducer to ReducerChoice");
 }
+}  // namespace detail
 
 struct Plain {};
 
@@ -41,7 +43,7 @@ class PlainReducer {
  public:
   PlainReducer(Dev& dev, ParameterStore<Dev>& store, Comm<Dev> group)
       : dev_(&dev), store_(&store), group_(std::move(group)) {
-    check_not_sharded(store);
+    detail::check_not_sharded(store);
   }
 
   void ready(Range) {}
@@ -50,7 +52,7 @@ class PlainReducer {
     const auto summands = store_->summands(all);
     store_->sign(*dev_, summands, all.first);
     for (auto summand : summands) group_.all_reduce(*dev_, summand).wait();
-    share_overflow(*dev_, *store_, group_);
+    all_reduce_overflow(*dev_, *store_, group_);
     store_->finalize_gradients(*dev_, all);
   }
 
@@ -67,17 +69,17 @@ template <class Dev>
 }
 
 struct Bucketed {
-  std::size_t bytes = std::size_t{25} << 20;  ///< smallest size of a bucket of gradients
+  std::size_t bytes = std::size_t{25} << 20;  ///< minimum size of a bucket of gradients
 };
 
-/// Cuts the store into buckets, from its end. The all-reduce of a bucket starts when it and all buckets before it
-/// are ready, so every replica starts them in the same order.
+/// Cuts the store into buckets, from its end. A bucket's all-reduce starts when it and all earlier buckets are ready,
+/// so every replica starts them in the same order.
 template <class Dev>
 class BucketedReducer {
  public:
   BucketedReducer(Dev& dev, ParameterStore<Dev>& store, Comm<Dev> group, Bucketed options)
       : dev_(&dev), store_(&store), group_(std::move(group)) {
-    check_not_sharded(store);
+    detail::check_not_sharded(store);
     if (group_.size() > 1) progress_.emplace(group_);
     const auto element = size_of(store.accumulation());
     const auto& parameters = store.parameters();
@@ -103,7 +105,7 @@ class BucketedReducer {
   void finish() {
     check(next_ == buckets_.size(), "reducer: finish() was called before bucket ", next_, " of ",
           buckets_.size(), " was ready");
-    share_overflow(*dev_, *store_, group_);
+    all_reduce_overflow(*dev_, *store_, group_);
     for (auto& bucket : buckets_) {
       for (auto& event : bucket.events) event.wait(*dev_);
       bucket.events.clear();

@@ -1,4 +1,4 @@
-// The reducers of dhp: a program chooses one by its options at run time.
+// ReducerChoice: a reducer chosen at run time.
 #pragma once
 
 #include <dhp/parallel/delayed_reducer.hpp>
@@ -17,15 +17,16 @@
 
 namespace dhp {
 
-/// For stores that are not sharded. Each has its overload of make_reducer, as has one of your own.
+/// For unsharded stores. A reducer of your own adds an overload of make_reducer.
 using ReducerChoice =
     std::variant<Bucketed, Plain, SixteenBit, TopK, PowerSgd, OneBit, Delayed, LocalSgd>;
 
-/// Whether each step has the sum of its own gradients: nothing is left out, and nothing remembered for the next step.
+/// Whether each step uses the complete sum of its own gradients.
 [[nodiscard]] inline bool sums_all(const ReducerChoice& choice) {
   return std::holds_alternative<Bucketed>(choice) || std::holds_alternative<Plain>(choice);
 }
 
+namespace detail {
 /// A reducer of any kind, chosen at run time.
 template <class Dev>
 class AnyReducer {
@@ -59,18 +60,31 @@ class AnyReducer {
   };
   std::unique_ptr<Base> model_;
 };
+}  // namespace detail
 
-/// The reducer of these options, or that of ZeRO where replicas share out the store.
-template <class Dev>
-[[nodiscard]] AnyReducer<Dev> make_reducer(Dev& dev, ParameterStore<Dev>& store, Comm<Dev> group,
-                                           const ReducerChoice& choice) {
+/// The reducer of these options, or that of ZeRO where replicas shard the store.
+template <class Dev, class... Options>
+[[nodiscard]] detail::AnyReducer<Dev> make_reducer(Dev& dev, ParameterStore<Dev>& store,
+                                                   Comm<Dev> group,
+                                                   const std::variant<Options...>& choice) {
   if (store.is_sharded())
-    return AnyReducer<Dev>([&] { return ShardedReducer<Dev>(dev, store, std::move(group)); });
+    return detail::AnyReducer<Dev>(
+        [&] { return detail::ShardedReducer<Dev>(dev, store, std::move(group)); });
   return std::visit(
       [&](const auto& options) {
-        return AnyReducer<Dev>([&] { return make_reducer(dev, store, std::move(group), options); });
+        return detail::AnyReducer<Dev>(
+            [&] { return make_reducer(dev, store, std::move(group), options); });
       },
       choice);
+}
+
+/// A choice that was made where the device was not known yet.
+template <class Dev>
+using MakeReducer = FunctionRef<detail::AnyReducer<Dev>(Dev&, ParameterStore<Dev>&, Comm<Dev>)>;
+template <class Dev>
+[[nodiscard]] detail::AnyReducer<Dev> make_reducer(Dev& dev, ParameterStore<Dev>& store,
+                                                   Comm<Dev> group, MakeReducer<Dev> make) {
+  return make(dev, store, std::move(group));
 }
 
 }  // namespace dhp

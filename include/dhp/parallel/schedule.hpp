@@ -1,7 +1,7 @@
-// Pipeline schedules as pure data: the forwards and backwards of each stage in their order. They are drawn, timed
+// Pipeline schedules as pure data: the ordered forwards and backwards of each stage. They are drawn, timed
 // (schedule_time) and proved (schedule_check) before anything runs. A stage is a rank of the pipeline axis. It holds
-// `chunks` parts of the model; chunk c of stage s is part c * stages + s. All schedules here run on any
-// communicator: they need room for one message per edge only.
+// `chunks` parts of the model; chunk c of stage s is part c * stages + s. All schedules here need room for only one
+// message per edge, so they run on any communicator.
 #pragma once
 
 #include <dhp/core/error.hpp>
@@ -73,14 +73,14 @@ struct Wiring {
   }
 };
 
-/// A small type with a name and the list of each stage.
+/// A small type with a name and each stage's list.
 template <class S>
 concept Schedule = requires(const S& schedule, int number) {
   { schedule.actions(number, number, number, number) } -> std::same_as<std::vector<Action>>;
   { schedule.name } -> std::convertible_to<std::string_view>;
 };
 
-namespace parallel {
+namespace detail {
 
 inline void check_stage(const char* name, int stage, int stages, int micro_batches, int chunks,
                         bool only_one_chunk) {
@@ -92,7 +92,7 @@ inline void check_stage(const char* name, int stage, int stages, int micro_batch
         chunks, "; several chunks need the schedule interleaved");
 }
 
-}  // namespace parallel
+}  // namespace detail
 
 /// All forwards, then all backwards (Huang et al. 2019, GPipe). Holds all micro-batches at once.
 struct GPipe {
@@ -100,7 +100,7 @@ struct GPipe {
 
   [[nodiscard]] static std::vector<Action> actions(int stage, int stages, int micro_batches,
                                                    int chunks = 1) {
-    parallel::check_stage(name, stage, stages, micro_batches, chunks, true);
+    detail::check_stage(name, stage, stages, micro_batches, chunks, true);
     std::vector<Action> list;
     for (int m = 0; m < micro_batches; ++m) list.push_back({Action::Kind::forward, 0, m});
     for (int m = 0; m < micro_batches; ++m) list.push_back({Action::Kind::backward, 0, m});
@@ -115,7 +115,7 @@ struct OneForwardOneBackward {
 
   [[nodiscard]] static std::vector<Action> actions(int stage, int stages, int micro_batches,
                                                    int chunks = 1) {
-    parallel::check_stage(name, stage, stages, micro_batches, chunks, true);
+    detail::check_stage(name, stage, stages, micro_batches, chunks, true);
     std::vector<Action> list;
     int forwards = 0;
     const auto forward = [&] {
@@ -138,7 +138,7 @@ struct ZeroBubble {
 
   [[nodiscard]] static std::vector<Action> actions(int stage, int stages, int micro_batches,
                                                    int chunks = 1) {
-    parallel::check_stage(name, stage, stages, micro_batches, chunks, true);
+    detail::check_stage(name, stage, stages, micro_batches, chunks, true);
     std::vector<Action> list;
     int forwards = 0;
     int weights = 0;
@@ -166,7 +166,7 @@ struct Interleaved {
 
   [[nodiscard]] static std::vector<Action> actions(int stage, int stages, int micro_batches,
                                                    int chunks) {
-    parallel::check_stage(name, stage, stages, micro_batches, chunks, false);
+    detail::check_stage(name, stage, stages, micro_batches, chunks, false);
     if (chunks == 1) return OneForwardOneBackward::actions(stage, stages, micro_batches);
     std::vector<Action> list;
     const auto all = turns(stages, micro_batches, chunks);
@@ -180,7 +180,7 @@ struct Interleaved {
     return list;
   }
 
-  /// Forwards alone, in the same groups.
+  /// Forward passes only, in the same groups.
   [[nodiscard]] static std::vector<Action> forwards(int stages, int micro_batches, int chunks) {
     std::vector<Action> list;
     for (std::int64_t turn = 0; turn < turns(stages, micro_batches, chunks); ++turn)
@@ -212,7 +212,7 @@ struct ForwardOnly {
 
   [[nodiscard]] static std::vector<Action> actions(int stage, int stages, int micro_batches,
                                                    int chunks = 1) {
-    parallel::check_stage(name, stage, stages, micro_batches, chunks, false);
+    detail::check_stage(name, stage, stages, micro_batches, chunks, false);
     return Interleaved::forwards(stages, micro_batches, chunks);
   }
 };
@@ -221,7 +221,7 @@ static_assert(Schedule<GPipe> && Schedule<OneForwardOneBackward> && Schedule<Zer
               Schedule<Interleaved> && Schedule<ForwardOnly>);
 static_assert(!Schedule<Action>);
 
-/// One of these, or a function of your own that gives the list of a stage.
+/// One of these, or your own function that returns a stage's list.
 class AnySchedule {
  public:
   /// function(stage, stages, micro_batches, chunks)

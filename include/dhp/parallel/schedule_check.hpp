@@ -14,19 +14,21 @@ namespace dhp {
 
 enum class Pass { training, evaluation };
 
-/// Bounds for any speeds of the stages.
+/// Bounds that hold for any speed of the stages.
 struct ScheduleReport {
-  int most_messages = 0;  ///< sent and not yet received, on one edge
+  int most_messages = 0;  ///< sent but not received, on one edge
   /// By stage, the most (chunk, micro-batch) pairs between their forward and the gradient named.
   std::vector<int> most_until_input_gradient;
   std::vector<int> most_until_weight_gradient;  ///< activations are held for so long
 };
 
-namespace parallel {
+namespace detail {
 
+// A template, as is check_schedule(): compiled by programs with a pipeline.
+template <class Lists>
 class ScheduleChecker {
  public:
-  ScheduleChecker(const StageLists& lists, int chunks, int micro_batches, int capacity, Pass pass)
+  ScheduleChecker(const Lists& lists, int chunks, int micro_batches, int capacity, Pass pass)
       : lists_(lists),
         wiring_{static_cast<int>(lists.size()), chunks},
         micro_batches_(micro_batches),
@@ -130,7 +132,7 @@ class ScheduleChecker {
          " of micro-batch ", micro_batch, " in chunk ", chunk);
   }
 
-  /// With one stage, the same list has the neighboring chunk, which must come first.
+  /// With one stage, the adjacent chunk is in the same list and must come first.
   template <class StateOf>
   void check_neighbour(Position at, StateOf& state_of) const {
     const auto& action = list(0)[at];
@@ -151,7 +153,7 @@ class ScheduleChecker {
     };
     Position sent = 0;
     Position received = 0;
-    // Both have the same number of messages: the law of order holds already.
+    // The law of order ensures equally many messages.
     for (; next(from, sent, &Wiring::target) && next(to, received, &Wiring::source);
          ++sent, ++received) {
       const auto& action = list(from)[sent];
@@ -198,7 +200,7 @@ class ScheduleChecker {
           " messages per edge these wait for ever: ", stuck);
   }
 
-  /// One action of a stage, or a send that had to wait. False: it can do nothing now.
+  /// One action of a stage, or a blocked send. False: it is blocked.
   bool move(std::vector<Runner>& runners, int stage) {
     auto& runner = runners[static_cast<std::size_t>(stage)];
     if (!runner.sending) {
@@ -227,7 +229,7 @@ class ScheduleChecker {
     return true;
   }
 
-  const StageLists& lists_;
+  const Lists& lists_;
   Wiring wiring_;
   int micro_batches_;
   int capacity_;
@@ -235,18 +237,18 @@ class ScheduleChecker {
   ScheduleReport report_;
 };
 
-}  // namespace parallel
+}  // namespace detail
 
-/// Sends are asynchronous until their edge holds `capacity` messages, then they wait; messages keep their order. An
+/// Sends are asynchronous until their edge holds `capacity` messages, then they block; messages keep their order. An
 /// edge leads from one stage to another, for forwards or for backwards.
-[[nodiscard]] inline ScheduleReport check_schedule(const StageLists& lists, int chunks,
-                                                   int micro_batches, int capacity,
-                                                   Pass pass = Pass::training) {
+template <std::same_as<StageLists> Lists>
+[[nodiscard]] ScheduleReport check_schedule(const Lists& lists, int chunks, int micro_batches,
+                                            int capacity, Pass pass = Pass::training) {
   check(!lists.empty(), "schedule: there are no stages");
   check(chunks >= 1 && micro_batches >= 0, "schedule: ", chunks, " chunks and ", micro_batches,
         " micro-batches; at least 1 and 0");
   check(capacity >= 1, "schedule: an edge holds at least 1 message, not ", capacity);
-  return parallel::ScheduleChecker(lists, chunks, micro_batches, capacity, pass).run();
+  return detail::ScheduleChecker(lists, chunks, micro_batches, capacity, pass).run();
 }
 
 }  // namespace dhp

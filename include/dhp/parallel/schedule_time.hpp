@@ -36,8 +36,8 @@ struct ScheduleTimes {
   std::vector<double> idle_share;  ///< by stage, of the makespan
 };
 
-/// Each stage does its actions in order, each as soon as its message is there. The lists may be without backwards.
-/// costs: of each part of the model (Wiring::part), or one for all parts. Throws if stages wait for each other for ever.
+/// Each stage runs its actions in order, each as soon as its message has arrived. The lists may lack backwards.
+/// costs: of each part of the model (Wiring::part), or one for all. Throws on a deadlock.
 [[nodiscard]] inline ScheduleTimes simulate(const StageLists& lists,
                                             const std::vector<ActionCosts>& costs) {
   constexpr double longest = std::numeric_limits<double>::max();
@@ -57,7 +57,7 @@ struct ScheduleTimes {
       micro_batches = std::max(micro_batches, std::int64_t{action.micro_batch} + 1);
       forwards += action.kind == Action::Kind::forward ? 1 : 0;
     }
-  // Divides instead of multiplying: wild numbers in a list must neither overflow nor allocate wildly.
+  // Divides instead of multiplying, so that wild numbers neither overflow nor allocate too much.
   check(micro_batches == 0 ||
             (forwards % micro_batches == 0 && forwards / micro_batches == wiring.parts()),
         "schedule: ", forwards, " forwards are not ", micro_batches, " micro-batches in ",

@@ -1,7 +1,7 @@
-// ShardedReducer (ZeRO: Rajbhandari et al. 2020): replicas share out optimizer state, gradients and weights by buckets.
-// A bucket's gradients are reduce-scattered as soon as all replicas can; the optimizer then updates this replica's
-// shares, and an all-gather brings the weights: behind the next forward pass in stages 1 and 2, bucket by bucket ahead
-// of their use in stage 3. All replicas issue the same collectives in the same order, whatever their micro-batches.
+// ShardedReducer (ZeRO: Rajbhandari et al. 2020): replicas shard optimizer state, gradients and weights by buckets. A
+// bucket's gradients are reduce-scattered as soon as all replicas can; the optimizer updates this replica's shares;
+// an all-gather collects the weights: after the update in stages 1 and 2, ahead of each use in stage 3. All replicas
+// issue the same collectives in the same order, whatever their micro-batches.
 #pragma once
 
 #include <dhp/comm/comm.hpp>
@@ -14,12 +14,11 @@
 #include <map>
 #include <vector>
 
-namespace dhp {
-
+namespace dhp::detail {
 template <class Dev>
-class ShardedReducer final : public ReplicaTraffic<Dev> {
+class ShardedReducer final : public ReplicaExchange<Dev> {
  public:
-  /// Keeps pointers; moves the store's shares from now on. Collective over the group.
+  /// Keeps pointers, and moves the store's shares from now on. Collective over the group.
   ShardedReducer(Dev& dev, ParameterStore<Dev>& store, Comm<Dev> group)
       : dev_(&dev), store_(&store), group_(std::move(group)), progress_(group_) {
     check(group_.size() == store.replica().size && group_.rank() == store.replica().rank,
@@ -30,7 +29,7 @@ class ShardedReducer final : public ReplicaTraffic<Dev> {
       for (const auto& parameter : bucket->parameters())
         bucket_of_[parameter.get()] = states_.size() - 1;
     }
-    store.travel_by(this);
+    store.set_exchange(this);
   }
   ShardedReducer(const ShardedReducer&) = delete;
   ShardedReducer& operator=(const ShardedReducer&) = delete;
@@ -44,7 +43,7 @@ class ShardedReducer final : public ReplicaTraffic<Dev> {
     next_ = states_.size();
     for (auto& state : states_) state.added = state.ready = 0;
   }
-  void added(Dev&, const ParameterList<Dev>& layer) override {
+  void accumulated(Dev&, const ParameterList<Dev>& layer) override {
     for (const auto& parameter : layer)
       if (auto* state = state_of(*parameter)) ++state->added;
     start_sums();
@@ -66,48 +65,48 @@ class ShardedReducer final : public ReplicaTraffic<Dev> {
     if (auto flag = store_->overflow()) group_.all_reduce(*dev_, flag, Reduce::max).wait();
     for (auto& state : states_) state.bucket->finish_sums(*dev_);
     store_->finalize_gradients(*dev_, store_->summed());
-    give_to_copies();
+    send_to_redundant_shards();
   }
 
-  void need(Dev& dev, const ParameterList<Dev>& layer) override {
+  void gather(Dev& dev, const ParameterList<Dev>& layer) override {
     for (const auto& parameter : layer) {
       auto* state = state_of(*parameter);
       if (state == nullptr) continue;
       const auto at = static_cast<std::size_t>(state - states_.data());
       if (++state->users == 1 && stage() == ZeroStage::weights) {
         std::erase(idle_, at);
-        gather(at);
+        start_gather(at);
         gather_next(at);
       }
-      arrive(*state, dev);
+      wait_gathered(*state, dev);
     }
   }
-  void done(Dev& dev, const ParameterList<Dev>& layer) override {
+  void free(Dev& dev, const ParameterList<Dev>& layer) override {
     for (const auto& parameter : layer) {
       auto* state = state_of(*parameter);
       if (state == nullptr || --state->users > 0 || stage() != ZeroStage::weights) continue;
       idle_.push_back(static_cast<std::size_t>(state - states_.data()));
     }
-    give_back(dev, kept_idle);
+    free_idle(dev, kept_idle);
   }
   void updated(Dev& dev) override {
-    give_back(dev, 0);
+    free_idle(dev, 0);
     if (stage() == ZeroStage::weights) return;
-    for (std::size_t at = 0; at < states_.size(); ++at) gather(at);
+    for (std::size_t at = 0; at < states_.size(); ++at) start_gather(at);
   }
-  void settle(Dev& dev) override {
-    for (auto& state : states_) arrive(state, dev);
+  void synchronize(Dev& dev) override {
+    for (auto& state : states_) wait_gathered(state, dev);
   }
   void sum(Dev& dev, View<Dev> buffer) override { group_.all_reduce(dev, buffer).wait(); }
 
  private:
-  /// Gathered weights that no layer uses: those of the layer before, and those that the next one will need.
+  /// Gathered buckets to keep without a user: the previous layer's and the next one's.
   static constexpr std::size_t kept_idle = 2;
 
   struct State {
     ShardedBucket<Dev>* bucket;
-    std::size_t added = 0;  // parameters of layers that have added a micro-batch's gradients
-    std::size_t ready = 0;  // parameters that will get no more in this step
+    std::size_t added = 0;  // parameters whose layers added a micro-batch's gradients
+    std::size_t ready = 0;  // parameters that get no more in this step
     int users = 0;          // that need the weights now
     Event<Dev> gathered{};
     bool gathering = false;
@@ -119,8 +118,8 @@ class ShardedReducer final : public ReplicaTraffic<Dev> {
     return found == bucket_of_.end() ? nullptr : &states_[found->second];
   }
 
-  /// Sums go round by round, in each from the last bucket to the first. The last round of a bucket waits until all of it is
-  /// ready; the others are there to keep little memory, and take what has been added by then.
+  /// Sums run in rounds, each from the last bucket to the first. In the last round a bucket waits until all of it is
+  /// ready. Earlier rounds bound memory.
   void start_sums() {
     while (round_ < rounds_) {
       while (next_ > 0) {
@@ -138,10 +137,10 @@ class ShardedReducer final : public ReplicaTraffic<Dev> {
     }
   }
   void sum_of(ShardedBucket<Dev>& bucket) {
-    bucket.bring_gradients(*dev_);
+    bucket.prepare_gradients(*dev_);
     const auto summands = bucket.summands(bucket.range());
     store_->sign(*dev_, summands, bucket.range().first);
-    // From stage 2 on they begin with what was summed before.
+    // From stage 2 on, summands include the earlier sums.
     if (stage() != ZeroStage::optimizer)
       store_->sign(*dev_, bucket.held_sums(), bucket.own().first, -1);
     std::vector<Event<Dev>> events;
@@ -149,58 +148,58 @@ class ShardedReducer final : public ReplicaTraffic<Dev> {
       events.push_back(progress_.start(
           *dev_, Collective<Dev>::reduce_scatter(summands[at], bucket.held_sums()[at])));
     bucket.summing(std::move(events));
-    // From stage 2 on, the gradients of two buckets at most are in memory: this one's, and those of the next.
+    // From stage 2 on, at most two buckets of gradients are in memory: this one and the next.
     if (stage() != ZeroStage::optimizer && summed_before_ != nullptr)
       summed_before_->finish_sums(*dev_);
     summed_before_ = &bucket;
   }
 
-  /// The replicas before this one update copies of its shares, with the same gradients.
-  void give_to_copies() {
-    const auto copies = store_->options().sharding.copies;
+  /// The preceding replicas update redundant copies of this replica's shares, with the same gradients.
+  void send_to_redundant_shards() {
+    const auto redundancy = store_->options().sharding.redundancy;
     const int me = group_.rank(), size = group_.size();
-    for (int ahead = 1; ahead <= copies; ++ahead)
+    for (int ahead = 1; ahead <= redundancy; ++ahead)
       group_.send(*dev_, clone<Dev>(*dev_, store_->gradients(store_->shares())),
                   (me - ahead + size) % size);
-    for (int ahead = 1; ahead <= copies; ++ahead)
+    for (int ahead = 1; ahead <= redundancy; ++ahead)
       group_.recv(*dev_, store_->gradients(store_->shares(ahead)), (me + ahead) % size);
   }
 
-  /// Starts to bring the weights of a bucket.
-  void gather(std::size_t at) {
+  /// Starts the all-gather of a bucket's weights.
+  void start_gather(std::size_t at) {
     auto& state = states_[at];
     auto& bucket = *state.bucket;
     if (state.gathering) return;
     if (stage() == ZeroStage::weights) {
       if (bucket.has_weights()) return;
-      bucket.bring_weights(*dev_);
+      bucket.allocate_weights(*dev_);
     }
     state.gathered = progress_.start(
         *dev_, Collective<Dev>::all_gather(bucket.own_weights(), bucket.all_weights()));
     state.gathering = true;
   }
-  /// Weights that the next layer in the same direction will need.
+  /// Prefetches the weights of the next layer in the same direction.
   void gather_next(std::size_t at) {
     const bool forward = at >= last_needed_;
     last_needed_ = at;
     if (forward ? at + 1 >= states_.size() : at == 0) return;
     const auto next = forward ? at + 1 : at - 1;
     if (states_[next].users > 0 || states_[next].bucket->has_weights()) return;
-    gather(next);
+    start_gather(next);
     idle_.push_back(next);
   }
-  void arrive(State& state, Dev& dev) {
+  void wait_gathered(State& state, Dev& dev) {
     if (!state.gathering) return;
     state.gathered.wait(dev);
     state.gathering = false;
   }
-  /// Gives back gathered weights that no layer uses, but for the last ones.
-  void give_back(Dev& dev, std::size_t keep) {
+  /// Frees gathered weights without a user, except for the last few.
+  void free_idle(Dev& dev, std::size_t keep) {
     while (idle_.size() > keep) {
       auto& state = states_[idle_.front()];
       idle_.pop_front();
-      arrive(state, dev);
-      state.bucket->take_weights();
+      wait_gathered(state, dev);
+      state.bucket->free_weights();
     }
   }
 
@@ -216,5 +215,4 @@ class ShardedReducer final : public ReplicaTraffic<Dev> {
   std::size_t last_needed_ = 0;
   ShardedBucket<Dev>* summed_before_ = nullptr;
 };
-
-}  // namespace dhp
+}  // namespace dhp::detail

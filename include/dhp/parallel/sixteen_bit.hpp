@@ -1,5 +1,5 @@
-// SixteenBit: gradients travel as bf16, which has the range of f32 and 8 bits of its precision. The rounding error of
-// this replica's own gradient is fed back; the sum itself is rounded once more.
+// SixteenBit sends gradients as bf16, which has f32's range and 8 bits of precision. Error feedback covers the
+// rounding of this replica's gradient; the sum is rounded once more.
 #pragma once
 
 #include <dhp/parallel/compressed_reducer.hpp>
@@ -8,6 +8,7 @@ namespace dhp {
 
 struct SixteenBit {};
 
+namespace detail {
 template <class Dev>
 class SixteenBitCompressor {
  public:
@@ -15,7 +16,7 @@ class SixteenBitCompressor {
                        SixteenBit) {
     std::int64_t count = 0;
     for (const auto& gradient : gradients) count += gradient.sum.count();
-    rounded_ = Tensor<Dev>::lasting(dev, DType::bf16, {count});
+    rounded_ = Tensor<Dev>::persistent(dev, DType::bf16, {count});
   }
 
   /// One all-reduce of 2 bytes per element.
@@ -43,9 +44,10 @@ class SixteenBitCompressor {
 
   Tensor<Dev> rounded_;
 };
+}  // namespace detail
 
 template <class Dev>
-[[nodiscard]] CompressedReducer<Dev, SixteenBitCompressor<Dev>> make_reducer(
+[[nodiscard]] CompressedReducer<Dev, detail::SixteenBitCompressor<Dev>> make_reducer(
     Dev& dev, ParameterStore<Dev>& store, Comm<Dev> group, SixteenBit options) {
   return {dev, store, std::move(group), options};
 }

@@ -1,8 +1,7 @@
-// Synthetic gradients (Jaderberg et al. 2017, "Decoupled neural interfaces using synthetic gradients"): a stage of the pipeline
-// does not wait for the gradient of what it sends forward. It goes on with a prediction, a linear map of the activation, and
-// corrects the map when the gradient has come. So a backward pass follows each forward pass at once, and only the way
-// forward takes its time from stage to stage. What the stages before learn by are guesses: good ones only where the gradient is
-// nearly linear in the activation.
+// Synthetic gradients (Jaderberg et al. 2017, "Decoupled neural interfaces using synthetic gradients"): a pipeline
+// stage does not wait for the gradient of its output. It uses a prediction, a linear map of the activation, and
+// corrects the map when the true gradient arrives. So each backward pass directly follows its forward pass, and only
+// forward passes cross stages. Predictions are good only where the gradient is nearly linear in the activation.
 #pragma once
 
 #include <dhp/comm/comm.hpp>
@@ -19,19 +18,19 @@
 
 namespace dhp {
 
-/// Of PipelineParallel: what takes the place of waiting, and of the schedule.
+/// An option of PipelineParallel that replaces the schedule.
 struct SyntheticGradients {
-  /// Of the predictor's steps, above 0 and below 2: 1 goes as far as is safe for any activations.
+  /// Step size of the predictor, above 0 and below 2; 1 is the largest that is safe for all activations.
   double rate = 1;
 
-  /// Throws where the other options do not allow it.
-  void check_fits(const StoreOptions& store, int chunks) const {
+  /// Throws if other options rule it out.
+  void check_fits(const ParameterStoreOptions& store, int chunks) const {
     check(rate > 0 && rate < 2, "a predictor of gradients with a rate of ", rate,
           " does not learn; the rate is above 0 and below 2");
     check(chunks == 1, "synthetic gradients are for one part of the model per stage, not for ",
           chunks);
-    check(!store.order_free,
-          "synthetic gradients depend on where the model is cut, which order-free sums are there "
+    check(!store.deterministic,
+          "synthetic gradients depend on where the model is cut, which exact sums are there "
           "to prevent");
     check(
         store.sharding.stage == ZeroStage::none,
@@ -39,7 +38,7 @@ struct SyntheticGradients {
     check(store.compute == accumulation_type(store.compute),
           "synthetic gradients are predicted in f32 or f64, not in ", store.compute);
   }
-  /// Each backward pass follows its forward pass.
+  /// Each backward pass directly follows its forward pass.
   [[nodiscard]] static std::vector<Action> schedule(int /*stage*/, int /*stages*/,
                                                     int micro_batches, int /*chunks*/) {
     std::vector<Action> list;
@@ -51,29 +50,31 @@ struct SyntheticGradients {
   }
 };
 
-/// At the end of a stage. Gradient of y [rows, C], predicted: y weights; weights [C, C], zero at first, the same on all
-/// replicas. One step of normalised least mean squares (Nagumo and Noda 1967) for each step of the model.
+namespace detail {
+/// Predicts the gradient of y [rows, C] at the end of a stage: y weights; weights [C, C] start at zero and are equal
+/// on all replicas. It takes one step of normalised least mean squares (Nagumo and Noda 1967) per training step.
 template <class Dev>
 class BoundaryPredictor {
  public:
-  /// backward: the pipeline's, where rank `from` sends the true gradients of this stage's micro-batches, in order.
+  /// backward: the pipeline's communicator, on which rank `from` sends the true gradients of this stage's
+  /// micro-batches, in order.
   BoundaryPredictor(Dev& dev, Comm<Dev> backward, int from, Comm<Dev> replicas,
                     std::int64_t columns, DType type, const SyntheticGradients& options)
       : backward_(std::move(backward)),
         replicas_(std::move(replicas)),
         from_(from),
-        // The stage that sends them is one behind; one more is slack.
+        // The sending stage is one behind; one more is slack.
         most_late_(static_cast<std::size_t>(std::min(2, backward_.send_capacity()))),
         rate_(options.rate),
-        weights_(Tensor<Dev>::lasting(dev, type, {columns, columns})),
-        gradient_(Tensor<Dev>::lasting(dev, type, {columns, columns})),
-        squares_(Tensor<Dev>::lasting(dev, DType::f64, {1})) {}
+        weights_(Tensor<Dev>::persistent(dev, type, {columns, columns})),
+        gradient_(Tensor<Dev>::persistent(dev, type, {columns, columns})),
+        squares_(Tensor<Dev>::persistent(dev, DType::f64, {1})) {}
 
   [[nodiscard]] Tensor<Dev>& weights() { return weights_; }
 
-  /// The activation of a micro-batch goes to the next stage.
+  /// Called when a micro-batch's activation goes to the next stage.
   void sent(int micro_batch, const Tensor<Dev>& y) { sent_.emplace(micro_batch, y.share()); }
-  /// Its predicted gradient. Receives true gradients that are late enough to be there.
+  /// Its predicted gradient. Also receives the true gradients that must have arrived.
   [[nodiscard]] Tensor<Dev> predict(Dev& dev, int micro_batch) {
     auto y = std::move(sent_.extract(micro_batch).mapped());
     Tensor<Dev> predicted(dev, y.dtype(), y.shape());
@@ -83,14 +84,14 @@ class BoundaryPredictor {
     while (late_.size() > most_late_) receive(dev);
     return used;
   }
-  /// After the last micro-batch: receives what is left and corrects the weights. Collective over the replicas.
+  /// Call after the last micro-batch: receives the rest and corrects the weights. Collective over the replicas.
   void learn(Dev& dev) {
     while (!late_.empty()) receive(dev);
     if (replicas_.size() > 1) {
       replicas_.all_reduce(dev, gradient_.mut()).wait();
       replicas_.all_reduce(dev, squares_.mut()).wait();
     }
-    // The sum of squares is the trace of y' y and above its largest eigenvalue, so no step goes too far.
+    // The sum of squares is the trace of y' y, an upper bound of its largest eigenvalue, so the step is stable.
     Tensor<Dev> root(dev, DType::f64, {1});
     rsqrt(dev, squares_.view(), 1e-30, root.mut());
     scale_by(dev, rate_, root.view(), gradient_.mut());
@@ -111,7 +112,7 @@ class BoundaryPredictor {
     return view.as(matrix_shape(view.shape()));
   }
 
-  /// The oldest true gradient that is late: gradient_ += y' (predicted - true).
+  /// The oldest outstanding true gradient: gradient_ += y' (predicted - true).
   void receive(Dev& dev) {
     const auto [y, predicted] = std::move(late_.front());
     late_.pop_front();
@@ -128,7 +129,7 @@ class BoundaryPredictor {
 
   Comm<Dev> backward_, replicas_;
   int from_;
-  std::size_t most_late_;  // true gradients that may be on their way when the next is needed
+  std::size_t most_late_;  // true gradients that may be outstanding
   double rate_;
   Tensor<Dev> weights_;
   Tensor<Dev> gradient_;             // of half the squared error by the weights, summed
@@ -136,5 +137,6 @@ class BoundaryPredictor {
   std::map<int, Tensor<Dev>> sent_;  // by micro-batch
   std::deque<Late> late_;
 };
+}  // namespace detail
 
 }  // namespace dhp

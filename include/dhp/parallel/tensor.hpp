@@ -23,7 +23,7 @@ class ColumnParallel : public Inner {
     if (dx && group_.size() > 1) group_.all_reduce(dev, dx.mut()).wait();
     return dx;
   }
-  /// One rank adds its part onto the other gradient, so that the sum over the group has that once.
+  /// One rank adds its part onto the other gradient, so that the group's sum includes it once.
   Tensor<Dev> backward_onto(Dev& dev, Tensor<Dev> dy, Tensor<Dev> onto, Tape<Dev>& tape) {
     if (group_.rank() != 0) {
       onto = {};
@@ -38,7 +38,8 @@ class ColumnParallel : public Inner {
   Comm<Dev> group_;
 };
 
-/// x holds this rank's inputs; y is whole on every rank. Also for a split embedding: the ranks' lookups are summed.
+/// x holds this rank's inputs; y is whole on every rank. A split embedding uses it too: the ranks' lookups are
+/// summed.
 template <class Dev, Layer<Dev> Inner>
 class RowParallel : public Inner {
  public:
@@ -68,7 +69,7 @@ class RowParallelLinear : public RowParallel<Dev, Linear<Dev>> {
       : RowParallel<Dev, Linear<Dev>>(build, Linear<Dev>(build, name, options, Split::inputs)) {}
 };
 
-/// A feed-forward pair. Backward sums as column-parallel layers do, forward as row-parallel ones.
+/// A feed-forward pair: backward sums as in column-parallel layers, forward as in row-parallel ones.
 template <class Dev>
 [[nodiscard]] auto parallel_feed_forward(ModelBuilder<Dev>& build, const std::string& first,
                                          const std::string& second, FeedForwardOptions options) {

@@ -1,6 +1,6 @@
-// Tied weights across pipeline stages (BERT's embedding and decoder): one handle that several stages use. All of them
-// hold the weight and take the same steps: its gradients are summed over these stages, then over replicas. The first
-// one owns it, for norms and checkpoints.
+// Tied weights across pipeline stages, such as BERT's embedding and decoder: one handle that several stages use. All
+// of them hold the weight and take the same steps: its gradients are summed over these stages, then over replicas.
+// The first one owns it, for norms and checkpoints.
 #pragma once
 
 #include <dhp/comm/comm.hpp>
@@ -11,14 +11,13 @@
 #include <set>
 #include <vector>
 
-namespace dhp {
-
+namespace dhp::detail {
 template <class Dev>
 class TiedParameters {
  public:
   TiedParameters() = default;
 
-  /// by_stage: the handles that each pipeline stage uses; the same list on every rank.
+  /// by_stage: the handles used by each pipeline stage; the same list on every rank.
   TiedParameters(Comm<Dev>& pipeline, const std::vector<ParameterList<Dev>>& by_stage) {
     struct User {
       Parameter<Dev> parameter;
@@ -39,7 +38,7 @@ class TiedParameters {
         if (member) user.parameter->owned = stage == *user.stages.begin();
         continue;
       }
-      auto comm = pipeline.split(member ? 0 : -1, stage);  // collective, also for other stages
+      auto comm = pipeline.split(member ? 0 : -1, stage);  // collective, also over other stages
       if (!member) continue;
       user.parameter->owned = stage == *user.stages.begin();
       user.parameter->tied = true;
@@ -53,10 +52,9 @@ class TiedParameters {
   }
 
   /// Sums the gradients of each tied parameter over the stages that use it, then reports it ready.
-  template <class Ready>
-  void reduce(Dev& dev, ParameterStore<Dev>& store, Ready& ready) {
+  void reduce(Dev& dev, ParameterStore<Dev>& store, FunctionRef<void(Range)> ready) {
     for (auto& group : groups_) {
-      store.bring_gradients(dev, group.parameter->range);
+      store.prepare_gradients(dev, group.parameter->range);
       for (auto summand : store.summands(group.parameter->range))
         group.comm.all_reduce(dev, summand).wait();
       if (auto flag = store.overflow()) group.comm.all_reduce(dev, flag, Reduce::max).wait();
@@ -72,5 +70,4 @@ class TiedParameters {
 
   std::vector<Group> groups_;
 };
-
-}  // namespace dhp
+}  // namespace dhp::detail

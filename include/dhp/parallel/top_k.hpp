@@ -1,5 +1,5 @@
-// TopK: each replica sends the largest elements of each matrix, as numbers and values (Stich et al. 2018; Lin et al. 2018,
-// "Deep gradient compression", here without its momentum correction). The rest waits in the error memory.
+// TopK: each replica sends the largest elements of each matrix, as indices and values (Stich et al. 2018; Lin et al.
+// 2018, "Deep gradient compression", here without momentum correction). The rest stays in the error memory.
 #pragma once
 
 #include <dhp/ops/rows.hpp>
@@ -11,7 +11,8 @@
 namespace dhp {
 
 struct TopK {
-  double share = 0.01;  ///< of a matrix's elements that a replica sends in a step; one at least
+  double share =
+      0.01;  ///< fraction of a matrix's elements that a replica sends per step; at least one element
 
   [[nodiscard]] std::int64_t sent_of(std::int64_t count) const {
     const auto wanted = static_cast<std::int64_t>(std::ceil(share * static_cast<double>(count)));
@@ -19,6 +20,7 @@ struct TopK {
   }
 };
 
+namespace detail {
 template <class Dev>
 class TopKCompressor {
  public:
@@ -30,13 +32,13 @@ class TopKCompressor {
     if (gradients.empty()) return;
     for (const auto& gradient : gradients) sent_ += options.sent_of(gradient.sum.count());
     const auto type = gradients.front().sum.dtype();
-    indices_ = Tensor<Dev>::lasting(dev, DType::i32, {sent_});
-    values_ = Tensor<Dev>::lasting(dev, type, {sent_});
-    all_indices_ = Tensor<Dev>::lasting(dev, DType::i32, {replicas * sent_});
-    all_values_ = Tensor<Dev>::lasting(dev, type, {replicas * sent_});
+    indices_ = Tensor<Dev>::persistent(dev, DType::i32, {sent_});
+    values_ = Tensor<Dev>::persistent(dev, type, {sent_});
+    all_indices_ = Tensor<Dev>::persistent(dev, DType::i32, {replicas * sent_});
+    all_values_ = Tensor<Dev>::persistent(dev, type, {replicas * sent_});
   }
 
-  /// Two all-gathers: per element sent an i32 and a value.
+  /// Two all-gathers: an i32 and a value per element sent.
   void sum(Dev& dev, Comm<Dev>& group, const CompressedGradients<Dev>& gradients) {
     for_each(gradients, 0, [&](const CompressedGradient<Dev>& gradient, Range part) {
       take_largest(dev, gradient.unsent, indices_.mut().slice(part.first, part.last),
@@ -70,12 +72,11 @@ class TopKCompressor {
   std::int64_t sent_ = 0;
   Tensor<Dev> indices_, values_, all_indices_, all_values_;
 };
+}  // namespace detail
 
 template <class Dev>
-[[nodiscard]] CompressedReducer<Dev, TopKCompressor<Dev>> make_reducer(Dev& dev,
-                                                                       ParameterStore<Dev>& store,
-                                                                       Comm<Dev> group,
-                                                                       const TopK& options) {
+[[nodiscard]] CompressedReducer<Dev, detail::TopKCompressor<Dev>> make_reducer(
+    Dev& dev, ParameterStore<Dev>& store, Comm<Dev> group, const TopK& options) {
   return {dev, store, std::move(group), options};
 }
 

@@ -1,4 +1,4 @@
-// Trainable: the model as a training loop sees it: a whole model or a pipeline stage, alone or replicated.
+// Trainable: a training loop's view of a model: a whole model or a pipeline stage, alone or replicated.
 #pragma once
 
 #include <dhp/nn/loss.hpp>
@@ -16,15 +16,15 @@ struct Step {
   std::span<const MicroBatch<Dev>> batches;  ///< this replica's micro-batches
   std::int64_t micro_batches = 0;            ///< of all replicas
   StepContext context{};                     ///< visible to layers
-  /// i64 [terms]: counts of the loss terms, summed over replicas by DataParallel. Empty: those of the batches.
+  /// i64 [terms]: counts of the loss terms, summed over replicas by DataParallel. Empty: the batches' own.
   ConstView<Dev> counts{};
   /// The StepState; gradients are multiplied by its loss scale. Empty: 1.
   ConstView<Dev> state{};
 };
 
 /// forward_backward adds to the gradients of store(). It and evaluate return the losses of the replica's
-/// micro-batches, f64 [micro-batches, terms, loss_fields] on the device: zeros on ranks without the loss.
-/// replay repeats micro-batches on this replica alone, to find the layer whose result is not finite.
+/// micro-batches, f64 [micro-batches, terms, loss_fields] on the device: zeros on ranks without the loss. replay
+/// repeats micro-batches on this replica alone, to find the layer with a non-finite result.
 template <class T, class Dev>
 concept Trainable = requires(T& model, Dev& dev, const Step<Dev>& step) {
   { model.forward_backward(dev, step) } -> std::same_as<Tensor<Dev>>;
@@ -34,15 +34,16 @@ concept Trainable = requires(T& model, Dev& dev, const Step<Dev>& step) {
   { model.store() } -> std::same_as<ParameterStore<Dev>&>;
 };
 
-/// A Trainable that calls ready(range) once per range and step, when this replica will add no more to its gradients.
+namespace detail {
+/// A Trainable that calls ready(range) once per range and step, when this replica adds no more to its gradients.
 template <class T, class Dev>
 concept ReportsReady = Trainable<T, Dev> &&
     requires(T& model, Dev& dev, const Step<Dev>& step, void (&ready)(Range)) {
   { model.forward_backward(dev, step, ready) } -> std::same_as<Tensor<Dev>>;
 };
 
-/// A Trainable that says what its model predicts for each of this replica's micro-batches, in their order; nothing on
-/// ranks without the loss.
+/// A Trainable with predict(): the model's predictions for this replica's micro-batches, in order; empty on ranks
+/// without the loss.
 template <class T, class Dev>
 concept Predicts = Trainable<T, Dev> && requires(T& model, Dev& dev, const Step<Dev>& step) {
   { model.predict(dev, step) } -> std::same_as<std::vector<Tensor<Dev>>>;
@@ -67,5 +68,6 @@ template <class Dev>
   return Tensor<Dev>::from_host(dev, {static_cast<std::int64_t>(names.size())},
                                 counts_of(step.batches, names));
 }
+}  // namespace detail
 
 }  // namespace dhp

@@ -1,6 +1,6 @@
-// MicroBatch: micro-batch k of a step holds the global samples [k*b, (k+1)*b); the last one of an epoch
-// may be shorter. A replica is assigned whole micro-batches, so the numbers of a run do not depend on
-// their distribution. StepBatches: the micro-batches of one replica in one step.
+// MicroBatch: micro-batch k of a step holds the global samples [k*b, (k+1)*b); the last one of an epoch may be
+// shorter. Replicas are assigned whole micro-batches, so results do not depend on the assignment. StepBatches: one
+// replica's micro-batches of a step.
 #pragma once
 
 #include <dhp/tensor/tensor.hpp>
@@ -15,8 +15,8 @@ namespace dhp {
 
 template <class Dev>
 struct MicroBatch {
-  std::int64_t index = 0;         ///< k: its number in the step, over all replicas
-  std::int64_t first_sample = 0;  ///< global number of its first sample within the step
+  std::int64_t index = 0;         ///< k: index in the step, over all replicas
+  std::int64_t first_sample = 0;  ///< index of its first sample in the step
   std::int64_t samples = 0;       ///< N
   Tensor<Dev> input;              ///< of the first layer: images [N, H, W, C]; none for tokens
   /// Side inputs, which every stage can read: "labels", "token_ids", ...
@@ -58,7 +58,7 @@ struct StepBatches {
   std::vector<MicroBatch<Dev>> batches;
   std::int64_t micro_batches = 0;  ///< of all replicas
   std::int64_t samples = 0;        ///< of all replicas
-  /// All micro-batches of all replicas have one shape, and all replicas have equally many.
+  /// All micro-batches of all replicas have the same shape, and replicas have equally many.
   bool same_shapes = false;
 
   /// A second owner of the same tensors.

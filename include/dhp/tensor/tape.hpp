@@ -2,6 +2,7 @@
 // activation, so a pipeline can have several micro-batches in flight, one tape each.
 #pragma once
 
+#include <dhp/core/function_ref.hpp>
 #include <dhp/core/rng.hpp>
 #include <dhp/tensor/micro_batch.hpp>
 
@@ -19,11 +20,11 @@ struct StepContext {
   Mode mode = Mode::train;
   std::uint64_t seed = 0;
   std::uint32_t step = 0;                  ///< counted from 0
-  const std::uint32_t* step_at = nullptr;  ///< if not null, kernels read the step from here
+  const std::uint32_t* step_at = nullptr;  ///< if not null, kernels read the step number from here
   bool find_nonfinite = false;  ///< check each layer's result, name the first non-finite one
-  /// All replicas have the same number of micro-batches: a layer may wait for theirs.
+  /// Replicas have equally many micro-batches, so a layer may wait for theirs.
   bool equal_shares = true;
-  bool same_shapes = false;  ///< of all micro-batches of all replicas
+  bool same_shapes = false;  ///< micro-batches over all replicas
 
   [[nodiscard]] bool training() const { return mode == Mode::train; }
   [[nodiscard]] RandomStream random(std::uint32_t use) const { return {seed, step, use, step_at}; }
@@ -69,9 +70,9 @@ class Tape {
     check(batch_ != nullptr, "this layer reads side inputs, but the tape has no batch");
     return *batch_;
   }
-  /// In a second forward pass of the same micro-batch, statistics are not added again.
+  /// A recomputed forward pass does not add statistics again.
   [[nodiscard]] bool recomputing() const { return recomputing_; }
-  /// False if pushes are dropped: a layer can then skip what only its backward pass reads.
+  /// False if pushes are dropped; a layer can then skip saving.
   [[nodiscard]] bool keeps() const { return keep_; }
 
   void push(Tensor<Dev> saved) {
@@ -104,8 +105,7 @@ class Tape {
     if (keep_) marks_.push_back(began);
   }
   /// Runs body(), the backward pass of that part; it must pop exactly what the forward pass pushed.
-  template <class Body>
-  auto backward_of(const std::string& part, Body body) {
+  Tensor<Dev> backward_of(const std::string& part, FunctionRef<Tensor<Dev>()> body) {
     check(!marks_.empty(), "the backward pass of layer ", part, " has no forward pass on its tape");
     const auto outer_bottom = std::exchange(bottom_, marks_.back());
     const auto* const outer_part = std::exchange(part_, &part);
@@ -123,8 +123,8 @@ class Tape {
       fail(part_name(), " pushes more on the tape in its forward pass than its backward pass pops");
   }
 
-  /// Runs work(dev) at once, or later if the schedule splits input and weight gradients. The work owns,
-  /// or shares by count, everything that it reads.
+  /// Runs work(dev) at once, or later if the schedule separates input and weight gradients. The work owns, or shares
+  /// by count, everything that it reads.
   template <class Body>
   void weight_gradient(Dev& dev, Body work) {
     if (defer_ == nullptr) work(dev);
@@ -133,7 +133,7 @@ class Tape {
   /// Collects weight gradients in `list`; nullptr: they run at once.
   void defer_to(std::vector<Work<Dev>>* list) { defer_ = list; }
 
-  /// A tape for a nested forward pass: a second one (recompute), or one that saves nothing.
+  /// A tape for a nested forward pass: recomputing, or saving nothing.
   [[nodiscard]] Tape nested(bool keep, bool recomputing) const {
     Tape inner(context_, batch_);
     inner.keep_ = inner.keep_ && keep;
@@ -168,8 +168,8 @@ class Tape {
   std::vector<Tensor<Dev>> tensors_;
   std::vector<Shape> shapes_;
   std::vector<Work<Dev>>* defer_ = nullptr;
-  std::vector<Mark> marks_;            // of parts that await their backward pass
-  Mark bottom_;                        // of the part in its backward pass
+  std::vector<Mark> marks_;            // of parts awaiting backward
+  Mark bottom_;                        // of the part running backward
   const std::string* part_ = nullptr;  // its name
 };
 

@@ -11,17 +11,19 @@
 
 namespace dhp {
 
+namespace detail {
 template <class Dev>
 struct NormTrace;
 template <class Dev>
 struct ElementFacts;
+}  // namespace detail
 
 template <class Dev>
 class Tensor {
  public:
-  Tensor() = default;  ///< no tensor: the input of a stage that reads only its context
+  Tensor() = default;  ///< empty: the input of a stage that reads only side inputs
   /// Allocates uninitialized device memory.
-  Tensor(Dev& dev, DType dtype, const Shape& shape)
+  [[gnu::noinline]] Tensor(Dev& dev, DType dtype, const Shape& shape)
       : dtype_(dtype),
         shape_(shape),
         storage_(dev.allocate(static_cast<std::size_t>(shape.count()) * size_of(dtype))) {}
@@ -35,21 +37,30 @@ class Tensor {
     read_only_ = true;
   }
 
+  // Every use of tensors would be larger by these, were they inlined.
   Tensor(Tensor&&) noexcept = default;
-  Tensor& operator=(Tensor&&) noexcept = default;
+  [[gnu::noinline]] Tensor& operator=(Tensor&& other) noexcept {
+    dtype_ = other.dtype_;
+    shape_ = other.shape_;
+    storage_ = std::move(other.storage_);
+    facts_ = std::move(other.facts_);
+    read_only_ = other.read_only_;
+    return *this;
+  }
   Tensor(const Tensor&) = delete;
   Tensor& operator=(const Tensor&) = delete;
+  [[gnu::noinline]] ~Tensor() {}
 
-  [[nodiscard]] static Tensor zeros(Dev& dev, DType dtype, const Shape& shape) {
+  [[nodiscard, gnu::noinline]] static Tensor zeros(Dev& dev, DType dtype, const Shape& shape) {
     Tensor made(dev, dtype, shape);
     dev.fill_zero(made.storage_.get(), made.size_bytes());
     return made;
   }
   /// Zeros for as long as a run: where the device has it, memory of exactly this size.
-  [[nodiscard]] static Tensor lasting(Dev& dev, DType dtype, const Shape& shape) {
-    if constexpr (requires { dev.allocate_lasting(std::size_t{}); }) {
+  [[nodiscard, gnu::noinline]] static Tensor persistent(Dev& dev, DType dtype, const Shape& shape) {
+    if constexpr (requires { dev.allocate_persistent(std::size_t{}); }) {
       const auto bytes = static_cast<std::size_t>(shape.count()) * size_of(dtype);
-      Tensor made(dev.allocate_lasting(bytes), dtype, shape);
+      Tensor made(dev.allocate_persistent(bytes), dtype, shape);
       dev.fill_zero(made.storage_.get(), bytes);
       return made;
     } else {
@@ -58,7 +69,8 @@ class Tensor {
   }
   /// Copies host values; T is the element type.
   template <class T>
-  [[nodiscard]] static Tensor from_host(Dev& dev, const Shape& shape, std::span<const T> values) {
+  [[nodiscard, gnu::noinline]] static Tensor from_host(Dev& dev, const Shape& shape,
+                                                       std::span<const T> values) {
     check(static_cast<std::int64_t>(values.size()) == shape.count(), "a tensor of shape ", shape,
           " needs ", shape.count(), " values, got ", values.size());
     Tensor made(dev, dtype_of<T>(), shape);
@@ -87,16 +99,16 @@ class Tensor {
   operator ConstView<Dev>() const { return {storage_.get(), dtype_, shape_}; }
   [[nodiscard]] ConstView<Dev> view() const { return *this; }
   /// Write access; throws while the elements have another owner.
-  [[nodiscard]] View<Dev> mut() {
+  [[nodiscard, gnu::noinline]] View<Dev> mut() {
     check(unique() || empty(), read_only_ ? "a borrowed" : "a shared", " tensor of shape ", shape_,
           " is read-only: write into a fresh one");
-    if (facts_ != nullptr) facts_.reset();  // threads may ask for views of parts at the same time
+    if (facts_ != nullptr) facts_.reset();  // threads may request views of parts concurrently
     return {storage_.get(), dtype_, shape_};
   }
   /// True if mut() would succeed: an op may work in place.
   [[nodiscard]] bool unique() const { return !read_only_ && storage_.use_count() == 1; }
 
-  [[nodiscard]] Tensor share() const {
+  [[nodiscard, gnu::noinline]] Tensor share() const {
     Tensor second;
     second.dtype_ = dtype_;
     second.shape_ = shape_;
@@ -108,33 +120,32 @@ class Tensor {
     }
     return second;
   }
-  /// What made the elements may know the sums of the columns and of their squares, [2, C] in the accumulation type. They
-  /// go along until the elements are written to: a batch norm need not read the elements for them.
+  /// Producers may attach the column sums of the elements and of their squares, [2, C] in the accumulation type, so
+  /// that a batch norm need not read the elements. Writing drops them.
   void carry_column_sums(Tensor sums) {
     check(sums.dtype() == accumulation_type(dtype_) && sums.shape() == Shape{2, columns()},
           "the sums of the columns of ", shape_, " of ", dtype_, " cannot be ", sums.shape(),
           " of ", sums.dtype());
     facts().column_sums = std::move(sums);
   }
-  /// Empty if nobody knows them.
+  /// Empty if unknown.
   [[nodiscard]] ConstView<Dev> column_sums() const {
     return facts_ == nullptr ? ConstView<Dev>() : facts_->column_sums.view();
   }
-  /// What a batch norm and its ReLU that made the elements left for whoever computes their gradient. Goes along in the
-  /// same way.
-  void carry_norm(std::shared_ptr<const NormTrace<Dev>> norm) {
+  /// A batch norm with a ReLU attaches its input here for the consumer that computes the gradient. Writing drops it.
+  void carry_norm(std::shared_ptr<const detail::NormTrace<Dev>> norm) {
     if (norm != nullptr) facts().norm = std::move(norm);
   }
-  /// Null if nothing was left.
-  [[nodiscard]] const NormTrace<Dev>* norm() const {
+  /// Null if there is none.
+  [[nodiscard]] const detail::NormTrace<Dev>* norm() const {
     return facts_ == nullptr ? nullptr : facts_->norm.get();
   }
-  /// For one of several readers, whose gradients are summed, or to free what the norm left.
+  /// Drops it: to free its memory, or where several consumers' gradients are summed.
   void drop_norm() {
     if (facts_ != nullptr) facts_->norm.reset();
   }
-  /// Of the gradient of such elements: it is 0 where the ReLU was closed, and these are the sums that the norm needs,
-  /// [2, C]: of dy and of dy * normalised x. Until it is written to, or shared.
+  /// The same for the gradient of such elements, already 0 where the ReLU was closed: the norm's sums [2, C] of dy
+  /// and of dy * normalised x. Writing or sharing drops them.
   void carry_norm_sums(Tensor sums) { facts().norm_sums = std::move(sums); }
   [[nodiscard]] bool has_norm_sums() const {
     return facts_ != nullptr && !facts_->norm_sums.empty();
@@ -150,42 +161,45 @@ class Tensor {
 
   /// Copies the elements to the host; T must be the element type.
   template <class T>
-  [[nodiscard]] std::vector<T> to_host(Dev& dev) const {
-    check(dtype_ == dtype_of<T>(), "a tensor of ", dtype_, " was read as ", dtype_of<T>());
+  [[nodiscard, gnu::noinline]] std::vector<T> to_host(Dev& dev) const {
+    if (dtype_ != dtype_of<T>()) fail_read_as(dtype_, dtype_of<T>());
     std::vector<T> values(static_cast<std::size_t>(count()));
     dev.copy_to_host(reinterpret_cast<std::byte*>(values.data()), storage_.get(), size_bytes());
     return values;
   }
 
  private:
-  ElementFacts<Dev>& facts() {
-    if (facts_ == nullptr) facts_ = std::make_unique<ElementFacts<Dev>>();
+  detail::ElementFacts<Dev>& facts() {
+    if (facts_ == nullptr) facts_ = std::make_unique<detail::ElementFacts<Dev>>();
     return *facts_;
   }
 
   DType dtype_ = DType::f32;
   Shape shape_;
   std::shared_ptr<std::byte> storage_;
-  std::unique_ptr<ElementFacts<Dev>> facts_;
+  std::unique_ptr<detail::ElementFacts<Dev>> facts_;
   bool read_only_ = false;  ///< borrowed from a const owner
 };
 
-/// The input of a batch norm with a ReLU, its statistics [C], and where its result is above 0, in the device's format.
+namespace detail {
+/// The input of a batch norm with a ReLU, its statistics [C], and where its result is above 0, in a device-specific
+/// format.
 template <class Dev>
 struct NormTrace {
   Tensor<Dev> x, mean, inv_std, signs;
 };
 
-/// What is known of a tensor's elements, until they are written to.
+/// Facts about a tensor's elements, valid until they are written.
 template <class Dev>
 struct ElementFacts {
   Tensor<Dev> column_sums, norm_sums;
   std::shared_ptr<const NormTrace<Dev>> norm;
 };
+}  // namespace detail
 
 /// A deep copy on the same device.
 template <Device Dev>
-[[nodiscard]] Tensor<Dev> clone(Dev& dev, ConstView<Dev> from) {
+[[nodiscard, gnu::noinline]] Tensor<Dev> clone(Dev& dev, ConstView<Dev> from) {
   Tensor<Dev> made(dev, from.dtype(), from.shape());
   dev.copy(made.mut().bytes(), from.bytes(), from.size_bytes());
   return made;

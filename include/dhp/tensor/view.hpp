@@ -12,6 +12,10 @@
 
 namespace dhp {
 
+[[noreturn, gnu::cold, gnu::noinline]] inline void fail_read_as(DType is, DType as) {
+  fail("a tensor of ", is, " was read as ", as);
+}
+
 template <class Dev, class Byte>
 class BasicView {
  public:
@@ -42,19 +46,20 @@ class BasicView {
   template <class T>
   [[nodiscard]] auto data() const {
     using Pointer = std::conditional_t<std::is_const_v<Byte>, const T*, T*>;
-    check(dtype_ == dtype_of<T>(), "a tensor of ", dtype_, " was read as ", dtype_of<T>());
+    if (dtype_ != dtype_of<T>()) [[unlikely]]
+      fail_read_as(dtype_, dtype_of<T>());
     // Eigen's 16-bit types are other types: the fence stops reordering by type-based aliasing.
     if constexpr (is_16_bit<T>) std::atomic_signal_fence(std::memory_order_acq_rel);
     return reinterpret_cast<Pointer>(data_);
   }
 
   /// The same elements with another shape.
-  [[nodiscard]] BasicView as(const Shape& shape) const {
+  [[nodiscard, gnu::noinline]] BasicView as(const Shape& shape) const {
     check(shape.count() == count(), "cannot see ", shape_, " as ", shape);
     return {data_, dtype_, shape};
   }
   /// Entries [first, last) of dim 0.
-  [[nodiscard]] BasicView slice(std::int64_t first, std::int64_t last) const {
+  [[nodiscard, gnu::noinline]] BasicView slice(std::int64_t first, std::int64_t last) const {
     check(shape_.rank() >= 1 && 0 <= first && first <= last && last <= shape_[0], "no slice [",
           first, ", ", last, ") in ", shape_);
     const auto stride = shape_[0] == 0 ? 0 : count() / shape_[0];

@@ -99,7 +99,7 @@ class BackgroundSaver {
     std::chrono::steady_clock::time_point begin_ = std::chrono::steady_clock::now();
   };
 
-  void work(CheckpointSave& save, const RunRecord& record) {
+  void work(detail::CheckpointSave& save, const RunRecord& record) {
     not_written_ = problem_in([&] {
       Cpu host;
       save.write(host, copy_.pieces());
@@ -119,7 +119,7 @@ class BackgroundSaver {
   }
 
   Checkpoint<Dev>& checkpoint_;
-  StateCopy<Dev> copy_;
+  detail::StateCopy<Dev> copy_;
   std::thread thread_;
   std::atomic<bool> written_{true};
   std::atomic<bool> give_up_{false};

@@ -67,9 +67,9 @@ class Checkpoint {
   Checkpoint(Mesh<Dev>& mesh, ParameterStore<Dev>& store, Optimizer<Dev>& optimizer)
       : mesh_(mesh), store_(store), optimizer_(optimizer) {}
 
-  /// Makes the folder before training, on rank 0. Throws where it cannot be written to, or has checkpoints of a run that
-  /// is not gone on with (`loaded`: empty, or where it was loaded from), unless they may be overwritten. Returns the
-  /// names of those that the first save of this run replaces.
+  /// Makes the folder before training, on rank 0. Throws where it cannot be written to, or has checkpoints of a run
+  /// that is not gone on with (`loaded`: empty, or where it was loaded from), unless they may be overwritten. Returns
+  /// the names of those that the first save of this run replaces.
   [[nodiscard]] std::vector<std::string> prepare(const std::string& path, const std::string& loaded,
                                                  bool overwrite) const {
     if (rank() != 0) return {};
@@ -108,9 +108,9 @@ class Checkpoint {
   }
 
   /// Collective over the mesh; each rank reads its pieces. `path` is the folder of a run, of which the newest
-  /// whole checkpoint is taken; one checkpoint in it; or weights (WeightFiles) under any spelling that NameMap knows, with
-  /// which training begins at step 0. Throws where a tensor has another shape or, of a checkpoint, is
-  /// missing, and where nothing whole is left.
+  /// whole checkpoint is taken; one checkpoint in it; or weights (WeightFiles) under any spelling that NameMap knows,
+  /// with which training begins at step 0. Throws where a tensor has another shape or, of a checkpoint, is missing,
+  /// and where nothing whole is left.
   LoadedCheckpoint load(Dev& dev, const std::string& path, const WeightLoading& weights = {}) {
     const bool weights_of_pytorch = std::filesystem::exists(path + "/pytorch_model.bin") ||
                                     std::filesystem::exists(path + "/pytorch_model.bin.index.json");
@@ -133,10 +133,10 @@ class Checkpoint {
   }
 
   /// The parts of a save, for those who save in the background. Collective over the mesh.
-  [[nodiscard]] CheckpointSave begin_save(Dev& dev, const std::string& path,
-                                          const RunState& state) {
+  [[nodiscard]] detail::CheckpointSave begin_save(Dev& dev, const std::string& path,
+                                                  const RunState& state) {
     auto& world = mesh_.world();
-    CheckpointSave save(path, state.step, world.rank(), world.size());
+    detail::CheckpointSave save(path, state.step, world.rank(), world.size());
     fail_together(dev, rank() == 0 ? problem_in([&] { save.begin(); }) : std::string());
     return save;
   }
@@ -180,7 +180,7 @@ class Checkpoint {
     const auto& shape = mesh_.shape();
     nlohmann::ordered_json json{
         {"format", 2}, {"dhp", concat(version_major, ".", version_minor, ".", version_patch)}};
-    RunState::visit(state, checkpoint::FieldWriter{json});
+    RunState::visit(state, detail::checkpoint::FieldWriter{json});
     json["optimizer"] = optimizer_.name();
     json["precision"] = name_of(store_.options().compute);
     json["layout"] = {{"data", shape.data}, {"tensor", shape.tensor}, {"pipeline", shape.pipeline}};
@@ -216,7 +216,7 @@ class Checkpoint {
   }
 
   [[nodiscard]] std::vector<HeldPiece<Dev>> held(Dev& dev) {
-    store_.settle(dev);
+    store_.synchronize(dev);
     return state_pieces(store_, optimizer_);
   }
 
@@ -327,7 +327,7 @@ class Checkpoint {
   /// the file have counted, the most of them.
   std::int64_t load_weights(Dev& dev, const WeightFiles& file, const WeightLoading& how,
                             std::vector<std::string>& remarks) {
-    store_.settle(dev);
+    store_.synchronize(dev);
     std::vector<std::pair<const WeightFiles*, NameMap>>
         sources;  // the first that has a tensor gives it
     std::optional<WeightFiles> adapter;
@@ -348,7 +348,7 @@ class Checkpoint {
         for (const auto& [files, names] : sources) {
           const auto* const found = is_new ? nullptr : names.find(name);
           if (found == nullptr) continue;
-          read_from_file(dev, *files->tensors().at(*found), *found, piece);
+          detail::read_from_file(dev, *files->tensors().at(*found), *found, piece);
           found_as[name] = *found;
           break;
         }
@@ -359,7 +359,7 @@ class Checkpoint {
       }
       for (const auto& [name, in_file] : file.tensors()) {
         const auto& stored = *in_file->find(name);
-        if (!name.ends_with(batch_counter) || stored.dtype != DType::i64) continue;
+        if (!name.ends_with(detail::batch_counter) || stored.dtype != DType::i64) continue;
         const auto counted = in_file->read(stored);
         std::int64_t number = 0;
         if (counted.size() == sizeof number) std::memcpy(&number, counted.data(), sizeof number);
@@ -384,7 +384,7 @@ class Checkpoint {
     check(!how.all || fresh.empty(), file.path(),
           " lacks weights of this model: ", listed(fresh, ""));
     check(fresh.empty() || store_.options().initialize, "weights that are not in ", file.path(),
-          " have no initial values; make the store with StoreOptions::initialize");
+          " have no initial values; make the store with ParameterStoreOptions::initialize");
     remarks.push_back(concat(file.path(), ": ", read.size(), " tensors are loaded; new ",
                              fresh.size() == 1 ? "is " : "are ", listed(fresh, "none"),
                              "; left over ", left.size() == 1 ? "is " : "are ",
@@ -418,7 +418,7 @@ class Checkpoint {
         const auto name = buffer.name + "." + piece.piece.name.substr(buffer.name.size() + 11);
         // Another precision may have had no masters; they were made from the weights.
         if (buffer.name == "master" && state.find(name) == nullptr) continue;
-        read_from_file(dev, state, name, piece);
+        detail::read_from_file(dev, state, name, piece);
       }
     return saved;
   }

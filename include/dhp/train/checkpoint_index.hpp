@@ -20,6 +20,7 @@
 
 namespace dhp {
 
+namespace detail {
 /// Bytes of a piece that have a checksum of their own: a reader of a part need not read all.
 inline constexpr std::size_t checkpoint_block = std::size_t{1} << 20;
 
@@ -28,21 +29,25 @@ struct CheckedBytes {
   std::uint64_t bytes = 0;
   std::uint32_t sum = 0;  ///< CRC-32C
 };
-[[nodiscard]] inline CheckedBytes checked(const std::string& text) {
+}  // namespace detail
+[[nodiscard]] inline detail::CheckedBytes checked(const std::string& text) {
   return {text.size(), crc32c(std::as_bytes(std::span(text.data(), text.size())))};
 }
 
+namespace detail {
 struct StoredPiece {
   Piece piece;
   std::string file;                 ///< the shard
   std::uint64_t first = 0;          ///< its first byte in the file
   std::vector<std::uint32_t> sums;  ///< CRC-32C of each block
 };
+}  // namespace detail
 
 struct CheckpointIndex {
   nlohmann::ordered_json about = nlohmann::ordered_json::object();  ///< what the run says of itself
-  std::map<std::string, CheckedBytes> files;  ///< by name: heads of shards, and other files whole
-  std::map<std::string, std::vector<StoredPiece>> tensors;
+  std::map<std::string, detail::CheckedBytes>
+      files;  ///< by name: heads of shards, and other files whole
+  std::map<std::string, std::vector<detail::StoredPiece>> tensors;
 
   void add(const CheckpointIndex& other) {
     files.insert(other.files.begin(), other.files.end());
@@ -69,7 +74,7 @@ struct CheckpointIndex {
                                              bool of_all_shards = true);
 };
 
-namespace checkpoint {
+namespace detail::checkpoint {
 
 inline std::string first_line(const std::string& rest) {
   std::string digits(8, '0');
@@ -217,7 +222,7 @@ inline std::vector<StoredPiece> parse_tensor(const std::string& name, const nloh
   return pieces;
 }
 
-}  // namespace checkpoint
+}  // namespace detail::checkpoint
 
 inline std::string CheckpointIndex::to_text() const {
   nlohmann::ordered_json json = about;
@@ -227,36 +232,36 @@ inline std::string CheckpointIndex::to_text() const {
   for (const auto& [name, pieces] : tensors) {
     const auto& first = pieces.front().piece;
     auto& tensor = all[name];
-    tensor["dtype"] = safetensors::name_of(first.dtype);
+    tensor["dtype"] = detail::safetensors::name_of(first.dtype);
     auto& shape = tensor["shape"] = nlohmann::ordered_json::array();
     for (int dim = 0; dim < first.shape.rank(); ++dim) shape.push_back(first.shape[dim]);
     if (first.file_order != FileOrder::same) tensor["file_order"] = "out_in_kernel";
-    for (const auto& piece : pieces) tensor["pieces"].push_back(checkpoint::to_json(piece));
+    for (const auto& piece : pieces) tensor["pieces"].push_back(detail::checkpoint::to_json(piece));
   }
   const auto rest = json.dump(1).substr(2) + "\n";
-  return checkpoint::first_line(rest) + rest;
+  return detail::checkpoint::first_line(rest) + rest;
 }
 
 inline CheckpointIndex CheckpointIndex::parse(const std::string& text, const std::string& path,
                                               bool of_all_shards) {
   const auto end = text.find('\n');
   check(end != std::string::npos &&
-            text.substr(0, end + 1) == checkpoint::first_line(text.substr(end + 1)),
+            text.substr(0, end + 1) == detail::checkpoint::first_line(text.substr(end + 1)),
         path, " is damaged: its checksum is not that of its text");
   std::string twice;
   auto json = parse_strictly(text, twice);
-  const checkpoint::Fields fields(json, path, "the index");
+  const detail::checkpoint::Fields fields(json, path, "the index");
   fields.need(twice.empty(), "has \"" + twice + "\" twice");
   CheckpointIndex index;
   fields.need(fields.at("files").is_object(), "has files that are no object");
   for (const auto& [name, item] : fields.at("files").items()) {
-    const checkpoint::Fields file(item, path, "file " + name);
+    const detail::checkpoint::Fields file(item, path, "file " + name);
     index.files[name] = {static_cast<std::uint64_t>(file.number("bytes")),
                          static_cast<std::uint32_t>(file.number("crc32c"))};
   }
   fields.need(fields.at("tensors").is_object(), "has tensors that are no object");
   for (const auto& [name, item] : fields.at("tensors").items())
-    index.tensors[name] = checkpoint::parse_tensor(name, item, path, of_all_shards);
+    index.tensors[name] = detail::checkpoint::parse_tensor(name, item, path, of_all_shards);
   for (const auto* done : {"crc32c", "files", "tensors"}) json.erase(done);
   index.about = json;
   return index;
@@ -264,10 +269,10 @@ inline CheckpointIndex CheckpointIndex::parse(const std::string& text, const std
 
 /// What the index, or another file, says of a run's state.
 [[nodiscard]] inline RunState run_state_of(const nlohmann::json& json, const std::string& path) {
-  const checkpoint::Fields fields(json, path, "the run's state");
+  const detail::checkpoint::Fields fields(json, path, "the run's state");
   for (const auto* name : {"steps", "updates", "loss_scale"}) (void)fields.at(name);
   RunState state{.samples = -1};
-  RunState::visit(state, checkpoint::FieldReader{fields});
+  RunState::visit(state, detail::checkpoint::FieldReader{fields});
   fields.need(state.device.loss_scale >= 0, "has a loss_scale that is no number of 0 or more");
   return state;
 }

@@ -25,6 +25,7 @@ struct RunRecord {
   std::vector<std::string> replaced{};  ///< names of checkpoints that go when this one is there
 };
 
+namespace detail {
 class CheckpointSave {
  public:
   /// path: the folder of the run, the same for all ranks.
@@ -89,5 +90,6 @@ class CheckpointSave {
   int rank_;
   int ranks_;
 };
+}  // namespace detail
 
 }  // namespace dhp

@@ -15,6 +15,7 @@
 
 namespace dhp {
 
+namespace detail {
 /// The whole tensor, in file order.
 [[nodiscard]] inline std::vector<std::byte> whole_tensor(SavedPieces& saved, const Piece& any) {
   Piece whole{
@@ -65,6 +66,7 @@ inline void merge_adapter(SavedPieces& saved, const std::string& layer, double s
     }
   });
 }
+}  // namespace detail
 
 /// Reads the checkpoint in `folder` and writes the weight file `path`. Called by one rank, or without any.
 /// adapter_scale: LowRankOptions::scale() of a model whose adapters are merged into its weights.
@@ -82,15 +84,16 @@ inline void export_weights(const std::string& folder, const std::string& path,
     if (name.starts_with("optimizer/") || is_of_adapter(name)) continue;
     const auto& piece = tensor.second.front().piece;
     writer.add(name, piece.dtype, file_shape(piece.shape, piece.file_order), [&](OpenFile& file) {
-      auto whole = whole_tensor(saved, piece);
+      auto whole = detail::whole_tensor(saved, piece);
       constexpr std::string_view weight = ".weight";
       if (adapter_scale != 0 && name.ends_with(weight))
-        merge_adapter(saved, name.substr(0, name.size() - weight.size()), adapter_scale, whole);
+        detail::merge_adapter(saved, name.substr(0, name.size() - weight.size()), adapter_scale,
+                              whole);
       file.write(whole);
     });
     // PyTorch's strict loading wants the counters.
     if (name.ends_with(mean))
-      writer.add(name.substr(0, name.size() - mean.size()) + batch_counter, DType::i64, {},
+      writer.add(name.substr(0, name.size() - mean.size()) + detail::batch_counter, DType::i64, {},
                  [batches](OpenFile& file) { file.write(std::as_bytes(std::span(&batches, 1))); });
   }
   writer.write(path);
@@ -108,7 +111,7 @@ inline void export_adapter(const std::string& folder, const std::string& path,
     if (name.starts_with("optimizer/") || !(is_of_adapter(name) || of_head)) continue;
     const auto& piece = pieces.front().piece;
     writer.add("base_model.model." + name, piece.dtype, file_shape(piece.shape, piece.file_order),
-               [&](OpenFile& file) { file.write(whole_tensor(saved, piece)); });
+               [&](OpenFile& file) { file.write(detail::whole_tensor(saved, piece)); });
   }
   writer.write(path);
 }

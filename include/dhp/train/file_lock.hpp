@@ -1,7 +1,7 @@
 // FileLock: one process at a time, of this host or of all that share the file system.
 #pragma once
 
-#include <dhp/comm/meet/address.hpp>
+#include <dhp/comm/rendezvous/address.hpp>
 #include <dhp/core/open_file.hpp>
 
 #include <fcntl.h>
@@ -51,8 +51,8 @@ class FileLock {
     named_ = ::ftruncate(file_, 0) == 0 && ::pwrite(file_, name.data(), name.size(), 0) > 0;
   }
 
-  /// The lock of what one run alone writes to. Throws InUse where another one has it for so long, which names `what` and,
-  /// of a file that names its holder, that; and Error as above.
+  /// The lock of what one run alone writes to. Throws InUse where another one has it for so long, which names `what`
+  /// and, of a file that names its holder, that; and Error as above.
   [[nodiscard]] static std::unique_ptr<FileLock> of_run(const std::string& path,
                                                         const std::string& what, bool names_holder,
                                                         double patience_s = 0) {

@@ -1,6 +1,6 @@
-// MemoryPlan: what a rank will take, told before it is allocated. The run's own code makes one step on the device Meta, so
-// the plan cannot disagree with the run: weights, optimizer state, the schedule's micro-batches in flight, buckets, and
-// what operations take for themselves.
+// MemoryPlan: what a rank will take, told before it is allocated. The run's own code makes one step on the device
+// Meta, so the plan cannot disagree with the run: weights, optimizer state, the schedule's micro-batches in flight,
+// buckets, and what operations take for themselves.
 #pragma once
 
 #include <dhp/comm/meta_comm.hpp>
@@ -17,7 +17,7 @@ namespace dhp {
 /// Of one rank, in bytes.
 struct MemoryPlan {
   std::size_t weights = 0;      ///< with running statistics
-  std::size_t gradients = 0;    ///< with order-free sums
+  std::size_t gradients = 0;    ///< with exact sums
   std::size_t optimizer = 0;    ///< momenta and master weights
   std::size_t at_rest = 0;      ///< all tensors between steps: these, inputs, tables
   std::size_t most_in_use = 0;  ///< all tensors at the peak
@@ -32,7 +32,7 @@ struct MemoryPlan {
 
 /// What a run is planned for.
 struct PlannedRun {
-  TrainingOptions options{};
+  AllTrainingOptions options{};
   std::function<Model<Meta>(ModelBuilder<Meta>&)> describe{};
   /// Micro-batch k, counted over the steps.
   std::function<MicroBatch<Meta>(Meta&, std::int64_t)> batch{};

@@ -13,8 +13,10 @@
 
 namespace dhp {
 
+namespace detail {
 /// PyTorch's batch norms count their batches under their name and this.
 inline constexpr const char* batch_counter = ".num_batches_tracked";
+}  // namespace detail
 
 class NameMap {
  public:
@@ -54,7 +56,7 @@ class NameMap {
   void add(const std::string& name) {
     // Positions that are counted, batches that were counted, and a decoder that is the embedding.
     for (const auto* const of_nobody :
-         {"embeddings.position_ids", batch_counter, "cls.predictions.decoder.weight"})
+         {"embeddings.position_ids", detail::batch_counter, "cls.predictions.decoder.weight"})
       if (name.ends_with(of_nobody)) return;
     in_file_.try_emplace(model_name(name), name);
   }

@@ -16,10 +16,10 @@
 
 namespace dhp {
 
-namespace predictions {
+namespace detail::predictions {
 
-/// Where each prediction is, and its shape: f64 [micro-batches, 2 + max_rank], known to all ranks. A row has 1 + the rank
-/// of the world that has it, the number of dims, and these.
+/// Where each prediction is, and its shape: f64 [micro-batches, 2 + max_rank], known to all ranks. A row has 1 + the
+/// rank of the world that has it, the number of dims, and these.
 inline constexpr std::int64_t prediction_fields = 2 + Shape::max_rank;
 
 template <class Dev>
@@ -29,12 +29,12 @@ template <class Dev>
                                                        std::int64_t micro_batches) {
   std::vector<double> rows(static_cast<std::size_t>(micro_batches * prediction_fields), 0);
   // The ranks of a tensor group have the same.
-  const bool tells = mesh.tensor_index() == 0;
+  const bool reports = mesh.tensor_index() == 0;
   for (std::size_t at = 0; at < mine.size(); ++at) {
     const auto index = batches[at].index;
     check(index >= 0 && index < micro_batches, "micro-batch ", index, " is not among the ",
           micro_batches, " of this step, over all replicas of the data axis");
-    if (!tells) continue;
+    if (!reports) continue;
     auto* const row = rows.data() + index * prediction_fields;
     const auto& shape = mine[at].shape();
     row[0] = 1 + mesh.world().rank();
@@ -49,23 +49,25 @@ template <class Dev>
   return all.template to_host<double>(dev);
 }
 
-}  // namespace predictions
+}  // namespace detail::predictions
 
-/// mine: of this rank's `batches`, or empty on ranks without the loss. Returns on rank 0 one array for each of the step's
-/// `micro_batches`, in their order, of floats (doubles where the model computes in those); nothing on the others.
-/// Collective over the mesh.
+namespace detail {
+/// mine: of this rank's `batches`, or empty on ranks without the loss. Returns on rank 0 one array for each of the
+/// step's `micro_batches`, in their order, of floats (doubles where the model computes in those); nothing on the
+/// others. Collective over the mesh.
 template <class Dev>
 [[nodiscard]] std::vector<HostArray> gather_predictions(Dev& dev, Mesh<Dev>& mesh,
                                                         std::vector<Tensor<Dev>> mine,
                                                         std::span<const MicroBatch<Dev>> batches,
                                                         std::int64_t micro_batches, DType compute) {
   auto& world = mesh.world();
-  const auto rows = predictions::describe_predictions(dev, mesh, mine, batches, micro_batches);
+  const auto rows =
+      detail::predictions::describe_predictions(dev, mesh, mine, batches, micro_batches);
   const auto dtype = accumulation_type(compute);
   open_messages(dev, world);
   std::vector<HostArray> found;
   for (std::int64_t index = 0; index < micro_batches; ++index) {
-    const auto* const row = rows.data() + index * predictions::prediction_fields;
+    const auto* const row = rows.data() + index * detail::predictions::prediction_fields;
     const auto from = static_cast<int>(row[0]) - 1;
     check(from >= 0 && from < world.size(), "micro-batch ", index,
           " of this step is predicted by no replica, or by two; they are numbered from 0 over all "
@@ -89,6 +91,7 @@ template <class Dev>
   }
   return found;
 }
+}  // namespace detail
 
 /// Divides each row of [rows, columns] by its Euclidean length; rows of zeros stay.
 inline void normalise_rows(HostArray& of) {

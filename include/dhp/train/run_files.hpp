@@ -26,7 +26,7 @@ class RunFiles {
   /// as Checkpoint::load.
   LoadedCheckpoint load(const std::string& path, const WeightLoading& how = {}) {
     auto loaded = checkpoint_.load(run_.device(), path, how);
-    run_.go_on_after(loaded.state);
+    run_.resume_after(loaded.state);
     from_ = loaded.from;
     return loaded;
   }
@@ -72,8 +72,8 @@ class RunFiles {
     }
     return {};
   }
-  /// Before the first save to a folder, which it holds: throws where it cannot be written to, and where it has checkpoints
-  /// of another run, unless these may be overwritten.
+  /// Before the first save to a folder, which it holds: throws where it cannot be written to, and where it has
+  /// checkpoints of another run, unless these may be overwritten.
   void prepare(const std::string& folder, bool overwrite = false) {
     if (held_ != folder) (void)hold(folder, folder);
     replaced_ = checkpoint_.prepare(folder, from_, overwrite);

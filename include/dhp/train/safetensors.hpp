@@ -1,5 +1,5 @@
-// safetensors: 8 bytes of header length, a JSON header, the tensors' bytes. The reader trusts nothing: it checks lengths
-// before it allocates; offsets must fit shape and type, without gaps and overlaps. Needs nlohmann/json.
+// safetensors: 8 bytes of header length, a JSON header, the tensors' bytes. The reader trusts nothing: it checks
+// lengths before it allocates; offsets must fit shape and type, without gaps and overlaps. Needs nlohmann/json.
 #pragma once
 
 #include <dhp/core/open_file.hpp>
@@ -21,6 +21,7 @@
 
 namespace dhp {
 
+namespace detail {
 /// The place of a tensor in a file. Scalars have an empty shape.
 struct StoredTensor {
   DType dtype = DType::f32;
@@ -28,8 +29,9 @@ struct StoredTensor {
   std::uint64_t first = 0;  ///< byte range in the data section
   std::uint64_t last = 0;
 };
+}  // namespace detail
 
-namespace safetensors {
+namespace detail::safetensors {
 
 inline constexpr std::pair<DType, const char*> names[] = {
     {DType::f64, "F64"}, {DType::f32, "F32"}, {DType::bf16, "BF16"}, {DType::f16, "F16"},
@@ -53,7 +55,7 @@ inline const std::map<std::string, std::uint64_t> other_bits{
   return {};
 }
 
-}  // namespace safetensors
+}  // namespace detail::safetensors
 
 /// None where the text is no JSON. JSON does not forbid a name twice in one object; this does, and sets `twice`.
 [[nodiscard]] inline nlohmann::json parse_strictly(const std::string& text, std::string& twice) {
@@ -95,12 +97,14 @@ class SafeTensors {
     parse(header, size - data_);
   }
 
-  [[nodiscard]] const std::map<std::string, StoredTensor>& tensors() const { return tensors_; }
-  [[nodiscard]] const StoredTensor* find(const std::string& name) const {
+  [[nodiscard]] const std::map<std::string, detail::StoredTensor>& tensors() const {
+    return tensors_;
+  }
+  [[nodiscard]] const detail::StoredTensor* find(const std::string& name) const {
     const auto found = tensors_.find(name);
     return found == tensors_.end() ? nullptr : &found->second;
   }
-  [[nodiscard]] std::vector<std::byte> read(const StoredTensor& tensor) const {
+  [[nodiscard]] std::vector<std::byte> read(const detail::StoredTensor& tensor) const {
     std::vector<std::byte> bytes(static_cast<std::size_t>(tensor.last - tensor.first));
     file_.read(data_ + tensor.first, bytes);
     return bytes;
@@ -147,12 +151,12 @@ class SafeTensors {
     if (!value.is_object() || !value.contains("dtype") || !value.contains("shape") ||
         !value.contains("data_offsets"))
       damaged("no dtype, shape and data_offsets");
-    StoredTensor tensor;
+    detail::StoredTensor tensor;
     if (!value["dtype"].is_string()) damaged("a dtype that is no text");
     const auto type = value["dtype"].get<std::string>();
-    const auto dtype = safetensors::type_of(type);
-    const auto other = safetensors::other_bits.find(type);
-    if (!dtype && other == safetensors::other_bits.end())
+    const auto dtype = detail::safetensors::type_of(type);
+    const auto other = detail::safetensors::other_bits.find(type);
+    if (!dtype && other == detail::safetensors::other_bits.end())
       damaged(concat("the type ", type, ", which the format does not know").c_str());
     tensor.dtype = dtype.value_or(DType::u8);
     const auto& shape = value["shape"];
@@ -194,7 +198,7 @@ class SafeTensors {
   std::string path_;
   OpenFile file_;
   std::uint64_t data_ = 0;
-  std::map<std::string, StoredTensor> tensors_;
+  std::map<std::string, detail::StoredTensor> tensors_;
   std::map<std::string, std::string> skipped_;
   std::map<std::string, std::string> notes_;
 };
@@ -211,7 +215,7 @@ class SafeTensorsWriter {
       end_ = first + (end_ - first) * static_cast<std::uint64_t>(extent);
     const bool fresh =
         header_
-            .emplace(name, nlohmann::ordered_json{{"dtype", safetensors::name_of(dtype)},
+            .emplace(name, nlohmann::ordered_json{{"dtype", detail::safetensors::name_of(dtype)},
                                                   {"shape", std::move(shape)},
                                                   {"data_offsets", {first, end_}}})
             .second;

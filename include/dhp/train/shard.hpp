@@ -14,7 +14,7 @@
 
 namespace dhp {
 
-namespace checkpoint {
+namespace detail::checkpoint {
 
 /// "NAME", or "NAME[dim 0: 16-32][0-4096]": the part of a dim, and the elements of that.
 inline std::string name_in_shard(const Piece& piece) {
@@ -49,8 +49,9 @@ std::vector<std::uint32_t> write_blocks(Dev& dev, const HeldPiece<Dev>& held, Op
   return sums;
 }
 
-}  // namespace checkpoint
+}  // namespace detail::checkpoint
 
+namespace detail {
 /// Writes the pieces to FOLDER/NAME, and waits until they are on the disk. The index has these pieces alone.
 template <class Dev>
 [[nodiscard]] CheckpointIndex write_shard(Dev& dev, const std::string& folder,
@@ -61,11 +62,11 @@ template <class Dev>
   std::vector<StoredPiece> stored(pieces.size());
   for (std::size_t at = 0; at < pieces.size(); ++at) {
     const auto& piece = pieces[at].piece;
-    const auto first = writer.add(checkpoint::name_in_shard(piece), piece.dtype,
-                                  checkpoint::shape_in_shard(piece), [&, at](OpenFile& file) {
-                                    stored[at].sums =
-                                        checkpoint::write_blocks(dev, pieces[at], file);
-                                  });
+    const auto first =
+        writer.add(detail::checkpoint::name_in_shard(piece), piece.dtype,
+                   detail::checkpoint::shape_in_shard(piece), [&, at](OpenFile& file) {
+                     stored[at].sums = detail::checkpoint::write_blocks(dev, pieces[at], file);
+                   });
     stored[at] = {piece, name, first, {}};
   }
   const auto head = writer.head();
@@ -79,6 +80,7 @@ template <class Dev>
   }
   return index;
 }
+}  // namespace detail
 
 /// A saved checkpoint, open to be read: any piece of any tensor, however it was cut when it was saved. Checksums of
 /// all that is read are compared. Throws where something is damaged or missing.
@@ -93,7 +95,7 @@ class SavedPieces {
   [[nodiscard]] const std::string& folder() const { return folder_; }
   [[nodiscard]] std::string path(const std::string& name) const { return folder_ + "/" + name; }
   /// Null where no such tensor was saved.
-  [[nodiscard]] const std::vector<StoredPiece>* find(const std::string& tensor) const {
+  [[nodiscard]] const std::vector<detail::StoredPiece>* find(const std::string& tensor) const {
     const auto found = index_.tensors.find(tensor);
     return found == index_.tensors.end() ? nullptr : &found->second;
   }
@@ -109,13 +111,13 @@ class SavedPieces {
     const auto element = size_of(saved.dtype);
     std::int64_t got = 0;
     for (const auto& piece : *pieces)
-      for_common_runs(piece.piece, wanted,
-                      [&](std::int64_t from, std::int64_t at, std::int64_t count) {
-                        got += count;
-                        read_bytes(piece, static_cast<std::size_t>(from) * element,
-                                   {to + static_cast<std::size_t>(at) * element,
-                                    static_cast<std::size_t>(count) * element});
-                      });
+      detail::for_common_extents(piece.piece, wanted,
+                                 [&](std::int64_t from, std::int64_t at, std::int64_t count) {
+                                   got += count;
+                                   read_bytes(piece, static_cast<std::size_t>(from) * element,
+                                              {to + static_cast<std::size_t>(at) * element,
+                                               static_cast<std::size_t>(count) * element});
+                                 });
     check(got == wanted.count(), "tensor ", wanted.name, " of ", folder_, " is damaged: ", got,
           " of ", wanted.count(), " elements are in its pieces");
   }
@@ -141,10 +143,10 @@ class SavedPieces {
 
  private:
   /// Bytes of a stored piece, from blocks whose checksums are right.
-  void read_bytes(const StoredPiece& stored, std::size_t from, std::span<std::byte> to) {
+  void read_bytes(const detail::StoredPiece& stored, std::size_t from, std::span<std::byte> to) {
     while (!to.empty()) {
-      const auto number = from / checkpoint_block;
-      const auto inside = from % checkpoint_block;
+      const auto number = from / detail::checkpoint_block;
+      const auto inside = from % detail::checkpoint_block;
       const auto& block = read_block(stored, number);
       const auto count = std::min(to.size(), block.size() - inside);
       std::memcpy(to.data(), block.data() + inside, count);
@@ -152,12 +154,12 @@ class SavedPieces {
       to = to.subspan(count);
     }
   }
-  const std::vector<std::byte>& read_block(const StoredPiece& stored, std::size_t number) {
+  const std::vector<std::byte>& read_block(const detail::StoredPiece& stored, std::size_t number) {
     if (block_of_ == &stored && block_number_ == number) return block_;
     block_of_ = nullptr;
     const auto& file = open(stored.file);
-    const auto first = number * checkpoint_block;
-    block_.resize(std::min(stored.piece.bytes() - first, checkpoint_block));
+    const auto first = number * detail::checkpoint_block;
+    block_.resize(std::min(stored.piece.bytes() - first, detail::checkpoint_block));
     file.read(stored.first + first, block_);
     check(crc32c(block_) == stored.sums[number], path(stored.file), " is damaged: tensor ",
           stored.piece.name, " has another checksum than when it was saved, in the block at byte ",
@@ -185,7 +187,7 @@ class SavedPieces {
   CheckpointIndex index_;
   std::map<std::string, OpenFile> shards_;
   std::vector<std::byte> block_;  // the block that was read last
-  const StoredPiece* block_of_ = nullptr;
+  const detail::StoredPiece* block_of_ = nullptr;
   std::size_t block_number_ = 0;
 };
 

@@ -12,8 +12,7 @@
 #include <utility>
 #include <vector>
 
-namespace dhp {
-
+namespace dhp::detail {
 /// start() and finish() are for the rank's thread, pieces() for the one that writes them.
 template <class Dev>
 class StateCopy {
@@ -95,5 +94,4 @@ class StateCopy {
   std::size_t bytes_ = 0;
   std::atomic<bool> copied_{true};
 };
-
-}  // namespace dhp
+}  // namespace dhp::detail

@@ -26,8 +26,8 @@ class StateExchange {
     std::size_t moved_bytes = 0;    ///< from one rank to another, of all ranks
   };
 
-  /// Collective. held: the pieces that this rank has; needed: the pieces that it is to get, in memory of their own. Those
-  /// that are missing are left unwritten.
+  /// Collective. held: the pieces that this rank has; needed: the pieces that it is to get, in memory of their own.
+  /// Those that are missing are left unwritten.
   [[nodiscard]] static Outcome run(Dev& dev, Comm<Dev>& world, const Pieces& held,
                                    const Pieces& needed) {
     StateExchange exchange(dev, world, held, needed);
@@ -38,7 +38,7 @@ class StateExchange {
  private:
   struct Table {
     std::vector<Piece> held, needed;
-    void pass(comm::Fields& fields) { fields(held, needed); }
+    void pass(detail::Fields& fields) { fields(held, needed); }
   };
   struct Source {
     int rank;
@@ -54,8 +54,8 @@ class StateExchange {
     Table mine;
     for (const auto& each : held) mine.held.push_back(each.piece);
     for (const auto& each : needed) mine.needed.push_back(each.piece);
-    for (const auto& text : gather_texts(dev, world, comm::Fields::written(mine))) {
-      auto table = comm::Fields::parsed<Table>(text);
+    for (const auto& text : gather_texts(dev, world, detail::Fields::written(mine))) {
+      auto table = detail::Fields::parsed<Table>(text);
       check(table.has_value(), "a rank tells of its state what this one cannot read");
       tables_.push_back(std::move(*table));
     }
@@ -68,7 +68,7 @@ class StateExchange {
 
   // All ranks go through all transfers in the same order, so that none waits for one that waits for it.
   void go() {
-    open_messages(dev_, world_);
+    detail::open_messages(dev_, world_);
     for (int to = 0; to < world_.size(); ++to) {
       const auto& pieces = tables_[static_cast<std::size_t>(to)].needed;
       for (std::size_t at = 0; at < pieces.size(); ++at) bring(to, at);
@@ -98,13 +98,13 @@ class StateExchange {
     std::vector<Range> still;
     for (const auto& range : open) {
       auto next = range.first;
-      for_common_runs(from, piece.slice(range.first, range.last),
-                      [&](std::int64_t there, std::int64_t here, std::int64_t count) {
-                        const auto place = range.first + here;
-                        if (place > next) still.push_back({next, place});
-                        stretches.push_back({there, place, count});
-                        next = place + count;
-                      });
+      detail::for_common_extents(from, piece.slice(range.first, range.last),
+                                 [&](std::int64_t there, std::int64_t here, std::int64_t count) {
+                                   const auto place = range.first + here;
+                                   if (place > next) still.push_back({next, place});
+                                   stretches.push_back({there, place, count});
+                                   next = place + count;
+                                 });
       if (next < range.last) still.push_back({next, range.last});
     }
     open = std::move(still);

@@ -9,8 +9,7 @@
 #include <utility>
 #include <vector>
 
-namespace dhp {
-
+namespace dhp::detail {
 /// A device that can record work, like Cuda: record(body) and run(graph).
 template <class Dev>
 concept RecordingDevice = requires(Dev& dev, const typename Dev::Graph& graph) {
@@ -112,5 +111,4 @@ class StepRecorder<Dev> {
   bool recorded_ = false;
   Tensor<Dev> losses_;
 };
-
-}  // namespace dhp
+}  // namespace dhp::detail

@@ -10,8 +10,8 @@
 
 namespace dhp {
 
-/// Make it before other threads of the process, and give it to TrainingRun::stop_when(). A second signal ends the process
-/// at once.
+/// Make it before other threads of the process, and give it to TrainingRun::stop_when(). A second signal ends the
+/// process at once.
 class StopSignal {
  public:
   StopSignal()

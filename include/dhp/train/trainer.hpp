@@ -3,6 +3,7 @@
 // running statistics. All of it happens on the device: the host issues a step and reads its outcome later.
 #pragma once
 
+#include <dhp/core/trace.hpp>
 #include <dhp/data/batching.hpp>
 #include <dhp/optim/learning_rate.hpp>
 #include <dhp/optim/optimizer.hpp>
@@ -14,6 +15,7 @@
 
 #include <atomic>
 #include <functional>
+#include <memory>
 #include <optional>
 #include <span>
 #include <string>
@@ -31,7 +33,7 @@ struct TrainerOptions {
   /// If the device can, a step with the shapes of the previous one is recorded, and replayed as long as shapes
   /// stay. Layers may then copy nothing from or to the host. Several ranks record only steps of promised shapes;
   /// each must be a process of its own, since graphs of one process on several GPUs may wait for each other. Steps
-  /// whose replicas exchange more than the sums of gradients (ReplicaTraffic) are not recorded.
+  /// whose replicas exchange more than the sums of gradients (ReplicaExchange) are not recorded.
   bool record = false;
 };
 
@@ -80,7 +82,7 @@ class Trainer {
         number_(dev, DType::i32, {1}),
         counts_(dev, DType::i64, {static_cast<std::int64_t>(model.term_names().size())}),
         request_(dev, DType::f64, {1}) {
-    make_copies_agree(dev, mesh);
+    detail::make_copies_agree(dev, mesh);
   }
 
   /// One step over this replica's micro-batches. Collective over the mesh. Throws if the loss or a gradient is not
@@ -93,10 +95,10 @@ class Trainer {
     ticket.step = now_.step + 1;
     ticket.learning_rate = options_.learning_rate.at(now_.step);
     ticket.mine = mine.share();
-    put(counts_.mut(), counts_of<Dev>(mine.batches, model_.term_names()));
+    put(counts_.mut(), detail::counts_of<Dev>(mine.batches, model_.term_names()));
     put(request_.mut(), std::vector<double>{stop_requested_ ? 1.0 : 0.0});
-    write_learning_rate<Dev>(dev_, ticket.learning_rate, state_.mut());
-    if (commit_)
+    detail::write_learning_rate<Dev>(dev_, ticket.learning_rate, state_.mut());
+    if (update_barrier_)
       interrupted_.emplace(
           Interrupted{ticket.step, ticket.learning_rate, mine.share(), clone(dev_, state_.view())});
     const auto losses =
@@ -118,9 +120,9 @@ class Trainer {
     const auto request = losses.end() - static_cast<std::ptrdiff_t>(names.size() * loss_fields);
     const bool stop_requested = *request > 0;
     losses.erase(request, losses.end());
-    check_counts<Dev>(losses, names, ticket.mine.batches);
-    const auto loss = sum_losses(losses, names.size());
-    const auto state = step_state_of(ticket.state.template wait<std::byte>());
+    detail::check_counts<Dev>(losses, names, ticket.mine.batches);
+    const auto loss = detail::sum_losses(losses, names.size());
+    const auto state = detail::step_state_of(ticket.state.template wait<std::byte>());
     if (state.decision == StepDecision::stop) stop(ticket, loss, state.norm);
     return {.step = ticket.step,
             .loss = loss.value(),
@@ -140,26 +142,26 @@ class Trainer {
   /// mesh; the same in any layout.
   GlobalLoss evaluate(const StepBatches<Dev>& mine) {
     const auto scope = dev_.scope("evaluation");
-    model_.store().settle(dev_);
+    model_.store().synchronize(dev_);
     const auto step = outside_training(mine);
     const auto names = model_.term_names();
-    const auto gathered = gather_losses<Dev>(dev_, mesh_, model_.evaluate(dev_, step), mine.batches,
-                                             mine.micro_batches);
+    const auto gathered = detail::gather_losses<Dev>(dev_, mesh_, model_.evaluate(dev_, step),
+                                                     mine.batches, mine.micro_batches);
     mesh_.world().synchronize(dev_);
     const auto losses = gathered.template to_host<double>(dev_);
-    check_counts<Dev>(losses, names, mine.batches);
-    return sum_losses(losses, names.size());
+    detail::check_counts<Dev>(losses, names, mine.batches);
+    return detail::sum_losses(losses, names.size());
   }
 
   /// What the loss predicts for each micro-batch, dropout off: on rank 0 those of all replicas, in the order of their
   /// indices; nothing on the others. Collective over the mesh; H moves last digits, D and P nothing.
   [[nodiscard]] std::vector<HostArray> predict(
-      const StepBatches<Dev>& mine) requires Predicts<M, Dev> {
+      const StepBatches<Dev>& mine) requires detail::Predicts<M, Dev> {
     const auto scope = dev_.scope("prediction");
-    model_.store().settle(dev_);
-    return gather_predictions<Dev>(dev_, mesh_, model_.predict(dev_, outside_training(mine)),
-                                   mine.batches, mine.micro_batches,
-                                   model_.store().options().compute);
+    model_.store().synchronize(dev_);
+    return detail::gather_predictions<Dev>(
+        dev_, mesh_, model_.predict(dev_, outside_training(mine)), mine.batches, mine.micro_batches,
+        model_.store().options().compute);
   }
 
   /// Asks all ranks to stop: a later step's report says so on every rank. By any thread.
@@ -171,29 +173,30 @@ class Trainer {
   void before_update(std::function<void()> call) { before_update_ = std::move(call); }
 
   /// Every so many steps one is verified against silent errors, before its update: see StepVerifier.
-  void verify_every(std::int64_t steps, typename StepVerifier<Dev>::Batches batches) {
+  void verify_every(std::int64_t steps, typename detail::StepVerifier<Dev>::Batches batches) {
     check_exchange("a step can be verified only");
-    verifier_.emplace(dev_, mesh_, model_.store(), steps, std::move(batches));
+    verifier_ = std::make_unique<detail::StepVerifier<Dev>>(dev_, mesh_, model_.store(), steps,
+                                                            std::move(batches));
   }
 
-  /// For runs that go on when ranks are lost. barrier(): no rank returns from it before all ranks that train have entered.
-  /// It lies between the last collective of a step and its update, and a rank enters when its device has the sums; so if
-  /// start() throws because a rank was lost, either no rank has done the update, or all others can. settle_at() then makes
-  /// the state that of one step on all of them.
-  void commit_by(std::function<void()> barrier) {
+  /// For runs that go on when ranks are lost. barrier(): no rank returns from it before all ranks that train have
+  /// entered. It lies between the last collective of a step and its update, and a rank enters when its device has the
+  /// sums; so if start() throws because a rank was lost, either no rank has done the update, or all others can.
+  /// finish_interrupted() then makes the state that of one step on all of them.
+  void set_update_barrier(std::function<void()> barrier) {
     check_exchange("a run can go on with other ranks only");
-    commit_ = std::move(barrier);
+    update_barrier_ = std::move(barrier);
   }
   /// Steps whose updates this rank's state has.
   [[nodiscard]] std::int64_t steps_updated() const {
     return now_.step + (interrupted_ && interrupted_->updated ? 1 : 0);
   }
-  /// start() has thrown since the last settle_at().
+  /// start() has thrown since the last finish_interrupted().
   [[nodiscard]] bool is_interrupted() const { return interrupted_.has_value(); }
   /// After start() has thrown: the state becomes that after so many steps, by the update of the interrupted step or
-  /// without it. Not collective: weights that replicas share out (ZeRO) are not brought. Returns the report of a step
+  /// without it. Not collective: weights that replicas shard (ZeRO) are not brought. Returns the report of a step
   /// that has been done here.
-  std::optional<StepReport> settle_at(std::int64_t steps) {
+  std::optional<StepReport> finish_interrupted(std::int64_t steps) {
     if (!interrupted_) return std::nullopt;
     const auto& known = *interrupted_;
     const bool does = known.updated || steps == known.number;
@@ -220,7 +223,7 @@ class Trainer {
 
   /// Whether steps may be recorded, where the device can.
   [[nodiscard]] bool may_record() {
-    return options_.record && !commit_ && model_.store().traffic() == nullptr;
+    return options_.record && !update_barrier_ && model_.store().exchange() == nullptr;
   }
 
   /// Steps that were started.
@@ -236,14 +239,14 @@ class Trainer {
   /// Part of the state, for the program.
   [[nodiscard]] BestMeasure& best() { return now_.best; }
   /// Goes on after a state, such as a loaded one. A loss scale that does not change is that of the options.
-  void go_on_after(const RunState& state) {
+  void resume_after(const RunState& state) {
     now_ = state;
     auto device = state.device;
     if (device.loss_scale <= 0 || !loss_scale_.dynamic) {
       device.loss_scale = loss_scale_.initial;
       device.good_steps = 0;
     }
-    write_step_state<Dev>(dev_, device, state_.mut());
+    detail::write_step_state<Dev>(dev_, device, state_.mut());
   }
 
  private:
@@ -258,18 +261,18 @@ class Trainer {
   /// Replicas have the gradients of the step, and the same ones.
   void check_exchange(const char* what) {
     auto& store = model_.store();
-    check(store.traffic() == nullptr || store.is_sharded(), what,
+    check(store.exchange() == nullptr || store.is_sharded(), what,
           " where all replicas take each step together: choose a reducer that is not late");
   }
   [[nodiscard]] bool has_gradients() {
-    const auto* const traffic = model_.store().traffic();
-    return traffic == nullptr || traffic->has_gradients();
+    const auto* const exchange = model_.store().exchange();
+    return exchange == nullptr || exchange->has_gradients();
   }
   [[nodiscard]] std::uint64_t seed() { return model_.store().options().seed; }
-  [[nodiscard]] Recording recording(std::int64_t step, bool same_shapes) {
-    if (!may_record() || verifies(step)) return Recording::none;
-    if (mesh_.world().size() == 1) return Recording::where_alike;
-    return same_shapes ? Recording::promised : Recording::none;
+  [[nodiscard]] detail::Recording recording(std::int64_t step, bool same_shapes) {
+    if (!may_record() || verifies(step)) return detail::Recording::none;
+    if (mesh_.world().size() == 1) return detail::Recording::where_alike;
+    return same_shapes ? detail::Recording::promised : detail::Recording::none;
   }
   /// The work of a step on the device; the host does not wait.
   Tensor<Dev> run(const Step<Dev>& step) {
@@ -290,19 +293,19 @@ class Trainer {
       optimizer_.prepare(dev_, squares.view(), state_.view());
     }
     if (before_update_) before_update_();
-    if (commit_) {
+    if (update_barrier_) {
       mesh_.world().synchronize(dev_);
       interrupted_->losses = losses.share();
       interrupted_->ready = true;
-      commit_();
+      update_barrier_();
     }
     update(step.micro_batches);
-    if (commit_) interrupted_->updated = true;
+    if (update_barrier_) interrupted_->updated = true;
     store.updated(dev_);
     return losses;
   }
   [[nodiscard]] bool verifies(std::int64_t step) const {
-    return verifier_ && verifier_->verifies(step);
+    return verifier_ != nullptr && verifier_->verifies(step);
   }
   /// The gradients of the global batch, and the losses of all its micro-batches.
   Tensor<Dev> forward_backward(const Step<Dev>& step) {
@@ -310,8 +313,8 @@ class Trainer {
     store.begin_gradients(dev_);
     auto mine = model_.forward_backward(dev_, step);
     store.sign(dev_, {mine.mut()}, 2 * store.size());  // behind the limbs of the gradients
-    auto losses = gather_losses<Dev>(dev_, mesh_, std::move(mine), step.batches, step.micro_batches,
-                                     request_.view());
+    auto losses = detail::gather_losses<Dev>(dev_, mesh_, std::move(mine), step.batches,
+                                             step.micro_batches, request_.view());
     store.complete_gradients(dev_, {0, store.size()});
     return losses;
   }
@@ -374,8 +377,8 @@ class Trainer {
            " behind a last layer whose output is: the loss itself overflowed; a lower learning "
            "rate may help");
     fail(what, ", though every layer's output and input gradient is: ",
-         model_.store().options().order_free
-             ? "a weight gradient left the range of order-free sums (2^18); clip, lower the "
+         model_.store().options().deterministic
+             ? "a weight gradient left the range of exact sums (2^18); clip, lower the "
                "rate, or sum in floating point"
              : "a weight gradient overflowed; a lower learning rate may help");
   }
@@ -403,10 +406,10 @@ class Trainer {
   Tensor<Dev> counts_;   // i64 [terms] of this replica's micro-batches
   Tensor<Dev> request_;  // f64 [1]: not 0 where this rank asks to stop
   std::atomic<bool> stop_requested_{false};
-  StepRecorder<Dev> recorder_;
+  detail::StepRecorder<Dev> recorder_;
   std::function<void()> before_update_;
-  std::function<void()> commit_;
-  std::optional<StepVerifier<Dev>> verifier_;
+  std::function<void()> update_barrier_;
+  std::unique_ptr<StepCheck<Dev>> verifier_;
   std::optional<Interrupted> interrupted_;
   RunState now_;  // but for its `device`, which state() reads
 };

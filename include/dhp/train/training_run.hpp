@@ -1,5 +1,5 @@
-// TrainingRun: the front door. One object is a training run in any layout of ranks, from its data to its checkpoints. To
-// use other parts than its own, put them together as its constructor does.
+// TrainingRun: the front door. One object is a training run in any layout of ranks, from its data to its checkpoints.
+// To use other parts than its own, put them together as its constructor does.
 #pragma once
 
 #include <dhp/data/step_source.hpp>
@@ -16,14 +16,33 @@
 
 namespace dhp {
 
-struct TrainingOptions {
+/// Reducer and Optimizer: variants of what can be chosen. A program compiles all that they name.
+template <class Reducer, class Optimizer>
+struct TrainingOptionsOf {
   MeshShape layout{};
-  StoreOptions store{};  ///< precision, order-free sums, seed, sharding
+  ParameterStoreOptions store{};  ///< precision, exact sums, seed, sharding
   PipelineOptions pipeline{};
-  ReducerChoice reducer = Bucketed{};  ///< not asked where store.sharding is
-  OptimizerChoice optimizer = AdamWOptions{};
+  Reducer reducer = Bucketed{};  ///< not asked where store.sharding is
+  Optimizer optimizer = AdamWOptions{};
   TrainerOptions trainer{};  ///< learning rate, clipping, loss scale
+
+  /// To options with more to choose from.
+  template <class R, class O>
+  operator TrainingOptionsOf<R, O>() const {
+    return {layout,
+            store,
+            pipeline,
+            std::visit([](const auto& chosen) { return R(chosen); }, reducer),
+            std::visit([](const auto& chosen) { return O(chosen); }, optimizer),
+            trainer};
+  }
 };
+/// What most programs choose from.
+using DefaultReducers = std::variant<Bucketed, Plain>;
+using DefaultOptimizers = std::variant<SgdOptions, AdamWOptions>;
+using TrainingOptions = TrainingOptionsOf<DefaultReducers, DefaultOptimizers>;
+/// With every reducer and optimizer of dhp.
+using AllTrainingOptions = TrainingOptionsOf<ReducerChoice, OptimizerChoice>;
 
 template <class Dev>
 class RunFiles;
@@ -39,15 +58,28 @@ class TrainingRun {
 
   /// Collective over the world. describe(ModelBuilder<Dev>&) returns the whole Model<Dev>; a rank keeps its part.
   /// data: the steps, such as a Loader; the run keeps a reference. own: used instead of options.optimizer.
-  TrainingRun(Dev& dev, Comm<Dev> world, const TrainingOptions& options, const Describe& describe,
-              StepSource<Dev>& data, const MakeOptimizer& own = {})
+  template <class Reducer = DefaultReducers, class Choice = DefaultOptimizers>
+  TrainingRun(Dev& dev, Comm<Dev> world, const TrainingOptionsOf<Reducer, Choice>& options,
+              const Describe& describe, StepSource<Dev>& data, const MakeOptimizer& own = {})
       : TrainingRun(dev, std::move(world), options, describe, data.example(), own) {
     read(data);
     data_ = &data;
   }
-  /// Of steps that the caller has. example: any micro-batch; its shapes give the costs that stages are cut by.
-  TrainingRun(Dev& dev, Comm<Dev> world, const TrainingOptions& options, const Describe& describe,
-              const MicroBatch<Dev>& example, const MakeOptimizer& own = {});
+  /// For steps that the caller has. example: any micro-batch; its shapes give the costs that stages are cut by.
+  template <class Reducer = DefaultReducers, class Choice = DefaultOptimizers>
+  TrainingRun(Dev& dev, Comm<Dev> world, const TrainingOptionsOf<Reducer, Choice>& options,
+              const Describe& describe, const MicroBatch<Dev>& example,
+              const MakeOptimizer& own = {})
+      : TrainingRun(
+            dev, std::move(world), options.layout, options.store, options.pipeline, options.trainer,
+            [&](Dev&, ParameterStore<Dev>& store, Comm<Dev> group) {
+              return make_reducer(dev, store, std::move(group), options.reducer);
+            },
+            [&](const Norms<Dev>& norms) {
+              return own ? own(dev, store(), norms)
+                         : make_optimizer(dev, store(), norms, options.optimizer);
+            },
+            describe, example) {}
   ~TrainingRun();
   TrainingRun(const TrainingRun&) = delete;
   TrainingRun& operator=(const TrainingRun&) = delete;
@@ -113,7 +145,7 @@ class TrainingRun {
     return *files_;
   }
   /// The run's tensors are those after `state`: the next step, and its data, are the ones that follow.
-  void go_on_after(const RunState& state);
+  void resume_after(const RunState& state);
 
   [[nodiscard]] DataReader reader() {
     return {.seed = store().options().seed,
@@ -133,7 +165,13 @@ class TrainingRun {
 
  private:
   using Stage = PipelineParallel<Dev>;
-  using Replicas = DataParallel<Dev, Stage, ReducerChoice>;
+  using Replicas = DataParallel<Dev, Stage, MakeReducer<Dev>>;
+
+  TrainingRun(Dev& dev, Comm<Dev> world, const MeshShape& layout,
+              const ParameterStoreOptions& store, const PipelineOptions& pipeline,
+              const TrainerOptions& trainer, MakeReducer<Dev> reducer,
+              FunctionRef<std::unique_ptr<Optimizer<Dev>>(const Norms<Dev>&)> optimizer,
+              const Describe& describe, const MicroBatch<Dev>& example);
 
   [[nodiscard]] StepBatches<Dev> mine_of(std::span<const MicroBatch<Dev>> all) {
     return assigned(all, mesh_.data().rank(), mesh_.data().size());
@@ -166,18 +204,19 @@ class TrainingRun {
 
 // Outside the class, so that dhp::cpu_compiled has them and all that they call.
 template <class Dev>
-TrainingRun<Dev>::TrainingRun(Dev& dev, Comm<Dev> world, const TrainingOptions& options,
-                              const Describe& describe, const MicroBatch<Dev>& example,
-                              const MakeOptimizer& own)
+TrainingRun<Dev>::TrainingRun(
+    Dev& dev, Comm<Dev> world, const MeshShape& layout, const ParameterStoreOptions& store,
+    const PipelineOptions& pipeline, const TrainerOptions& trainer, MakeReducer<Dev> reducer,
+    FunctionRef<std::unique_ptr<Optimizer<Dev>>(const Norms<Dev>&)> optimizer,
+    const Describe& describe, const MicroBatch<Dev>& example)
     : dev_(dev),
-      mesh_(std::move(world), options.layout),
+      mesh_(std::move(world), layout),
       builder_(mesh_),
-      stage_(dev, describe(builder_), mesh_, options.pipeline, example, options.store),
-      replicas_(dev, stage_, mesh_.data(), options.reducer),
+      stage_(dev, describe(builder_), mesh_, pipeline, example, store),
+      replicas_(dev, stage_, mesh_.data(), reducer),
       norms_(mesh_.tensor(), mesh_.pipeline(), stage_.parameters_in_model()),
-      optimizer_(own ? own(dev, stage_.store(), norms_)
-                     : make_optimizer(dev, stage_.store(), norms_, options.optimizer)),
-      trainer_(dev, replicas_, mesh_, *optimizer_, norms_, options.trainer) {
+      optimizer_(optimizer(norms_)),
+      trainer_(dev, replicas_, mesh_, *optimizer_, norms_, trainer) {
   builder_.check_adapters();
 }
 template <class Dev>
@@ -218,8 +257,8 @@ std::vector<HostArray> TrainingRun<Dev>::predict(StepSource<Dev>& pass) {
   return all;
 }
 template <class Dev>
-void TrainingRun<Dev>::go_on_after(const RunState& state) {
-  trainer_.go_on_after(state);
+void TrainingRun<Dev>::resume_after(const RunState& state) {
+  trainer_.resume_after(state);
   if (data_ != nullptr) data_->start_at(trainer_.position());
 }
 

@@ -1,11 +1,11 @@
-// Verified steps: other replicas repeat what one has computed. With order-free sums both have the same bits, so what differs
-// is wrong: a processor or a memory that gives wrong numbers and no error (Dixit et al. 2021, "Silent data corruptions at
-// scale"). A step is verified before its update, so that nothing wrong reaches the weights.
+// Verified steps: other replicas repeat what one has computed. With exact sums both have the same bits, so what differs
+// is wrong: a processor or a memory that gives wrong numbers and no error (Dixit et al. 2021, "Silent data corruptions
+// at scale"). A step is verified before its update, so that nothing wrong reaches the weights.
 #pragma once
 
 #include <dhp/comm/gather.hpp>
-#include <dhp/comm/meet/wire.hpp>
 #include <dhp/comm/mesh.hpp>
+#include <dhp/comm/rendezvous/wire.hpp>
 #include <dhp/parallel/trainable.hpp>
 
 #include <algorithm>
@@ -19,7 +19,7 @@
 
 namespace dhp {
 
-namespace verification {
+namespace detail::verification {
 
 /// Fingerprints that a rank tells of a verified step.
 struct Signatures {
@@ -30,7 +30,7 @@ struct Signatures {
   std::int64_t weights = 0;  ///< those that all replicas hold
   /// Pass k is over the micro-batches of the replica k places after its own, modulo replicas.
   std::vector<Pass> passes{};
-  void pass(comm::Fields& fields) { fields(weights, passes); }
+  void pass(detail::Fields& fields) { fields(weights, passes); }
 };
 
 struct Verdict {
@@ -53,22 +53,23 @@ struct Verdict {
   return others;
 }
 
-/// told: of each rank of the mesh.
-[[nodiscard]] inline Verdict judge(const MeshShape& mesh, const std::vector<Signatures>& told) {
+/// signatures: of each rank of the mesh.
+template <std::same_as<Signatures> Told>  // a template: compiled by those who verify
+[[nodiscard]] Verdict compare(const MeshShape& mesh, const std::vector<Told>& signatures) {
   const auto replicas = static_cast<std::size_t>(mesh.data);
   const auto tensor = static_cast<std::size_t>(mesh.tensor);
   const auto places = tensor * static_cast<std::size_t>(mesh.pipeline);
-  const auto passes = told.front().passes.size();
+  const auto passes = signatures.front().passes.size();
   const auto rank_at = [&](std::size_t replica, std::size_t place) {
     return place % tensor + tensor * (replica + replicas * (place / tensor));
   };
   std::set<std::size_t> wrong;
-  bool agrees = true, told_apart = true;
+  bool agrees = true, distinct = true;
   // Of values that should be equal; rank_of(at): whose value it is.
   const auto compare = [&](const std::vector<std::int64_t>& values, const auto& rank_of) {
     const auto others = outvoted(values);
     agrees = agrees && others && others->empty();
-    told_apart = told_apart && others;
+    distinct = distinct && others;
     if (others)
       for (const auto at : *others) wrong.insert(rank_of(at));
   };
@@ -76,14 +77,14 @@ struct Verdict {
     std::set<std::size_t> in;  // replicas
     for (const auto rank : wrong) in.insert(rank / tensor % replicas);
     Verdict made{agrees, what, {}};
-    if (told_apart && in.size() == 1) made.wrong.assign(wrong.begin(), wrong.end());
+    if (distinct && in.size() == 1) made.wrong.assign(wrong.begin(), wrong.end());
     return made;
   };
 
   for (std::size_t place = 0; place < places; ++place) {
     std::vector<std::int64_t> values;
     for (std::size_t replica = 0; replica < replicas; ++replica)
-      values.push_back(told[rank_at(replica, place)].weights);
+      values.push_back(signatures[rank_at(replica, place)].weights);
     compare(values, [&](std::size_t replica) { return rank_at(replica, place); });
   }
   if (!agrees) return verdict("weights");
@@ -95,24 +96,37 @@ struct Verdict {
       };
       std::vector<std::int64_t> values;
       for (std::size_t pass = 0; pass < passes; ++pass)
-        values.push_back(told[rank_of(pass)].passes[pass].given);
+        values.push_back(signatures[rank_of(pass)].passes[pass].given);
       compare(values, rank_of);
     }
   if (!agrees) return verdict("gradients");
 
-  for (std::size_t rank = 0; rank < told.size(); ++rank) {
+  for (std::size_t rank = 0; rank < signatures.size(); ++rank) {
     std::vector<std::int64_t> values;
-    for (const auto& pass : told[rank].passes) values.push_back(pass.sums);
+    for (const auto& pass : signatures[rank].passes) values.push_back(pass.sums);
     compare(values, [&](std::size_t) { return rank; });
   }
   return verdict("sums of gradients");
 }
 
-}  // namespace verification
+}  // namespace detail::verification
 
+/// What a trainer asks: programs that verify no step compile no verifier.
 template <class Dev>
-class StepVerifier {
+class StepCheck {
  public:
+  /// pass(Step<Dev>) -> losses: forward and backward with the sums over replicas.
+  using Pass = FunctionRef<Tensor<Dev>(const Step<Dev>&)>;
+  virtual ~StepCheck() = default;
+  [[nodiscard]] virtual bool verifies(std::int64_t step) const = 0;
+  [[nodiscard]] virtual Tensor<Dev> run(const Step<Dev>& step, Pass pass) = 0;
+};
+
+namespace detail {
+template <class Dev>
+class StepVerifier final : public StepCheck<Dev> {
+ public:
+  using typename StepCheck<Dev>::Pass;
   /// ahead -> the micro-batches that the replica so many places after this one, modulo replicas, has in the step under
   /// way.
   using Batches = std::function<StepBatches<Dev>(int ahead)>;
@@ -122,22 +136,20 @@ class StepVerifier {
                Batches batches)
       : dev_(dev), mesh_(mesh), store_(store), every_(every), batches_(std::move(batches)) {
     check(every >= 1, "every ", every, "th step cannot be verified; 1 or more would be right");
-    check(
-        store.options().order_free,
-        "steps can be verified only with order-free sums, which have the same bits on every rank");
+    check(store.options().deterministic,
+          "steps can be verified only with exact sums, which have the same bits on every rank");
   }
 
   /// step: counted from 1.
-  [[nodiscard]] bool verifies(std::int64_t step) const { return step % every_ == 0; }
+  [[nodiscard]] bool verifies(std::int64_t step) const override { return step % every_ == 0; }
 
-  /// pass(Step<Dev>) -> losses: forward and backward with the sums over replicas. Returns the losses of `step`; the
-  /// gradients are there. Where ranks differ, throws Error on those that are wrong, and the others wait for them to end;
-  /// if it can't be told which, throws on all. Collective over the mesh.
-  template <class Pass>
-  [[nodiscard]] Tensor<Dev> run(const Step<Dev>& step, Pass pass) {
-    verification::Signatures mine{.weights = signature_of_weights()};
+  /// Returns the losses of `step`; the
+  /// gradients are there. Where ranks differ, throws Error on those that are wrong, and the others wait for them to
+  /// end; if it can't be told which, throws on all. Collective over the mesh.
+  [[nodiscard]] Tensor<Dev> run(const Step<Dev>& step, Pass pass) override {
+    detail::verification::Signatures mine{.weights = signature_of_weights()};
     auto losses = signed_pass(step, pass, mine);
-    verification::Verdict verdict;
+    detail::verification::Verdict verdict;
     for (int ahead = 1; ahead <= 2; ++ahead) {
       const auto others = batches_(ahead);
       auto again = step;
@@ -161,7 +173,7 @@ class StepVerifier {
   };
 
   [[nodiscard]] std::int64_t signature_of_weights() {
-    store_.settle(dev_);
+    store_.synchronize(dev_);
     auto sum = Tensor<Dev>::zeros(dev_, DType::i64, {1});
     std::int64_t first = 0;
     for (const auto& piece : store_.pieces()) {
@@ -170,9 +182,8 @@ class StepVerifier {
     }
     return sum.template to_host<std::int64_t>(dev_).front();
   }
-  template <class Pass>
-  [[nodiscard]] Tensor<Dev> signed_pass(const Step<Dev>& step, Pass& pass,
-                                        verification::Signatures& mine) {
+  [[nodiscard]] Tensor<Dev> signed_pass(const Step<Dev>& step, Pass pass,
+                                        detail::verification::Signatures& mine) {
     auto found = Tensor<Dev>::zeros(dev_, DType::i64, {2});
     auto losses = [&] {
       const Signing signing(store_, found.mut().slice(0, 1));
@@ -186,13 +197,14 @@ class StepVerifier {
     mine.passes.push_back({values[0], values[1]});
     return losses;
   }
-  [[nodiscard]] verification::Verdict judged(const verification::Signatures& mine) {
-    std::vector<verification::Signatures> told;
-    for (const auto& text : gather_texts(dev_, mesh_.world(), comm::Fields::written(mine)))
-      told.push_back(comm::Fields::parsed<verification::Signatures>(text).value_or(mine));
-    return verification::judge(mesh_.shape(), told);
+  [[nodiscard]] detail::verification::Verdict judged(const detail::verification::Signatures& mine) {
+    std::vector<detail::verification::Signatures> signatures;
+    for (const auto& text : gather_texts(dev_, mesh_.world(), detail::Fields::written(mine)))
+      signatures.push_back(
+          detail::Fields::parsed<detail::verification::Signatures>(text).value_or(mine));
+    return detail::verification::compare(mesh_.shape(), signatures);
   }
-  [[noreturn]] void end(std::int64_t step, const verification::Verdict& verdict) {
+  [[noreturn]] void end(std::int64_t step, const detail::verification::Verdict& verdict) {
     auto& world = mesh_.world();
     const auto& wrong = verdict.wrong;
     const bool others = mesh_.shape().data > 1;
@@ -216,5 +228,6 @@ class StepVerifier {
   std::int64_t every_;
   Batches batches_;
 };
+}  // namespace detail
 
 }  // namespace dhp

@@ -20,6 +20,7 @@ namespace dhp {
   return extents;
 }
 
+namespace detail {
 /// Place in the file of an element of memory order, both counted in elements.
 [[nodiscard]] inline std::int64_t file_place(const Shape& shape, FileOrder order,
                                              std::int64_t element) {
@@ -30,22 +31,24 @@ namespace dhp {
   const auto rest = element / inputs;  // out * window + position in the window
   return (rest / window * inputs + input) * window + rest % window;
 }
+}  // namespace detail
 
 /// Calls move(place in the file, place in the piece, elements) for all elements of a piece, as many at a time as are
 /// contiguous in both.
 template <class Move>
 void for_file_runs(const Piece& piece, Move move) {
-  for (Runs runs(piece); !runs.done(); runs.next()) {
+  for (detail::Extents runs(piece); !runs.done(); runs.next()) {
     const auto run = runs.now();
     if (piece.file_order == FileOrder::same) {
       move(run.whole, run.held, run.count);
       continue;
     }
     for (std::int64_t at = 0; at < run.count; ++at)
-      move(file_place(piece.shape, piece.file_order, run.whole + at), run.held + at, 1);
+      move(detail::file_place(piece.shape, piece.file_order, run.whole + at), run.held + at, 1);
   }
 }
 
+namespace detail {
 /// A piece out of a file that holds the whole tensor as `name`. Throws where it is missing or of another shape.
 template <class Dev>
 void read_from_file(Dev& dev, const SafeTensors& file, const std::string& name,
@@ -73,5 +76,6 @@ void read_from_file(Dev& dev, const SafeTensors& file, const std::string& name,
   dev.copy_from_host(read.mut().bytes(), part.data(), part.size());
   cast(dev, read.view(), wanted.data);
 }
+}  // namespace detail
 
 }  // namespace dhp

@@ -7,12 +7,12 @@
 namespace {
 
 using namespace dhp;
-using dhp::comm::next_generation;
+using dhp::detail::next_generation;
 
-std::map<MemberId, MemberReport> reports_of(const Generation& last,
-                                            const std::set<MemberId>& lost = {},
-                                            const std::set<MemberId>& leaving = {}) {
-  std::map<MemberId, MemberReport> reports;
+std::map<MemberId, detail::MemberReport> reports_of(const Generation& last,
+                                                    const std::set<MemberId>& lost = {},
+                                                    const std::set<MemberId>& leaving = {}) {
+  std::map<MemberId, detail::MemberReport> reports;
   for (const auto member : last.members)
     if (!lost.contains(member)) reports[member] = {7, leaving.contains(member)};
   return reports;
@@ -86,7 +86,8 @@ TEST_CASE("next generation: who leaves gives its state away as the last spare") 
   CHECK(next_generation(last, reports_of(last, {2}, {1, 3}), {9}, {})->members == Members{9, 1, 3});
 }
 
-// Whatever is lost, leaves and comes: no member has two ranks, the layout is full, and there are as many replicas as can be.
+// Whatever is lost, leaves and comes: no member has two ranks, the layout is full, and there are as many replicas as
+// can be.
 TEST_CASE("next generation: laws, for every loss in every small layout") {
   for (int tensor = 1; tensor <= 2; ++tensor)
     for (int pipeline = 1; pipeline <= 2; ++pipeline)

@@ -9,20 +9,20 @@
 namespace {
 
 using namespace tests;
-using dhp::comm::GenerationStore;
+using dhp::detail::GenerationStore;
 
 struct Job {
   std::shared_ptr<MemoryStore> store = std::make_shared<MemoryStore>();
   ElasticOptions options{.timeout_s = 2 * hang_s, .silent_s = hang_s};
   int started = 3;
 
-  [[nodiscard]] Membership member(MemberId id) const {
+  [[nodiscard]] dhp::detail::Membership member(MemberId id) const {
     return {store, id, {static_cast<int>(id) - 1, concat("thread ", id)}, started, options};
   }
   /// Of each member after `last`, at the same time.
-  [[nodiscard]] std::vector<Generation> next(const std::vector<Membership*>& members,
+  [[nodiscard]] std::vector<Generation> next(const std::vector<dhp::detail::Membership*>& members,
                                              const Generation& last,
-                                             MemberReport report = {5}) const {
+                                             dhp::detail::MemberReport report = {5}) const {
     std::vector<std::future<std::optional<Generation>>> results;
     for (auto* member : members)
       results.push_back(std::async(std::launch::async, [=] { return member->next(last, report); }));
@@ -80,7 +80,7 @@ TEST_CASE("membership: who is gone is left out at once, and who says nothing aft
     CHECK_THROWS_WITH_AS(
         old.set("verdict", "nonsense"),
         doctest::Contains("this process was left out of generation 2: it was stopped or could not"),
-        dhp::comm::LeftOut);
+        dhp::detail::LeftOut);
     now.set("verdict", "true");
     CHECK(old.find("verdict") == std::nullopt);
     CHECK_FALSE(one.could_grow(second));
@@ -109,7 +109,7 @@ TEST_CASE(
   Job job;
   auto one = job.member(1), two = job.member(2), three = job.member(3);
   const auto first = job.next({&one, &two, &three}, {}, {}).front();
-  const auto says = [&](int rank, const dhp::comm::RankState& state) {
+  const auto says = [&](int rank, const dhp::detail::RankState& state) {
     job.store->set(concat("in/1/state/", rank), state.written());
   };
   says(0, {.ended = true, .lost = {1}});
@@ -130,10 +130,10 @@ TEST_CASE(
 
 TEST_CASE("membership: where no member is left, newcomers begin anew, with rank 0 or without") {
   Job job;
-  std::vector<Membership> members;
+  std::vector<dhp::detail::Membership> members;
   for (MemberId id = 1; id <= 3; ++id) members.push_back(job.member(id));
   const auto first = job.next({&members[0], &members[1], &members[2]}, {}, {}).front();
-  Membership second(job.store, 12, {1, "second"}, 3, job.options),
+  dhp::detail::Membership second(job.store, 12, {1, "second"}, 3, job.options),
       third(job.store, 13, {2, "third"}, 3, job.options),
       fourth(job.store, 14, {3, "fourth"}, 3, job.options);
   for (const auto* gone : {"left/1", "left/2"}) job.store->set(gone, "");
@@ -155,7 +155,7 @@ TEST_CASE("membership: nobody begins a job anew that has finished") {
   auto one = job.member(1);
   (void)job.next({&one}, {}, {});
   auto late = std::async(std::launch::async, [&] {
-    Membership newcomer(job.store, 2, {1, "newcomer"}, 1, job.options);
+    dhp::detail::Membership newcomer(job.store, 2, {1, "newcomer"}, 1, job.options);
     return newcomer.next({}, {});
   });
   sleep_ms(100);
@@ -195,7 +195,7 @@ TEST_CASE("membership: a newcomer that gives up is not waited for; a member has 
   CHECK(one.could_grow(first));
   CHECK_FALSE(four.next({}, {}).has_value());
   CHECK_FALSE(one.could_grow(first));
-  Membership wants_out(job.store, 3, {2, "thread 3"}, 3, job.options);
+  dhp::detail::Membership wants_out(job.store, 3, {2, "thread 3"}, 3, job.options);
   CHECK(job.next({&one, &two, &wants_out}, first).back().members == Members{1, 2, 3});
 }
 

@@ -34,8 +34,8 @@ struct Found {
   std::vector<std::string> ends;
 };
 
-/// Ranks of this machine, which have reached the store of rank 0 from there, or it has been reached there; hosts: what all
-/// ranks have said of their machines, of those, too, that have nothing else to say.
+/// Ranks of this machine, which have reached the store of rank 0 from there, or it has been reached there; hosts: what
+/// all ranks have said of their machines, of those, too, that have nothing else to say.
 Found found_by(const std::vector<std::string>& from, const std::vector<std::string>& hosts,
                const ProcessOptions& options = {}) {
   const auto store = std::make_shared<MemoryStore>();
@@ -45,11 +45,11 @@ Found found_by(const std::vector<std::string>& from, const std::vector<std::stri
   std::vector<std::thread> threads;
   for (std::size_t rank = 0; rank < from.size(); ++rank)
     threads.emplace_back([&, rank] {
-      World world(std::make_shared<StoreFrom>(store, from[rank]), static_cast<int>(rank),
-                  static_cast<int>(from.size()), {.period_s = 0.02});
+      ProcessWatchdog world(std::make_shared<StoreFrom>(store, from[rank]), static_cast<int>(rank),
+                            static_cast<int>(from.size()), {.period_s = 0.02});
       found.ends[rank] = message_of([&] {
         try {
-          found.addresses[rank] = dhp::comm::own_address(world, options);
+          found.addresses[rank] = dhp::detail::own_address(world, options);
         } catch (const Aborted&) {
           throw;
         } catch (const Error& error) {

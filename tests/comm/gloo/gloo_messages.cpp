@@ -12,16 +12,16 @@
 namespace {
 
 using namespace tests;
-using dhp::comm::GlooMessages;
+using dhp::detail::GlooMessages;
 
 TEST_CASE("gloo: what every engine has to do") {
-  check_processes([](const std::shared_ptr<World>& world) {
+  check_processes([](const std::shared_ptr<ProcessWatchdog>& world) {
     return std::make_shared<GlooMessages>(world, "127.0.0.1");
   });
 }
 
 TEST_CASE("gloo: an address that does not exist") {
-  const auto ends = ends_with(2, 5, [](const std::shared_ptr<World>& world) {
+  const auto ends = ends_with(2, 5, [](const std::shared_ptr<ProcessWatchdog>& world) {
     const GlooMessages there(world, "192.0.2.1");  // of no machine: RFC 5737
   });
   CHECK(contains(ends.front(),
@@ -51,12 +51,12 @@ TEST_CASE("no pipe signal: a broken connection is an error of the call, and only
   };
   CHECK(status_after(write_a_byte) == -SIGPIPE);
   CHECK(status_after([&](int end) {
-          const dhp::comm::NoPipeSignal quiet;
+          const dhp::detail::NoPipeSignal quiet;
           write_a_byte(end);
           write_a_byte(end);
         }) == 0);
   CHECK(status_after([&](int end) {
-          { const dhp::comm::NoPipeSignal quiet; }
+          { const dhp::detail::NoPipeSignal quiet; }
           write_a_byte(end);
         }) == -SIGPIPE);
 }
@@ -68,7 +68,7 @@ TEST_CASE("no pipe signal: one that was pending stays") {
           ::sigaddset(&pipe, SIGPIPE);
           ::pthread_sigmask(SIG_BLOCK, &pipe, nullptr);
           static_cast<void>(::write(end, "x", 1) == 1);
-          { const dhp::comm::NoPipeSignal quiet; }
+          { const dhp::detail::NoPipeSignal quiet; }
           ::sigpending(&pending);
           ::_exit(::sigismember(&pending, SIGPIPE) == 1 ? 7 : 6);
         }) == 7);

@@ -11,7 +11,7 @@ TEST_CASE("process comm: what every engine has to do, over messages in memory") 
   // A world after the other, each with messages of its own: its ranks meet by the store that they share.
   std::mutex mutex;
   std::map<KeyValueStore*, std::weak_ptr<MemoryNetwork>> networks;
-  check_processes([&](const std::shared_ptr<World>& world) {
+  check_processes([&](const std::shared_ptr<ProcessWatchdog>& world) {
     const std::lock_guard lock(mutex);
     auto& known = networks[&world->store()];
     auto network = known.lock();

@@ -127,7 +127,7 @@ void check_processes(const MakeMessages& make) {
             second.join();
             return;
           }
-          (void)comm::poll_until([&] { return tried.load(); }, hang_s);
+          (void)dhp::detail::poll_until([&] { return tried.load(); }, hang_s);
           world.send(dev, mine.share(), 0);
           world.barrier();
         },
@@ -155,7 +155,7 @@ void check_processes(const MakeMessages& make) {
       auto x = zeros(dev, 5);
       world.barrier();
       if (world.rank() == 1)
-        return check(comm::poll_until([&] { return over.load(); }, hang_s), "");
+        return check(dhp::detail::poll_until([&] { return over.load(); }, hang_s), "");
       over = message_of([&] { world.all_reduce(dev, x.mut()).wait(); }) != "no error";
       world.barrier();  // throws the same
     });

@@ -55,7 +55,7 @@ inline std::string wrong_in(Comm<Cuda>& group, Cuda& dev, DType dtype, std::int6
   std::string wrong;
   const auto expect = [&](const Tensor<Cuda>& got, const Values& expected, const char* what) {
     if (!holds(dev, got, expected))
-      append_text(wrong, concat(what, " of ", count, " ", dtype, "; "));
+      dhp::detail::append_text(wrong, concat(what, " of ", count, " ", dtype, "; "));
   };
   auto x = on_gpu(dev, dtype, mine);
   group.all_reduce(dev, x.mut()).wait();
@@ -100,7 +100,8 @@ inline std::string wrong_parts(Comm<Cuda>& world, Cuda& dev) {
   std::string wrong;
   const auto look = [&](Comm<Cuda> part, const char* name, int size, int rank) {
     if (part.size() != size || part.rank() != rank)
-      append_text(wrong, concat(name, ": rank ", part.rank(), " of ", part.size(), "; "));
+      dhp::detail::append_text(wrong,
+                               concat(name, ": rank ", part.rank(), " of ", part.size(), "; "));
     wrong += wrong_in(part, dev, DType::f32, 100);
   };
   look(world.split(0, -me), "reversed", n, n - 1 - me);

@@ -56,35 +56,35 @@ std::string end_of(Comm<Cuda>& group, Cuda& dev) {
 }
 
 TEST_CASE("nccl: ids are made without a GPU, and differ") {
-  const auto first = new_nccl_id(), second = new_nccl_id();
+  const auto first = dhp::detail::new_nccl_id(), second = dhp::detail::new_nccl_id();
   CHECK(std::memcmp(&first, &second, sizeof first) != 0);
 }
 
 TEST_CASE("nccl: types, reductions and codes have names") {
-  CHECK(comm::nccl_type(DType::bf16) == ncclBfloat16);
-  CHECK(comm::nccl_reduction(Reduce::min) == ncclMin);
-  comm::check_nccl(ncclSuccess, "ncclSomething");
-  const auto text = message_of([] { comm::check_nccl(ncclRemoteError, "ncclSomething"); });
+  CHECK(dhp::detail::nccl_type(DType::bf16) == ncclBfloat16);
+  CHECK(dhp::detail::nccl_reduction(Reduce::min) == ncclMin);
+  dhp::detail::check_nccl(ncclSuccess, "ncclSomething");
+  const auto text = message_of([] { dhp::detail::check_nccl(ncclRemoteError, "ncclSomething"); });
   CHECK(contains(text, "ncclSomething failed: remote process exited"));
   CHECK(contains(text, "(code 6)"));
 }
 
 TEST_CASE("nccl: ranks without GPUs of their own are told so") {
   int gpus = 0;
-  quietly(cudaGetDeviceCount(&gpus));
+  dhp::detail::quietly(cudaGetDeviceCount(&gpus));
   const auto message = message_of([&] { run_ranks<Cuda>(gpus + 2, [](Comm<Cuda>) {}); });
   if (gpus == 0) CHECK(contains(message, "no NVIDIA GPU is usable"));
   else
     CHECK(contains(message, concat("a world of ", gpus + 2, " ranks needs ", gpus + 2, " GPUs")));
   const ProcessRank me{.rank = 0, .size = 2, .local_rank = 99};
-  const auto other = message_of([&] { check_local_gpu(me); });
+  const auto other = message_of([&] { dhp::detail::check_local_gpu(me); });
   CHECK(contains(other, gpus == 0 ? "no NVIDIA GPU is usable" : "is local rank 99"));
 }
 
 TEST_CASE("nccl: in a world of one every collective is the identity") {
   if (no_gpu()) return;
   Cuda dev;
-  auto world = nccl_world(dev, 0, 1, new_nccl_id(), {.timeout_s = 60});
+  auto world = nccl_world(dev, 0, 1, dhp::detail::new_nccl_id(), {.timeout_s = 60});
   CHECK(world.size() == 1);
   CHECK(wrong_in_any_type(world, dev, 1000) == "");
   world.barrier();
@@ -101,7 +101,7 @@ TEST_CASE("nccl: in a world of one every collective is the identity") {
         "broadcast: no rank 1 in a group of 1");
   world.abort("enough");
   CHECK(message_of([&] { world.all_reduce(dev, x.mut()); }) == "enough");
-  CHECK(message_of([&] { (void)nccl_world(dev, 2, 2, new_nccl_id()); }) ==
+  CHECK(message_of([&] { (void)nccl_world(dev, 2, 2, dhp::detail::new_nccl_id()); }) ==
         "a world of 2 ranks has no rank 2");
 }
 
@@ -110,7 +110,8 @@ TEST_CASE("nccl: a world of a host program's communicator, on its stream and in 
   cudaStream_t stream = nullptr;
   check_cuda(cudaStreamCreate(&stream), "cudaStreamCreate");
   ncclComm_t hosts = nullptr;
-  comm::check_nccl(ncclCommInitRank(&hosts, 1, new_nccl_id(), 0), "ncclCommInitRank");
+  dhp::detail::check_nccl(ncclCommInitRank(&hosts, 1, dhp::detail::new_nccl_id(), 0),
+                          "ncclCommInitRank");
   int blocks = 0;
   const CudaAllocator ordered{.allocate = [&](std::size_t bytes, cudaStream_t on) -> std::byte* {
                                 void* data = nullptr;
@@ -122,11 +123,11 @@ TEST_CASE("nccl: a world of a host program's communicator, on its stream and in 
                               .free =
                                   [&](std::byte* data, std::size_t, cudaStream_t on) {
                                     --blocks;
-                                    quietly(cudaFreeAsync(data, on));
+                                    dhp::detail::quietly(cudaFreeAsync(data, on));
                                   }};
   {
     auto world = nccl_world(hosts, {.timeout_s = 60});
-    comm::check_nccl(ncclCommDestroy(hosts), "ncclCommDestroy");  // is not needed any more
+    dhp::detail::check_nccl(ncclCommDestroy(hosts), "ncclCommDestroy");  // is not needed any more
     Cuda dev({.stream = stream, .allocator = ordered});
     CHECK(wrong_in(world, dev, DType::f32, 1000) == "");
     CHECK(blocks == 1);  // the workspace
@@ -139,7 +140,9 @@ TEST_CASE("nccl: who does not come is waited for no longer than the time limit")
   if (no_gpu()) return;
   Cuda dev;
   const auto start = std::chrono::steady_clock::now();
-  CHECK(contains(message_of([&] { (void)nccl_world(dev, 0, 2, new_nccl_id(), {.timeout_s = 2}); }),
+  CHECK(contains(message_of([&] {
+                   (void)nccl_world(dev, 0, 2, dhp::detail::new_nccl_id(), {.timeout_s = 2});
+                 }),
                  "rank 0 waits in the creation of a group at nccl_comm.cpp:"));
   CHECK(seconds_since(start) < 40);
 }
@@ -147,7 +150,7 @@ TEST_CASE("nccl: who does not come is waited for no longer than the time limit")
 TEST_CASE("nccl: the event of a collective orders the device, also when it is dropped") {
   if (no_gpu()) return;
   Cuda dev;
-  auto world = nccl_world(dev, 0, 1, new_nccl_id(), {.timeout_s = 60});
+  auto world = nccl_world(dev, 0, 1, dhp::detail::new_nccl_id(), {.timeout_s = 60});
   auto x = on_gpu(dev, DType::f32, {5}), y = on_gpu(dev, DType::f32, {0});
   for (int round = 0; round < 100; ++round) {
     const auto event = world.all_gather(dev, x, y.mut());

@@ -42,7 +42,8 @@ TEST_CASE("record: every call has a record, with a key that all of its ranks hav
       CHECK(contains(to_text(record.call.where), "record.cpp:"));
       CHECK_FALSE(record.failed);
       std::string members;
-      for (const int member : record.group->members) append_text(members, concat(" ", member));
+      for (const int member : record.group->members)
+        dhp::detail::append_text(members, concat(" ", member));
       mine.push_back(
           concat(record.key(), members, ", ", record.shown(), ", ", record.call.bytes()));
     }

@@ -17,7 +17,8 @@ void late(const Comm<Cpu>& world) {
 struct Waited {
   double collectives_s, messages_s;
 };
-// Of rank 1, which waits for rank 0; if it comes late itself, as it may on a busy machine, it waits less: then once more.
+// Of rank 1, which waits for rank 0; if it comes late itself, as it may on a busy machine, it waits less: then once
+// more.
 template <class Body>
 Waited waited(double least_s, Body body) {
   Waited found{};

@@ -120,8 +120,8 @@ TEST_CASE("trace: what overlaps is no wait until its event is waited for") {
     }
     return right;
   };
-  CHECK(
-      dhp::comm::poll_until(seen, hang_s));  // on a busy machine one may come late that should not
+  CHECK(dhp::detail::poll_until(seen,
+                                hang_s));  // on a busy machine one may come late that should not
 }
 
 }  // namespace

@@ -7,7 +7,7 @@
 namespace {
 
 using namespace tests;
-using dhp::comm::WaitWord;
+using dhp::detail::WaitWord;
 
 // Rank 1 makes one call, the others another; every rank gets to hear of both. Of the others, rank 2 is named where the
 // failure detector looks before rank 0 has come.
@@ -88,8 +88,7 @@ TEST_CASE("group: split by colour, ordered by key, then by rank") {
 }
 
 TEST_CASE("group: a second thread of one rank is refused, and the first one goes on") {
-  const auto world = std::make_shared<World>(2, World::Options{.timeout_s = 60});
-  auto comms = ThreadComm::all_of(world);
+  auto comms = ThreadComm::all_of(std::make_shared<Latch>(), 2);
   Cpu dev;
   auto x = Tensor<Cpu>::zeros(dev, DType::f32, {3});
   const auto here = CallSite::current();
@@ -113,7 +112,11 @@ TEST_CASE("wait word: counts changes, and the end is none") {
   word.change();
   CHECK(WaitWord::changed(start, word.read()));
   const auto before = word.read();
-  word.end();
+  word.wake(false);  // something else to look at, which is no change
+  CHECK(word.read() != before);
+  CHECK(!WaitWord::changed(before, word.read()));
+  CHECK(!WaitWord::ended(word.read()));
+  word.wake(true);
   CHECK(WaitWord::ended(word.read()));
   CHECK(!WaitWord::changed(before, word.read()));
   CHECK(!word.change_unless_ended());

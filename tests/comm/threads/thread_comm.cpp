@@ -49,7 +49,7 @@ TEST_CASE("threads: a message of another kind is refused, and is still there") {
     auto shorter = tensor_of<float>(dev, {0, 0});
     auto other = tensor_of<std::int32_t>(dev, {0, 0, 0});
     auto text = message_of([&] { world.recv(dev, shorter.mut(), 0); });
-    append_text(text, "; " + message_of([&] { world.recv(dev, other.mut(), 0); }));
+    dhp::detail::append_text(text, "; " + message_of([&] { world.recv(dev, other.mut(), 0); }));
     auto right = tensor_of<float>(dev, {0, 0, 0});
     world.recv(dev, right.mut(), 0);
     return right.to_host<float>(dev) == x.to_host<float>(dev) ? text : "lost";

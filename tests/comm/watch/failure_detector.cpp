@@ -6,7 +6,7 @@
 namespace {
 
 using namespace tests;
-using dhp::comm::FailureDetector, dhp::comm::RankState;
+using dhp::detail::FailureDetector, dhp::detail::RankState;
 
 // Of a series of its own, or of the world's calls.
 RankState::OpenCall call(const std::string& what, double age_s, std::vector<int> needs = {},
@@ -22,11 +22,11 @@ struct Three {
     for (int rank = 0; rank < 3; ++rank)
       states[rank].name = concat("host ", static_cast<char>('a' + rank));
   }
-  void hear(double now_s, std::initializer_list<int> ranks = {0, 1, 2}) {
+  void update(double now_s, std::initializer_list<int> ranks = {0, 1, 2}) {
     ++beat;
     for (const int rank : ranks) {
       states[rank].beat = beat;
-      detector.hear(rank, states[rank], now_s);
+      detector.update(rank, states[rank], now_s);
     }
   }
   // What they are in, each since so many seconds, and all have come to.
@@ -41,18 +41,18 @@ struct Three {
 
 TEST_CASE("failure detector: all is well") {
   Three world;
-  world.hear(100);
+  world.update(100);
   CHECK(world.detector.judge(100) == "");
   world.states[0].under_way = {call("barrier", 29, {1})};
   world.states[1].under_way = {call("barrier", 1)};
-  world.hear(129);
+  world.update(129);
   CHECK(world.detector.judge(129) == "");
   CHECK(!world.detector.all_finished());
   for (auto& state : world.states) {
     state.finished = true;
     state.under_way.clear();
   }
-  world.hear(130);
+  world.update(130);
   CHECK(world.detector.all_finished());
   CHECK(world.detector.judge(1000) == "");  // whoever has finished may be silent
 }
@@ -61,7 +61,7 @@ TEST_CASE("failure detector: a rank that failed, before anything else") {
   Three world;
   world.states[2].failed = "the disk is full";
   world.states[1].lost = {2};
-  world.hear(100);
+  world.update(100);
   CHECK(world.detector.judge(110) == "rank 2: the disk is full");
 }
 
@@ -69,15 +69,15 @@ TEST_CASE("failure detector: a lost connection counts when its rank is silent, t
   Three world;
   world.states[0].lost = {2};
   world.states[2].last = "barrier at b.cpp:2";
-  world.hear(100);
+  world.update(100);
   CHECK(world.detector.judge(100.5) == "");
-  world.hear(101, {0, 1});
+  world.update(101, {0, 1});
   CHECK(world.detector.judge(101.2) ==
         "rank 2 (host c) is gone: rank 0 has lost its connection to it in no call, and it has not "
         "been heard of "
         "for 1.2 s; its last call was barrier at b.cpp:2");
   world.states[0].lost = {17};  // there is no such rank
-  world.hear(200);
+  world.update(200);
   CHECK(world.detector.judge(201) == "");
 }
 
@@ -86,31 +86,31 @@ TEST_CASE(
   Three world;
   world.states[1].finished = true;
   world.states[2].last = "barrier at a.cpp:1";
-  world.hear(100);
+  world.update(100);
   world.detector.leave(1);
   CHECK(world.detector.judge(100) == "");
   world.detector.leave(2);
   world.all_in("recv", 0.1, {0});
   world.states[0].under_way.front().needs = {2};
-  world.hear(100, {0, 1});
+  world.update(100, {0, 1});
   CHECK(world.detector.judge(100) ==
         "rank 2 (host c) is gone: its connection to the store has ended; its last call was barrier "
         "at "
         "a.cpp:1; rank 0 is in recv at a.cpp:1");
   world.states[0].ended = world.states[1].ended = true;
-  world.hear(100, {0, 1});
+  world.update(100, {0, 1});
   CHECK(world.detector.all_ended(100));  // nobody waits for it
 }
 
 TEST_CASE("failure detector: a rank that is gone is the reason why another one fails") {
   Three world;
   world.states[1].failed = "a library says that some process has exited";
-  world.hear(100);
+  world.update(100);
   world.detector.leave(2);
   CHECK(contains(world.detector.judge(100), "rank 2 (host c) is gone"));
   world.states[2].failed = "the disk is full";  // it said so before it left
   world.states[1].failed = "";
-  world.hear(101);
+  world.update(101);
   CHECK(world.detector.judge(101) == "rank 2: the disk is full");
 }
 
@@ -120,16 +120,16 @@ TEST_CASE("failure detector: a call waits for those that have not come to it") {
   world.states[2].reached = {{"world.1@0", 8}};  // of another group
   world.states[2].last = "barrier at b.cpp:2";
   world.states[2].last_age_s = 29.5;
-  world.hear(100);
+  world.update(100);
   CHECK(world.detector.judge(100) == "");
   world.all_in("all_reduce of 5 f32 (sum)", 31, {0, 1});
-  world.hear(102);
+  world.update(102);
   CHECK(world.detector.judge(102) ==
         "rank 0 waits in all_reduce of 5 f32 (sum) at a.cpp:1 for rank 2 (host c), which is alive "
         "and in no call; its last one, barrier at b.cpp:2, ended 29 s ago, beyond the time limit "
         "of 30 s; a larger limit waits longer");
   world.states[2].reached["world"] = 1;
-  world.hear(103);
+  world.update(103);
   CHECK(world.detector.judge(103) ==
         "rank 0 is in all_reduce of 5 f32 (sum) at a.cpp:1, to which all its ranks have come, but "
         "the network between them has not carried it for 31 s, beyond the time limit of 30 s; a "
@@ -140,20 +140,20 @@ TEST_CASE("failure detector: different calls of one group, whatever the time") {
   Three world;
   world.states[0].under_way = {call("all_reduce of 5 f32 (sum)", 0.1, {1})};
   world.states[2].under_way = {call("all_reduce of 7 f32 (sum)", 0.1, {0})};
-  world.hear(100);
+  world.update(100);
   CHECK(world.detector.judge(100) ==
         "ranks do not agree: rank 0 calls all_reduce of 5 f32 (sum) at a.cpp:1, rank 2 calls "
         "all_reduce of 7 f32 (sum) at a.cpp:1");
   world.states[2].under_way.front().at = 2;  // one that is still to come
-  world.hear(101);
+  world.update(101);
   CHECK(world.detector.judge(101) == "");
   world.states[2].under_way.front() = call("barrier", 0.1, {}, "world.1@2");  // another group's
-  world.hear(102);
+  world.update(102);
   CHECK(world.detector.judge(102) == "");
   // A message that its sender is done with.
   world.states[0].under_way = {call("message of 3 f32", 0.1, {2}, "world:2>0")};
   world.states[2].sent = {call("message of 2 f32", 0, {}, "world:2>0")};
-  world.hear(103);
+  world.update(103);
   CHECK(contains(world.detector.judge(103), "rank 2 calls message of 2 f32 at a.cpp:1"));
 }
 
@@ -161,8 +161,8 @@ TEST_CASE("failure detector: a rank that is late and not heard of") {
   Three world;
   world.states[0].under_way = {call("barrier", 31, {2})};
   world.states[2].last = "all_gather at b.cpp:2";
-  world.hear(100);
-  world.hear(105, {0, 1});
+  world.update(100);
+  world.update(105, {0, 1});
   CHECK(contains(
       world.detector.judge(105),
       "for rank 2 (host c), which has not been heard of for 5.0 s (it is stopped or cannot "
@@ -173,11 +173,11 @@ TEST_CASE("failure detector: of a chain of waits the last one, of a circle any")
   Three world;
   world.states[0].under_way = {call("barrier", 31, {1})};
   world.states[1].under_way = {call("recv of a message of 3 f32", 20, {2}, "x")};
-  world.hear(100);
+  world.update(100);
   CHECK(contains(world.detector.judge(100),
                  "rank 1 waits in recv of a message of 3 f32 at a.cpp:1 for rank 2"));
   world.states[2].under_way = {call("recv of a message of 3 f32", 20, {0}, "y")};
-  world.hear(101);
+  world.update(101);
   CHECK(contains(world.detector.judge(101), " waits in "));
 }
 
@@ -187,10 +187,10 @@ TEST_CASE(
   Three world;
   // Rank 2's link is cut in the midst of a sum, to which all have come.
   world.all_in("all_reduce", 26, {0, 1, 2});
-  world.hear(100);
+  world.update(100);
   world.all_in("all_reduce", 30.5, {0, 1});
   world.states[0].under_way.push_back(call("barrier", 28, {1}, "x"));
-  world.hear(104.5, {0, 1});
+  world.update(104.5, {0, 1});
   CHECK(world.detector.judge(104.5) ==
         "rank 0 waits in all_reduce at a.cpp:1 for rank 2 (host c), which has not been heard of "
         "for 4.5 s (it is stopped or cannot be reached); it was in all_reduce at a.cpp:1, beyond "
@@ -201,20 +201,20 @@ TEST_CASE(
     "failure detector: what a rank waited for before it went quiet is no verdict on the others") {
   Three world;
   world.states[2].under_way = {call("recv of a message of 3 f32", 29, {1})};
-  world.hear(100);
-  world.hear(105, {0, 1});
+  world.update(100);
+  world.update(105, {0, 1});
   CHECK(world.detector.judge(105) == "");
-  world.hear(131, {0, 1});
+  world.update(131, {0, 1});
   CHECK(contains(world.detector.judge(131), "rank 2 (host c) has not been heard of for 31 s"));
 
   // Ranks 0 and 1 are on a host that is cut off.
   world.states[0].under_way = {call("barrier", 29, {1})};
   world.states[2].under_way = {call("barrier", 29, {1})};
-  world.hear(200);
-  world.hear(204, {2});
+  world.update(200);
+  world.update(204, {2});
   CHECK(world.detector.judge(204) == "");
   world.states[2].under_way = {call("barrier", 31, {1})};
-  world.hear(205, {2});
+  world.update(205, {2});
   CHECK(contains(world.detector.judge(205),
                  "rank 2 waits in barrier at a.cpp:1 for rank 1 (host b), "
                  "which has not been heard of for 5.0 s"));
@@ -226,24 +226,24 @@ TEST_CASE("failure detector: in vain for a rank that has finished, but not for w
   world.states[1].reached = {{"world:1>0", 7}};
   world.states[0].under_way = {call("recv of a message of 3 f32", 6, {1}, "world:1>0")};
   world.states[2].under_way = {call("send of a message of 3 f32", 0.5, {1}, "world:2>1")};
-  world.hear(100);
+  world.update(100);
   CHECK(world.detector.judge(100) == "");
   world.states[0].under_way.front().at = 8;
-  world.hear(101);
+  world.update(101);
   CHECK(world.detector.judge(101) ==
         "rank 0 waits in recv of a message of 3 f32 at a.cpp:1 for rank 1 (host b), which has "
         "finished");
   world.states[0].under_way.clear();
   world.states[2].under_way.front().age_s = 1.5;  // there is no room for it
-  world.hear(102);
+  world.update(102);
   CHECK(contains(world.detector.judge(102), "rank 2 waits in send of a message of 3 f32"));
 }
 
 TEST_CASE("failure detector: silence, also of a rank that was never heard of") {
   Three world;
-  world.hear(100, {0, 1});
+  world.update(100, {0, 1});
   CHECK(world.detector.judge(100) == "");
-  world.hear(131, {0, 1});
+  world.update(131, {0, 1});
   CHECK(contains(world.detector.judge(131),
                  "rank 2 has not been heard of for 31 s: it is stopped or "
                  "cannot be reached; it had called nothing yet, beyond"));
@@ -254,7 +254,7 @@ TEST_CASE("failure detector: without a limit nobody is late") {
   RankState state;
   state.beat = 1;
   state.under_way = {call("barrier", 1e6, {1})};
-  detector.hear(0, state, 0);
+  detector.update(0, state, 0);
   CHECK(detector.judge(1e7) == "");
 }
 
@@ -270,10 +270,10 @@ struct Learned : Three {
 TEST_CASE("failure detector: limits that ranks tell are in the place of its own") {
   Learned world;
   world.states[0].under_way = {call("barrier", 29, {1})};
-  world.hear(100);
+  world.update(100);
   CHECK(world.detector.judge(100) == "");
   world.states[0].under_way = {call("barrier", 31, {1})};
-  world.hear(102);
+  world.update(102);
   CHECK(contains(world.detector.judge(102),
                  "rank 0 waits in barrier at a.cpp:1 for rank 1 (host b), which is alive and has "
                  "called nothing yet, beyond the limit of 30 s for a step, 10 times its median; "
@@ -285,26 +285,26 @@ TEST_CASE("failure detector: the longest limit counts, since who is waited for m
   world.states[2].limit = world.saving;
   world.states[0].under_way = {call("barrier", 500, {1})};
   world.states[1].under_way = {call("recv of a message of 3 f32", 500, {2}, "x")};
-  world.hear(100);
+  world.update(100);
   CHECK(world.detector.judge(100) == "");
   // It is done: the others need a moment to notice.
   world.states[2].limit = world.step;
-  world.hear(101);
+  world.update(101);
   CHECK(world.detector.judge(101) == "");
   for (auto& state : world.states)
     for (auto& waits : state.under_way) waits.age_s = 530;
-  world.hear(130);
+  world.update(130);
   CHECK(world.detector.judge(130) == "");
-  world.hear(132);
+  world.update(132);
   CHECK(contains(world.detector.judge(132), "beyond the limit of 30 s for a step"));
   world.states[1].finished = true;  // whoever has finished has no say
   world.states[1].limit = world.saving;
   world.states[1].under_way.clear();
   world.states[0].under_way = {call("barrier", 1, {2})};
-  world.hear(133);
+  world.update(133);
   CHECK(world.detector.judge(133) == "");
   world.states[0].under_way = {call("barrier", 31, {2})};
-  world.hear(163, {0, 2});
+  world.update(163, {0, 2});
   CHECK(contains(world.detector.judge(163), "beyond the limit of 30 s for a step"));
 }
 
@@ -312,16 +312,16 @@ TEST_CASE("failure detector: limits that ranks tell count for nothing where its 
   Three world;
   for (auto& state : world.states) state.limit = {600, "for saving"};
   world.states[0].under_way = {call("barrier", 31, {1})};
-  world.hear(100);
+  world.update(100);
   CHECK(contains(world.detector.judge(100), "beyond the time limit of 30 s; a larger limit"));
 }
 
 TEST_CASE("failure detector: who knows of the end") {
   Three world;
-  world.hear(100);
+  world.update(100);
   CHECK(!world.detector.all_ended(100));
   world.states[0].ended = world.states[1].finished = true;
-  world.hear(101, {0, 1});
+  world.update(101, {0, 1});
   CHECK(world.detector.all_ended(102));  // rank 2 is silent
   CHECK(!world.detector.all_ended(100.5));
 }

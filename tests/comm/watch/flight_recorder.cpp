@@ -67,7 +67,7 @@ TEST_CASE("flight recorder: remembers the last calls, and no more than it may") 
 
 TEST_CASE("flight recorder: a key that all ranks of a call have, and no other call") {
   const auto recorder = std::make_shared<FlightRecorder>();
-  dhp::comm::GroupRecorder world(recorder, 1, 4);
+  dhp::detail::GroupRecorder world(recorder, 1, 4);
   auto part = world.of_part({3, 1});
   auto again = world.of_part({1});
   const Call sum{.kind = CallKind::all_reduce, .count = 5, .other = 0};

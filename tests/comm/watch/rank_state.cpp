@@ -6,7 +6,7 @@
 namespace {
 
 using namespace tests;
-using dhp::comm::GroupRecorder, dhp::comm::RankState;
+using dhp::detail::GroupRecorder, dhp::detail::RankState;
 
 TEST_CASE("rank state: what is written is what is read") {
   RankState state;

@@ -27,9 +27,10 @@ void add_parameter(SafeTensorsWriter& writer, const std::string& name, const Par
   const auto element = size_of(view.dtype());
   std::vector<std::byte> bytes(view.size_bytes());
   for (std::int64_t at = 0; at < view.count(); ++at)
-    std::memcpy(bytes.data() +
-                    static_cast<std::size_t>(file_place(spec.shape, spec.file_order, at)) * element,
-                view.bytes() + static_cast<std::size_t>(at) * element, element);
+    std::memcpy(
+        bytes.data() +
+            static_cast<std::size_t>(detail::file_place(spec.shape, spec.file_order, at)) * element,
+        view.bytes() + static_cast<std::size_t>(at) * element, element);
   writer.add(name, view.dtype(), file_shape(spec.shape, spec.file_order), std::move(bytes));
 }
 

@@ -1,4 +1,4 @@
-// A gradient is written by accumulate() alone: with order-free sums what is written past it would be lost.
+// A gradient is written by accumulate() alone: with exact sums what is written past it would be lost.
 // error: could not convert
 #include <dhp/cpu.hpp>
 

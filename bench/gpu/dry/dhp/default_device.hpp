@@ -20,10 +20,10 @@ template <>
 inline constexpr bool has_data<Cuda> = false;  // nobody draws initial weights
 
 template <class Kernel>
-void launch(Cuda& dev, const cuda::Grid& grid, const Kernel& kernel) {
+void launch(Cuda& dev, const detail::cuda::Grid& grid, const Kernel& kernel) {
   static_assert(sizeof(Kernel) <= 4000, "arguments of a kernel must fit in 4 KB");
-  cuda::check_grid<Kernel>(grid);
-  cuda::check_shared_memory(dev, grid, "the threads of a kernel's block need");
+  detail::cuda::check_grid<Kernel>(grid);
+  detail::cuda::check_shared_memory(dev, grid, "the threads of a kernel's block need");
   dry::ledger().add(dry::kernel_name(typeid(Kernel).name()), dry::bytes_of(kernel));
 }
 

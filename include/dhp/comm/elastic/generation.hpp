@@ -1,9 +1,9 @@
-// Generation: a numbered membership of an elastic job, and the rule that makes the next one from the members that are
-// left and the processes that have come. The loss of a rank ends a generation, and so does a newcomer.
+// Generation: a numbered membership of an elastic job, and the rule that forms the next one from the remaining
+// members and new processes. A lost rank or a newcomer ends a generation.
 #pragma once
 
-#include <dhp/comm/meet/wire.hpp>
 #include <dhp/comm/mesh.hpp>
+#include <dhp/comm/rendezvous/wire.hpp>
 
 #include <algorithm>
 #include <cstdint>
@@ -16,38 +16,40 @@
 
 namespace dhp {
 
-/// The number of a process in an elastic job, drawn at random. A process that is started again is a new member.
+/// A process's random number in an elastic job. A restarted process is a new member.
 using MemberId = std::uint32_t;
 
 struct ElasticOptions {
   int tensor = 1, pipeline = 1;                         ///< a replica has tensor x pipeline ranks
-  int least_replicas = 1;                               ///< with fewer the job waits for more ranks
+  int least_replicas = 1;                               ///< with fewer ranks the job waits
   int most_replicas = std::numeric_limits<int>::max();  ///< ranks beyond are spares
-  double timeout_s = 300;  ///< how long the job waits for enough ranks before it ends
-  /// How long the others wait for a member that does not report, though its connection to the store has not ended.
+  double timeout_s = 300;  ///< how long the job waits for enough ranks before it fails
+  /// How long the others wait for a silent member whose connection to the store is alive.
   double silent_s = 2;
-  double lost_s = 0.3;  ///< the same, if another member's connection to it has broken
-  /// Asked of a newcomer while it waits to be taken in: if true, it leaves the job. Null: it waits.
+  double lost_s = 0.3;  ///< the same, if another member lost its connection to it
+  /// A waiting newcomer polls it and leaves the job if it returns true. Null: it waits.
   std::function<bool()> gives_up{};
 };
 
+namespace detail {
 /// What a member reports at the end of a generation.
 struct MemberReport {
-  std::int64_t steps = -1;  ///< updates in its state; -1: it has no state
-  bool leaving = false;     ///< it hands over its state, and leaves the job
-  void pass(comm::Fields& fields) { fields(steps, leaving); }
+  std::int64_t steps = -1;  ///< updates in its state; -1: no state
+  bool leaving = false;     ///< hands over its state and leaves the job
+  void pass(detail::Fields& fields) { fields(steps, leaving); }
 };
+}  // namespace detail
 
 struct Generation {
   std::int64_t number = 0;  ///< from 1; 0: none yet
   MeshShape layout{};
-  /// By rank. The first layout.size() train, the others are spares.
+  /// By rank. The first layout.size() members train, the others are spares.
   std::vector<MemberId> members{};
-  /// Updates in the state that the generation begins with: members that were interrupted in the last one finish it
-  /// first. -1: no member has state.
+  /// Updates in the state at the generation's start: interrupted members finish their last update first. -1: no
+  /// member has state.
   std::int64_t steps = -1;
 
-  void pass(comm::Fields& fields) {
+  void pass(detail::Fields& fields) {
     fields(number, layout.data, layout.tensor, layout.pipeline, members, steps);
   }
   /// None: it is no member.
@@ -58,18 +60,18 @@ struct Generation {
   }
 };
 
-namespace comm {
+namespace detail {
 
-/// The generation after `last`, from the members that report and from newcomers, in their order. Whole replicas stay as
-/// they are. Holes in others are filled by members that had the same place in another replica, then by spares, then by
-/// newcomers. Nobody leaves where too few would stay: all are then to save and to end. None: there are too few.
+/// The generation after `last`, from reporting members and newcomers, in order. Complete replicas stay together. Gaps
+/// are filled by members with the same position in another replica, then by spares, then by newcomers. If leaving
+/// members would leave too few, nobody leaves: all should save and stop. nullopt: too few members.
 [[nodiscard]] inline std::optional<Generation> next_generation(
     const Generation& last, const std::map<MemberId, MemberReport>& reports,
     const std::vector<MemberId>& newcomers, const ElasticOptions& options) {
   constexpr MemberId nobody = 0;
   const auto places =
       static_cast<std::size_t>(options.tensor) * static_cast<std::size_t>(options.pipeline);
-  // Place h + tensor * p of replica d is rank h + tensor * (d + data * p).
+  // Position h + tensor * p of replica d is rank h + tensor * (d + data * p).
   const auto rank_at = [&](std::size_t replica, std::size_t place, int data) {
     const auto tensor = static_cast<std::size_t>(options.tensor);
     return place % tensor + tensor * (replica + static_cast<std::size_t>(data) * (place / tensor));
@@ -113,7 +115,7 @@ namespace comm {
   if (count < least) return std::nullopt;
   next.layout.data = static_cast<int>(count);
 
-  // By the place that they had, where they had one.
+  // By previous position, if any.
   std::vector<std::vector<MemberId>> left_over(places);
   for (auto at = count; at < replicas.size(); ++at)
     for (std::size_t place = 0; place < places; ++place)
@@ -145,5 +147,5 @@ namespace comm {
   return next;
 }
 
-}  // namespace comm
+}  // namespace detail
 }  // namespace dhp

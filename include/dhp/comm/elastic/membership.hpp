@@ -1,10 +1,10 @@
-// Membership: how the members of an elastic job agree on generations. All of it goes through the job's store, whose
-// set_unless() is atomic: of several proposals for a generation one counts, and who has missed it can write nothing more.
-// So there is never more than one job, whatever the network does.
+// Membership: how the members of an elastic job agree on generations, through the job's store. set_unless() is
+// atomic, so exactly one proposal for a generation wins, and members that missed it can write nothing more. There is
+// never more than one job, whatever the network does.
 #pragma once
 
 #include <dhp/comm/elastic/generation.hpp>
-#include <dhp/comm/meet/key_value_store.hpp>
+#include <dhp/comm/rendezvous/key_value_store.hpp>
 #include <dhp/comm/watch/rank_state.hpp>
 
 #include <charconv>
@@ -16,25 +16,23 @@
 #include <utility>
 #include <vector>
 
-namespace dhp {
-
-namespace comm {
+namespace dhp::detail {
 
 [[nodiscard]] inline std::string generation_key(std::int64_t number) {
   return concat("generation/", number);
 }
-/// Before all keys of the ranks of a generation.
+/// Prefix of all keys of a generation's ranks.
 [[nodiscard]] inline std::string generation_prefix(std::int64_t number) {
   return concat("in/", number, "/");
 }
 
-/// Another generation has begun without this process.
+/// Another generation has started without this process.
 class LeftOut : public Error {
  public:
   explicit LeftOut(const std::string& sentence) : Error(sentence) {}
 };
 
-/// The store as the ranks of one generation see it. Nothing is written any more when there is a later one: LeftOut.
+/// The store as seen by the ranks of one generation. Writes throw LeftOut once a later generation exists.
 class GenerationStore final : public KeyValueStore {
  public:
   GenerationStore(std::shared_ptr<KeyValueStore> store, Generation generation)
@@ -95,22 +93,20 @@ class GenerationStore final : public KeyValueStore {
 
 /// A newcomer, as it presents itself.
 struct Newcomer {
-  int hint = 0;  ///< the rank that its launcher gave it: newcomers are taken in this order
+  int hint = 0;  ///< the launcher's rank, which orders newcomers
   std::string name{};
   void pass(Fields& fields) { fields(hint, name); }
 };
 
-}  // namespace comm
-
 class Membership {
  public:
-  /// Presents this process to the others. Where no generation has a member left, newcomers propose the next one, of as
-  /// many as the launcher has started: the one with hint 0 at once, others a little later, in case it is lost.
-  Membership(std::shared_ptr<KeyValueStore> store, MemberId me, const comm::Newcomer& presented,
+  /// Announces this process. If no generation has a live member, newcomers propose the next one with as many members
+  /// as the launcher started: hint 0 at once, others a little later in case it is lost.
+  Membership(std::shared_ptr<KeyValueStore> store, MemberId me, const detail::Newcomer& presented,
              int started, ElasticOptions options)
       : store_(std::move(store)),
         me_(me),
-        presented_(comm::Fields::written(presented)),
+        presented_(detail::Fields::written(presented)),
         first_(presented.hint == 0),
         started_(started),
         options_(options) {
@@ -119,9 +115,9 @@ class Membership {
 
   [[nodiscard]] MemberId me() const { return me_; }
 
-  /// Reports that this process's part in `last` is over, and waits for a generation that it is a member of. Its state
-  /// counts only if it was a member of the one before. None: the job has finished, or this newcomer, or member of too few
-  /// ranks to go on, gives up. Throws Error where there are too few ranks for too long.
+  /// Reports the end of this process's part in `last`, and waits for the next generation with it. Its state counts
+  /// only if it was a member of the previous one. nullopt: the job has finished, or this newcomer, or member of too
+  /// few ranks, gives up. Throws Error after waiting too long for enough ranks.
   [[nodiscard]] std::optional<Generation> next(const Generation& last, const MemberReport& mine) {
     const auto begun = Clock::now();
     too_few_ = false;
@@ -129,15 +125,15 @@ class Membership {
     bool member = last.rank_of(me_).has_value();
     bool was_member = member;
     if (member)
-      member = store_->set_unless(comm::generation_key(last.number + 1),
-                                  report_key(last.number, me_), comm::Fields::written(mine));
+      member = store_->set_unless(detail::generation_key(last.number + 1),
+                                  report_key(last.number, me_), detail::Fields::written(mine));
     else if (last.number == 0) newest.number = hint_of_newest();
     const std::string nobody_takes_it = "it is not taken in by any";
     auto& problem = waits_for_ = nobody_takes_it;
     double looked_s = 0;  // as a newcomer
     for (double pause_s = 0.001;; pause_s = std::min(2 * pause_s, member ? 0.01 : 0.05)) {
-      while (auto text = store_->find(comm::generation_key(newest.number + 1))) {
-        auto read = comm::Fields::parsed<Generation>(*text);
+      while (auto text = store_->find(detail::generation_key(newest.number + 1))) {
+        auto read = detail::Fields::parsed<Generation>(*text);
         check(read.has_value(), "the ", store_->description(), " has no generation ",
               newest.number + 1, " that this program can read; do all run the same version?");
         newest = std::move(*read);
@@ -168,7 +164,7 @@ class Membership {
 
   /// What next() has waited for last.
   [[nodiscard]] const std::string& waits_for() const { return waits_for_; }
-  /// Whether there are newcomers enough for one more replica than this generation has.
+  /// Whether newcomers suffice for one more replica.
   [[nodiscard]] bool could_grow(const Generation& now) {
     if (now.layout.data >= options_.most_replicas) return false;
     const auto spares = now.members.size() - static_cast<std::size_t>(now.layout.size());
@@ -182,9 +178,9 @@ class Membership {
   }
   /// No generation comes any more.
   void finish() { store_->set(finished_key, ""); }
-  /// The store is this process's, and it is about to end: waits a little for others to hear how the job has ended.
+  /// Before this process ends with the store it holds: waits briefly until others have read how the job ended.
   void let_others_leave(double limit_s) {
-    (void)comm::poll_until(
+    (void)detail::poll_until(
         [&] {
           const auto gone = members_with("left/");
           for (const auto member : members_with("member/"))
@@ -215,18 +211,18 @@ class Membership {
     for (const auto& [name, value] : store_->list(prefix)) members.insert(member_in(name));
     return members;
   }
-  /// Where to begin to look for the newest generation.
+  /// Where the search for the newest generation starts.
   [[nodiscard]] std::int64_t hint_of_newest() {
     const auto text = store_->find(newest_key);
-    return text ? comm::Fields::parsed<std::int64_t>(*text).value_or(1) - 1 : 0;
+    return text ? detail::Fields::parsed<std::int64_t>(*text).value_or(1) - 1 : 0;
   }
-  /// Who has come and is in no generation so far.
+  /// Newcomers that are in no generation yet.
   [[nodiscard]] std::vector<MemberId> newcomers(const Generation& last) {
     const auto gone = members_with("left/");
     std::vector<std::pair<int, MemberId>> found;
     for (const auto& [name, value] : store_->list("member/")) {
       const auto member = member_in(name);
-      const auto presented = comm::Fields::parsed<comm::Newcomer>(value);
+      const auto presented = detail::Fields::parsed<detail::Newcomer>(value);
       if (presented && !gone.contains(member) && !last.rank_of(member))
         found.emplace_back(presented->hint, member);
     }
@@ -236,13 +232,13 @@ class Membership {
     return members;
   }
 
-  /// Proposes the generation after `last` if it is time; else says what is waited for.
+  /// Proposes the generation after `last` when it is due; otherwise returns the reason to wait.
   [[nodiscard]] std::string propose(const Generation& last, double waited_s) {
     const auto gone = members_with("left/");
     std::map<MemberId, MemberReport> reports;
     for (const auto& [name, value] : store_->list(
              report_key(last.number, 0).substr(0, report_key(last.number, 0).size() - 1))) {
-      const auto report = comm::Fields::parsed<MemberReport>(value);
+      const auto report = detail::Fields::parsed<MemberReport>(value);
       if (report && !gone.contains(member_in(name))) reports.emplace(member_in(name), *report);
     }
     const bool is_member = reports.contains(me_);
@@ -250,11 +246,11 @@ class Membership {
     if (!is_member && std::any_of(last.members.begin(), last.members.end(), anybody))
       return "it is not taken in by any";
     if (!is_member && store_->find(finished_key)) return "the job has finished";
-    std::map<std::size_t, comm::RankState> states;
+    std::map<std::size_t, detail::RankState> states;
     std::set<int> lost;  // to whom a connection has broken
     for (const auto& [name, value] :
-         store_->list(concat(comm::generation_prefix(last.number), "state/")))
-      if (auto state = comm::RankState::parsed(value)) {
+         store_->list(concat(detail::generation_prefix(last.number), "state/")))
+      if (auto state = detail::RankState::parsed(value)) {
         lost.insert(state->lost.begin(), state->lost.end());
         states.emplace(member_in(name), std::move(*state));
       }
@@ -264,11 +260,11 @@ class Membership {
       if (gone.contains(member)) continue;
       ++expected;
       if (reports.contains(member)) {
-        // One proposes at once; others only if it does not.
+        // One member proposes at once; others only if it does not.
         if (here++ == 0 && member != me_ && waited_s < proposer_s) return "another one proposes it";
         continue;
       }
-      // Ended, it only has to come out of its own work.
+      // The world has ended; the rank only needs to return from its own work.
       const auto state = states.find(rank);
       const bool ended = state != states.end() && state->second.ended;
       const double limit_s =
@@ -283,19 +279,19 @@ class Membership {
     if (!is_member && fresh.size() < static_cast<std::size_t>(started_) &&
         waited_s < options_.timeout_s / 2)
       return concat(fresh.size(), " of ", started_, " ranks have come");
-    const auto next = comm::next_generation(last, reports, fresh, options_);
+    const auto next = detail::next_generation(last, reports, fresh, options_);
     too_few_ = !next;
     if (too_few_)
       return concat(here + fresh.size(), " ranks are left, and ", options_.least_replicas,
                     " replicas of ", options_.tensor * options_.pipeline,
                     " ranks are the least; start more, or begin again from a checkpoint");
-    // Who is left out is no newcomer until it presents itself again.
+    // A left-out process is no newcomer until it announces itself again.
     for (const auto member : last.members)
       if (!reports.contains(member)) store_->remove(concat("member/", member));
-    const auto made = comm::generation_key(next->number);
-    if (store_->set_unless(made, made, comm::Fields::written(*next))) {
-      store_->set(newest_key, comm::Fields::written(next->number));
-      for (const auto& [name, value] : store_->list(comm::generation_prefix(last.number - 1)))
+    const auto made = detail::generation_key(next->number);
+    if (store_->set_unless(made, made, detail::Fields::written(*next))) {
+      store_->set(newest_key, detail::Fields::written(next->number));
+      for (const auto& [name, value] : store_->list(detail::generation_prefix(last.number - 1)))
         store_->remove(name);
     }
     return {};
@@ -311,7 +307,6 @@ class Membership {
   int started_;
   ElasticOptions options_;
   std::string waits_for_{};
-  bool too_few_ = false;  // ranks for a generation, when it was proposed last
+  bool too_few_ = false;  // ranks at the latest proposal
 };
-
-}  // namespace dhp
+}  // namespace dhp::detail

@@ -1,5 +1,5 @@
-// run_elastic: this process as a member of a job that goes on when ranks are lost, and takes in those that come. Its body
-// runs once in each generation that this process is a member of.
+// run_elastic: this process as a member of a job that survives lost ranks and accepts new ones. The body runs once
+// per generation that includes this process.
 #pragma once
 
 #include <dhp/comm/elastic/membership.hpp>
@@ -19,8 +19,8 @@ namespace dhp {
 
 enum class GenerationEnd {
   finished,  ///< the job is done: on all ranks
-  stopped,   ///< all ranks end, and the job can be started again
-  changed,   ///< all ranks have left the generation in order, after the same step
+  stopped,   ///< all ranks stop; the job can be started again
+  changed,   ///< all ranks left the generation in order, after the same step
 };
 
 /// A rank of a generation, for the body of run_elastic.
@@ -28,29 +28,30 @@ template <class Dev>
 class GenerationRank {
  public:
   using Clock = std::chrono::steady_clock;
-  GenerationRank(Membership& membership, const Generation& generation,
-                 std::shared_ptr<World> in_world, Comm<Dev> comm, MemberReport& own)
+  GenerationRank(detail::Membership& membership, const Generation& generation,
+                 std::shared_ptr<ProcessWatchdog> watchdog, Comm<Dev> comm,
+                 detail::MemberReport& own)
       : now(generation),
         world(std::move(comm)),
         report(own),
         membership_(membership),
-        world_(std::move(in_world)) {}
+        watchdog_(std::move(watchdog)) {}
 
   const Generation now;
-  Comm<Dev> world;         ///< of all members
-  MemberReport& report;    ///< kept up to date by the body: it counts when the generation ends
-  std::string ended{};     ///< why the generation before has ended; empty: in order
-  double agreed_s = 0;     ///< from its end to the agreement on this one
-  double connected_s = 0;  ///< from there to the connections
+  Comm<Dev> world;               ///< of all members
+  detail::MemberReport& report;  ///< kept current by the body; read when the generation ends
+  std::string ended{};           ///< why the previous generation ended; empty: in order
+  double agreed_s = 0;           ///< from its end to the agreement on this one
+  double connected_s = 0;        ///< from there to the connections
 
-  /// The ranks that train, as a group of their own. Collective over the world; a spare gets a group of one.
+  /// The training ranks as a group. Collective over the world; a spare gets a group of one.
   [[nodiscard]] Comm<Dev> training_ranks() {
     if (world.size() == now.layout.size()) return world;
     return world.split(is_spare() ? -1 : 0, world.rank());
   }
   [[nodiscard]] bool is_spare() const { return world.rank() >= now.layout.size(); }
   /// Whether the job's store ends with this process, and the job with it.
-  [[nodiscard]] bool holds_store() const { return world_->store().is_held_here(); }
+  [[nodiscard]] bool holds_store() const { return watchdog_->store().is_held_here(); }
   /// On rank 0, whether it should ask all ranks to end this generation in order, since newcomers wait.
   [[nodiscard]] bool change_wanted() {
     constexpr auto period = std::chrono::milliseconds(200);
@@ -58,78 +59,80 @@ class GenerationRank {
     looked_ = Clock::now();
     return membership_.could_grow(now);
   }
-  /// Of a spare: returns when the ranks that train have left the generation, or leaves() is true, and throws Aborted when
-  /// it ends otherwise.
+  /// Spares only: returns when the training ranks have left the generation or leaves() is true; throws Aborted
+  /// otherwise.
   template <class Leaves>
   [[nodiscard]] GenerationEnd rest(Leaves leaves) {
     for (;;) {
-      world_->check_alive();
+      watchdog_->check_alive();
       if (leaves()) return GenerationEnd::changed;
-      if (const auto end = world_->store().find(end_key))
+      if (const auto end = watchdog_->store().find(end_key))
         for (std::size_t at = 0; at < end_names.size(); ++at)
           if (*end == end_names[at]) return static_cast<GenerationEnd>(at);
       std::this_thread::sleep_for(std::chrono::milliseconds(20));
     }
   }
-  /// Of rank 0: what it returns, for the spares.
-  void tell(GenerationEnd end) {
-    if (world.rank() == 0) world_->store().set(end_key, end_names[static_cast<std::size_t>(end)]);
+  /// Rank 0 only: publishes the body's result to the spares.
+  void report_end(GenerationEnd end) {
+    if (world.rank() == 0)
+      watchdog_->store().set(end_key, end_names[static_cast<std::size_t>(end)]);
   }
-  /// Throws Error where this generation is not the newest: to be called before what only one job may do, such as making a
-  /// checkpoint visible. By any thread, also after the generation.
+  /// Throws Error if a newer generation exists. Call it before an action that only one job may take, such as making a
+  /// checkpoint visible. Callable from any thread, also after the generation.
   [[nodiscard]] std::function<void()> newest_check() const {
-    return [world = world_] { world->store().set("newest", ""); };
+    return [watchdog = watchdog_] { watchdog->store().set("newest", ""); };
   }
 
  private:
   static constexpr const char* end_key = "end";
   static constexpr std::array end_names{"finished", "stopped", "changed"};
-  Membership& membership_;
-  std::shared_ptr<World> world_;
+  detail::Membership& membership_;
+  std::shared_ptr<ProcessWatchdog> watchdog_;
   Clock::time_point looked_{};
 };
 
-/// A number that no other process of the job has.
+/// A number unique among the job's processes.
 [[nodiscard]] inline MemberId new_member_id() {
-  const auto bytes = comm::nonce(sizeof(MemberId));
+  const auto bytes = detail::nonce(sizeof(MemberId));
   MemberId id = 0;
   std::memcpy(&id, bytes.data(), sizeof id);
   return std::max<MemberId>(id >> 1, 1);
 }
-/// How a member connects to the store of its job, whichever holds it.
+/// How a member connects to its job's store, of any kind.
 [[nodiscard]] inline RendezvousOptions rendezvous_of_member(const ProcessRank& me, MemberId id,
                                                             const ProcessOptions& process) {
-  auto options = comm::rendezvous_of(me, process);
+  auto options = detail::rendezvous_of(me, process);
   options.rank = static_cast<int>(id);
   options.size = 0;
-  options.operation_timeout_s = 10;  // etcd may have to elect a leader first, or a network to heal
+  options.operation_timeout_s = 10;  // etcd may need to elect a leader, or a network to heal
   return options;
 }
-/// A store that the process that was started as rank 0 holds: the job ends with that process. With an EtcdStore it does not.
-[[nodiscard]] inline std::shared_ptr<KeyValueStore> meet_elastic(const ProcessRank& me, MemberId id,
-                                                                 const ProcessOptions& process) {
+/// A store held by the process that started as rank 0; the job ends with it. Use an EtcdStore to avoid that.
+[[nodiscard]] inline std::shared_ptr<KeyValueStore> rendezvous_elastic(
+    const ProcessRank& me, MemberId id, const ProcessOptions& process) {
   const auto options = rendezvous_of_member(me, id, process);
-  if (me.rank == 0) return std::make_shared<comm::TcpStoreServer>(options);
-  return std::make_shared<comm::TcpStore>(options);
+  if (me.rank == 0) return std::make_shared<detail::TcpStoreServer>(options);
+  return std::make_shared<detail::TcpStore>(options);
 }
 
-namespace comm {
+namespace detail {
 
 /// Returns when nothing of the world's communicators runs any more; fails if that takes too long.
-inline void end_generation(World& world, std::int64_t number, const ProcessOptions& process) {
-  world.leave();
-  if (world.wait_for_channels()) return;
+inline void end_generation(ProcessWatchdog& watchdog, std::int64_t number,
+                           const ProcessOptions& process) {
+  watchdog.leave();
+  if (watchdog.wait_for_channels()) return;
   const auto text = concat("communicators of generation ", number,
                            " do not end, so this process cannot go on; start it again");
   if (process.stuck) process.stuck(text);
   fail(text);
 }
 
-}  // namespace comm
+}  // namespace detail
 
-/// body(GenerationRank<Dev>&) -> GenerationEnd, for each generation. Aborted, which it may throw, ends the generation
-/// and not the job. What else it throws ends this process's part in the job; the others go on. Spares run it, too, as
-/// ranks behind those of the layout. Returns when the job is finished, or this process has left it as it wanted to.
+/// Runs body(GenerationRank<Dev>&) -> GenerationEnd in each generation. Aborted from the body ends the generation,
+/// not the job. Other exceptions end this process's part; the others continue. Spares run it too, as ranks behind
+/// those of the layout. Returns when the job is finished, or when this process has left it in order.
 template <class Dev, class Connect, class Body>
 void run_elastic(std::shared_ptr<KeyValueStore> store, const ProcessRank& me, MemberId id,
                  Connect connect, Body body, const ProcessOptions& process,
@@ -138,10 +141,10 @@ void run_elastic(std::shared_ptr<KeyValueStore> store, const ProcessRank& me, Me
   const auto since = [](Clock::time_point begin) {
     return std::chrono::duration<double>(Clock::now() - begin).count();
   };
-  Membership membership(store, id, {me.rank, process_name()}, me.size, options);
+  detail::Membership membership(store, id, {me.rank, process_name()}, me.size, options);
   Generation last;
-  MemberReport report;
-  std::shared_ptr<World> before;  // of the last generation
+  detail::MemberReport report;
+  std::shared_ptr<ProcessWatchdog> before;  // of the last generation
   std::string ended;
   bool connected = true;
   for (auto trying = Clock::now();;) {
@@ -160,44 +163,46 @@ void run_elastic(std::shared_ptr<KeyValueStore> store, const ProcessRank& me, Me
     }
     const auto& now = *next;
     if (last.number > 0 && now.number != last.number + 1) report.steps = -1;  // it was left out
-    // All have left the last generation, so nobody needs its communicators. Those on GPUs must be over before the next ones
-    // work there: one that ends waits for all that its GPU does.
-    if (before) comm::end_generation(*before, last.number, process);
+    // All members have left the last generation, so its communicators are unused. GPU communicators must end before
+    // the next ones start, because ending one waits for all work of its GPU.
+    if (before) detail::end_generation(*before, last.number, process);
     const double agreed_s = since(begin);
     auto place = me;
     place.rank = *now.rank_of(id);
     place.size = static_cast<int>(now.members.size());
-    const auto fenced = std::make_shared<comm::GenerationStore>(store, now);
-    const auto world = std::make_shared<World>(fenced, place.rank, place.size, process.world());
-    before = world;
+    const auto fenced = std::make_shared<detail::GenerationStore>(store, now);
+    const auto watchdog =
+        std::make_shared<ProcessWatchdog>(fenced, place.rank, place.size, process.watch());
+    before = watchdog;
     last = now;
     try {
       const auto connecting = Clock::now();
       auto end = GenerationEnd::changed;
       bool leaves = false;
       {
-        GenerationRank<Dev> rank(membership, now, world, connect(world, place, process), report);
+        GenerationRank<Dev> rank(membership, now, watchdog, connect(watchdog, place, process),
+                                 report);
         rank.ended = std::exchange(ended, {});
         rank.agreed_s = agreed_s;
         rank.connected_s = since(connecting);
         connected = true;
         end = body(rank);
-        rank.tell(end);
+        rank.report_end(end);
         leaves = report.leaving && rank.is_spare();
-      }  // its communicator ends, and with it all calls, before the rank says that it has finished
+      }  // ends its communicator and all calls before the rank reports that it has finished
       if (end == GenerationEnd::changed && !leaves) continue;
-      world->finish(place.rank);
+      watchdog->finish(place.rank);
       if (store->is_held_here() || (end == GenerationEnd::finished && place.rank == 0))
         membership.finish();
       break;
     } catch (const Aborted& error) {
       ended = error.sentence();
     } catch (const std::exception& error) {
-      if (!world->ended()) world->abort(comm::sentence_of(error));
+      if (!watchdog->ended()) watchdog->abort(detail::sentence_of(error));
       // A rank that cannot be connected to may be gone. A process that was left out comes back as a newcomer.
-      const bool left_out = dynamic_cast<const comm::LeftOut*>(&error) != nullptr;
-      if (!left_out && dynamic_cast<const NotConnected*>(&error) == nullptr) throw;
-      ended = comm::sentence_of(error);
+      const bool left_out = dynamic_cast<const detail::LeftOut*>(&error) != nullptr;
+      if (!left_out && dynamic_cast<const detail::NotConnected*>(&error) == nullptr) throw;
+      ended = detail::sentence_of(error);
     }
     if (connected) continue;
     const auto text = concat("generation ", now.number, " does not connect: ", ended);

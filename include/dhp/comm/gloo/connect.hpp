@@ -1,4 +1,4 @@
-// connect_gloo: the ranks of a job of processes on CPUs, over Gloo. Needs Gloo and OpenSSL.
+// connect_gloo connects the ranks of a CPU job over Gloo. Needs Gloo and OpenSSL.
 #pragma once
 
 #include <dhp/comm/comm.hpp>
@@ -11,13 +11,14 @@
 
 namespace dhp {
 
-namespace comm {
+namespace detail {
 
 /// Where the others reach this rank: at its interface, or where it or rank 0 has been reached. Collective.
-[[nodiscard]] inline std::string own_address(World& world, const ProcessOptions& options) {
-  auto& store = world.store();
+[[nodiscard]] inline std::string own_address(ProcessWatchdog& watchdog,
+                                             const ProcessOptions& options) {
+  auto& store = watchdog.store();
   const auto here = host_name();
-  std::string first, other;  // machines: that of rank 0, and one that is not this one
+  std::string first, other;                                  // rank 0's machine, and one other
   for (const auto& [key, value] : store.list("arrived/")) {  // "arrived/3" is "node7 4711"
     const auto host = value.substr(0, value.find(' '));
     if (key == "arrived/0") first = host;
@@ -27,23 +28,24 @@ namespace comm {
   auto address = chosen ? address_of_interface(options.network_interface) : store.own_address();
   if (address.empty()) address = other.empty() ? "127.0.0.1" : address_towards(other);
   const std::string key = "hosts/first";
-  if (world.rank() == 0) store.set(key, address);
+  if (watchdog.rank() == 0) store.set(key, address);
   // It has reached rank 0 within their machine, which others may have reached at another address.
-  else if (!chosen && first == here && is_loopback(address)) address = world.get(key);
-  check(chosen || other.empty() || !is_loopback(address), "rank ", world.rank(), " on ", here,
+  else if (!chosen && first == here && is_loopback(address)) address = watchdog.get(key);
+  check(chosen || other.empty() || !is_loopback(address), "rank ", watchdog.rank(), " on ", here,
         " would listen at ", address, ", where those on ", other,
         " cannot reach it; choose the interface of a network that leads to them");
   return address;
 }
 
-}  // namespace comm
+}  // namespace detail
 
 /// For run_process_rank. Collective.
-[[nodiscard]] inline Comm<Cpu> connect_gloo(const std::shared_ptr<World>& world, const ProcessRank&,
-                                            const ProcessOptions& options) {
-  const auto address = comm::own_address(*world, options);
-  return comm::recorded(
-      *world, comm::ProcessComm(world, std::make_shared<comm::GlooMessages>(world, address)));
+[[nodiscard]] inline Comm<Cpu> connect_gloo(const std::shared_ptr<ProcessWatchdog>& watchdog,
+                                            const ProcessRank& me, const ProcessOptions& options) {
+  const auto address = detail::own_address(*watchdog, options);
+  return detail::recorded(
+      *watchdog, detail::ProcessComm(watchdog, me.rank, me.size,
+                                     std::make_shared<detail::GlooMessages>(watchdog, address)));
 }
 
 }  // namespace dhp

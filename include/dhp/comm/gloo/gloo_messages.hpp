@@ -1,10 +1,9 @@
-// GlooMessages: messages over Gloo. Its unbound buffers have waits that another thread can end.
+// GlooMessages: messages over Gloo. Its unbound buffers allow another thread to end a wait.
 #pragma once
 
-#include <dhp/comm/meet/address.hpp>
 #include <dhp/comm/messages/messages.hpp>
-#include <dhp/comm/split.hpp>
-#include <dhp/comm/watch/world.hpp>
+#include <dhp/comm/rendezvous/address.hpp>
+#include <dhp/comm/watch/process_watchdog.hpp>
 
 #include <gloo/rendezvous/context.h>
 #include <gloo/rendezvous/store.h>
@@ -23,9 +22,9 @@
 #include <utility>
 #include <vector>
 
-namespace dhp::comm {
+namespace dhp::detail {
 
-/// While it lives, writing to a broken connection is an error of this thread's call, and not a SIGPIPE.
+/// While it lives, writing to a broken connection fails in this thread instead of raising SIGPIPE.
 class NoPipeSignal {
  public:
   NoPipeSignal() {
@@ -52,17 +51,16 @@ class NoPipeSignal {
   bool was_pending_ = false;
 };
 
-/// The store of the job, as Gloo wants to see it. Its waits end with the world. The prefix of the keys keeps two of them
-/// in one store apart.
+/// The job's store with Gloo's interface. Waits end with the world. The key prefix separates several in one store.
 class GlooStore final : public gloo::rendezvous::Store {
  public:
-  GlooStore(std::shared_ptr<World> world, std::string prefix)
-      : world_(std::move(world)), prefix_(std::move(prefix)) {}
+  GlooStore(std::shared_ptr<ProcessWatchdog> watchdog, std::string prefix)
+      : watchdog_(std::move(watchdog)), prefix_(std::move(prefix)) {}
   void set(const std::string& key, const std::vector<char>& data) override {
-    world_->store().set(prefix_ + key, std::string(data.begin(), data.end()));
+    watchdog_->store().set(prefix_ + key, std::string(data.begin(), data.end()));
   }
   std::vector<char> get(const std::string& key) override {
-    const auto value = world_->get(prefix_ + key);
+    const auto value = watchdog_->get(prefix_ + key);
     return {value.begin(), value.end()};
   }
   void wait(const std::vector<std::string>& keys) override {
@@ -73,34 +71,36 @@ class GlooStore final : public gloo::rendezvous::Store {
   }
 
  private:
-  std::shared_ptr<World> world_;
+  std::shared_ptr<ProcessWatchdog> watchdog_;
   std::string prefix_;
 };
 
 class GlooMessages final : public Messages {
  public:
-  /// Connects all ranks of the world. address: of this machine, where this rank listens. Throws NotConnected, and Aborted
-  /// when the world ends meanwhile. Collective.
-  GlooMessages(const std::shared_ptr<World>& world, const std::string& address)
-      : context_(std::make_shared<Context>(world)), members_(all_ranks(world->size())), id_(0) {
+  /// Connects all ranks of the world. address: of this machine, where this rank listens. Throws NotConnected, and
+  /// Aborted when the world ends meanwhile. Collective.
+  GlooMessages(const std::shared_ptr<ProcessWatchdog>& watchdog, const std::string& address)
+      : context_(std::make_shared<Context>(watchdog)),
+        members_(all_ranks(watchdog->size())),
+        id_(0) {
     check_own_address(
         address);  // Gloo's own words for it are not for people, and it leaks what it has opened
-    // Gloo waits for a rank that has ended until a limit of its own. So it connects in a thread, which is left behind when
-    // the world ends earlier and can say why: it shares what it uses, and ends at Gloo's limit.
+    // Gloo waits for a rank that has ended until a limit of its own. So it connects in a thread, which is left behind
+    // when the world ends earlier and can say why: it shares what it uses, and ends at Gloo's limit.
     const auto outcome = std::make_shared<Outcome>();
-    const double limit_s = world->deadlines()->limit_s();
+    const double limit_s = watchdog->deadlines()->limit_s();
     // Gloo takes five times its time limit to connect, which is to be a little longer than ours.
     const std::chrono::duration<double> fifth(limit_s / 5 + 1);
     const auto gives_up =
         limit_s > 0 ? std::chrono::duration_cast<std::chrono::milliseconds>(fifth) : for_ever;
-    std::thread([context = context_, world, address, outcome, gives_up] {
+    std::thread([context = context_, watchdog, address, outcome, gives_up] {
       const NoPipeSignal quiet;  // Gloo's own thread begins with it, and keeps it
       try {
         gloo::transport::tcp::attr where;
         where.hostname = address;
         auto device = gloo::transport::tcp::CreateDevice(where);
         context->description = concat("Gloo (", device->str(), ")");
-        GlooStore store(world, "gloo/");
+        GlooStore store(watchdog, "gloo/");
         context->gloo.setTimeout(gives_up);
         context->gloo.connectFullMesh(store, device);
       } catch (const std::exception& error) {
@@ -108,11 +108,12 @@ class GlooMessages final : public Messages {
       }
       outcome->known = true;
     }).detach();
-    world->wait_until([&] { return outcome->known.load(); },
-                      [&] { return concat("rank ", world->rank(), " connects to the others"); });
-    world->check_alive();
+    watchdog->wait_until(
+        [&] { return outcome->known.load(); },
+        [&] { return concat("rank ", watchdog->rank(), " connects to the others"); });
+    watchdog->check_alive();
     if (!outcome->problem.empty())
-      throw NotConnected(concat("rank ", world->rank(),
+      throw NotConnected(concat("rank ", watchdog->rank(),
                                 " cannot connect to the other ranks by Gloo: ", outcome->problem,
                                 "; are they at addresses that this one can reach? An interface "
                                 "can be chosen"));
@@ -120,7 +121,7 @@ class GlooMessages final : public Messages {
 
   [[nodiscard]] Handle send(const std::byte* data, std::size_t bytes, int to, std::uint64_t tag,
                             std::shared_ptr<const void> owner = {}) override {
-    // Gloo has one kind of buffer for both ways, and does not write to this one.
+    // Gloo has one buffer type for both directions, and does not write to this one.
     return std::make_unique<GlooTransfer>(context_, const_cast<std::byte*>(data), bytes, to,
                                           world_rank(to), slot(tag), true, std::move(owner));
   }
@@ -129,7 +130,7 @@ class GlooMessages final : public Messages {
     return std::make_unique<GlooTransfer>(context_, data, bytes, from, world_rank(from), slot(tag),
                                           false, nullptr);
   }
-  /// Both sides' threads meet before each message, however long it is: few are better than small ones.
+  /// Each message synchronizes threads on both sides, so few long messages are better than many short ones.
   [[nodiscard]] std::size_t chunk_bytes() const override { return std::size_t{1} << 23; }
   [[nodiscard]] std::shared_ptr<Messages> of_part(const std::vector<int>& members, int,
                                                   std::uint32_t id) override {
@@ -151,7 +152,7 @@ class GlooMessages final : public Messages {
     std::string problem{};  // empty: none
     std::atomic<bool> known{false};
   };
-  /// What the end of the world has to reach.
+  /// State that the end of the world must reach.
   struct Waits {
     void end() {
       const std::lock_guard lock(mutex);
@@ -165,13 +166,15 @@ class GlooMessages final : public Messages {
     std::set<Buffer*> buffers{};
     bool ended = false;
   };
-  /// The connections, which all groups share.
+  /// The connections, shared by all groups.
   struct Context {
-    explicit Context(const std::shared_ptr<World>& of)
-        : world(of),
+    explicit Context(const std::shared_ptr<ProcessWatchdog>& of)
+        : watchdog(of),
           gloo(of->rank(), of->size()),
-          at_end(of->on_end([known = waits] { known->end(); })) {}
-    std::shared_ptr<World> world;
+          at_end(of->on_change([known = waits, latch = of.get()] {
+            if (latch->ended()) known->end();
+          })) {}
+    std::shared_ptr<ProcessWatchdog> watchdog;
     std::string description{};
     gloo::rendezvous::Context gloo;
     std::shared_ptr<Waits> waits = std::make_shared<Waits>();
@@ -205,12 +208,12 @@ class GlooMessages final : public Messages {
         end_wait();
       }
       if (done) return;
-      context_->world->check_alive();
+      context_->watchdog->check_alive();
       throw PeerLost(peer_, "its connection has ended");
     }
 
    private:
-    // False: the end of the world is here already.
+    // False: the world has ended.
     [[nodiscard]] bool begin_wait() {
       const std::lock_guard lock(context_->waits->mutex);
       if (!context_->waits->ended) context_->waits->buffers.insert(buffer_.get());
@@ -249,4 +252,4 @@ class GlooMessages final : public Messages {
   std::uint64_t id_;            // of the group
 };
 
-}  // namespace dhp::comm
+}  // namespace dhp::detail

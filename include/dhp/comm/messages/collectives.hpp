@@ -1,6 +1,7 @@
-// Collectives made of messages. One rank reduces each element, in the order of the ranks: a sum has the same bits over
-// every engine. Large ones go in chunks, so that reducing one overlaps with the transfer of the next. All move the fewest
-// bytes that are possible (Chan et al., "Collective communication: theory, practice, and experience", 2007, section 4).
+// Collectives over point-to-point messages. One rank reduces each element, in rank order, so a sum has the same bits
+// over every engine. Large ones are chunked, so that reducing a chunk overlaps with receiving the next. All send the
+// minimal number of bytes (Chan et al., "Collective communication: theory, practice, and experience", 2007, section
+// 4).
 #pragma once
 
 #include <dhp/comm/messages/messages.hpp>
@@ -14,9 +15,9 @@
 #include <utility>
 #include <vector>
 
-namespace dhp::comm {
+namespace dhp::detail {
 
-/// Memory for a call, until the next one: fresh pages cost more than the transfer of as many bytes.
+/// Scratch memory kept between calls, because faulting in fresh pages costs more than the transfer.
 class Scratch {
  public:
   /// Not filled with zeros.
@@ -38,7 +39,7 @@ class Scratch {
 /// One collective of a group.
 class MessageCollective {
  public:
-  /// scratch: outlives the transfers also where an exception ends them. tag: of this call; so is tag + 1.
+  /// scratch: must outlive the transfers even if an exception ends them. tag: this call owns tag and tag + 1.
   MessageCollective(Messages& messages, Scratch& scratch, int rank, int size, std::uint64_t tag)
       : messages_(&messages), scratch_(&scratch), rank_(rank), size_(size), tag_(tag) {}
 
@@ -76,7 +77,7 @@ class MessageCollective {
   }
 
  private:
-  /// Every rank's [first, last) of in, reduced into out, which may be in.
+  /// Reduces [first, last) of every rank's `in` into out, which may be in.
   void reduce_small(const std::byte* in, std::byte* out, std::int64_t count, DType dtype,
                     Reduce reduce) {
     const auto bytes = static_cast<std::size_t>(count) * size_of(dtype);
@@ -88,7 +89,7 @@ class MessageCollective {
     reduce_slice(dtype, blocks, {out}, 0, count, reduce);
   }
 
-  /// Rank r reduces slice_of(r), in elements, of everybody's `in` into `out`. done(chunk) after each chunk.
+  /// Rank r reduces slice_of(r), in elements, of every rank's `in` into `out`. Calls done(chunk) after each chunk.
   template <class SliceOf, class Done>
   void reduce_scatter(const std::byte* in, std::byte* out, DType dtype, Reduce reduce,
                       SliceOf slice_of, Done done) {
@@ -130,7 +131,7 @@ class MessageCollective {
     finish();
   }
 
-  /// In place. Slice r goes to rank r, which reduces it and gives it to all.
+  /// In place. Rank r reduces slice r and sends the result to all.
   void all_reduce(std::byte* buffer, std::int64_t count, DType dtype, Reduce reduce) {
     const auto width = size_of(dtype);
     const auto slice_of = [&](int rank) { return part_of(count, size(), rank); };
@@ -138,7 +139,7 @@ class MessageCollective {
       return buffer + static_cast<std::size_t>(chunk.first) * width;
     };
     const auto bytes = [&](Range chunk) { return static_cast<std::size_t>(chunk.size()) * width; };
-    // What comes back for a slice cannot come before it has been sent in whole: it may go to the same place.
+    // A slice's result arrives only after the slice was sent completely, so it may use the same memory.
     for_others([&](int rank) {
       for (const Range chunk : chunks_of(slice_of(rank), width))
         returning_.add(messages_->receive(at(chunk), bytes(chunk), rank, tag_ + 1));
@@ -157,7 +158,8 @@ class MessageCollective {
     finish();
   }
 
-  /// What is large is scattered by the root and gathered by all, so that no rank sends all of it to each.
+  /// Large buffers are scattered by the root and then all-gathered, so that the root need not send all of it to each
+  /// rank.
   void broadcast(std::byte* buffer, std::size_t bytes, int root) {
     const bool scatter = bytes > small_bytes && size() > 2;
     const auto all = static_cast<std::int64_t>(bytes);
@@ -200,17 +202,17 @@ class MessageCollective {
   }
 
   static constexpr std::size_t small_bytes = 16384;  // less is dominated by latency
-  // What all ranks send at a time stays within 16 MiB, and starting a transfer costs little. A slice that is not long
-  // goes as one. A multiple of 256 KiB, since chunks lie side by side, and every element where its type may be.
+  // Limits concurrent sends of all ranks to 16 MiB; starting a transfer is cheap. Short slices are sent whole. A
+  // multiple of 256 KiB, because chunks are adjacent and elements must be aligned.
   [[nodiscard]] std::size_t chunk_bytes(std::size_t slice_bytes) const {
     constexpr std::size_t least = 1 << 18, whole = 1 << 21, of_all = 1 << 24;
     const auto share =
         std::max<std::size_t>(of_all / least / static_cast<std::size_t>(size()), 1) * least;
     return std::min(share, slice_bytes <= whole ? whole : messages_->chunk_bytes());
   }
-  static constexpr std::size_t ahead = 2;  // chunks that are received at the same time
+  static constexpr std::size_t ahead = 2;  // chunks received concurrently
 
-  /// They are finished in the order in which they were begun.
+  /// Finished in the order in which they were begun.
   struct Transfers {
     std::vector<Messages::Handle> begun{};
     std::size_t finished = 0;
@@ -221,7 +223,7 @@ class MessageCollective {
   [[nodiscard]] std::byte* scratch(std::size_t bytes) { return scratch_->of(bytes); }
   [[nodiscard]] int me() const { return rank_; }
   [[nodiscard]] int size() const { return size_; }
-  // Each rank begins with the one after it, so that not all send to the same one.
+  // Each rank starts with its successor, so that they do not all send to one.
   template <class Action>
   void for_others(Action action) const {
     for (int step = 1; step < size(); ++step) action((me() + step) % size());
@@ -234,7 +236,7 @@ class MessageCollective {
       chunks.push_back({first, std::min(slice.last, first + most)});
     return chunks;
   }
-  /// phase: transfers of different phases of one call do not meet.
+  /// phase: separates the transfers of one call.
   void begin_send(const std::byte* data, std::size_t bytes, int to, unsigned phase = 0) {
     outgoing_.add(messages_->send(data, bytes, to, tag_ + phase));
   }
@@ -263,4 +265,4 @@ class MessageCollective {
   Transfers incoming_, returning_, outgoing_;
 };
 
-}  // namespace dhp::comm
+}  // namespace dhp::detail

@@ -1,11 +1,9 @@
-// ProcessComm: ranks that are processes, over the messages of an engine on CPUs. The caller does a collective at once.
+// ProcessComm: ranks as processes, over a CPU engine's messages. The calling thread runs the collective.
 #pragma once
 
 #include <dhp/comm/communicator.hpp>
-#include <dhp/comm/exclusive_use.hpp>
+#include <dhp/comm/latch.hpp>
 #include <dhp/comm/messages/collectives.hpp>
-#include <dhp/comm/split.hpp>
-#include <dhp/comm/watch/world.hpp>
 #include <dhp/core/hash.hpp>
 
 #include <algorithm>
@@ -19,15 +17,15 @@
 #include <utility>
 #include <vector>
 
-namespace dhp::comm {
+namespace dhp::detail {
 
-/// One rank's handle, cheap to copy; used by one thread at a time. Buffers as ThreadComm's.
+/// One rank's handle, cheap to copy; used by one thread at a time. Buffers as in ThreadComm.
 class ProcessComm {
  public:
-  /// The world, over messages between all its ranks.
-  ProcessComm(const std::shared_ptr<World>& world, std::shared_ptr<Messages> messages)
-      : state_(std::make_shared<State>(world, std::move(messages), all_ranks(world->size()),
-                                       world->rank(), std::make_shared<std::uint32_t>(1))) {}
+  /// Rank `rank` of the world, over messages between all its ranks.
+  ProcessComm(std::shared_ptr<Latch> latch, int rank, int size, std::shared_ptr<Messages> messages)
+      : state_(std::make_shared<State>(std::move(latch), std::move(messages), all_ranks(size), rank,
+                                       std::make_shared<std::uint32_t>(1))) {}
 
   [[nodiscard]] int rank() const { return state_->rank; }
   [[nodiscard]] int size() const { return static_cast<int>(state_->members.size()); }
@@ -68,40 +66,40 @@ class ProcessComm {
   }
 
   [[nodiscard]] ProcessComm split(int color, int key, CallSite where) {
-    struct Wish {
-      SplitWish wish;
+    struct Place {
+      ColorKey color_key;
       std::uint32_t next_group;
     };
-    std::vector<Wish> all(static_cast<std::size_t>(size()));
-    const Wish mine{{color, key}, *state_->next_group};
+    std::vector<Place> all(static_cast<std::size_t>(size()));
+    const Place mine{{color, key}, *state_->next_group};
     std::shared_ptr<State> part;
     begin({.kind = CallKind::split, .where = where}, [&](std::uint64_t tag) {
       in_messages(tag).all_gather(reinterpret_cast<const std::byte*>(&mine),
                                   reinterpret_cast<std::byte*>(all.data()), sizeof mine);
-      // Later than every group that any of these ranks is in; groups of other colors share no rank with this one.
+      // Greater than every group id of these ranks; groups of other colors share no rank with this one.
       std::uint32_t id = 0;
-      std::vector<SplitWish> wishes;
+      std::vector<ColorKey> color_keys;
       for (const auto& each : all) {
         id = std::max(id, each.next_group);
-        wishes.push_back(each.wish);
+        color_keys.push_back(each.color_key);
       }
       *state_->next_group = id + 1;
-      const auto members = part_with(rank(), wishes);
+      const auto members = part_with(rank(), color_keys);
       const auto place =
           static_cast<int>(std::find(members.begin(), members.end(), rank()) - members.begin());
       std::vector<int> world_ranks;
       for (const int member : members)
         world_ranks.push_back(state_->members[static_cast<std::size_t>(member)]);
-      part = std::make_shared<State>(state_->world, state_->messages->of_part(members, place, id),
+      part = std::make_shared<State>(state_->latch, state_->messages->of_part(members, place, id),
                                      std::move(world_ranks), place, state_->next_group);
     });
     return ProcessComm(std::move(part));
   }
   /// Ends every rank of the world, not only of this group.
-  void abort(const std::string& message) { state_->world->abort(message); }
+  void abort(const std::string& message) { state_->latch->abort(message); }
 
  private:
-  static constexpr std::size_t capacity = 4;  // messages to one rank that nobody has received yet
+  static constexpr std::size_t capacity = 4;  // unreceived messages to one rank
   static constexpr std::uint64_t collective_kind = 0, message_kind = 1;
 
   /// With one other rank.
@@ -112,9 +110,9 @@ class ProcessComm {
   };
 
   struct State {
-    State(std::shared_ptr<World> world_, std::shared_ptr<Messages> messages_,
+    State(std::shared_ptr<Latch> latch_, std::shared_ptr<Messages> messages_,
           std::vector<int> members_, int rank_, std::shared_ptr<std::uint32_t> next_group_)
-        : world(std::move(world_)),
+        : latch(std::move(latch_)),
           messages(std::move(messages_)),
           members(std::move(members_)),
           rank(rank_),
@@ -122,31 +120,31 @@ class ProcessComm {
           edges(members.size()) {}
     State(const State&) = delete;
     State& operator=(const State&) = delete;
-    /// Messages under way arrive, unless something has gone wrong.
+    /// Pending messages are delivered, unless an error occurred.
     ~State() {
-      if (std::uncaught_exceptions() > exceptions || world->ended()) return;
+      if (std::uncaught_exceptions() > exceptions || latch->ended()) return;
       try {
         guarded([&] {
           for (auto& edge : edges)
             for (const auto& sent : edge.under_way) sent->wait();
         });
-      } catch (const std::exception&) {  // the world has ended, and says why at the next call
+      } catch (const std::exception&) {  // the world has ended; the next call throws the reason
       }
     }
     [[nodiscard]] Edge& edge(int other) { return edges[static_cast<std::size_t>(other)]; }
-    /// Whoever of a broken connection is to blame: all ranks hear the same of it.
+    /// Finds the cause of a broken connection: all ranks report the same.
     template <class Action>
     void guarded(Action action) {
-      world->check_alive();
+      latch->check_alive();
       try {
         action();
       } catch (const PeerLost& error) {
-        world->check_alive();
-        world->lost(members[static_cast<std::size_t>(error.rank())], error.what());
+        latch->check_alive();
+        latch->lost(members[static_cast<std::size_t>(error.rank())], error.what());
       }
     }
-    // Ranks that do not agree have different tags: they wait, and never read what was not meant for them. 18 bits of
-    // number, 24 of what is agreed, 1 of kind, 1 of phase. Numbers come round long after the calls that had them.
+    // Ranks that disagree have different tags, so they wait instead of reading wrong data. 18 bits of number, 24 of
+    // the agreed call, 1 of kind, 1 of phase. Numbers repeat long after their calls have ended.
     [[nodiscard]] std::uint64_t tag_of(std::uint64_t kind, std::uint64_t number,
                                        std::string_view agreed) const {
       auto hash = fnv1a(agreed);
@@ -155,11 +153,11 @@ class ProcessComm {
       return (number & number_mask) << 26 | (hash & hash_mask) << 2 | kind << 1;
     }
 
-    std::shared_ptr<World> world;
+    std::shared_ptr<Latch> latch;
     std::shared_ptr<Messages> messages;
     std::vector<int> members;  // ranks of the world
     int rank;
-    std::shared_ptr<std::uint32_t> next_group;  // one count for all groups of this rank
+    std::shared_ptr<std::uint32_t> next_group;  // shared by all groups of this rank
     std::vector<Edge> edges;                    // by the other rank
     std::uint64_t collectives = 0;
     std::atomic<bool> taken = false;
@@ -194,4 +192,4 @@ class ProcessComm {
 static_assert(Communicator<ProcessComm, Cpu>);
 static_assert(!Communicator<Messages, Cpu>);
 
-}  // namespace dhp::comm
+}  // namespace dhp::detail

@@ -1,4 +1,4 @@
-// MpiContext: dhp's own communicators over the ranks of the host program's, and the lock around MPI. Needs MPI.
+// MpiContext: dhp's own communicators over the host program's ranks, and the lock around MPI calls. Needs MPI.
 #pragma once
 
 #include <dhp/core/error.hpp>
@@ -19,28 +19,30 @@
 
 namespace dhp {
 
+namespace detail {
 /// What MPI says about `code`.
-[[nodiscard]] inline std::string mpi_says(int code) {
+[[nodiscard]] inline std::string mpi_error_text(int code) {
   char text[MPI_MAX_ERROR_STRING] = "";
   int length = 0;
   const bool known = MPI_Error_string(code, text, &length) == MPI_SUCCESS;
   return concat(known ? text : "an error that it does not know", " (code ", code, ")");
 }
+}  // namespace detail
 
-/// Throws Error where a call of MPI has failed.
+/// Throws Error if an MPI call failed.
 inline void check_mpi(int code, const char* call,
                       std::source_location where = std::source_location::current()) {
   if (code != MPI_SUCCESS) [[unlikely]]
-    throw Error(concat(call, ": ", mpi_says(code)), where);
+    throw Error(concat(call, ": ", detail::mpi_error_text(code)), where);
 }
 
-namespace comm {
+namespace detail {
 
-/// The pause between two looks at something that may move only while it is looked at: none at first, since an answer is
-/// often a microsecond away, then a yield of the core, then longer and longer sleeps.
+/// The pause between two polls: none at first, because answers often take a microsecond; then a yield, then growing
+/// sleeps.
 class Backoff {
  public:
-  /// eager_s: how long to look without sleeping.
+  /// eager_s: how long to poll without sleeping.
   explicit Backoff(double eager_s) : eager_(eager_s) {}
   void operator()() {
     const auto waited = std::chrono::steady_clock::now() - since_;
@@ -56,7 +58,7 @@ class Backoff {
   std::chrono::microseconds pause_{20};
 };
 
-/// Throws Error where dhp cannot use MPI now.
+/// Throws Error if dhp cannot use MPI now.
 inline void check_mpi_is_usable() {
   int initialised = 0, finalised = 0, level = MPI_THREAD_SINGLE;
   check_mpi(MPI_Initialized(&initialised), "MPI_Initialized");
@@ -75,7 +77,7 @@ inline void check_mpi_is_usable() {
 
 class MpiContext {
  public:
-  /// Collective over `host`; all ranks come within timeout_s, 0: whenever. lock: held around each call of MPI.
+  /// Collective over `host`; all ranks must arrive within timeout_s, 0: no limit. lock: held during each MPI call.
   MpiContext(MPI_Comm host, double timeout_s, std::shared_ptr<std::mutex> lock)
       : timeout_s_(timeout_s), lock_(std::move(lock)) {
     check_mpi_is_usable();
@@ -101,21 +103,21 @@ class MpiContext {
   }
   MpiContext(const MpiContext&) = delete;
   MpiContext& operator=(const MpiContext&) = delete;
-  // Freeing is collective: a rank that fails must not do it by itself.
+  // Freeing is collective, so a failing rank must not do it alone.
   ~MpiContext() = default;
 
   [[nodiscard]] MPI_Comm comm() const { return comms_.front(); }
   [[nodiscard]] int rank() const { return rank_; }
   [[nodiscard]] int size() const { return size_; }
 
-  /// Throws Error when the session has been closed.
+  /// Throws Error after the session was closed.
   template <class Action>
   std::invoke_result_t<Action> call(Action action) {
     const std::lock_guard lock(*lock_);
     check(!closed_, "the MpiSession of this communicator has been closed");
     return action();
   }
-  /// Waits for a collective of all ranks; throws Error after the time limit. memory: what MPI uses meanwhile.
+  /// Waits for a collective of all ranks; throws Error after the time limit. memory: the buffers MPI uses meanwhile.
   void finish(MPI_Request& request, const char* name, std::shared_ptr<void> memory) {
     const auto start = std::chrono::steady_clock::now();
     Backoff backoff(0.002);
@@ -133,23 +135,23 @@ class MpiContext {
     }
   }
 
-  /// This and the next ones: within call(). One more communicator, which lives as long as the others.
+  /// Use this and the following within call(). Adds a communicator with the same lifetime.
   void adopt(MPI_Comm made) {
     check_mpi(MPI_Comm_set_errhandler(made, MPI_ERRORS_RETURN), "MPI_Comm_set_errhandler");
     comms_.push_back(made);
   }
-  /// MPI may write there until MPI_Finalize: this memory is never freed, and neither are the communicators.
+  /// MPI may write there until MPI_Finalize, so this memory and the communicators are never freed.
   void keep(std::shared_ptr<void> memory) {
     static_cast<void>(new std::shared_ptr<void>(std::move(memory)));
     torn_ = true;
   }
-  /// Collective. Where nothing is under way the communicators are freed, in the order in which all ranks made theirs.
+  /// Collective. If nothing is pending, frees the communicators in the common order of creation.
   void close() {
     if (!torn_)
       for (auto& comm : comms_) check_mpi(MPI_Comm_free(&comm), "MPI_Comm_free");
     closed_ = true;
   }
-  /// Whether what is under way at the end of the world still gets a moment to finish. One moment for all of it.
+  /// Whether transfers pending at the world's end still have time to finish; one period for all.
   [[nodiscard]] bool has_grace() {
     const auto now = std::chrono::steady_clock::now();
     if (!grace_end_) grace_end_ = now + std::chrono::seconds(2);
@@ -167,6 +169,6 @@ class MpiContext {
   int size_ = 1;
 };
 
-}  // namespace comm
+}  // namespace detail
 
 }  // namespace dhp

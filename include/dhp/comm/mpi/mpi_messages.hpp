@@ -1,10 +1,10 @@
-// MpiMessages: the messages of a group over a communicator of MPI. MPI moves them only while it is called, so a wait tests
-// again and again until the world ends. What is under way then is kept for good: MPI cannot take it back. Needs MPI.
+// MpiMessages: a group's messages over an MPI communicator. MPI progresses only inside calls, so a wait polls until
+// the world ends. Transfers pending then are kept forever, because MPI cannot cancel them. Needs MPI.
 #pragma once
 
+#include <dhp/comm/latch.hpp>
 #include <dhp/comm/messages/messages.hpp>
 #include <dhp/comm/mpi/context.hpp>
-#include <dhp/comm/watch/world.hpp>
 
 #include <mpi.h>
 
@@ -15,17 +15,17 @@
 #include <utility>
 #include <vector>
 
-namespace dhp::comm {
+namespace dhp::detail {
 
 class MpiMessages final : public Messages {
  public:
-  /// MPI counts bytes by an int: a longer message goes in pieces.
+  /// MPI counts bytes as int, so longer messages are split.
   static constexpr std::size_t longest_piece_bytes = std::size_t{1} << 30;
 
   /// All ranks of the world.
-  MpiMessages(World& world, const std::shared_ptr<MpiContext>& context,
+  MpiMessages(Latch& latch, const std::shared_ptr<MpiContext>& context,
               std::size_t piece_bytes = longest_piece_bytes)
-      : MpiMessages(world, context, context->comm(), piece_bytes) {}
+      : MpiMessages(latch, context, context->comm(), piece_bytes) {}
 
   [[nodiscard]] Handle send(const std::byte* data, std::size_t bytes, int to, std::uint64_t tag,
                             std::shared_ptr<const void> owner = {}) override {
@@ -40,8 +40,8 @@ class MpiMessages final : public Messages {
       return MPI_Irecv(data + at, piece, MPI_BYTE, from, mpi_tag(tag), comm_, request);
     });
   }
-  /// A barrier, and small sums of integers: MPI needs fewer rounds of messages. Sums of floats stay in the order of the
-  /// ranks; what is long is not faster with MPI, and could not be taken back from it.
+  /// For barriers and small integer sums, MPI needs fewer rounds. Float sums stay in rank order; long ones are not
+  /// faster with MPI, and could not be cancelled.
   [[nodiscard]] Handle start(const Collective<Cpu>& collective) override {
     const auto& [call, in, out] = collective;
     if (call.kind == CallKind::barrier)
@@ -57,9 +57,9 @@ class MpiMessages final : public Messages {
                             request);
     });
   }
-  // MPI copies a message in a call of the rank that receives it: reduced at once, it is still in the core's cache.
+  // MPI copies a message inside the receiver's call, so reducing it at once finds it in cache.
   [[nodiscard]] std::size_t chunk_bytes() const override { return std::size_t{1} << 19; }
-  /// All ranks of the group are here: the call blocks for as long as it works.
+  /// All ranks of the group are on this machine: the call blocks while it works.
   [[nodiscard]] std::shared_ptr<Messages> of_part(const std::vector<int>& members, int rank,
                                                   std::uint32_t) override {
     const int color = *std::min_element(members.begin(), members.end());
@@ -68,13 +68,13 @@ class MpiMessages final : public Messages {
       check_mpi(MPI_Comm_split(comm_, color, rank, &made), "MPI_Comm_split");
       context_->adopt(made);
     });
-    return std::shared_ptr<Messages>(new MpiMessages(*world_, context_, made, piece_bytes_));
+    return std::shared_ptr<Messages>(new MpiMessages(*latch_, context_, made, piece_bytes_));
   }
   [[nodiscard]] std::string description() const override {
     char text[MPI_MAX_LIBRARY_VERSION_STRING] = "";
     int length = 0;
     if (MPI_Get_library_version(text, &length) != MPI_SUCCESS) return "MPI";
-    const std::string whole(text);  // of many lines, or "Open MPI v4.1.4, package: ..."
+    const std::string whole(text);  // may have many lines, or "Open MPI v4.1.4, package: ..."
     auto name = whole.substr(0, whole.find_first_of(",\n"));
     std::replace(name.begin(), name.end(), '\t', ' ');
     return concat("MPI (", name, ")");
@@ -83,11 +83,11 @@ class MpiMessages final : public Messages {
  private:
   static constexpr std::size_t longest_own_bytes = 16384;
 
-  MpiMessages(World& world, std::shared_ptr<MpiContext> context, MPI_Comm comm,
+  MpiMessages(Latch& latch, std::shared_ptr<MpiContext> context, MPI_Comm comm,
               std::size_t piece_bytes)
-      : world_(&world), context_(std::move(context)), comm_(comm), piece_bytes_(piece_bytes) {}
+      : latch_(&latch), context_(std::move(context)), comm_(comm), piece_bytes_(piece_bytes) {}
 
-  // MPI may have 15 bits only. Within one kind the calls of two ranks come in one order: equal tags do no harm.
+  // MPI may allow only 15 bits. Calls of one kind between two ranks are ordered, so equal tags are harmless.
   [[nodiscard]] static int mpi_tag(std::uint64_t tag) {
     constexpr std::uint64_t kind_and_phase = 3, prime = 8191;
     return static_cast<int>((tag >> 2) % prime << 2 | (tag & kind_and_phase));
@@ -97,7 +97,7 @@ class MpiMessages final : public Messages {
    public:
     MpiTransfer(const MpiMessages& of, int peer, bool sends, std::size_t bytes,
                 std::shared_ptr<const void> owner)
-        : world_(of.world_),
+        : latch_(of.latch_),
           context_(of.context_),
           peer_(peer),
           sends_(sends),
@@ -111,11 +111,11 @@ class MpiMessages final : public Messages {
     /// For a call of MPI that begins it.
     [[nodiscard]] MPI_Request* add() { return &requests_.emplace_back(MPI_REQUEST_NULL); }
     void wait() override {
-      // As long as a slow network needs for the message: MPI may move it only while it is called.
+      // As long as a slow network needs for the message, because MPI may progress only inside calls.
       constexpr double slow_bytes_per_s = 1e9;
       Backoff backoff(0.001 + static_cast<double>(bytes_) / slow_bytes_per_s);
       while (!test()) {
-        world_->check_alive();
+        latch_->check_alive();
         backoff();
       }
     }
@@ -130,13 +130,13 @@ class MpiMessages final : public Messages {
         for (auto& request : requests_) {
           int done = 0;
           if (const int code = MPI_Test(&request, &done, MPI_STATUS_IGNORE); code != MPI_SUCCESS)
-            throw PeerLost(peer_, mpi_says(code));
+            throw PeerLost(peer_, mpi_error_text(code));
           if (done == 0) return false;
         }
         return true;
       });
     }
-    // A receive that nothing has come for can be cancelled; what is being moved gets a moment.
+    // An unmatched receive can be cancelled; a moving one gets a moment to finish.
     void take_back() noexcept {
       try {
         int finalised = 0;
@@ -163,7 +163,7 @@ class MpiMessages final : public Messages {
       }
     }
 
-    World* world_;
+    Latch* latch_;
     std::shared_ptr<MpiContext> context_;
     int peer_;
     bool sends_;
@@ -172,7 +172,7 @@ class MpiMessages final : public Messages {
     std::vector<MPI_Request> requests_{};
   };
 
-  /// A collective of MPI's in memory of its own, which outlives an end of the world.
+  /// An MPI collective in its own memory, which may outlive the world.
   class OwnCollective final : public Transfer {
    public:
     OwnCollective(std::unique_ptr<MpiTransfer> transfer, std::shared_ptr<std::byte[]> memory,
@@ -198,7 +198,7 @@ class MpiMessages final : public Messages {
       do {  // an empty message is one, too
         const auto piece = std::min(bytes - at, piece_bytes_);
         if (const int code = start(at, static_cast<int>(piece), made->add()); code != MPI_SUCCESS)
-          throw PeerLost(peer, mpi_says(code));
+          throw PeerLost(peer, mpi_error_text(code));
         at += piece;
       } while (at < bytes);
     });
@@ -209,17 +209,17 @@ class MpiMessages final : public Messages {
     const auto bytes = in.size_bytes();
     const std::shared_ptr<std::byte[]> memory(new std::byte[bytes + 1]);
     if (bytes > 0) std::memcpy(memory.get(), in.bytes(), bytes);
-    const int other = world_->rank() == 0 ? 1 : 0;
+    const int other = context_->rank() == 0 ? 1 : 0;
     // It cannot be cancelled: as a send it is given time, and then kept.
     auto transfer = std::make_unique<MpiTransfer>(*this, other, true, bytes, memory);
     context_->call([&] { check_mpi(start(memory.get(), transfer->add()), "MPI"); });
     return std::make_unique<OwnCollective>(std::move(transfer), memory, out);
   }
 
-  World* world_;
+  Latch* latch_;
   std::shared_ptr<MpiContext> context_;
   MPI_Comm comm_;
   std::size_t piece_bytes_;
 };
 
-}  // namespace dhp::comm
+}  // namespace dhp::detail

@@ -1,11 +1,11 @@
-// MpiSession: dhp in a program that has MPI. dhp works on duplicates of the program's communicator: it initialises and
-// finalises nothing, ends no process, and leaves signals alone. Needs MPI and OpenSSL.
+// MpiSession: dhp inside a program that uses MPI. dhp works on duplicates of the program's communicator: it does not
+// initialise or finalise MPI, end processes, or change signals. Needs MPI and OpenSSL.
 #pragma once
 
 #include <dhp/comm/launch_process.hpp>
-#include <dhp/comm/meet/tcp_store.hpp>
 #include <dhp/comm/messages/process_comm.hpp>
 #include <dhp/comm/mpi/mpi_messages.hpp>
+#include <dhp/comm/rendezvous/tcp_store.hpp>
 
 #include <mpi.h>
 
@@ -20,9 +20,9 @@
 
 namespace dhp {
 
-namespace comm {
+namespace detail {
 
-/// A text of each rank, at all of them; of a long one the beginning. Collective.
+/// Every rank's text, at all ranks; long ones are cut off. Collective.
 [[nodiscard]] inline std::vector<std::string> texts_of_all(MpiContext& comm,
                                                            const std::string& mine) {
   constexpr int width = 1024;
@@ -43,11 +43,12 @@ namespace comm {
   return texts;
 }
 
-/// The store by which the ranks watch over each other. Rank 0 holds it, and tells the others by MPI its address and a
-/// secret; from then on it needs no MPI. Collective: all return, or all throw. address: of rank 0; empty: found out.
-[[nodiscard]] inline std::shared_ptr<KeyValueStore> meet_over_mpi(MpiContext& comm,
-                                                                  const std::string& address,
-                                                                  double connect_s) {
+/// The store through which the ranks monitor each other. Rank 0 holds it and sends its address and a secret to the
+/// others by MPI; after that it needs no MPI. Collective: all return, or all throw. address: rank 0's; empty:
+/// detected.
+[[nodiscard]] inline std::shared_ptr<KeyValueStore> rendezvous_over_mpi(MpiContext& comm,
+                                                                        const std::string& address,
+                                                                        double connect_s) {
   const auto hosts = texts_of_all(comm, host_name());
   RendezvousOptions options{.rank = comm.rank(),
                             .size = comm.size(),
@@ -95,44 +96,45 @@ namespace comm {
   return store;
 }
 
-}  // namespace comm
+}  // namespace detail
 
 struct MpiSessionOptions {
-  double timeout_s = 300;  ///< of every wait for another rank, and of its silence; 0: none
+  double timeout_s = 300;  ///< limit of every wait for another rank, and of its silence; 0: none
   std::shared_ptr<const Deadlines> deadlines{};  ///< instead, once all ranks have come
-  std::shared_ptr<FlightRecorder> recorder{};  ///< of this rank's calls; null: nobody else reads it
-  /// Of rank 0's machine, where the others reach it; empty: found out.
+  std::shared_ptr<FlightRecorder> recorder{};    ///< records this rank's calls; null: private
+  /// Rank 0's machine, as others reach it; empty: detected.
   std::string address{};
-  /// Held by dhp around each call of MPI. A program with MPI_THREAD_SERIALIZED and several threads that call MPI holds
-  /// the same one around its own; null: one of the session's own.
+  /// dhp holds it during each MPI call. A program with MPI_THREAD_SERIALIZED and several threads that call MPI must
+  /// hold it too; null: the session's own.
   std::shared_ptr<std::mutex> lock{};
-  /// The world has ended, and this rank does not come back from its own work: see WorldOptions.
+  /// The world has ended, and this rank does not come back from its own work: see WatchOptions.
   std::function<void(const std::string& message)> stuck{};
 };
 
 class MpiSession {
  public:
-  /// Collective over the ranks of `host`, as MPI_Comm_dup is. `host` may be used, and freed, as before.
+  /// Collective over `host`, as MPI_Comm_dup is. `host` may then be used and freed as before.
   explicit MpiSession(MPI_Comm host, MpiSessionOptions options = {}) {
     if (!options.lock) options.lock = std::make_shared<std::mutex>();
-    context_ = std::make_shared<comm::MpiContext>(host, options.timeout_s, options.lock);
+    context_ = std::make_shared<detail::MpiContext>(host, options.timeout_s, options.lock);
     if (context_->size() == 1) return;
     constexpr double for_ever_s = 1e8;
-    const auto store = comm::meet_over_mpi(*context_, options.address,
-                                           options.timeout_s > 0 ? options.timeout_s : for_ever_s);
-    watched_ = std::make_shared<World>(store, context_->rank(), context_->size(),
-                                       WorldOptions{.timeout_s = options.timeout_s,
-                                                    .deadlines = options.deadlines,
-                                                    .recorders = {options.recorder},
-                                                    .name = process_name(),
-                                                    .stuck = options.stuck});
-    world_ = comm::recorded(
-        *watched_,
-        comm::ProcessComm(watched_, std::make_shared<comm::MpiMessages>(*watched_, context_)));
+    const auto store = detail::rendezvous_over_mpi(
+        *context_, options.address, options.timeout_s > 0 ? options.timeout_s : for_ever_s);
+    const int rank = context_->rank(), size = context_->size();
+    watchdog_ = std::make_shared<ProcessWatchdog>(store, rank, size,
+                                                  WatchOptions{.timeout_s = options.timeout_s,
+                                                               .deadlines = options.deadlines,
+                                                               .recorders = {options.recorder},
+                                                               .name = process_name(),
+                                                               .stuck = options.stuck});
+    world_ = detail::recorded(*watchdog_, detail::ProcessComm(watchdog_, rank, size,
+                                                              std::make_shared<detail::MpiMessages>(
+                                                                  *watchdog_, context_)));
   }
   MpiSession(const MpiSession&) = delete;
   MpiSession& operator=(const MpiSession&) = delete;
-  /// close(); where an exception is under way the other ranks are told that this one has failed.
+  /// Closes the session; during an exception it reports this rank's failure to the others.
   ~MpiSession() {
     try {
       if (std::uncaught_exceptions() > exceptions_)
@@ -140,35 +142,36 @@ class MpiSession {
             "an exception has left the scope of its MpiSession; run() tells the others what it "
             "says");
       close();
-    } catch (const std::exception&) {  // the world has ended, and its communicators have said why
+    } catch (const std::
+                 exception&) {  // the world has ended, and its communicators have thrown the reason
     }
   }
 
-  /// All ranks. Used while the session is there.
+  /// All ranks. Valid as long as the session.
   [[nodiscard]] Comm<Cpu> world() const { return world_; }
 
-  /// body(world()). What it throws goes on to the caller when all ranks have been told, Aborted where another rank is
-  /// to blame; then the session is closed.
+  /// Runs body(world()) and closes the session. An exception is published to all ranks, then rethrown; Aborted if
+  /// another rank is the cause.
   template <class Body>
   void run(Body body) {
     try {
       body(world());
     } catch (const std::exception& error) {
-      leave(comm::sentence_of(error));
+      leave(detail::sentence_of(error));
       throw;
     }
   }
 
-  /// Collective: the ranks meet, and the duplicates are freed. Throws Aborted when the world ends before.
+  /// Collective barrier; then frees the duplicates. Throws Aborted if the world ends first.
   void close() {
     if (std::exchange(closed_, true)) return;
     int finalised = 0;
     check_mpi(MPI_Finalized(&finalised), "MPI_Finalized");
     if (finalised != 0) return;
-    if (watched_) {
-      comm::run_in(*watched_, [&] {
+    if (watchdog_) {
+      detail::run_in(*watchdog_, [&] {
         world_.barrier();
-        watched_->finish(context_->rank());
+        watchdog_->finish(context_->rank());
       });
     }
     context_->call([&] { context_->close(); });
@@ -176,7 +179,7 @@ class MpiSession {
 
  private:
   void fail_all(const std::string& why) {
-    if (watched_ && !watched_->ended()) watched_->abort(why);
+    if (watchdog_ && !watchdog_->ended()) watchdog_->abort(why);
   }
   void leave(const std::string& why) noexcept {
     try {
@@ -186,8 +189,8 @@ class MpiSession {
     }
   }
 
-  std::shared_ptr<comm::MpiContext> context_;
-  std::shared_ptr<World> watched_{};
+  std::shared_ptr<detail::MpiContext> context_;
+  std::shared_ptr<ProcessWatchdog> watchdog_{};
   Comm<Cpu> world_{};
   bool closed_ = false;
   int exceptions_ = std::uncaught_exceptions();

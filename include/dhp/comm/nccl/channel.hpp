@@ -1,10 +1,9 @@
-// NcclChannel: a communicator of NCCL with the stream that orders its work. It comes after all earlier work of the rank's
-// device, and runs beside later work until a wait. It records its calls, which last until the device has done them.
+// NcclChannel: an NCCL communicator with its stream. Its work follows all earlier work of the rank's device, and
+// overlaps later work until a wait. Recorded calls last until the device has finished them.
 #pragma once
 
 #include <dhp/comm/event.hpp>
 #include <dhp/comm/nccl/handle.hpp>
-#include <dhp/comm/split.hpp>
 #include <dhp/device/cuda.hpp>
 #include <dhp/device/cuda_graph.hpp>
 #include <dhp/device/pinned.hpp>
@@ -18,10 +17,10 @@
 #include <utility>
 #include <vector>
 
-namespace dhp::comm {
+namespace dhp::detail {
 
-/// What a recorded step does on one communicator of NCCL. Each run of the step is watched and recorded as one call of each
-/// kind: the first of its calls, "and so many more of a recorded step". owner: what the communicator lives in.
+/// The work of a recorded step on one NCCL communicator. Each run is monitored and recorded as one call per kind: its
+/// first call, "and so many more of a recorded step". owner: keeps the communicator alive.
 class NcclBranch final : public CudaBranch {
  public:
   NcclBranch(std::shared_ptr<void> owner, std::shared_ptr<NcclHandle> handle)
@@ -29,7 +28,7 @@ class NcclBranch final : public CudaBranch {
 
   /// A call that is being recorded.
   void add(const Call& call) {
-    // Collectives of a group come in one order on all ranks, messages on each edge.
+    // Collectives of a group have one order on all ranks, messages one order per edge.
     const auto alike = [&](const Kind& kind) {
       if (!call.is_message()) return !kind.first.is_message();
       return kind.first.kind == call.kind && kind.first.other == call.other;
@@ -66,49 +65,49 @@ class NcclChannel : public std::enable_shared_from_this<NcclChannel> {
   };
 
   /// All ranks of a world: collective over all who hold `id`.
-  NcclChannel(std::shared_ptr<World> world, const Place& place, const ncclUniqueId& id, int ctas,
-              CallSite where)
-      : NcclChannel(std::move(world), place) {
+  NcclChannel(std::shared_ptr<Watchdog> watchdog, const Place& place, const ncclUniqueId& id,
+              int ctas, CallSite where)
+      : NcclChannel(std::move(watchdog), place) {
     auto config = config_of(ctas);
-    world_->watch(handle_);  // before: a rank that fails to come must not keep it open
+    watchdog_->watch(handle_);  // before: a rank that fails to come must not keep it open
     handle_->open(NcclTask{"the creation of a group", where}, [&](ncclComm_t* made) {
       return ncclCommInitRankConfig(made, place.size, id, place.rank, &config);
     });
   }
   /// The ranks of a host program's communicator, which is used for nothing else: collective over them.
-  NcclChannel(std::shared_ptr<World> world, const Place& place, ncclComm_t hosts, int ctas,
+  NcclChannel(std::shared_ptr<Watchdog> watchdog, const Place& place, ncclComm_t hosts, int ctas,
               CallSite where)
-      : NcclChannel(std::move(world), place) {
-    NcclHandle of_host(*world_, handle_->recorder(), CudaStream(nullptr));
+      : NcclChannel(std::move(watchdog), place) {
+    NcclHandle of_host(*watchdog_, handle_->recorder(), CudaStream(nullptr));
     of_host.borrow(hosts);
     become_part_of(of_host, NcclTask{"the copy of a communicator", where}, 0, ctas);
   }
   NcclChannel(const NcclChannel&) = delete;
   NcclChannel& operator=(const NcclChannel&) = delete;
-  /// Waits for what is under way; while an exception is under way it ends the world instead.
+  /// Waits for pending work; during an exception it ends the world instead.
   ~NcclChannel() {
     try {
-      if (!world_->ended() && std::uncaught_exceptions() > exceptions_ && handle_->busy())
-        world_->abort(concat("rank ", handle_->recorder().rank(),
-                             " failed while its collectives were under way"));
-      if (!world_->ended() && handle_->is_open()) handle_->close();
-      if (!world_->ended()) world_->unwatch(*handle_);
+      if (!watchdog_->ended() && std::uncaught_exceptions() > exceptions_ && handle_->busy())
+        watchdog_->abort(concat("rank ", handle_->recorder().rank(),
+                                " failed while its collectives were under way"));
+      if (!watchdog_->ended() && handle_->is_open()) handle_->close();
+      if (!watchdog_->ended()) watchdog_->unwatch(*handle_);
     } catch (...) {  // the world has ended, and says why at the next call
     }
   }
 
-  /// Collective. Null for a negative color, and for a part of one rank: a group of one needs no communicator.
+  /// Collective. Null for a negative color and for a part of one rank, which needs no communicator.
   [[nodiscard]] std::shared_ptr<NcclChannel> split(int color, int key, int ctas, CallSite where) {
     const Call call{.kind = CallKind::split, .where = where};
     const auto recorded = handle_->recorder().begin(call);
-    const auto wishes = gather({color, key}, call);
-    const auto members = part_with(place_.rank, wishes);
-    const auto has_others = [&](const SplitWish& wish) {
-      return wish.color >= 0 && std::count_if(wishes.begin(), wishes.end(), [&](const auto& other) {
-                                  return other.color == wish.color;
-                                }) > 1;
+    const auto color_keys = gather({color, key}, call);
+    const auto members = part_with(place_.rank, color_keys);
+    const auto has_others = [&](const ColorKey& of) {
+      return of.color >= 0 &&
+             std::count_if(color_keys.begin(), color_keys.end(),
+                           [&](const auto& other) { return other.color == of.color; }) > 1;
     };
-    if (std::none_of(wishes.begin(), wishes.end(), has_others)) return nullptr;
+    if (std::none_of(color_keys.begin(), color_keys.end(), has_others)) return nullptr;
     if (members.size() == 1) color = -1;
     const auto at = std::find(members.begin(), members.end(), place_.rank) - members.begin();
     std::vector<int> world_ranks;
@@ -116,11 +115,11 @@ class NcclChannel : public std::enable_shared_from_this<NcclChannel> {
       world_ranks.push_back(handle_->recorder().members()[static_cast<std::size_t>(member)]);
     const Place place{place_.device, static_cast<int>(at), static_cast<int>(members.size())};
     const std::shared_ptr<NcclChannel> part(
-        new NcclChannel(world_, place, handle_->recorder().of_part(std::move(world_ranks))));
+        new NcclChannel(watchdog_, place, handle_->recorder().of_part(std::move(world_ranks))));
     part->become_part_of(*handle_, call, color, ctas);
     return color < 0 ? nullptr : part;
   }
-  /// The host waits until all ranks have come, and what was issued here is done.
+  /// The host waits until all ranks have arrived and this rank's calls are done.
   void barrier(CallSite where) {
     const Call call{.kind = CallKind::barrier, .where = where};
     auto* const any = words();
@@ -129,24 +128,24 @@ class NcclChannel : public std::enable_shared_from_this<NcclChannel> {
          }));
   }
 
-  /// The host waits until the device has done all work before. Throws Aborted where the world has ended by then: after the
-  /// abort of a communicator the device goes on, with garbage in place of what it had not received.
+  /// The host waits for all earlier work of the device. Throws Aborted if the world has ended: after an abort the
+  /// device continues with garbage in place of missing data.
   void synchronize(Cuda& dev) {
-    if (dev.recording()) return dev.synchronize();  // which says that it cannot be recorded
+    if (dev.recording()) return dev.synchronize();  // throws that it cannot be recorded
     const auto end = CudaEvent::of(dev.stream());
-    world_->wait_until([&] { return end.passed(); },
-                       [&] {
-                         return concat("rank ", handle_->recorder().rank(), " waits for GPU ",
-                                       dev.number());
-                       });
-    world_->check_alive();
+    watchdog_->wait_until([&] { return end.passed(); },
+                          [&] {
+                            return concat("rank ", handle_->recorder().rank(), " waits for GPU ",
+                                          dev.number());
+                          });
+    watchdog_->check_alive();
   }
 
   [[nodiscard]] const Place& place() const { return place_; }
-  [[nodiscard]] const std::shared_ptr<World>& world() const { return world_; }
+  [[nodiscard]] const std::shared_ptr<Watchdog>& watchdog() const { return watchdog_; }
 
-  /// action(ncclComm_t, cudaStream_t), after all work that `dev` was given before. Returns the point of the channel's
-  /// stream where it is done. Failures as NcclHandle::run().
+  /// Runs action(ncclComm_t, cudaStream_t) after all earlier work of `dev`. Returns the point of the channel's stream
+  /// where it is done. Fails like NcclHandle::run().
   template <class Action>
   CudaEvent issue(Cuda& dev, const Call& call, Action action) {
     check(dev.number() == place_.device, "NCCL: ", call, ": rank ", handle_->recorder().rank(),
@@ -155,38 +154,38 @@ class NcclChannel : public std::enable_shared_from_this<NcclChannel> {
     CudaEvent::of(dev.stream()).before(handle_->stream());
     if (!dev.recording()) return issue(call, action);
     // The host cannot look at points of what is being recorded; it watches each run of it.
-    world_->check_alive();
+    watchdog_->check_alive();
     if (recording_ != dev.recording_number()) {
       recording_ = dev.recording_number();
       const auto made = std::make_shared<NcclBranch>(shared_from_this(), handle_);
       dev.add_branch(made);
       branch_ = made;
     }
-    branch_.lock()->add(call);  // the device keeps it as long as it records
+    branch_.lock()->add(call);  // the device keeps it while it records
     return put(call, action);
   }
 
  private:
-  NcclChannel(std::shared_ptr<World> world, const Place& place)
-      : NcclChannel(world, place, recorder_of(*world, place)) {}
-  NcclChannel(std::shared_ptr<World> world, const Place& place, GroupRecorder recorder)
-      : world_(std::move(world)),
+  NcclChannel(std::shared_ptr<Watchdog> watchdog, const Place& place)
+      : NcclChannel(watchdog, place, recorder_of(*watchdog, place)) {}
+  NcclChannel(std::shared_ptr<Watchdog> watchdog, const Place& place, GroupRecorder recorder)
+      : watchdog_(std::move(watchdog)),
         place_(place),
-        handle_(
-            std::make_shared<NcclHandle>(*world_, std::move(recorder), stream_on(place.device))) {}
+        handle_(std::make_shared<NcclHandle>(*watchdog_, std::move(recorder),
+                                             stream_on(place.device))) {}
 
   // A world that does not know all ranks, those of a host program elsewhere, must not judge them.
-  [[nodiscard]] static GroupRecorder recorder_of(const World& world, const Place& place) {
-    const bool known = world.size() == place.size;
-    return {known ? world.recorder(place.rank) : std::make_shared<FlightRecorder>(), place.rank,
+  [[nodiscard]] static GroupRecorder recorder_of(const Watchdog& watchdog, const Place& place) {
+    const bool known = watchdog.size() == place.size;
+    return {known ? watchdog.recorder(place.rank) : std::make_shared<FlightRecorder>(), place.rank,
             place.size};
   }
-  // Streams and events are of the calling thread's current GPU.
+  // Streams and events belong to the calling thread's current GPU.
   [[nodiscard]] static CudaStream stream_on(int device) {
     check_cuda(cudaSetDevice(device), "cudaSetDevice");
     return {};
   }
-  /// Of a communicator whose calls come back at once. Throws where NCCL is not the one whose header has this struct.
+  /// For a nonblocking communicator. Throws if the loaded NCCL does not match the header of this struct.
   [[nodiscard]] static ncclConfig_t config_of(int ctas) {
     check_nccl_version();
     ncclConfig_t config = NCCL_CONFIG_INITIALIZER;
@@ -199,7 +198,7 @@ class NcclChannel : public std::enable_shared_from_this<NcclChannel> {
     whole.split_off(what, color, place_.rank, config_of(ctas), *handle_);
     if (!handle_->is_open()) return;
     try {
-      world_->watch(handle_);
+      watchdog_->watch(handle_);
     } catch (...) {  // after the end of the world nobody else would close it
       handle_->end();
       throw;
@@ -214,7 +213,7 @@ class NcclChannel : public std::enable_shared_from_this<NcclChannel> {
   // After the channel's own work alone.
   template <class Action>
   CudaEvent issue(const Call& call, Action action) {
-    world_->check_alive();
+    watchdog_->check_alive();
     auto recorded = handle_->recorder().begin(call);
     auto begin = CudaEvent::of(handle_->stream());
     auto end = put(call, action);
@@ -223,11 +222,11 @@ class NcclChannel : public std::enable_shared_from_this<NcclChannel> {
   }
   void meet(const Call& call, const CudaEvent& met) {
     handle_->wait_until(call, "another rank of its group", [&] { return met.passed(); });
-    world_->check_alive();
+    watchdog_->check_alive();
   }
-  // What each rank of this group wishes.
-  [[nodiscard]] std::vector<SplitWish> gather(SplitWish mine, const Call& call) {
-    std::vector<SplitWish> all(static_cast<std::size_t>(place_.size));
+  // What each rank of this group has given.
+  [[nodiscard]] std::vector<ColorKey> gather(ColorKey mine, const Call& call) {
+    std::vector<ColorKey> all(static_cast<std::size_t>(place_.size));
     auto *const received = words(), *const sent = received + 2 * all.size();
     const auto bytes = all.size() * sizeof mine;
     auto* const host = host_words_.get();
@@ -245,11 +244,11 @@ class NcclChannel : public std::enable_shared_from_this<NcclChannel> {
     std::memcpy(all.data(), host, bytes);
     return all;
   }
-  // On the GPU: a wish of each rank, and this one's.
+  // On the GPU: the key of each rank, and this one's.
   [[nodiscard]] int* words() {
-    static_assert(sizeof(SplitWish) == 2 * sizeof(int));
+    static_assert(sizeof(ColorKey) == 2 * sizeof(int));
     if (words_ == nullptr) {
-      const auto bytes = (static_cast<std::size_t>(place_.size) + 1) * sizeof(SplitWish);
+      const auto bytes = (static_cast<std::size_t>(place_.size) + 1) * sizeof(ColorKey);
       int* made = nullptr;
       check_cuda(cudaMalloc(&made, bytes), "cudaMalloc");
       words_ = {made, [](int* old) { quietly(cudaFree(old)); }};
@@ -258,19 +257,19 @@ class NcclChannel : public std::enable_shared_from_this<NcclChannel> {
     return words_.get();
   }
 
-  std::shared_ptr<World> world_;
+  std::shared_ptr<Watchdog> watchdog_;
   Place place_;
   std::shared_ptr<int> words_;
-  // Pinned: a copy of other memory may wait, with a lock of the driver, for another rank of this process.
+  // Pinned, because copying pageable memory may hold a driver lock while waiting for another rank of this process.
   std::shared_ptr<std::byte> host_words_;
   std::shared_ptr<NcclHandle> handle_;
-  std::uint64_t recording_ = 0;       // the last one that it has taken part in
+  std::uint64_t recording_ = 0;       // the last one it took part in
   std::weak_ptr<NcclBranch> branch_;  // its part there
   int exceptions_ = std::uncaught_exceptions();
 };
 
-/// A collective under way. Nobody may free or change its buffers before somebody has waited; where the event is dropped
-/// instead, the device waits then.
+/// A pending collective. Its buffers must not be freed or changed before wait(); if the event is dropped instead, the
+/// device waits.
 class NcclEvent final : public Event<Cuda>::Work {
  public:
   NcclEvent(std::shared_ptr<NcclChannel> channel, CudaEvent end, cudaStream_t stream)
@@ -290,7 +289,7 @@ class NcclEvent final : public Event<Cuda>::Work {
 
  private:
   void order_on(cudaStream_t stream) const {
-    channel_->world()->check_alive();
+    channel_->watchdog()->check_alive();
     end_.before(stream);
     if (stream == stream_) waited_ = true;
   }
@@ -301,4 +300,4 @@ class NcclEvent final : public Event<Cuda>::Work {
   mutable bool waited_ = false;
 };
 
-}  // namespace dhp::comm
+}  // namespace dhp::detail

@@ -1,4 +1,4 @@
-// connect_nccl: NCCL between the processes of a world, each of which has a GPU of its own.
+// connect_nccl: NCCL between the processes of a world, one GPU each.
 #pragma once
 
 #include <dhp/comm/launch_process.hpp>
@@ -10,33 +10,36 @@
 
 namespace dhp {
 
-/// Whether this process can have the GPU of its local rank; throws if not.
+namespace detail {
+/// Checks that this process can use its local rank's GPU; throws otherwise.
 inline void check_local_gpu(const ProcessRank& me) {
   const int gpus = usable_gpus();
   check(me.local_rank >= 0 && me.local_rank < gpus, "rank ", me.rank, " is local rank ",
         me.local_rank, ", but this process sees ", gpus,
         " GPUs; start as many ranks as GPUs on a machine");
 }
+}  // namespace detail
 
-/// For run_process_rank: all ranks of `world`, for this one, whose GPU is that of its local rank. The body makes its device
-/// with CudaOptions{.device = me.local_rank}. Collective.
-[[nodiscard]] inline Comm<Cuda> connect_nccl(const std::shared_ptr<World>& world,
+/// For run_process_rank: all ranks of the job, for this one, whose GPU is that of its local rank. The body makes its
+/// device with CudaOptions{.device = me.local_rank}. Collective.
+[[nodiscard]] inline Comm<Cuda> connect_nccl(const std::shared_ptr<ProcessWatchdog>& watchdog,
                                              const ProcessRank& me, const ProcessOptions&) {
-  if (me.size > 1) prepare_process_for_nccl();
-  check_local_gpu(me);
+  if (me.size > 1) detail::prepare_process_for_nccl();
+  detail::check_local_gpu(me);
   const std::string key = "nccl/id";
   ncclUniqueId id{};
   if (me.rank == 0) {
-    id = new_nccl_id();
-    world->store().set(key, std::string(id.internal, sizeof id.internal));
+    id = detail::new_nccl_id();
+    watchdog->store().set(key, std::string(id.internal, sizeof id.internal));
   } else {
-    const auto bytes = world->get(key);
-    check(bytes.size() == sizeof id.internal, "\"", key, "\" in the ", world->store().description(),
-          " has ", bytes.size(), " bytes and is no id of NCCL; do all ranks run the same program?");
+    const auto bytes = watchdog->get(key);
+    check(bytes.size() == sizeof id.internal, "\"", key, "\" in the ",
+          watchdog->store().description(), " has ", bytes.size(),
+          " bytes and is no id of NCCL; do all ranks run the same program?");
     std::memcpy(id.internal, bytes.data(), bytes.size());
   }
-  auto made = Comm<Cuda>::of(NcclComm(world, me.local_rank, me.rank, me.size, id));
-  if (me.rank == 0) world->store().remove(key);  // all have read it
+  auto made = Comm<Cuda>::of(NcclComm(watchdog, me.local_rank, me.rank, me.size, id));
+  if (me.rank == 0) watchdog->store().remove(key);  // all have read it
   return made;
 }
 

@@ -1,4 +1,4 @@
-// NCCL's result codes, as sentences and as exceptions; and its names of element types and reductions.
+// NCCL's result codes as sentences and exceptions; its names of element types and reductions.
 #pragma once
 
 #include <dhp/comm/collective.hpp>
@@ -8,20 +8,20 @@
 
 #include <string>
 
-namespace dhp::comm {
+namespace dhp::detail {
 
-/// What NCCL says about `code`; the last error that it has noted may say more.
-[[nodiscard]] inline std::string nccl_says(ncclResult_t code) {
+/// NCCL's text for `code`; its last error may have more detail.
+[[nodiscard]] inline std::string nccl_error_text(ncclResult_t code) {
   const char* const noted = ncclGetLastError(nullptr);
   const bool more = noted != nullptr && noted[0] != 0;
   return concat(ncclGetErrorString(code), " (code ", static_cast<int>(code), ")",
                 more ? concat(": ", noted) : std::string());
 }
 
-/// For calls that are done when they return.
+/// For calls that complete before they return.
 inline void check_nccl(ncclResult_t code, const char* call, CallSite where = CallSite::current()) {
   if (code != ncclSuccess) [[unlikely]]
-    throw CudaError(call, static_cast<int>(code), nccl_says(code), where);
+    throw CudaError(call, static_cast<int>(code), nccl_error_text(code), where);
 }
 
 [[nodiscard]] inline ncclDataType_t nccl_type(DType type) {
@@ -46,22 +46,20 @@ inline void check_nccl(ncclResult_t code, const char* call, CallSite where = Cal
   fail("NCCL has no reduction ", name_of(reduce));
 }
 
-/// Throws where the library that was loaded does not fit its header.
+/// Throws if the loaded library does not match its header.
 inline void check_nccl_version() {
   int running = 0;
   check_nccl(ncclGetVersion(&running), "ncclGetVersion");
   check_library_version("NCCL", "libnccl", NCCL_VERSION_CODE, static_cast<std::size_t>(running));
 }
 
-}  // namespace dhp::comm
+}  // namespace dhp::detail
 
-namespace dhp {
-
-/// What the ranks of a world find each other by. A secret: a process that has it can join.
+namespace dhp::detail {
+/// The id by which a world's ranks connect. It is a secret: a process that has it can join.
 [[nodiscard]] inline ncclUniqueId new_nccl_id() {
   ncclUniqueId id;
-  comm::check_nccl(ncclGetUniqueId(&id), "ncclGetUniqueId");
+  detail::check_nccl(ncclGetUniqueId(&id), "ncclGetUniqueId");
   return id;
 }
-
-}  // namespace dhp
+}  // namespace dhp::detail

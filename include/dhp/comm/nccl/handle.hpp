@@ -1,10 +1,10 @@
-// NcclHandle: one communicator of NCCL, and what it has under way. It is never blocking: nobody is inside NCCL for long,
-// so another thread can end it when a peer is gone, which NCCL allows only then. Any call may need a new connection, so it
-// stays so. The price is a thread that NCCL starts for each call, and a host that polls until the work is on its stream.
+// NcclHandle: one NCCL communicator and its pending work. It is nonblocking, so no thread stays inside NCCL and
+// another thread can abort it when a peer is lost. Stays non-blocking: any call may connect. The price is a thread
+// that NCCL starts per call, and a host that polls until the work is on its stream.
 #pragma once
 
 #include <dhp/comm/nccl/error.hpp>
-#include <dhp/comm/watch/world.hpp>
+#include <dhp/comm/watch/watchdog.hpp>
 #include <dhp/device/cuda_event.hpp>
 
 #include <chrono>
@@ -15,9 +15,9 @@
 #include <string>
 #include <utility>
 
-namespace dhp::comm {
+namespace dhp::detail {
 
-/// What is done with a communicator beside its ranks' calls, for messages: "the creation of a group".
+/// An operation on a communicator other than a call, for messages: "the creation of a group".
 struct NcclTask {
   const char* name;
   CallSite where;
@@ -26,33 +26,33 @@ struct NcclTask {
 
 /// A Call or an NcclTask says in messages what is done. Where something goes wrong in it the world ends, and Error has
 /// its place; after the end of the world it is Aborted.
-class NcclHandle final : public World::Channel {
+class NcclHandle final : public Watchdog::Channel {
  public:
-  /// Of no communicator yet. world: outlives all but end(). stream: what work is put on; it stays until the
+  /// Of no communicator yet. watchdog: outlives all but end(). stream: what work is put on; it stays until the
   /// communicator has ended, which after an abort may be later than its user's own end.
-  NcclHandle(World& world, GroupRecorder recorder, CudaStream stream)
-      : world_(&world), recorder_(std::move(recorder)), stream_(std::move(stream)) {}
+  NcclHandle(Watchdog& watchdog, GroupRecorder recorder, CudaStream stream)
+      : watchdog_(&watchdog), recorder_(std::move(recorder)), stream_(std::move(stream)) {}
 
   [[nodiscard]] GroupRecorder& recorder() { return recorder_; }
   [[nodiscard]] cudaStream_t stream() const { return stream_.get(); }
 
-  /// make(ncclComm_t*) begins to make the communicator; returns when that is done.
+  /// Starts creating the communicator with make(ncclComm_t*); returns when it exists.
   template <class What, class Make>
   void open(const What& what, Make make) {
     finish(what, locked([&] { return make(&comm_); }));
   }
-  /// call(ncclComm_t), which puts work on a stream; returns when it is there.
+  /// Runs call(ncclComm_t), which queues work on a stream; returns when it is queued.
   template <class What, class Action>
   void run(const What& what, Action call) {
     finish(what, locked([&] {
-             if (comm_ == nullptr) world_->check_alive();
+             if (comm_ == nullptr) watchdog_->check_alive();
              check(comm_ != nullptr, "NCCL: the communicator of ", what, " has been closed");
              return call(comm_);
            }));
   }
-  /// Works with a host program's communicator, which is ready, and is not ended by this.
+  /// Borrows a host program's ready communicator, and never ends it.
   void borrow(ncclComm_t hosts) { comm_ = hosts; }
-  /// A part of this communicator becomes that of `part`; none for a negative color. First waits for what is under way.
+  /// Splits a part of this communicator into `part`; none for a negative color. First waits for pending work.
   template <class What>
   void split_off(const What& what, int color, int key, ncclConfig_t config, NcclHandle& part) {
     wait_until(what, "its collectives before it", [&] { return !busy(); });
@@ -63,20 +63,20 @@ class NcclHandle final : public World::Channel {
         return ncclCommSplit(comm, nccl_color, key, made.get(), &config);
       });
     } catch (...) {
-      (void)made.release();  // NCCL may write there when nobody waits any more
+      (void)made.release();  // NCCL may write there after the wait was given up
       throw;
     }
     part.comm_ = *made;
   }
-  /// The host waits for ready(), which other ranks bring about.
+  /// The host waits for ready(), which depends on other ranks.
   template <class What, class Ready>
   void wait_until(const What& what, const char* whom, Ready ready) {
-    world_->wait_until(ready, [&] {
+    watchdog_->wait_until(ready, [&] {
       return concat("rank ", recorder_.rank(), " waits in ", what, " for ", whom);
     });
   }
 
-  /// The work of a call lies between these two points of a stream.
+  /// The points of a stream that enclose the work of a call.
   void watch(FlightRecorder::Open call, CudaEvent begin, CudaEvent end) {
     const std::lock_guard lock(mutex_);
     pending_.push_back({std::move(call), std::move(begin), std::move(end), {}});
@@ -96,30 +96,30 @@ class NcclHandle final : public World::Channel {
     if (ncclCommGetAsyncError(comm_, &state) == ncclSuccess && state != ncclSuccess &&
         state != ncclInProgress)
       return concat("rank ", recorder_.rank(), ", ", where_it_is(),
-                    ": NCCL says: ", nccl_says(state));
+                    ": NCCL says: ", nccl_error_text(state));
     look_at_pending();
-    // The failure detector can say more, where it knows all ranks of the group, and is given the time to.
+    // A failure detector that knows all ranks of the group can name the cause, and gets time to.
     constexpr auto more = std::chrono::seconds(1);
     if (pending_.empty() || !pending_.front().since) return {};
     const auto& [call, begin, end, since] = pending_.front();
-    if (!world_->is_late(*since + more)) return {};
+    if (!watchdog_->is_late(*since + more)) return {};
     return concat("rank ", recorder_.rank(), " waits in ", call.record(),
-                  " for another rank of its group, beyond ", world_->deadlines()->limit());
+                  " for another rank of its group, beyond ", watchdog_->deadlines()->limit());
   }
   void end() noexcept override {
     if (auto* const comm = take()) static_cast<void>(ncclCommAbort(comm));
   }
-  /// Waits for what is under way, then closes the communicator.
+  /// Waits for pending work, then closes the communicator.
   void close() {
     run(NcclTask{"the end of a group", CallSite::current()}, ncclCommFinalize);
     if (auto* const comm = take()) check_nccl(ncclCommDestroy(comm), "ncclCommDestroy");
   }
-  /// The communicator is open, and stays so while the lock is held; throws Aborted where the world has ended.
+  /// The communicator stays open while the lock is held; throws Aborted if the world has ended.
   [[nodiscard]] std::unique_lock<std::mutex> hold() {
     std::unique_lock lock(mutex_);
     if (comm_ == nullptr) {
       lock.unlock();
-      world_->check_alive();
+      watchdog_->check_alive();
       fail("NCCL: a recorded step works with a communicator that has been closed");
     }
     return lock;
@@ -133,7 +133,7 @@ class NcclHandle final : public World::Channel {
   struct Pending {
     FlightRecorder::Open call;
     CudaEvent begin, end;
-    std::optional<World::Clock::time_point> since;  // that the device has come to it
+    std::optional<Watchdog::Clock::time_point> since;  // that the device has come to it
   };
 
   template <class Action>
@@ -143,35 +143,35 @@ class NcclHandle final : public World::Channel {
   }
   template <class What>
   void finish(const What& what, ncclResult_t code) {
-    // A single ncclSend or ncclRecv says ncclSuccess before the message is on its stream: asked all the same.
+    // A single ncclSend or ncclRecv returns ncclSuccess before the message is on its stream, so ask anyway.
     if (code == ncclSuccess) code = ncclInProgress;
     wait_until(what, "the ranks of its group", [&] {
       if (code != ncclInProgress) return true;
       const std::lock_guard lock(mutex_);
-      if (comm_ == nullptr) world_->check_alive();
+      if (comm_ == nullptr) watchdog_->check_alive();
       const auto asked = ncclCommGetAsyncError(comm_, &code);
       if (asked != ncclSuccess) code = asked;
       return code != ncclInProgress;
     });
     if (code == ncclSuccess) return;
     const auto text =
-        concat("rank ", recorder_.rank(), ", ", what, ": NCCL says: ", nccl_says(code));
-    world_->abort(text);
+        concat("rank ", recorder_.rank(), ", ", what, ": NCCL says: ", nccl_error_text(code));
+    watchdog_->abort(text);
     // The end of another process, or of the network to it: not this rank's fault.
-    if (code == ncclRemoteError || code == ncclSystemError) world_->check_alive();
+    if (code == ncclRemoteError || code == ncclSystemError) watchdog_->check_alive();
     throw Error(text, what.where);
   }
   [[nodiscard]] ncclComm_t take() {
     const std::lock_guard lock(mutex_);
     return std::exchange(comm_, nullptr);
   }
-  // Forgets what is done. The time limit counts from where the device begins.
+  // Forgets finished work. The time limit starts when the device begins.
   void look_at_pending() {
     while (!pending_.empty() && pending_.front().end.passed()) pending_.pop_front();
     for (auto& next : pending_) {
       if (next.since) continue;
       if (!next.begin.passed()) return;
-      next.since = World::Clock::now();
+      next.since = Watchdog::Clock::now();
       next.call.on_device(true);
     }
   }
@@ -179,7 +179,7 @@ class NcclHandle final : public World::Channel {
     return pending_.empty() ? "in no collective" : to_text(pending_.front().call.record());
   }
 
-  World* world_;
+  Watchdog* watchdog_;
   GroupRecorder recorder_;  // outlives what it has recorded
   CudaStream stream_;
   std::mutex mutex_;
@@ -187,4 +187,4 @@ class NcclHandle final : public World::Channel {
   std::deque<Pending> pending_;
 };
 
-}  // namespace dhp::comm
+}  // namespace dhp::detail

@@ -1,40 +1,41 @@
-// run_ranks<Cuda>: ranks as threads of this process, each with a GPU of its own.
+// run_ranks<Cuda>: ranks as threads of this process, one GPU each.
 #pragma once
 
-#include <dhp/comm/launch.hpp>
 #include <dhp/comm/nccl/nccl_comm.hpp>
+#include <dhp/comm/watch/launch.hpp>
 
 #include <cstdlib>
 #include <functional>
 #include <memory>
 
-namespace dhp {
-
-/// Settings of CUDA for several communicators, unless the user has set them: streams that do not queue behind each other,
-/// and kernels loaded before one waits for another GPU. Before anything of CUDA, while the process has one thread.
+namespace dhp::detail {
+/// Environment settings of CUDA for several communicators, unless the user has set them: separate stream queues, and
+/// kernels loaded before one waits for another GPU. Call it before any use of CUDA, while the process has one thread.
 inline void prepare_process_for_nccl() {
   constexpr int keep = 0;
   ::setenv("CUDA_DEVICE_MAX_CONNECTIONS", "32", keep);
   ::setenv("CUDA_MODULE_LOADING", "EAGER", keep);
 }
 
-/// The body makes the device of its rank with CudaOptions{.device = world.rank()}.
+/// The body makes the device of its rank with CudaOptions{.device = world.rank()}. GPUs work by themselves: their ranks
+/// are always watched.
 template <>
 class RankLauncher<Cuda> {
  public:
   using Body = std::function<void(Comm<Cuda>)>;
-  static void run(int ranks, const Body& body, const WorldOptions& options, CallSite where) {
+  static void run(int ranks, const Body& body, CallSite where, const WatchOptions& options = {}) {
     prepare_process_for_nccl();
     const int gpus = usable_gpus();
     check(gpus >= ranks, "a world of ", ranks, " ranks needs ", ranks, " GPUs, this process sees ",
           gpus, "; see CUDA_VISIBLE_DEVICES, or start fewer ranks");
-    const auto world = std::make_shared<World>(ranks, options);
+    const auto watchdog = std::make_shared<Watchdog>(ranks, options);
     const auto id = new_nccl_id();
-    comm::run_rank_threads(
-        *world,
-        [&](int rank) { body(Comm<Cuda>::of(NcclComm(world, rank, rank, ranks, id, {}, where))); },
+    detail::run_rank_threads(
+        *watchdog, ranks,
+        [&](int rank) {
+          body(Comm<Cuda>::of(NcclComm(watchdog, rank, rank, ranks, id, {}, where)));
+        },
         where);
   }
 };
-
-}  // namespace dhp
+}  // namespace dhp::detail

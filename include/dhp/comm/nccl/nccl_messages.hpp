@@ -1,5 +1,5 @@
-// NcclMessages: sends and receives of a group over NCCL. The device goes on after a send, and the tensor is kept: up to
-// message_capacity messages to one rank wait to be received, then the device waits.
+// NcclMessages: a group's sends and receives over NCCL. The device continues after a send, and the tensor is kept: up
+// to message_capacity messages to one rank may be unreceived, then the device waits.
 #pragma once
 
 #include <dhp/comm/nccl/channel.hpp>
@@ -12,14 +12,14 @@
 #include <utility>
 #include <vector>
 
-namespace dhp::comm {
+namespace dhp::detail {
 
-/// Messages to one rank that nobody has received yet, before a send waits.
+/// Unreceived messages to one rank before a send waits.
 inline constexpr int message_capacity = 4;
 
-/// Messages go over queues, communicators of the same ranks, by turns: on one alone a ring of ranks that send and receive
-/// would wait for itself. In an odd ring the step across the seam has a queue of its own. Messages between ranks that
-/// are no neighbours may wait for each other.
+/// Messages alternate over queues, which are communicators of the same ranks: on one communicator a ring of ranks
+/// that send and receive would deadlock. In an odd ring, the step across the seam has its own queue. Messages between
+/// ranks that are not neighbors may wait for each other.
 [[nodiscard]] constexpr int queue_of(int from, int to, int ranks) {
   const bool across = (from == ranks - 1 && to == 0) || (from == 0 && to == ranks - 1);
   return across && ranks > 2 && ranks % 2 != 0 ? 2 : from % 2;
@@ -27,7 +27,7 @@ inline constexpr int message_capacity = 4;
 
 class NcclMessages {
  public:
-  /// Collective over the group: its first send or receive, whichever it is on a rank, makes the queues.
+  /// Collective over the group: its first send or receive, on any rank, makes the queues.
   NcclMessages(NcclChannel& group, int ctas, CallSite where) : place_(group.place()) {
     const int queues = place_.size % 2 == 0 ? 2 : 3;
     for (int queue = 0; queue < queues; ++queue)
@@ -61,12 +61,12 @@ class NcclMessages {
     std::array<Slot, message_capacity> slots;
     std::uint64_t sent = 0;
   };
-  // Then its message may be freed, in the order of the device's stream.
+  // Then its message may be freed, in the device's stream order.
   static void wait_until_received(const Slot& slot, Cuda& dev) {
-    // What is being recorded can only wait for what is, too.
+    // Recorded work can only wait for recorded work.
     if (slot.recording == dev.recording_number()) slot.received.before(dev.stream());
     else if (slot.recording == 0) slot.received.wait();
-    // Else it was recorded, and its memory is kept for the next run.
+    // Otherwise it was recorded, and its memory is kept for the next run.
   }
   template <class Action>
   CudaEvent issue(Cuda& dev, const Call& call, int from, int to, Action action) {
@@ -78,8 +78,8 @@ class NcclMessages {
   }
 
   NcclChannel::Place place_;
-  std::map<int, Edge> edges_;  // by receiver; outlives the queues, which wait for what is under way
+  std::map<int, Edge> edges_;  // by receiver; outlives the queues, which wait for pending messages
   std::vector<std::shared_ptr<NcclChannel>> queues_;
 };
 
-}  // namespace dhp::comm
+}  // namespace dhp::detail

@@ -1,9 +1,9 @@
-// CallChecking: before every call the ranks of its group tell each other what they are about to do, and all throw where
-// they do not agree. To find such a mistake: each call costs one small collective more, and a device waits for it.
+// CallChecking: before every call the group's ranks exchange what they are about to do, and all throw if they
+// disagree. For debugging: each call costs one more small collective, and a device waits for it.
 #pragma once
 
-#include <dhp/comm/meet/wire.hpp>
 #include <dhp/comm/observe/observer.hpp>
+#include <dhp/comm/rendezvous/wire.hpp>
 
 #include <cstdint>
 #include <memory>
@@ -16,8 +16,8 @@ namespace dhp {
 template <class Dev>
 class CallChecking final : public CommObserver<Dev> {
  public:
-  /// Of all ranks of `comm`; collective. dev: for what they tell each other; it outlives this and all that is split off,
-  /// and is used by the calling thread alone.
+  /// Observes all ranks of `comm`; collective. dev: used for the exchange, by the calling thread alone; it outlives
+  /// this and all groups split off.
   CallChecking(Dev& dev, Comm<Dev> comm, CallSite where = CallSite::current())
       : CallChecking(dev, comm.split(0, comm.rank(), where), comm.rank()) {}
 
@@ -36,7 +36,7 @@ class CallChecking final : public CommObserver<Dev> {
   }
 
  private:
-  /// What a rank is about to do, in so many bytes.
+  /// A rank's call, encoded in this many bytes.
   struct Words {
     std::string what;
     std::string where;
@@ -77,7 +77,7 @@ class CallChecking final : public CommObserver<Dev> {
     std::string words;
     for (const auto& text :
          {call.agreed(), to_text(call.where).substr(0, 128), concat(world_rank_)})
-      comm::append_field(words, text);
+      detail::append_field(words, text);
     words.resize(static_cast<std::size_t>(width));
     return Tensor<Dev>::from_host(dev, {width},
                                   std::vector<std::uint8_t>(words.begin(), words.end()));
@@ -85,7 +85,7 @@ class CallChecking final : public CommObserver<Dev> {
   [[nodiscard]] static Words read(const std::vector<std::uint8_t>& bytes, int rank) {
     const auto first = bytes.begin() + rank * width;
     const std::string own(first, first + width);
-    comm::FieldReader fields(own);
+    detail::FieldReader fields(own);
     const auto next = [&] { return fields.field().value_or(""); };
     return {next(), next(), next()};
   }

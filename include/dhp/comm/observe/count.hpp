@@ -1,4 +1,4 @@
-// CallCounting: how many calls of each kind a rank makes in each group of ranks, and how many bytes they move.
+// CallCounting counts a rank's calls and bytes by kind and group.
 #pragma once
 
 #include <dhp/comm/gather.hpp>
@@ -16,15 +16,14 @@ namespace dhp {
 /// The calls of one kind in one group.
 struct CallCount {
   std::int64_t calls = 0;
-  std::int64_t bytes = 0;  ///< that this rank brought; of a message: of the message
+  std::int64_t bytes = 0;  ///< elements of this rank's input; of a message: its elements
   friend bool operator==(const CallCount&, const CallCount&) = default;
 };
 
-/// What one rank has called since the last reset(), by the world's ranks of the group. For any threads.
+/// One rank's calls since the last reset(), by the world ranks of the group. Thread-safe.
 class CallCounts {
  public:
-  using Group =
-      std::vector<int>;  ///< its members by their ranks in the world, in the group's order
+  using Group = std::vector<int>;  ///< members by world rank, in group order
 
   void add(const Group& group, const Call& call) {
     const std::lock_guard lock(mutex_);
@@ -77,7 +76,7 @@ class CallCounts {
 template <class Dev>
 class CallCounting final : public CommObserver<Dev> {
  public:
-  /// Of the group; dev outlives this and all that is split off.
+  /// For the group; dev outlives this and all groups split off.
   CallCounting(Dev& dev, CallCounts::Group group, int world_rank,
                std::shared_ptr<CallCounts> counts)
       : dev_(&dev), group_(std::move(group)), world_rank_(world_rank), counts_(std::move(counts)) {}
@@ -101,7 +100,8 @@ class CallCounting final : public CommObserver<Dev> {
   std::shared_ptr<CallCounts> counts_;
 };
 
-/// `world`, with every call of it and of all that is split off it counted. A group of one counts nothing: it moves nothing.
+/// `world` with every call counted, also of groups split off. A group of one counts nothing, because it moves
+/// nothing.
 template <class Dev>
 [[nodiscard]] Comm<Dev> counted(Dev& dev, Comm<Dev> world, std::shared_ptr<CallCounts> counts) {
   CallCounts::Group all;

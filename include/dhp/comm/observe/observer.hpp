@@ -1,4 +1,4 @@
-// CommObserver: sees every call of a communicator, and of all that is split off it: tracing, checking, recording.
+// CommObserver sees every call of a communicator and of all groups split off: tracing, checking, recording.
 #pragma once
 
 #include <dhp/comm/comm.hpp>
@@ -12,22 +12,22 @@ namespace dhp {
 template <class Dev>
 class CommObserver {
  public:
-  /// Until it goes, the call is being made.
+  /// Lives while the call runs.
   class Watch {
    public:
     virtual ~Watch() = default;
-    /// The collective is under way, or done; what is returned is its caller's event.
+    /// Called when the collective is pending or done; returns the caller's event.
     [[nodiscard]] virtual Event<Dev> started(Event<Dev> event) { return event; }
   };
 
   virtual ~CommObserver() = default;
-  /// Before a call of this rank. dev: null for barrier and split. May throw, and then there is no call.
+  /// Called before a call of this rank. dev: null for barrier and split. May throw to prevent the call.
   [[nodiscard]] virtual std::unique_ptr<Watch> before(Dev* dev, const Call& call) = 0;
-  /// The observer of a part of the group, in which this rank is now. Collective over the part.
+  /// The observer of a part of the group that includes this rank. Collective over the part.
   [[nodiscard]] virtual std::shared_ptr<CommObserver> of_part(Comm<Dev> part, CallSite where) = 0;
 };
 
-namespace comm {
+namespace detail {
 
 /// A communicator and who looks at it.
 template <class Dev>
@@ -41,7 +41,7 @@ class ObservedComm {
   [[nodiscard]] int send_capacity() const { return comm_.send_capacity(); }
   [[nodiscard]] std::string transport() const { return comm_.transport(); }
 
-  // A call that is refused is shown to no observer: its ranks count their calls alike.
+  // Refused calls are shown to no observer, so that ranks count their calls alike.
   Event<Dev> start(Dev& dev, const Collective<Dev>& collective) {
     collective.check_for(size());
     const auto watch = observer_->before(&dev, collective.call);
@@ -80,12 +80,12 @@ class ObservedComm {
   std::shared_ptr<CommObserver<Dev>> observer_;
 };
 
-}  // namespace comm
+}  // namespace detail
 
-/// `comm`, with every call shown to the observer.
+/// `comm` with every call shown to the observer.
 template <class Dev>
 [[nodiscard]] Comm<Dev> observe(Comm<Dev> comm, std::shared_ptr<CommObserver<Dev>> observer) {
-  return Comm<Dev>::of(comm::ObservedComm<Dev>(std::move(comm), std::move(observer)));
+  return Comm<Dev>::of(detail::ObservedComm<Dev>(std::move(comm), std::move(observer)));
 }
 
 }  // namespace dhp

@@ -1,18 +1,18 @@
-// CallRecording: writes every call of a communicator on the host into its rank's flight recorder.
+// CallRecording writes a communicator's host calls into its rank's flight recorder.
 #pragma once
 
 #include <dhp/comm/gather.hpp>
 #include <dhp/comm/observe/observer.hpp>
-#include <dhp/comm/watch/world.hpp>
+#include <dhp/comm/watch/watchdog.hpp>
+#include <dhp/device/cpu.hpp>
 
 #include <memory>
 #include <utility>
 
-namespace dhp {
-
+namespace dhp::detail {
 class CallRecording final : public CommObserver<Cpu> {
  public:
-  explicit CallRecording(comm::GroupRecorder group) : group_(std::move(group)) {}
+  explicit CallRecording(detail::GroupRecorder group) : group_(std::move(group)) {}
 
   [[nodiscard]] std::unique_ptr<Watch> before(Cpu*, const Call& call) override {
     return std::make_unique<Recorded>(group_.begin(call));
@@ -29,19 +29,15 @@ class CallRecording final : public CommObserver<Cpu> {
     explicit Recorded(FlightRecorder::Open call) : open(std::move(call)) {}
     FlightRecorder::Open open;
   };
-  comm::GroupRecorder group_;
+  detail::GroupRecorder group_;
 };
-
-namespace comm {
 
 /// The communicator of all ranks of a world, with every call recorded.
 template <class Engine>
-[[nodiscard]] Comm<Cpu> recorded(const World& world, Engine engine) {
-  GroupRecorder group(world.recorder(engine.rank()), engine.rank(), world.size());
+[[nodiscard]] Comm<Cpu> recorded(const Watchdog& watchdog, Engine engine) {
+  GroupRecorder group(watchdog.recorder(engine.rank()), engine.rank(), watchdog.size());
   return observe<Cpu>(Comm<Cpu>::of(std::move(engine)),
                       std::make_shared<CallRecording>(std::move(group)));
 }
 
-}  // namespace comm
-
-}  // namespace dhp
+}  // namespace dhp::detail

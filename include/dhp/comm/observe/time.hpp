@@ -1,4 +1,4 @@
-// CallTiming: how long a rank's thread stands still in the calls of a communicator on the host.
+// CallTiming measures how long a rank's thread blocks in a communicator's host calls.
 #pragma once
 
 #include <dhp/comm/observe/observer.hpp>

@@ -1,8 +1,9 @@
-// CallTracing: writes every call of a communicator, and the wait for it, into its device's trace.
+// CallTracing writes a communicator's calls and waits into its device's trace.
 #pragma once
 
 #include <dhp/comm/gather.hpp>
 #include <dhp/comm/observe/observer.hpp>
+#include <dhp/core/trace.hpp>
 
 #include <cstdint>
 #include <memory>
@@ -15,7 +16,7 @@ namespace dhp {
 template <class Dev>
 class CallTracing final : public CommObserver<Dev> {
  public:
-  /// Of all ranks of `comm`. dev has a trace, and outlives this and all that is split off. Collective.
+  /// Observes all ranks of `comm`. dev has a trace, and outlives this and all groups split off. Collective.
   CallTracing(Dev& dev, Comm<Dev> comm)
       : CallTracing(dev, comm, comm.rank(), std::make_shared<int>(0)) {}
 
@@ -45,7 +46,7 @@ class CallTracing final : public CommObserver<Dev> {
     name_ = concat("group ", ++*groups_, ": ", rank_list({ranks.begin(), ranks.end()}));
   }
 
-  /// The device has the result now; work that the rank's own thread issues has stood still for as long as `wait` says.
+  /// The device has the result now; `wait` is how long the rank's own work was blocked.
   static void end(Dev& dev, TraceSpan communication, TraceSpan wait) {
     auto& trace = *dev.trace();
     communication.end = wait.end = dev.moment();
@@ -59,7 +60,7 @@ class CallTracing final : public CommObserver<Dev> {
     Traced(Dev& dev, TraceSpan span, bool collective)
         : dev_(dev), span_(std::move(span)), collective_(collective) {}
     [[nodiscard]] Event<Dev> started(Event<Dev> event) override {
-      // Messages and barriers have no event; a collective has one, even if it is done by now.
+      // Messages and barriers have no event; a collective has one even if it is done.
       if constexpr (!Dev::host_accessible)
         if (collective_)
           return Event<Dev>(std::make_shared<WorkOfDevice<Dev>>(dev_, std::move(event), span_));
@@ -73,7 +74,7 @@ class CallTracing final : public CommObserver<Dev> {
     bool collective_;
   };
 
-  /// Shown from the point of the device's work at which it was issued to the one from which that work has the result.
+  /// Shown from the point of the device's work where it was issued to the point where the result is available.
   template <class D>
   class WorkOfDevice final : public Event<D>::Work {
    public:

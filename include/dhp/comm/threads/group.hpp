@@ -1,11 +1,8 @@
 // ThreadGroup: what the ranks of one communicator share: where they meet, what each brings, and messages under way.
 #pragma once
 
-#include <dhp/comm/exclusive_use.hpp>
-#include <dhp/comm/split.hpp>
-#include <dhp/comm/watch/world.hpp>
-#include <dhp/device/cpu.hpp>
-#include <dhp/tensor/tensor.hpp>
+#include <dhp/comm/communicator.hpp>
+#include <dhp/comm/latch.hpp>
 
 #include <array>
 #include <atomic>
@@ -16,16 +13,17 @@
 #include <utility>
 #include <vector>
 
-namespace dhp::comm {
+namespace dhp::detail {
 
 /// A word that threads block on. It counts changes, and its lowest bit says that the world has ended: one
-/// atomic word, so that "all have come" and "it is over" cannot both be true.
+/// atomic word, so that "all have come" and "it is over" cannot both be true. The bits between count reasons to look
+/// again.
 class WaitWord {
  public:
   [[nodiscard]] static bool ended(std::uint32_t word) { return (word & end_bit) != 0; }
   /// Whether something changed between two readings; the end of the world is no change.
   [[nodiscard]] static bool changed(std::uint32_t before, std::uint32_t now) {
-    return ((before ^ now) & ~end_bit) != 0;
+    return before / one != now / one;
   }
 
   [[nodiscard]] std::uint32_t read() const { return word_; }
@@ -44,14 +42,16 @@ class WaitWord {
     word_.notify_all();
     return true;
   }
-  void end() {
-    word_ |= end_bit;
+  /// Who waits looks again: the world has ended, or a rank has finished, which happens fewer than 2^15 times.
+  void wake(bool ended) {
+    if (ended) word_ |= end_bit;
+    else word_ += 2;
     word_.notify_all();
   }
 
  private:
   static constexpr std::uint32_t end_bit = 1;
-  static constexpr std::uint32_t one = 2;
+  static constexpr std::uint32_t one = 1u << 16;
   std::atomic<std::uint32_t> word_ = 0;
 };
 
@@ -62,7 +62,7 @@ class ThreadGroup {
     Call call{};
     const std::byte* in = nullptr;
     std::byte* out = nullptr;
-    SplitWish wish{};
+    ColorKey color_key{};
   };
   /// Where a rank goes when its group is split.
   struct Place {
@@ -71,16 +71,17 @@ class ThreadGroup {
   };
 
   /// world_ranks: its members, for messages. Waits block and never spin: there are often more ranks than cores.
-  ThreadGroup(std::shared_ptr<World> world, const std::vector<int>& world_ranks)
-      : world_(std::move(world)),
+  ThreadGroup(std::shared_ptr<Latch> latch, const std::vector<int>& world_ranks)
+      : latch_(std::move(latch)),
         members_(world_ranks.size()),
         waits_(std::make_shared<Waits>(world_ranks.size())),
-        at_end_(world_->on_end([waits = waits_] { waits->end(); })) {
+        on_change_(
+            latch_->on_change([waits = waits_, of = latch_.get()] { waits->wake(of->ended()); })) {
     for (std::size_t rank = 0; rank < members_.size(); ++rank)
       members_[rank].world_rank = world_ranks[rank];
   }
 
-  [[nodiscard]] World& world() const { return *world_; }
+  [[nodiscard]] Latch& latch() const { return *latch_; }
   [[nodiscard]] int size() const { return static_cast<int>(members_.size()); }
   [[nodiscard]] int world_rank(int rank) const { return member(rank).world_rank; }
   /// Of the collective under way; to be read between enter() and leave() only.
@@ -90,15 +91,15 @@ class ThreadGroup {
   /// Returns when all ranks have come and agree about what they do. Otherwise it throws on every one of them: nobody
   /// uses the buffer of a rank that is gone.
   void enter(int rank, const Offer& offer) {
-    world_->check_alive();
+    latch_->check_alive();
     member(rank).offer = offer;
     ++member(rank).entered;
-    if (!meet(&ThreadGroup::settle, true)) world_->check_alive();
+    if (!arrive_and_wait(rank, true)) latch_->check_alive();
     if (!disagreement_.empty()) throw Error(disagreement_, offer.call.where);
   }
   /// After enter(): returns when all ranks are done with each other's buffers. Each gets here in bounded time, and
   /// none may go earlier, not even when the world ends.
-  void leave() { (void)meet(nullptr, false); }
+  void leave() { (void)arrive_and_wait(0, false); }
 
   /// A few bytes that a rank brings along to its next collective, and that others read after enter() without a
   /// leave(): two by turns, since a reader may be one collective behind.
@@ -132,6 +133,19 @@ class ThreadGroup {
     return waits_
         ->edges[static_cast<std::size_t>(from) * members_.size() + static_cast<std::size_t>(to)];
   }
+  /// Of this rank, in a send or recv, for what only the other end of the edge can bring about.
+  template <class Ready>
+  void wait(Edge& edge, int rank, const Call& call, Ready ready) {
+    latch_->check_alive();
+    for (;;) {
+      const auto word = edge.word.read();
+      const bool alone = latch_->has_finished(world_rank(call.other));
+      if (ready()) return;
+      if (alone) end_in_vain(rank, call, world_rank(call.other));
+      if (alone || WaitWord::ended(word)) latch_->check_alive();
+      edge.word.wait(word);
+    }
+  }
 
  private:
   struct alignas(64) Member {
@@ -145,9 +159,9 @@ class ThreadGroup {
   /// Whatever the group's ranks can block on.
   struct Waits {
     explicit Waits(std::size_t ranks) : edges(ranks * ranks) {}
-    void end() {
-      met.end();
-      for (auto& edge : edges) edge.word.end();
+    void wake(bool ended) {
+      met.wake(ended);
+      for (auto& edge : edges) edge.word.wake(ended);
     }
     WaitWord met{};
     std::vector<Edge> edges;
@@ -157,25 +171,36 @@ class ThreadGroup {
     return members_[static_cast<std::size_t>(rank)];
   }
 
-  // The last to come runs `last` for all and lets everybody go. False: the world ended before that.
-  bool meet(void (ThreadGroup::*last)(), bool abortable) {
+  // The last to come lets everybody go. False: the world ended before. Who leaves does not hear of the end.
+  bool arrive_and_wait(int rank, bool enters) {
     const auto before = waits_->met.read();
     if (++arrivals_ == size()) {
       arrivals_ = 0;
-      if (last != nullptr) (this->*last)();
-      if (abortable) return waits_->met.change_unless_ended();
+      if (enters) agree();
+      if (enters) return waits_->met.change_unless_ended();
       waits_->met.change();
       return true;
     }
     for (;;) {
       const auto now = waits_->met.read();
       if (WaitWord::changed(before, now)) return true;
-      if (abortable && WaitWord::ended(now)) return false;
+      if (enters && WaitWord::ended(now)) return false;
+      if (enters) end_if_in_vain(rank);
       waits_->met.wait(now);
     }
   }
+  // A rank that has finished comes to no further collective.
+  void end_if_in_vain(int rank) {
+    for (const auto& other : members_)
+      if (latch_->has_finished(other.world_rank) && other.entered < member(rank).entered)
+        end_in_vain(rank, member(rank).offer.call, other.world_rank);
+  }
+  void end_in_vain(int rank, const Call& call, int gone) {
+    latch_->abort(concat("rank ", world_rank(rank), " waits in ", call, " for rank ", gone,
+                         ", which has finished"));
+  }
 
-  void settle() {
+  void agree() {
     try {
       disagreement_.clear();
       const auto& first = member(0).offer.call;
@@ -192,25 +217,25 @@ class ThreadGroup {
     }
   }
   void place_all() {
-    std::vector<SplitWish> wishes;
-    for (const auto& member : members_) wishes.push_back(member.offer.wish);
+    std::vector<ColorKey> color_keys;
+    for (const auto& member : members_) color_keys.push_back(member.offer.color_key);
     for (int rank = 0; rank < size(); ++rank) {
-      const auto part = part_with(rank, wishes);
+      const auto part = part_with(rank, color_keys);
       if (part.front() != rank) continue;  // its first rank makes it, for all of them
       std::vector<int> world_ranks;
       for (const int other : part) world_ranks.push_back(world_rank(other));
-      const auto group = std::make_shared<ThreadGroup>(world_, world_ranks);
+      const auto group = std::make_shared<ThreadGroup>(latch_, world_ranks);
       for (std::size_t at = 0; at < part.size(); ++at)
         member(part[at]).place = {group, static_cast<int>(at)};
     }
   }
 
-  std::shared_ptr<World> world_;
+  std::shared_ptr<Latch> latch_;
   std::vector<Member> members_;
   std::shared_ptr<Waits> waits_;
   std::atomic<int> arrivals_ = 0;
   std::string disagreement_;
-  std::shared_ptr<void> at_end_;
+  std::shared_ptr<void> on_change_;
 };
 
-}  // namespace dhp::comm
+}  // namespace dhp::detail

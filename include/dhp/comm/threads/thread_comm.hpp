@@ -2,7 +2,6 @@
 // buffers, in the order of the ranks: a sum has the same bits in every run.
 #pragma once
 
-#include <dhp/comm/communicator.hpp>
 #include <dhp/comm/reduce_slice.hpp>
 #include <dhp/comm/threads/group.hpp>
 #include <dhp/core/copy_bytes.hpp>
@@ -19,9 +18,10 @@ namespace dhp {
 /// `out` of one rank do not overlap either, but for the rank's own block of a reduce_scatter or an all_gather.
 class ThreadComm {
  public:
-  [[nodiscard]] static std::vector<ThreadComm> all_of(const std::shared_ptr<World>& world) {
-    const auto members = comm::all_ranks(world->size());
-    const auto group = std::make_shared<comm::ThreadGroup>(world, members);
+  [[nodiscard]] static std::vector<ThreadComm> all_of(const std::shared_ptr<Latch>& latch,
+                                                      int ranks) {
+    const auto members = detail::all_ranks(ranks);
+    const auto group = std::make_shared<detail::ThreadGroup>(latch, members);
     std::vector<ThreadComm> comms;
     for (const int rank : members) comms.push_back(ThreadComm(group, rank));
     return comms;
@@ -29,15 +29,15 @@ class ThreadComm {
 
   [[nodiscard]] int rank() const { return rank_; }
   [[nodiscard]] int size() const { return group_->size(); }
-  [[nodiscard]] int send_capacity() const { return comm::ThreadGroup::capacity; }
+  [[nodiscard]] int send_capacity() const { return detail::ThreadGroup::capacity; }
   [[nodiscard]] std::string transport() const { return "threads of one process"; }
 
   Event<Cpu> start(Cpu&, const Collective<Cpu>& collective) {
     const auto& [call, in, out] = collective;
     collective.check_for(size());
-    const comm::ExclusiveUse use(group_->taken(rank_), call.kind, call.where);
-    const comm::ThreadGroup::Offer offer{.call = call, .in = in.bytes(), .out = out.bytes()};
-    if (call.kind == CallKind::all_reduce && in.size_bytes() <= comm::ThreadGroup::note_bytes) {
+    const detail::ExclusiveUse use(group_->taken(rank_), call.kind, call.where);
+    const detail::ThreadGroup::Offer offer{.call = call, .in = in.bytes(), .out = out.bytes()};
+    if (call.kind == CallKind::all_reduce && in.size_bytes() <= detail::ThreadGroup::note_bytes) {
       all_reduce_small(offer);
       return {};
     }
@@ -54,22 +54,24 @@ class ThreadComm {
   }
 
   void send(Cpu&, Tensor<Cpu> message, int to, CallSite where) {
-    check_message(CallKind::send, rank_, size(), to, where);
+    detail::check_message(CallKind::send, rank_, size(), to, where);
     auto& edge = group_->edge(rank_, to);
-    const comm::ExclusiveUse use(edge.sending, CallKind::send, where);
-    wait_until(edge, [&] { return !edge.full(); });
-    auto& slot = edge.ring[edge.sent % comm::ThreadGroup::capacity];
+    const detail::ExclusiveUse use(edge.sending, CallKind::send, where);
+    const Call call{CallKind::send, message.count(), message.dtype(), Reduce::sum, to, where};
+    group_->wait(edge, rank_, call, [&] { return !edge.full(); });
+    auto& slot = edge.ring[edge.sent % detail::ThreadGroup::capacity];
     slot.tensor = std::move(message);
     slot.where = where;
     ++edge.sent;
     edge.word.change();
   }
   void recv(Cpu&, View<Cpu> buffer, int from, CallSite where) {
-    check_message(CallKind::recv, rank_, size(), from, where);
+    detail::check_message(CallKind::recv, rank_, size(), from, where);
     auto& edge = group_->edge(from, rank_);
-    const comm::ExclusiveUse use(edge.receiving, CallKind::recv, where);
-    wait_until(edge, [&] { return !edge.none(); });
-    auto& slot = edge.ring[edge.received % comm::ThreadGroup::capacity];
+    const detail::ExclusiveUse use(edge.receiving, CallKind::recv, where);
+    const Call call{CallKind::recv, buffer.count(), buffer.dtype(), Reduce::sum, from, where};
+    group_->wait(edge, rank_, call, [&] { return !edge.none(); });
+    auto& slot = edge.ring[edge.received % detail::ThreadGroup::capacity];
     const auto& sent = slot.tensor;
     if (sent.dtype() != buffer.dtype() || sent.count() != buffer.count())
       throw Error(
@@ -77,26 +79,27 @@ class ThreadComm {
                  buffer.count(), " ", buffer.dtype(), ", rank ", group_->world_rank(from), " sent ",
                  sent.count(), " ", sent.dtype(), " at ", to_text(slot.where)),
           where);
-    copy_bytes(buffer.bytes(), sent.view().bytes(), sent.size_bytes());
+    detail::copy_bytes(buffer.bytes(), sent.view().bytes(), sent.size_bytes());
     slot.tensor = {};
     ++edge.received;
     edge.word.change();
   }
   void barrier(CallSite where) {
-    const comm::ExclusiveUse use(group_->taken(rank_), CallKind::barrier, where);
+    const detail::ExclusiveUse use(group_->taken(rank_), CallKind::barrier, where);
     group_->enter(rank_, {.call = {.kind = CallKind::barrier, .where = where}});
   }
   [[nodiscard]] ThreadComm split(int color, int key, CallSite where) {
-    const comm::ExclusiveUse use(group_->taken(rank_), CallKind::split, where);
-    group_->enter(rank_, {.call = {.kind = CallKind::split, .where = where}, .wish = {color, key}});
+    const detail::ExclusiveUse use(group_->taken(rank_), CallKind::split, where);
+    group_->enter(rank_,
+                  {.call = {.kind = CallKind::split, .where = where}, .color_key = {color, key}});
     auto place = group_->take_place(rank_);
     return {std::move(place.group), place.rank};
   }
   /// Ends every rank of the world, not only of this group.
-  void abort(const std::string& message) { group_->world().abort(message); }
+  void abort(const std::string& message) { group_->latch().abort(message); }
 
  private:
-  ThreadComm(std::shared_ptr<comm::ThreadGroup> group, int rank)
+  ThreadComm(std::shared_ptr<detail::ThreadGroup> group, int rank)
       : group_(std::move(group)), rank_(rank) {}
 
   [[nodiscard]] const std::byte* in_of(int rank) const { return group_->offer(rank).in; }
@@ -107,7 +110,8 @@ class ThreadComm {
       case CallKind::all_reduce:
       case CallKind::reduce_scatter: return reduce(collective);
       case CallKind::all_gather: return gather(out, in.size_bytes(), 0);
-      case CallKind::broadcast: return copy_bytes(out.bytes(), in_of(call.other), in.size_bytes());
+      case CallKind::broadcast:
+        return detail::copy_bytes(out.bytes(), in_of(call.other), in.size_bytes());
       case CallKind::all_to_all: {
         const auto block = in.size_bytes() / static_cast<std::size_t>(size());
         return gather(out, block, static_cast<std::size_t>(rank_) * block);
@@ -121,45 +125,36 @@ class ThreadComm {
     const bool to_all = call.kind == CallKind::all_reduce;
     const auto part = to_all ? part_of(call.count, size(), rank_) : Range{0, out.count()};
     const auto block = to_all ? 0 : out.size_bytes() * static_cast<std::size_t>(rank_);
-    comm::Inputs from;
-    comm::Outputs to;
+    detail::Inputs from;
+    detail::Outputs to;
     for (int rank = 0; rank < size(); ++rank) {
       from.push_back(in_of(rank) + block);
       if (to_all) to.push_back(group_->offer(rank).out);
     }
     if (!to_all) to.push_back(out.bytes());
-    comm::reduce_slice(call.dtype, from, to, part.first, part.last, call.reduce);
+    detail::reduce_slice(call.dtype, from, to, part.first, part.last, call.reduce);
   }
   /// A block of everybody's buffer, from `offset` bytes on.
   void gather(View<Cpu> out, std::size_t block, std::size_t offset) {
     for (int rank = 0; rank < size(); ++rank)
-      copy_bytes(out.bytes() + static_cast<std::size_t>(rank) * block, in_of(rank) + offset, block);
+      detail::copy_bytes(out.bytes() + static_cast<std::size_t>(rank) * block, in_of(rank) + offset,
+                         block);
   }
   // Small ones are dominated by meeting: everybody brings a copy and reduces them all, so that once is enough.
-  void all_reduce_small(const comm::ThreadGroup::Offer& offer) {
-    copy_bytes(group_->next_note(rank_), offer.in, offer.call.bytes());
+  void all_reduce_small(const detail::ThreadGroup::Offer& offer) {
+    detail::copy_bytes(group_->next_note(rank_), offer.in, offer.call.bytes());
     group_->enter(rank_, offer);
-    comm::Inputs from;
+    detail::Inputs from;
     for (int rank = 0; rank < size(); ++rank) from.push_back(group_->note(rank, rank_));
-    comm::reduce_slice(offer.call.dtype, from, {offer.out}, 0, offer.call.count, offer.call.reduce);
-  }
-  // For what only the other end of the edge can bring about.
-  template <class Ready>
-  void wait_until(comm::ThreadGroup::Edge& edge, Ready ready) {
-    group_->world().check_alive();
-    for (;;) {
-      const auto word = edge.word.read();
-      if (ready()) return;
-      if (comm::WaitWord::ended(word)) group_->world().check_alive();
-      edge.word.wait(word);
-    }
+    detail::reduce_slice(offer.call.dtype, from, {offer.out}, 0, offer.call.count,
+                         offer.call.reduce);
   }
 
-  std::shared_ptr<comm::ThreadGroup> group_;
+  std::shared_ptr<detail::ThreadGroup> group_;
   int rank_;
 };
 
 static_assert(Communicator<ThreadComm, Cpu>);
-static_assert(!Communicator<World, Cpu>);
+static_assert(!Communicator<Latch, Cpu>);
 
 }  // namespace dhp

@@ -1,5 +1,5 @@
-// Deadlines: how long a rank may wait for another. One limit is too short for saving, or too long to notice soon that a
-// step hangs: so each section of a program gets a limit of its own, learned from how long it has taken.
+// Deadlines: how long a rank may wait for another. One limit would be too short for saving, or too long to detect a
+// hung step, so each section of a program has its own limit, learned from its durations.
 #pragma once
 
 #include <dhp/core/error.hpp>
@@ -28,10 +28,10 @@ enum class Section { start, first_step, step, evaluation, saving };
   return "?";
 }
 
-/// How long a rank may wait, and what has made it so long.
+/// A rank's wait limit, and its reason.
 struct TimeLimit {
   double seconds = 0;  ///< 0: for ever
-  std::string why{};   ///< "for a step, 10 times its median"; empty: it was given
+  std::string why{};   ///< "for a step, 10 times its median"; empty: fixed
 
   [[nodiscard]] bool longer_than(const TimeLimit& other) const {
     return other.seconds > 0 && (seconds == 0 || seconds > other.seconds);
@@ -46,30 +46,32 @@ struct TimeLimit {
   }
 };
 
+namespace detail {
 struct DeadlineRules {
-  /// No limit is shorter: a connection that loses packets, or a busy file system, stops a rank for some seconds.
+  /// The minimum: packet loss or a busy file system stops a rank for some seconds.
   double least_s = 30;
-  /// Of the median: what takes ten times as long as it does else, on one rank or all, is no longer chance.
+  /// Times the median: a tenfold duration is no longer chance.
   double factor = 10;
-  /// Before anything is known: loading and tuning kernels, first reads, and saving a large model take minutes.
+  /// The initial limit: loading and tuning kernels, first reads, and saving a large model take minutes.
   double unlearned_s = 600;
-  /// Passes after which a section is known: the first ones often are not like the others.
+  /// Passes after which a section counts as known; the first ones are often unusual.
   std::size_t passes = 5;
 };
+}  // namespace detail
 
-/// Shared by a program, which says what it is at, and the world that it runs in, which asks. Of a process: where ranks
-/// are threads, one of them speaks for all. A section ends for all ranks together, by a barrier or any other collective.
+/// Shared by a program, which reports its section, and its world, which asks for limits. One per process: where ranks
+/// are threads, one of them reports. A section ends on all ranks together, by a collective.
 class Deadlines {
  public:
   using Clock = std::chrono::steady_clock;
 
   /// Learned limits.
-  explicit Deadlines(DeadlineRules rules = {}) : rules_(rules) {
+  explicit Deadlines(detail::DeadlineRules rules = {}) : rules_(rules) {
     check(rules.least_s > 0 && rules.factor >= 1 && rules.unlearned_s > 0 && rules.passes > 0,
           "learned time limits need at least 1 pass, a factor of at least 1, and seconds above 0");
     limit_ = learned(Section::start);
   }
-  /// One limit for everything, in seconds; 0: none.
+  /// One fixed limit, in seconds; 0: none.
   explicit Deadlines(double limit_s) : fixed_(true) {
     check(limit_s >= 0,
           "the time limit of a collective is a number of seconds, or 0 for none, got ", limit_s);
@@ -77,7 +79,7 @@ class Deadlines {
     limit_.seconds = limit_s < century_s ? limit_s : 0;
   }
 
-  /// The program is at something else now, or at the same once more.
+  /// The program enters a section, or the same one again.
   void enter(Section section, Clock::time_point now = Clock::now()) {
     if (fixed_) return;
     const std::lock_guard lock(mutex_);
@@ -96,8 +98,8 @@ class Deadlines {
     return limit_;
   }
   [[nodiscard]] double limit_s() const { return limit().seconds; }
-  /// When a wait that has begun then is over; never where there is no limit. A limit that becomes shorter counts from
-  /// there: the others may have waited for the end of the longer section.
+  /// When a wait that began then expires; never without a limit. A limit that becomes shorter counts from the change,
+  /// because the others may still have been in the longer section.
   [[nodiscard]] Clock::time_point end_of_wait(Clock::time_point begun) const {
     const std::lock_guard lock(mutex_);
     if (limit_.seconds == 0) return Clock::time_point::max();
@@ -112,7 +114,7 @@ class Deadlines {
     std::size_t count = 0;
   };
   [[nodiscard]] Durations& of(Section section) { return known_[static_cast<std::size_t>(section)]; }
-  // In whole seconds: small differences between passes and ranks are not worth a digit.
+  // Whole seconds, so that small differences do not show.
   [[nodiscard]] TimeLimit learned(Section section) {
     const auto& [last, count] = of(section);
     if (count < rules_.passes) return {rules_.unlearned_s, concat("for ", name_of(section))};
@@ -125,7 +127,7 @@ class Deadlines {
     return {rules_.least_s, concat("for ", name_of(section), ", the least there is")};
   }
 
-  DeadlineRules rules_{};
+  detail::DeadlineRules rules_{};
   bool fixed_ = false;
   mutable std::mutex mutex_;
   TimeLimit limit_{};

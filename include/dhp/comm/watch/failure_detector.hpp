@@ -1,6 +1,6 @@
-// FailureDetector: finds in the states of all ranks why the world must end, and which rank is the cause: one that has
-// failed, is gone, is silent, does something else than the others, or has been waited for too long. The limit of a wait
-// is the longest of any rank, since a rank in a step may wait, through others, for a rank that is saving.
+// FailureDetector derives from all ranks' states why the world must end and which rank is the cause: one that has
+// failed, is gone or silent, disagrees with the others, or is overdue. The limit of a wait is the longest of any
+// rank, because a rank in a step may indirectly wait for a rank that is saving.
 #pragma once
 
 #include <dhp/comm/watch/rank_state.hpp>
@@ -13,14 +13,14 @@
 #include <utility>
 #include <vector>
 
-namespace dhp::comm {
+namespace dhp::detail {
 
 class FailureDetector {
  public:
   struct Limits {
     double timeout_s = 300;  ///< of every wait, and of silence; 0: none
-    bool learned = false;    ///< the limits that ranks tell take the place of timeout_s
-    /// How long a rank whose connection broke may be silent: if it fails, it says why itself.
+    bool learned = false;    ///< ranks' learned limits replace timeout_s
+    /// How long a rank with a broken connection may be silent: if it fails, it reports the reason itself.
     double lost_s = 1;
   };
 
@@ -28,20 +28,20 @@ class FailureDetector {
       : limits_(limits), limit_{limits.timeout_s}, seen_(static_cast<std::size_t>(ranks)) {}
   [[nodiscard]] const Limits& limits() const { return limits_; }
 
-  /// What rank `rank` said last, in the seconds of any clock that only goes forward.
-  void hear(int rank, RankState state, double now_s) {
+  /// Rank `rank` reported this state at this time of a monotonic clock, in seconds.
+  void update(int rank, RankState state, double now_s) {
     auto& seen = seen_.at(static_cast<std::size_t>(rank));
-    if (seen.heard && seen.state.beat == state.beat) return;
+    if (seen.reported && seen.state.beat == state.beat) return;
     seen = {std::move(state), now_s, true};
   }
-  /// Rank `rank` can say no more: its connection to the store has ended.
+  /// Rank `rank` can report no more: its connection to the store has ended.
   void leave(int rank) { seen_.at(static_cast<std::size_t>(rank)).left = true; }
   [[nodiscard]] bool all_finished() const {
     for (const auto& seen : seen_)
       if (!seen.state.finished) return false;
     return true;
   }
-  /// Whether all know that the world has ended, but for those who are silent.
+  /// Whether all ranks but the silent ones know that the world has ended.
   [[nodiscard]] bool all_ended(double now_s) const {
     for (int rank = 0; rank < ranks(); ++rank)
       if (!at(rank).state.ended && !at(rank).state.finished && !at(rank).left &&
@@ -62,8 +62,8 @@ class FailureDetector {
  private:
   struct Seen {
     RankState state{};
-    double heard_s = 0;
-    bool heard = false;
+    double last_report_s = 0;
+    bool reported = false;
     bool left = false;
   };
   using Call = RankState::OpenCall;
@@ -72,7 +72,7 @@ class FailureDetector {
   [[nodiscard]] const Seen& at(int rank) const { return seen_[static_cast<std::size_t>(rank)]; }
   [[nodiscard]] bool is_rank(int rank) const { return rank >= 0 && rank < ranks(); }
   [[nodiscard]] double silence_s(int rank, double now_s) const {
-    return now_s - (at(rank).heard ? at(rank).heard_s : start_s_);
+    return now_s - (at(rank).reported ? at(rank).last_report_s : start_s_);
   }
   [[nodiscard]] std::string named(int rank) const {
     const auto& name = at(rank).state.name;
@@ -83,7 +83,7 @@ class FailureDetector {
     return s < 10 ? concat(tenths / 10, ".", tenths % 10, " s") : concat(tenths / 10, " s");
   }
 
-  // A call waits for those of its ranks that have not come to it.
+  // A call waits for its ranks that have not reached it.
   void forget_ranks_that_came() {
     for (auto& waiting : seen_)
       for (auto& call : waiting.state.under_way)
@@ -97,7 +97,7 @@ class FailureDetector {
   void look_at_limits(double now_s) {
     const TimeLimit* longest = nullptr;
     for (const auto& seen : seen_)
-      if (seen.heard && !seen.state.finished &&
+      if (seen.reported && !seen.state.finished &&
           (longest == nullptr || seen.state.limit.longer_than(*longest)))
         longest = &seen.state.limit;
     if (longest == nullptr) return;
@@ -115,7 +115,8 @@ class FailureDetector {
         return why.starts_with("rank ") ? why : concat("rank ", rank, ": ", why);
     return {};
   }
-  // Others may fail because of it: a library says that a peer is gone, and not which. One that has failed says why itself.
+  // Others may fail because of it: a library reports that a peer is gone, but not which. A failed rank reports the
+  // reason itself.
   [[nodiscard]] std::string gone(double now_s) const {
     for (int rank = 0; rank < ranks(); ++rank)
       if (at(rank).left && !at(rank).state.finished && at(rank).state.failed.empty())
@@ -142,7 +143,7 @@ class FailureDetector {
         for (const auto& call : *calls) {
           const auto [found, added] = first.try_emplace(call.key(), rank, &call);
           const auto& [other, its] = found->second;
-          // An engine may refuse a message itself, and is given the time to.
+          // An engine may refuse a message itself, and gets time to.
           const auto fresh = [](const Call& of) { return of.is_recv() && of.age_s < 0.5; };
           if (!added && its->agreed != call.agreed && !fresh(*its) && !fresh(call))
             return concat("ranks do not agree: rank ", other, " calls ", to_text(*its), ", rank ",
@@ -150,7 +151,7 @@ class FailureDetector {
         }
     return {};
   }
-  // For a rank that has finished. A send may just have been begun, and need not wait at all.
+  // For a finished rank. A send may have just started, and need not wait at all.
   [[nodiscard]] std::string in_vain() const {
     for (int rank = 0; rank < ranks(); ++rank)
       for (const auto& call : at(rank).state.under_way)
@@ -192,11 +193,11 @@ class FailureDetector {
     return concat("rank ", wait.rank, " waits in ", to_text(*wait.call), " for ", named(wait.other),
                   ", ", what_of_it, limit_text());
   }
-  // Its last report is old: what it said there blames nobody.
+  // Ignore stale reports.
   [[nodiscard]] bool quiet(int rank, double now_s) const {
     return silence_s(rank, now_s) > beats_s && !at(rank).state.finished;
   }
-  // A rank that is needed and quiet says more than any chain of ranks that are not; after it one that is in the call.
+  // Prefer a needed, quiet rank to any wait-for chain; then a rank that is in the call.
   [[nodiscard]] std::optional<Wait> for_quiet(double now_s) const {
     for (const bool come : {false, true})
       for (int rank = 0; rank < ranks(); ++rank)
@@ -212,7 +213,7 @@ class FailureDetector {
         if (other.series == call.series && other.at == call.at) inside.push_back(rank);
     return inside;
   }
-  // Follows the wait-for chain to its end, which is the cause. In a circle of waits any link will do.
+  // Follows the wait-for chain to its end, the cause. In a cycle any rank will do.
   [[nodiscard]] Wait end_of_chain(Wait last) const {
     std::set<int> visited{last.rank};
     while (visited.insert(last.other).second) {
@@ -252,7 +253,7 @@ class FailureDetector {
   }
   [[nodiscard]] std::string limit_text() const { return concat(", beyond ", limit_); }
 
-  // More than a few reports: after that a rank's last one says little.
+  // After more than a few reports, a rank's last one is outdated.
   static constexpr double beats_s = 2;
   Limits limits_;
   TimeLimit limit_;  // of the world
@@ -261,4 +262,4 @@ class FailureDetector {
   double start_s_ = -1;
 };
 
-}  // namespace dhp::comm
+}  // namespace dhp::detail

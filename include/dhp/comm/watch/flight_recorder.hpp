@@ -1,8 +1,7 @@
-// FlightRecorder: the last calls of a rank's communicators and those under way, each with its place in the source.
+// FlightRecorder: the latest and the pending calls of a rank's communicators, with their call sites.
 #pragma once
 
-#include <dhp/comm/collective.hpp>
-#include <dhp/comm/split.hpp>
+#include <dhp/comm/communicator.hpp>
 
 #include <algorithm>
 #include <chrono>
@@ -18,33 +17,35 @@
 
 namespace dhp {
 
-/// A group of ranks, the same on all of them. Names tell groups apart that have a rank in common.
+namespace detail {
+/// A group of ranks. Its name is the same on all of them, and distinguishes groups that share a rank.
 struct RecordedGroup {
   std::string name{};
-  std::vector<int> members{};  ///< ranks of the world, in the order of the group
+  std::vector<int> members{};  ///< world ranks, in group order
 };
+}  // namespace detail
 
 struct FlightRecord {
-  std::shared_ptr<const RecordedGroup> group{};
+  std::shared_ptr<const detail::RecordedGroup> group{};
   Call call{};
   int rank = 0;              ///< of the world; so are those of the next line
   int from = -1, to = -1;    ///< of a message
   std::uint64_t at = 0;      ///< among the group's collectives, or the edge's messages, from 1
   std::uint64_t number = 0;  ///< among all calls of this rank, from 1
-  std::string text{};        ///< what is done, where it is no call of a communicator
-  int more = 0;              ///< calls after this one that a recorded step makes as one with it
+  std::string text{};        ///< the operation, if it is no call of a communicator
+  int more = 0;              ///< further calls that a recorded step makes with this one
   double start_s = 0;        ///< since the recorder was opened
-  double since_s = 0;        ///< its wait; negative: its device has other work before it
+  double since_s = 0;        ///< its wait; negative: the device has not reached it
   double end_s = -1;         ///< negative: under way
   bool failed = false;       ///< an exception has ended it
 
   [[nodiscard]] bool under_way() const { return end_s < 0; }
-  /// Calls that are counted together: "world" of "world#12", "world:0>1" of "world:0>1#3".
+  /// The series in which calls are numbered: "world" of "world#12", "world:0>1" of "world:0>1#3".
   [[nodiscard]] std::string series() const {
     if (!group) return text;
     return call.is_message() ? concat(group->name, ":", from, ">", to) : group->name;
   }
-  /// The same for all ranks of the call, and for no other call.
+  /// Equal on all ranks of a call, and different for every other call.
   [[nodiscard]] std::string key() const { return concat(series(), "#", at); }
   [[nodiscard]] std::string agreed() const {
     return group ? concat(call.agreed(), more_text()) : text;
@@ -75,10 +76,10 @@ class FlightRecorder {
   using Records = std::list<FlightRecord>;
 
  public:
-  /// capacity: calls that are remembered after their end.
+  /// capacity: remembered calls after their end.
   explicit FlightRecorder(std::size_t capacity = 1024) : capacity_(capacity) {}
 
-  /// A call under way; its end is that of this object, or an exception.
+  /// A pending call; ends with this object or an exception.
   class Open {
    public:
     Open(FlightRecorder& recorder, FlightRecord record)
@@ -89,7 +90,7 @@ class FlightRecorder {
           exceptions_(other.exceptions_) {}
     Open& operator=(Open&&) = delete;
     [[nodiscard]] const FlightRecord& record() const { return *record_; }
-    /// Whether the device has come to this call. Before that the call waits for nobody, and counts as not reached.
+    /// Whether the device has reached this call. Until then it waits for nobody.
     void on_device(bool begun) { recorder_->on_device(record_, begun); }
     ~Open() {
       if (recorder_ != nullptr) recorder_->end(record_, std::uncaught_exceptions() > exceptions_);
@@ -108,11 +109,11 @@ class FlightRecorder {
     const std::lock_guard lock(mutex_);
     return calls_;
   }
-  /// Those under way by their beginning, behind those that have ended, by their end.
+  /// Finished ones by their end, then pending ones by their start.
   struct Contents {
     std::vector<FlightRecord> ended{}, under_way{};
   };
-  /// Of the calls whose number is greater than `after`.
+  /// Calls numbered above `after`.
   [[nodiscard]] Contents contents(std::uint64_t after = 0) const {
     const std::lock_guard lock(mutex_);
     Contents found;
@@ -149,18 +150,18 @@ class FlightRecorder {
   mutable std::mutex mutex_;
   std::uint64_t calls_ = 0;
   Records open_, ended_;
-  Records spare_;  // memory of forgotten ones, for the next: a call allocates little
+  Records spare_;  // memory reused for new records
 };
 
-namespace comm {
+namespace detail {
 
-/// What the calls of one group are recorded with; used by one rank.
+/// Records the calls of one group; used by one rank.
 class GroupRecorder {
  public:
   GroupRecorder(std::shared_ptr<FlightRecorder> recorder, int rank, int size)
       : GroupRecorder(std::move(recorder), rank, {"world", all_ranks(size)}) {}
 
-  /// Of a part of this group, with these ranks of the world. All ranks of the group come to it at the same time.
+  /// For a part of this group, with these world ranks. All ranks of the group must call it.
   [[nodiscard]] GroupRecorder of_part(std::vector<int> members) {
     auto name = concat(group_->name, ".", ++parts_, "@", members.front());
     return {recorder_, rank_, {std::move(name), std::move(members)}};
@@ -197,6 +198,6 @@ class GroupRecorder {
   std::shared_ptr<const RecordedGroup> group_;
 };
 
-}  // namespace comm
+}  // namespace detail
 
 }  // namespace dhp

@@ -1,8 +1,8 @@
-// RankState: what a rank reports to the failure detector a few times a second: that it lives, which calls it is in and
-// which ranks they need, how long it may wait, and what it has seen go wrong.
+// RankState: a rank's periodic report to the failure detector: that it is alive, its calls and the ranks they need,
+// how long it may wait, and observed errors.
 #pragma once
 
-#include <dhp/comm/meet/wire.hpp>
+#include <dhp/comm/rendezvous/wire.hpp>
 #include <dhp/comm/watch/deadlines.hpp>
 #include <dhp/comm/watch/flight_recorder.hpp>
 
@@ -15,10 +15,10 @@
 #include <utility>
 #include <vector>
 
-namespace dhp::comm {
+namespace dhp::detail {
 
 struct RankState {
-  /// A call under way; fields as FlightRecord's.
+  /// A pending call; fields as in FlightRecord.
   struct OpenCall {
     std::string series{};
     std::uint64_t at = 0;
@@ -44,21 +44,21 @@ struct RankState {
   std::vector<int> lost{};  ///< ranks to which its connection has broken
   TimeLimit limit{};        ///< of its waits, by its own deadlines
   std::vector<OpenCall> under_way{};
-  /// The last messages that have been sent: who receives one may expect another.
+  /// The latest messages sent, which a receiver may expect.
   std::vector<OpenCall> sent{};
-  /// The highest place in each series among its last calls: whether it has come to a call that others are in.
+  /// The highest number in each series of its recent calls: whether it has reached a call that others are in.
   std::map<std::string, std::uint64_t> reached{};
   std::string last{};     ///< the call that ended last; empty: none
   double last_age_s = 0;  ///< since its end
 
-  /// after: so many first calls are of an earlier world, which had the same names for its groups.
+  /// after: skips calls of an earlier world, which used the same group names.
   void read(const FlightRecorder& recorder, std::uint64_t after = 0) {
     const auto contents = recorder.contents(after);
     const double now_s = recorder.now_s();
     under_way.clear();
     sent.clear();
     reached.clear();
-    // Records of one series follow each other in runs: one look-up a run.
+    // Records of one series are often adjacent: one look-up per run.
     const RecordedGroup* group = nullptr;
     int from = -1, to = -1;
     std::uint64_t* highest = nullptr;
@@ -94,7 +94,7 @@ struct RankState {
     last_age_s = now_s - record.end_s;
   }
 
-  /// What the rank itself is in: a call that waits, where there is one. Null: nothing.
+  /// The rank's own call: a waiting one, if there is one. Null: none.
   [[nodiscard]] const OpenCall* busy() const {
     for (const auto& call : under_way)
       if (!call.needs.empty()) return &call;
@@ -114,4 +114,4 @@ struct RankState {
   }
 };
 
-}  // namespace dhp::comm
+}  // namespace dhp::detail

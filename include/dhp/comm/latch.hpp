@@ -1,0 +1,107 @@
+// Latch: the end of a world, which all of its ranks hear of. Engines see no more of who watches over them.
+#pragma once
+
+#include <dhp/core/error.hpp>
+
+#include <atomic>
+#include <condition_variable>
+#include <functional>
+#include <memory>
+#include <mutex>
+#include <set>
+#include <string>
+#include <utility>
+#include <vector>
+
+namespace dhp {
+
+/// The world has ended for a reason that is not this rank's: the sentence is that reason.
+class Aborted : public Error {
+ public:
+  // Not "using Error::Error": nvcc 13 cannot inherit a constructor with this default argument.
+  explicit Aborted(const std::string& sentence,
+                   std::source_location where = std::source_location::current())
+      : Error(sentence, where) {}
+};
+
+/// For any thread.
+class Latch {
+ public:
+  Latch() = default;
+  Latch(const Latch&) = delete;
+  Latch& operator=(const Latch&) = delete;
+  virtual ~Latch() = default;
+
+  [[nodiscard]] bool ended() const { return ended_; }
+  /// Throws Aborted when the world has ended.
+  void check_alive() {
+    if (ended_) [[unlikely]]
+      throw_ended();
+  }
+  /// Ends every rank with this message; the first of several counts. Returns when other processes can have heard it.
+  virtual void abort(const std::string& why) {
+    const std::lock_guard lock(mutex_);
+    end(why);
+  }
+  /// The connection to a rank has broken: throws Aborted when all have heard who is to blame.
+  [[noreturn]] virtual void lost(int peer, const std::string& why) {
+    abort(concat("the connection to rank ", peer, " has broken (", why, ")"));
+    throw_ended();
+  }
+  /// The body of a rank of this process has returned. May throw Aborted.
+  virtual void finish(int rank) {
+    const std::lock_guard lock(mutex_);
+    finished_.insert(rank);
+    any_finished_ = true;
+    call_all();
+  }
+  [[nodiscard]] bool has_finished(int rank) const {
+    if (!any_finished_) return false;
+    const std::lock_guard lock(mutex_);
+    return finished_.contains(rank);
+  }
+
+  using OnChange = std::function<void()>;
+  /// Any thread calls it when the world ends or a rank of this process finishes, until the handle is gone. It may ask
+  /// whether the world has ended, and nothing else.
+  [[nodiscard]] std::shared_ptr<void> on_change(OnChange call) {
+    const auto held = std::make_shared<OnChange>(std::move(call));
+    const std::lock_guard lock(mutex_);
+    std::erase_if(on_change_, [](const auto& other) { return other.expired(); });
+    on_change_.push_back(held);
+    if (ended_) (*held)();
+    return held;
+  }
+
+ protected:
+  /// With the lock.
+  void end(const std::string& message) {
+    if (ended_) return;
+    message_ = message;
+    ended_ = true;
+    call_all();
+    changed_.notify_all();
+  }
+  [[noreturn]] void throw_ended() {
+    const std::lock_guard lock(mutex_);
+    noticed_ = true;
+    throw Aborted(message_);
+  }
+
+  mutable std::mutex mutex_;
+  std::condition_variable changed_;
+  std::atomic<bool> ended_ = false;
+  std::string message_;
+  bool noticed_ = false;  ///< a rank of this process knows that the world has ended
+
+ private:
+  void call_all() {
+    for (const auto& call : on_change_)
+      if (const auto held = call.lock()) (*held)();
+  }
+  std::vector<std::weak_ptr<OnChange>> on_change_;
+  std::set<int> finished_;
+  std::atomic<bool> any_finished_ = false;
+};
+
+}  // namespace dhp

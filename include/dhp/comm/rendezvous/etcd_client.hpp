@@ -1,0 +1,256 @@
+// EtcdClient: requests to an etcd cluster through the JSON gateway of API v3, available from etcd 3.4 on. If one
+// member does not answer, it asks the next. Needs libcurl and nlohmann/json.
+#pragma once
+
+#include <dhp/comm/rendezvous/http_post.hpp>
+#include <dhp/comm/rendezvous/key_value_store.hpp>
+#include <dhp/comm/rendezvous/socket.hpp>
+
+#include <nlohmann/json.hpp>
+#include <openssl/evp.h>
+
+#include <algorithm>
+#include <chrono>
+#include <cstdlib>
+#include <memory>
+#include <optional>
+#include <string>
+#include <string_view>
+#include <thread>
+#include <utility>
+#include <vector>
+
+namespace dhp {
+
+/// The location of an etcd cluster, and its use by a job.
+struct EtcdOptions {
+  /// "http://host:2379" or "https://user:password@host:2379" per member. One is enough; with all, any member may
+  /// fail.
+  std::vector<std::string> endpoints;
+  std::string ca_file{};  ///< CA certificates for https; empty: the system's
+  double lease_s = 5;     ///< seconds after which a lost process counts as gone
+};
+
+/// Comma-separated endpoints; certificates from the variable SSL_CERT_FILE.
+[[nodiscard]] inline EtcdOptions etcd_options(std::string_view endpoints) {
+  EtcdOptions options;
+  while (!endpoints.empty()) {
+    const auto end = std::min(endpoints.find(','), endpoints.size());
+    options.endpoints.emplace_back(endpoints.substr(0, end));
+    endpoints.remove_prefix(std::min(end + 1, endpoints.size()));
+  }
+  if (const char* const file = std::getenv("SSL_CERT_FILE")) options.ca_file = file;
+  return options;
+}
+
+namespace detail {
+
+[[nodiscard]] inline std::string to_base64(std::string_view bytes) {
+  std::string text((bytes.size() + 2) / 3 * 4 + 1, '\0');  // it writes a zero at the end
+  (void)EVP_EncodeBlock(reinterpret_cast<unsigned char*>(text.data()),
+                        reinterpret_cast<const unsigned char*>(bytes.data()),
+                        static_cast<int>(bytes.size()));
+  text.pop_back();
+  return text;
+}
+/// None: the text is not base64.
+[[nodiscard]] inline std::optional<std::string> from_base64(std::string_view text) {
+  std::string bytes(text.size() / 4 * 3, '\0');
+  const auto padding = text.size() - std::min(text.find_last_not_of('=') + 1, text.size());
+  const int written = EVP_DecodeBlock(reinterpret_cast<unsigned char*>(bytes.data()),
+                                      reinterpret_cast<const unsigned char*>(text.data()),
+                                      static_cast<int>(text.size()));
+  if (written < 0 || padding > 2 || text.size() % 4 != 0) return std::nullopt;
+  bytes.resize(static_cast<std::size_t>(written) - padding);
+  return bytes;
+}
+
+/// Where one member of etcd listens.
+struct EtcdEndpoint {
+  std::string url;   // "http://host:2379", without a password
+  std::string host;  // without brackets
+  std::string user{}, password{};
+};
+
+/// number: the endpoint's, for messages, which must not show a password.
+[[nodiscard]] inline EtcdEndpoint parse_etcd_endpoint(const std::string& text, std::size_t number) {
+  const std::unique_ptr<CURLU, void (*)(CURLU*)> url(curl_url(), curl_url_cleanup);
+  const auto part = [&](CURLUPart which, unsigned flags = 0) {
+    char* found = nullptr;
+    const auto code = curl_url_get(url.get(), which, &found, flags);
+    const std::unique_ptr<char, void (*)(void*)> owner(found, curl_free);
+    return code == CURLUE_OK ? std::string(found) : std::string();
+  };
+  const bool parsed =
+      url != nullptr && curl_url_set(url.get(), CURLUPART_URL, text.c_str(), 0) == CURLUE_OK;
+  const auto scheme = part(CURLUPART_SCHEME), path = part(CURLUPART_PATH);
+  check(parsed && (scheme == "http" || scheme == "https") && (path.empty() || path == "/") &&
+            part(CURLUPART_QUERY).empty() && part(CURLUPART_FRAGMENT).empty(),
+        "endpoint ", number,
+        " of etcd is not of the form http://HOST:2379 or https://USER:PASSWORD@HOST:2379; several "
+        "have commas between them");
+  auto host = part(CURLUPART_HOST);
+  const auto given = part(CURLUPART_PORT);
+  const auto address = concat(scheme, "://", host, ":", given.empty() ? "2379" : given);
+  if (host.starts_with('[')) host = host.substr(1, host.size() - 2);
+  return {address, host, part(CURLUPART_USER, CURLU_URLDECODE),
+          part(CURLUPART_PASSWORD, CURLU_URLDECODE)};
+}
+
+/// A field of an answer: etcd writes 64-bit numbers as texts. Empty: missing.
+[[nodiscard]] inline std::string etcd_text(const nlohmann::json& answer, const char* name) {
+  const auto at = answer.find(name);
+  return at != answer.end() && at->is_string() ? at->get<std::string>() : std::string();
+}
+
+/// etcd understood a request and refused it.
+class EtcdRefusal : public Error {
+ public:
+  static constexpr int not_found = 5, exists = 9, unauthenticated = 16;  // codes of gRPC
+
+  EtcdRefusal(int code, const std::string& sentence,
+              std::source_location where = std::source_location::current())
+      : Error(sentence, where), code_(code) {}
+  [[nodiscard]] int code() const noexcept { return code_; }
+
+ private:
+  int code_;
+};
+
+/// One thread at a time.
+class EtcdClient {
+ public:
+  using Json = nlohmann::json;
+  static constexpr double first_attempts_s = 3;  ///< at most; those that follow last longer
+
+  /// who: "rank 3", for messages.
+  EtcdClient(const EtcdOptions& options, std::string who)
+      : http_(options.ca_file), who_(std::move(who)) {
+    check(!options.endpoints.empty(), who_,
+          " is to use etcd, but has no endpoint; give one, such as http://HOST:2379");
+    for (const auto& text : options.endpoints)
+      endpoints_.push_back(parse_etcd_endpoint(text, endpoints_.size() + 1));
+  }
+
+  /// "etcd at http://a:2379, http://b:2379"
+  [[nodiscard]] std::string description() const {
+    std::string text = "etcd at ";
+    for (const auto& endpoint : endpoints_)
+      text += concat(&endpoint == endpoints_.data() ? "" : ", ", endpoint.url);
+    return text;
+  }
+  /// Of the member that has answered last.
+  [[nodiscard]] const std::string& host() const { return endpoints_[current_].host; }
+
+  [[nodiscard]] std::vector<std::string> hosts() const {
+    std::vector<std::string> hosts;
+    for (const auto& endpoint : endpoints_) hosts.push_back(endpoint.host);
+    return hosts;
+  }
+
+  /// path: "kv/range". Throws EtcdRefusal, or KeyValueStoreLost when no member has answered within limit_s: then the
+  /// request may have been carried out. It is repeated only where that does no harm: not in changes of users and
+  /// roles.
+  [[nodiscard]] Json call(const char* path, const Json& request, double limit_s) {
+    const Deadline deadline(limit_s);
+    const bool repeats = !std::string_view(path).starts_with("auth/");
+    double attempt_s = limit_s;
+    if (repeats)
+      attempt_s = std::min(first_attempts_s, limit_s / static_cast<double>(endpoints_.size() + 1));
+    const auto body = request.dump();
+    std::string problem;
+    std::size_t refused = 0;  // certificates of one round
+    for (std::size_t failures = 0;;) {
+      const auto& endpoint = endpoints_[current_];
+      std::string why;
+      if (auto answer =
+              ask(endpoint, path, body, Deadline(std::min(attempt_s, deadline.left_s())), why))
+        return std::move(*answer);
+      if (!deadline.passed() || problem.empty()) problem = concat(endpoint.url, ": ", why);
+      if (!repeats && sent_)
+        throw KeyValueStoreLost(concat(who_, " does not know whether the ", description(),
+                                       " has carried out ", path, ": ", problem,
+                                       "; look, and ask again"));
+      refused += trusted_ ? 0 : 1;
+      if (refused == endpoints_.size())
+        throw KeyValueStoreLost(concat(who_, " does not trust the ", description(), ": ", problem,
+                                       "; name a file of the certificates that sign its own"));
+      if (deadline.passed())
+        throw KeyValueStoreLost(
+            concat(who_, " cannot reach the ", description(), ": no member has answered within ",
+                   limit_s, " s, at last ", problem,
+                   "; are these its addresses, and is more than half of it running?"));
+      current_ = (current_ + 1) % endpoints_.size();
+      if (++failures % endpoints_.size() != 0) continue;
+      std::this_thread::sleep_for(std::chrono::milliseconds(20));
+      attempt_s *= 2;  // a busy member or process may connect slowly
+      refused = 0;
+    }
+  }
+
+ private:
+  /// Errors that another member, or a retry, may avoid.
+  [[nodiscard]] static bool passes(int status) {
+    return status == 408 || status == 429 || status >= 500;
+  }
+
+  /// nullopt, with the reason: ask another member.
+  [[nodiscard]] std::optional<Json> ask(const EtcdEndpoint& endpoint, const char* path,
+                                        const std::string& body, const Deadline& deadline,
+                                        std::string& why) {
+    for (bool again = false;; again = true) {
+      if (!endpoint.user.empty() && token_.empty()) {
+        const Json login{{"name", endpoint.user}, {"password", endpoint.password}};
+        const auto granted =
+            post(endpoint, "auth/authenticate",
+                 login.dump(-1, ' ', false, Json::error_handler_t::replace), deadline, why);
+        if (!granted) return std::nullopt;
+        token_ = etcd_text(*granted, "token");
+      }
+      try {
+        return post(endpoint, path, body, deadline, why);
+      } catch (const EtcdRefusal& refusal) {
+        // Tokens expire, and changes of users and roles invalidate them.
+        const bool old = refusal.code() == EtcdRefusal::unauthenticated ||
+                         refusal.sentence().find("auth store is old") != std::string::npos;
+        if (!old || again || token_.empty()) throw;
+        token_.clear();
+      }
+    }
+  }
+  [[nodiscard]] std::optional<Json> post(const EtcdEndpoint& endpoint, const char* path,
+                                         const std::string& body, const Deadline& deadline,
+                                         std::string& why) {
+    // libcurl would wait for "100 Continue" before sending large bodies.
+    std::vector<std::string> headers{"Content-Type: application/json", "Expect:"};
+    if (!token_.empty()) headers.push_back("Authorization: " + token_);
+    const auto answer = http_.post(concat(endpoint.url, "/v3/", path), body, headers,
+                                   std::max(0.001, deadline.left_s()));
+    sent_ = answer.sent;
+    trusted_ = answer.trusted;
+    why = answer.problem;
+    if (answer.status == 0) return std::nullopt;
+    auto json = Json::parse(answer.body, nullptr, false);
+    const bool object = json.is_object();
+    if (answer.status == 200 && object) return json;
+    why = etcd_text(json, "message");
+    if (why.empty()) why = etcd_text(json, "error");
+    if (why.empty()) why = concat("HTTP status ", answer.status, " and no message");
+    if (passes(answer.status) || answer.status == 200) return std::nullopt;
+    const auto code = json.find("code");
+    throw EtcdRefusal(code != json.end() && code->is_number_integer() ? code->get<int>() : 0,
+                      concat("the ", description(), " refuses ", path, " of ", who_, ": ", why,
+                             "; is it etcd 3.4 or later, and may its user do this?"));
+  }
+
+  HttpPost http_;
+  bool sent_ = false, trusted_ = true;  // of the last attempt
+  std::string who_;
+  std::vector<EtcdEndpoint> endpoints_{};
+  std::size_t current_ = 0;
+  std::string token_{};  // of all members; empty: none yet
+};
+
+}  // namespace detail
+
+}  // namespace dhp

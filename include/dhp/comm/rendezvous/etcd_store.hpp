@@ -1,0 +1,268 @@
+// EtcdStore: a job's store in an etcd cluster. It survives the loss of any process or machine of the job, and of etcd
+// members. Needs libcurl, OpenSSL and nlohmann/json (dhp::etcd).
+#pragma once
+
+#include <dhp/comm/rendezvous/address.hpp>
+#include <dhp/comm/rendezvous/etcd_lease.hpp>
+#include <dhp/comm/rendezvous/handshake.hpp>
+
+#include <algorithm>
+#include <cstdint>
+#include <mutex>
+#include <optional>
+#include <string>
+#include <utility>
+#include <vector>
+
+namespace dhp::detail {
+
+/// In etcd the keys of a job begin with "dhp/JOB/", where / and % of its name are written %2F and %25:
+///
+///   keys/KEY   what the job has set
+///   member/N   rank or member N has been there
+///   alive/N    it is there now: with a lease of its own, and the number of its last write
+///
+/// left/N is in the store if member/N exists without alive/N: EtcdOptions::lease_s after the process was killed or cut
+/// off, at once after the orderly end of its store. The job can only read keys under left/.
+///
+/// A process whose lease has ended cannot change anything any more. A write that is sent several times, because a
+/// member of etcd did not answer, happens once: it requires the lease, and that the number of the last write is below
+/// its own.
+class EtcdStore final : public KeyValueStore {
+ public:
+  using Json = nlohmann::json;
+
+  /// Uses rank, size, job and the time limits of the options; not the secret, since etcd controls access. Throws
+  /// Error if etcd is unreachable within timeout_s, or if another process has this rank or number.
+  EtcdStore(const EtcdOptions& etcd, RendezvousOptions options)
+      : options_(std::move(options)),
+        prefix_(concat("dhp/", escaped(options_.job), "/")),
+        client_(etcd, name()),
+        lease_(etcd, name(), number_of(prefix_), options_.timeout_s) {
+    check(options_.rank >= 0 && (options_.size == 0 || options_.rank < options_.size),
+          "there is no ", name(), " in a world of ", options_.size);
+    join();
+  }
+
+  [[nodiscard]] std::string description() const override { return client_.description(); }
+  [[nodiscard]] std::string own_address() override {
+    const std::lock_guard lock(mutex_);
+    auto address = address_towards(client_.host());
+    // A local etcd member would yield an address that others cannot reach.
+    for (const auto& host : client_.hosts()) {
+      if (!is_loopback(address)) break;
+      try {
+        address = address_towards(host);
+      } catch (const Error&) {  // its machine may be down
+      }
+    }
+    return address;
+  }
+
+  void set(const std::string& key, const std::string& value) override {
+    check_writable(key);
+    check_value(key, value);
+    (void)write(Json::array(), put(key_of(key), value, lease_.job()));
+  }
+  [[nodiscard]] std::optional<std::string> find(const std::string& key) override {
+    check_key(key);
+    if (key.starts_with(left_prefix)) {
+      for (auto& [name, value] : list(key))
+        if (name == key) return std::move(value);
+      return std::nullopt;
+    }
+    auto found = keys_of(ask("kv/range", Json{{"key", to_base64(key_of(key))}}), key_of(""));
+    return found.empty() ? std::nullopt : std::optional(std::move(found.front().second));
+  }
+  [[nodiscard]] Entries list(const std::string& prefix) override {
+    const std::string_view left = left_prefix;
+    Json reads = Json::array({range(key_of(prefix))});
+    const bool with_left = left.starts_with(prefix) || prefix.starts_with(left);
+    if (with_left)  // one transaction sees all three consistently
+      for (const char* const folder : {"member/", "alive/"})
+        reads.push_back(range(prefix_ + folder));
+    const auto answer = ask("kv/txn", Json{{"success", reads}});
+    const auto answers = responses(answer);
+    check(answers.size() == reads.size(), name(), " cannot read what the ", description(),
+          " lists");
+    auto entries = keys_of(*answers[0], key_of(""));
+    if (!with_left) return entries;
+    const auto alive = keys_of(*answers[2], prefix_ + "alive/");
+    for (const auto& [number, value] : keys_of(*answers[1], prefix_ + "member/")) {
+      auto key = concat(left, number);
+      const auto is_it = [&number = number](const auto& entry) { return entry.first == number; };
+      if (key.starts_with(prefix) && std::none_of(alive.begin(), alive.end(), is_it))
+        entries.emplace_back(std::move(key), "");
+    }
+    std::sort(entries.begin(), entries.end());
+    return entries;
+  }
+  void remove(const std::string& key) override {
+    check_writable(key);
+    (void)write(Json::array(), Json{{"requestDeleteRange", {{"key", to_base64(key_of(key))}}}});
+  }
+  [[nodiscard]] bool set_unless(const std::string& guard, const std::string& key,
+                                const std::string& value) override {
+    check_writable(guard);
+    check_writable(key);
+    check_value(key, value);
+    return write(Json::array({is_missing(key_of(guard))}), put(key_of(key), value, lease_.job()));
+  }
+
+ private:
+  [[nodiscard]] std::string name() const { return options_.name_of(options_.rank); }
+  [[nodiscard]] std::string key_of(const std::string& key) const {
+    return concat(prefix_, "keys/", key);
+  }
+  [[nodiscard]] std::string alive() const { return concat(prefix_, "alive/", options_.rank); }
+  static void check_writable(const std::string& key) {
+    check_key(key);
+    check(!key.starts_with(left_prefix), "a job only reads the keys of the store under ",
+          left_prefix, ", but \"", key, "\" is to be written or to be a guard");
+  }
+
+  [[nodiscard]] static std::string escaped(const std::string& job) {
+    std::string text;
+    for (const char byte : job)
+      if (byte == '/' || byte == '%') text += byte == '/' ? "%2F" : "%25";
+      else text += byte;
+    return text;
+  }
+  /// A deterministic 62-bit number for the text; never 0, for which etcd would choose one.
+  [[nodiscard]] static std::int64_t number_of(const std::string& text) {
+    std::int64_t number = 1;
+    for (const char byte : hmac_sha256("", text).substr(0, 8))
+      number = (number << 8 | static_cast<unsigned char>(byte)) & ((std::int64_t{1} << 62) - 1);
+    return number | 1;
+  }
+
+  [[nodiscard]] static Json put(const std::string& key, const std::string& value,
+                                const std::string& lease) {
+    return {
+        {"requestPut", {{"key", to_base64(key)}, {"value", to_base64(value)}, {"lease", lease}}}};
+  }
+  /// The range of keys with this prefix, which contains a byte other than 255.
+  [[nodiscard]] static Json range(const std::string& prefix) {
+    auto end = prefix;
+    while (end.back() == '\xff') end.pop_back();
+    ++end.back();
+    return {{"requestRange", {{"key", to_base64(prefix)}, {"range_end", to_base64(end)}}}};
+  }
+  [[nodiscard]] static Json read(const std::string& key) {
+    return {{"requestRange", {{"key", to_base64(key)}}}};
+  }
+  [[nodiscard]] static Json is_missing(const std::string& key) {
+    return {{"key", to_base64(key)}, {"target", "VERSION"}, {"version", "0"}, {"result", "EQUAL"}};
+  }
+  /// The results of a transaction's reads; valid as long as `answer`.
+  [[nodiscard]] static std::vector<const Json*> responses(const Json& answer) {
+    std::vector<const Json*> all;
+    const auto found = answer.find("responses");
+    if (found == answer.end() || !found->is_array()) return all;
+    for (const auto& one : *found)
+      if (const auto read = one.find("response_range"); read != one.end()) all.push_back(&*read);
+    return all;
+  }
+  /// A range's contents; keys without the prefix.
+  [[nodiscard]] Entries keys_of(const Json& answer, const std::string& prefix) const {
+    Entries entries;
+    const auto found = answer.find("kvs");
+    if (found == answer.end() || !found->is_array()) return entries;
+    for (const auto& one : *found) {
+      auto key = from_base64(etcd_text(one, "key")), value = from_base64(etcd_text(one, "value"));
+      check(key && value && key->starts_with(prefix), name(), " cannot read what the ",
+            description(), " lists; is it etcd?");
+      entries.emplace_back(key->substr(prefix.size()), std::move(*value));
+    }
+    return entries;
+  }
+
+  [[nodiscard]] Json ask(const char* path, const Json& request) {
+    const std::lock_guard lock(mutex_);
+    return call(path, request);
+  }
+  [[nodiscard]] Json call(const char* path, const Json& request) {
+    if (lost_ || lease_.ended()) lose();
+    try {
+      return client_.call(path, request, options_.operation_timeout_s);
+    } catch (const EtcdRefusal& refusal) {
+      if (refusal.code() == EtcdRefusal::not_found) lose();  // the lease that a key is to have
+      throw;
+    }
+  }
+  [[noreturn]] void lose() {
+    lost_ = true;
+    throw KeyValueStoreLost(concat(name(), " has lost the ", description(),
+                                   ": its lease has ended, since ",
+                                   "this process was not heard of for ", lease_.seconds(),
+                                   " s; the others count it as gone, so it has to start anew"));
+  }
+
+  /// With leading zeros, so that numeric and text order agree.
+  [[nodiscard]] static std::string sequence(std::uint64_t number) {
+    const auto digits = std::to_string(number);
+    return std::string(20 - digits.size(), '0') + digits;
+  }
+  /// Whether the conditions held and the operation was done.
+  bool write(Json conditions, const Json& operation) {
+    const std::lock_guard lock(mutex_);
+    const auto number = sequence(++writes_);
+    const auto own = to_base64(alive());
+    conditions.push_back(
+        {{"key", own}, {"target", "LEASE"}, {"lease", lease_.own()}, {"result", "EQUAL"}});
+    conditions.push_back(
+        {{"key", own}, {"target", "VALUE"}, {"value", to_base64(number)}, {"result", "LESS"}});
+    const Json request{{"compare", conditions},
+                       {"success", Json::array({operation, put(alive(), number, lease_.own())})},
+                       {"failure", Json::array({read(alive())})}};
+    const auto answer = call("kv/txn", request);
+    if (succeeded(answer)) return true;
+    const auto [lease, last] = holder(answer);
+    if (lease != lease_.own()) lose();
+    return last == number;  // an earlier attempt succeeded, but its answer was lost
+  }
+  [[nodiscard]] static bool succeeded(const Json& answer) {
+    const auto found = answer.find("succeeded");
+    return found != answer.end() && *found == true;
+  }
+  /// The lease and value of alive/N in the answer of a failed transaction.
+  [[nodiscard]] static std::pair<std::string, std::string> holder(const Json& answer) {
+    const auto all = responses(answer);
+    const auto* const kvs = all.empty() || !all[0]->contains("kvs") ? nullptr : &(*all[0])["kvs"];
+    if (kvs == nullptr || !kvs->is_array() || kvs->empty()) return {};
+    return {etcd_text((*kvs)[0], "lease"), from_base64(etcd_text((*kvs)[0], "value")).value_or("")};
+  }
+
+  /// Claims this process's number, which another may hold until its lease ends.
+  void join() {
+    const Json request{
+        {"compare", Json::array({is_missing(alive())})},
+        {"success", Json::array({put(concat(prefix_, "member/", options_.rank), "", lease_.job()),
+                                 put(alive(), sequence(0), lease_.own())})},
+        {"failure", Json::array({read(alive())})}};
+    const auto claims = [&] {
+      const auto answer = ask("kv/txn", request);
+      return succeeded(answer) || holder(answer).first == lease_.own();
+    };
+    check(poll_until(claims, options_.refused_s + lease_.seconds()), "the ", description(),
+          " refuses ", name(),
+          ": another process is that already; give each process a number of its own, and each "
+          "start a DHP_JOB of its own");
+  }
+
+  RendezvousOptions options_;
+  std::string prefix_;
+  std::mutex mutex_;  // of the next three
+  EtcdClient client_;
+  std::uint64_t writes_ = 0;
+  bool lost_ = false;
+  EtcdLease lease_;
+};
+
+}  // namespace dhp::detail
+
+namespace dhp {
+
+using detail::EtcdStore;
+
+}  // namespace dhp

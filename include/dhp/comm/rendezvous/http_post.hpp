@@ -1,0 +1,99 @@
+// HttpPost: HTTP and HTTPS requests by libcurl, each with a time limit. Needs libcurl.
+#pragma once
+
+#include <dhp/core/error.hpp>
+
+#include <curl/curl.h>
+
+#include <algorithm>
+#include <memory>
+#include <string>
+#include <vector>
+
+namespace dhp::detail {
+
+/// Keeps its connections open between requests. Not thread-safe.
+class HttpPost {
+ public:
+  struct Answer {
+    int status = 0;         ///< of HTTP; 0: there was no answer
+    std::string body{};     ///< or else
+    std::string problem{};  ///< why there was none, as libcurl says it
+    bool sent = false;      ///< the server may have got the request
+    bool trusted = true;    ///< false: the server's certificate is refused, and always will be
+  };
+
+  /// ca_file: certificates that may sign servers; empty: the system's.
+  explicit HttpPost(const std::string& ca_file = {}) {
+    check(library_.ready && handle_, "libcurl cannot start; is there memory left?");
+    set(CURLOPT_NOSIGNAL, 1L);
+    set(CURLOPT_PROXY, "");  // http_proxy is for the world outside
+    set(CURLOPT_HTTP_VERSION, long{CURL_HTTP_VERSION_1_1});
+    set(CURLOPT_ERRORBUFFER, problem_.data());
+    set(CURLOPT_WRITEFUNCTION, &HttpPost::take);
+    if (!ca_file.empty()) set(CURLOPT_CAINFO, ca_file.c_str());
+  }
+
+  /// headers: lines as "Authorization: ...".
+  [[nodiscard]] Answer post(const std::string& url, const std::string& body,
+                            const std::vector<std::string>& headers, double timeout_s) {
+    std::unique_ptr<curl_slist, void (*)(curl_slist*)> list(nullptr, curl_slist_free_all);
+    for (const auto& line : headers) {
+      auto* const longer = curl_slist_append(list.get(), line.c_str());
+      check(longer != nullptr, "libcurl has no memory for a header");
+      (void)list.release();
+      list.reset(longer);
+    }
+    Answer answer;
+    problem_[0] = '\0';
+    set(CURLOPT_URL, url.c_str());
+    set(CURLOPT_HTTPHEADER, list.get());
+    set(CURLOPT_POSTFIELDSIZE_LARGE, static_cast<curl_off_t>(body.size()));
+    set(CURLOPT_POSTFIELDS, body.c_str());
+    set(CURLOPT_WRITEDATA, &answer.body);
+    set(CURLOPT_TIMEOUT_MS, std::max(1L, static_cast<long>(timeout_s * 1e3)));
+    const auto code = curl_easy_perform(handle_.get());
+    long sent = 0;
+    (void)curl_easy_getinfo(handle_.get(), CURLINFO_REQUEST_SIZE, &sent);
+    answer.sent = sent > 0;
+    answer.trusted = code != CURLE_PEER_FAILED_VERIFICATION && code != CURLE_SSL_CACERT_BADFILE;
+    if (code != CURLE_OK) {
+      answer.problem = problem_[0] != '\0' ? problem_.data() : curl_easy_strerror(code);
+      return answer;
+    }
+    long status = 0;
+    (void)curl_easy_getinfo(handle_.get(), CURLINFO_RESPONSE_CODE, &status);
+    answer.status = static_cast<int>(status);
+    return answer;
+  }
+
+ private:
+  struct Library {  // libcurl counts its users
+    bool ready = curl_global_init(CURL_GLOBAL_DEFAULT) == CURLE_OK;
+    Library() = default;
+    Library(const Library&) = delete;
+    Library& operator=(const Library&) = delete;
+    ~Library() { curl_global_cleanup(); }
+  };
+
+  template <class Value>
+  void set(CURLoption option, Value value) {
+    const auto code = curl_easy_setopt(handle_.get(), option, value);
+    check(code == CURLE_OK, "libcurl refuses option ", static_cast<int>(option), ": ",
+          curl_easy_strerror(code));
+  }
+  static std::size_t take(const char* bytes, std::size_t size, std::size_t count, void* body) {
+    try {
+      static_cast<std::string*>(body)->append(bytes, size * count);
+      return size * count;
+    } catch (...) {  // out of memory; libcurl ends the request
+      return 0;
+    }
+  }
+
+  Library library_;
+  std::vector<char> problem_ = std::vector<char>(CURL_ERROR_SIZE, '\0');
+  std::unique_ptr<CURL, void (*)(CURL*)> handle_{curl_easy_init(), curl_easy_cleanup};
+};
+
+}  // namespace dhp::detail

@@ -1,0 +1,139 @@
+// rendezvous(): connects a job's processes to a shared store, which rank 0 holds. job_secret(): their shared secret.
+#pragma once
+
+#include <dhp/comm/rendezvous/tcp_store.hpp>
+#include <dhp/core/open_file.hpp>
+
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <cstdlib>
+#include <memory>
+#include <set>
+#include <span>
+#include <string>
+
+namespace dhp {
+
+namespace detail {
+
+inline constexpr std::size_t shortest_secret_bytes = 16, longest_secret_bytes = 4096;
+
+/// The contents of a private file of this user, without the final newline.
+[[nodiscard]] inline std::string read_secret_file(const std::string& path) {
+  struct stat status {};
+  check_system(::stat(path.c_str(), &status) == 0, "DHP_JOB_SECRET_FILE: cannot look at ", path);
+  check(S_ISREG(status.st_mode) && status.st_uid == ::geteuid(), "DHP_JOB_SECRET_FILE: ", path,
+        " is not a file of this user");
+  check((status.st_mode & (S_IRWXG | S_IRWXO)) == 0, "DHP_JOB_SECRET_FILE: others may use ", path,
+        "; chmod 600 makes it yours alone, but who has read it knows the secret");
+  const OpenFile file(path, O_RDONLY | O_NONBLOCK);
+  check(file.size() <= longest_secret_bytes, "DHP_JOB_SECRET_FILE: ", path, " has ", file.size(),
+        " bytes; a secret has ", shortest_secret_bytes, " to ", longest_secret_bytes);
+  std::string secret(file.size(), '\0');
+  file.read(0, std::as_writable_bytes(std::span(secret.data(), secret.size())));
+  if (!secret.empty() && secret.back() == '\n') secret.pop_back();
+  if (!secret.empty() && secret.back() == '\r') secret.pop_back();
+  return secret;
+}
+
+/// From the values of the two variables; null: unset. Empty: no secret.
+[[nodiscard]] inline std::string job_secret(const char* variable, const char* file) {
+  if (variable == nullptr && file == nullptr) return {};
+  check(variable == nullptr || file == nullptr,
+        "DHP_JOB_SECRET and DHP_JOB_SECRET_FILE are both set; unset one of them");
+  const auto* const name = variable != nullptr ? "DHP_JOB_SECRET" : "DHP_JOB_SECRET_FILE";
+  const auto secret = variable != nullptr ? std::string(variable) : read_secret_file(file);
+  check(secret.size() >= shortest_secret_bytes && secret.size() <= longest_secret_bytes,
+        "the secret of ", name, " has ", secret.size(), " bytes; a secret has ",
+        shortest_secret_bytes, " to ", longest_secret_bytes,
+        ": head -c 32 /dev/urandom | base64 makes one");
+  return secret;
+}
+
+/// Waits until this many keys have the prefix; whether they do.
+[[nodiscard]] inline bool wait_for_keys(KeyValueStore& store, const std::string& prefix, int count,
+                                        double timeout_s) {
+  return poll_until([&] { return store.list(prefix).size() >= static_cast<std::size_t>(count); },
+                    timeout_s);
+}
+
+/// Each rank sets "arrived/<rank>" once.
+inline void announce(KeyValueStore& store, const RendezvousOptions& options) {
+  const auto key = concat("arrived/", options.rank);
+  const auto other = store.find(key);
+  check(!other, "rank ", options.rank, " has arrived at the ", store.description(), " before (",
+        other.value_or(""), "); end that start of the job, or give this one a DHP_JOB of its own");
+  store.set(key, concat(host_name(), " ", ::getpid()));
+}
+
+inline constexpr std::string_view all_of = "all of ";
+
+/// Rank 0 sets "outcome" to "all of N", or to a sentence that names missing or lost ranks.
+inline void gather_ranks(KeyValueStore& store, const RendezvousOptions& options) {
+  const auto all_here = [&] { return wait_for_keys(store, "arrived/", options.size, 0); };
+  const auto is_over = [&] { return all_here() || !store.list(left_prefix).empty(); };
+  (void)poll_until(is_over, options.timeout_s);
+  if (all_here()) return store.set("outcome", concat(all_of, options.size));
+  std::set<int> here, missing, gone;
+  for (int rank = 0; rank < options.size; ++rank) {
+    (store.find(concat("arrived/", rank)) ? here : missing).insert(rank);
+    if (store.find(concat(left_prefix, rank))) gone.insert(rank);
+  }
+  const auto have = [](const std::set<int>& ranks) { return ranks.size() == 1 ? " has" : " have"; };
+  const auto text =
+      gone.empty()
+          ? or_unset(concat("after ", options.timeout_s, " s ", rank_list(here), have(here),
+                            " arrived at the ", store.description(), ", ", rank_list(missing),
+                            have(missing),
+                            " not; start all where they can reach it, with the same DHP_JOB, or "
+                            "without one the same port"),
+                     options.variables)
+          : concat(rank_list(gone), have(gone), " ended before ", rank_list(missing), have(missing),
+                   " arrived at the ", store.description(), "; start all again");
+  store.set("outcome", text);
+  // This exception ends the store, so the others read the reason first.
+  (void)wait_for_keys(store, "heard/", static_cast<int>(here.size() - gone.size()) - 1,
+                      options.operation_timeout_s);
+  fail(text);
+}
+
+/// The other ranks read it.
+inline void join_ranks(KeyValueStore& store, const RendezvousOptions& options) {
+  const auto outcome = store.get("outcome", options.timeout_s + 10);
+  if (outcome == concat(all_of, options.size)) return;
+  store.set(concat("heard/", options.rank), "");
+  check(!outcome.starts_with(all_of), "rank ", options.rank, " was started as one of ",
+        options.size, " ranks, but rank 0 as one of ", outcome.substr(all_of.size()),
+        "; start all with the same number of ranks");
+  fail(outcome);
+}
+
+}  // namespace detail
+
+/// From the variable DHP_JOB_SECRET, or from the file named by DHP_JOB_SECRET_FILE, which fewer people can read.
+[[nodiscard]] inline std::string job_secret() {
+  return detail::job_secret(std::getenv("DHP_JOB_SECRET"), std::getenv("DHP_JOB_SECRET_FILE"));
+}
+
+/// Collective. All ranks return when all have arrived, or all throw an Error that names the missing ones. The store has
+/// a key "arrived/<rank>" for each. That of rank 0 must outlive the others' use of it, as ProcessWatchdog::finish()
+/// ensures.
+[[nodiscard]] inline std::shared_ptr<KeyValueStore> rendezvous(const RendezvousOptions& options) {
+  check(options.size >= 1 && options.rank >= 0 && options.rank < options.size, "there is no rank ",
+        options.rank, " in a world of ", options.size);
+  check(options.timeout_s > 0, "the time limit for ranks to meet is a number of seconds, got ",
+        options.timeout_s);
+  if (options.rank == 0) {
+    auto server = std::make_shared<detail::TcpStoreServer>(options);
+    detail::announce(*server, options);
+    detail::gather_ranks(*server, options);
+    return server;
+  }
+  auto client = std::make_shared<detail::TcpStore>(options);
+  detail::announce(*client, options);
+  detail::join_ranks(*client, options);
+  return client;
+}
+
+}  // namespace dhp

@@ -1,0 +1,218 @@
+// TcpStore: a job's store on ranks other than 0: a connection to rank 0's TcpStoreServer, which may start later, have
+// a name that does not resolve yet, and listen behind other jobs' ports. It does not reconnect.
+#pragma once
+
+#include <dhp/comm/rendezvous/tcp_store_server.hpp>
+
+#include <algorithm>
+#include <cerrno>
+#include <chrono>
+#include <cstring>
+#include <mutex>
+#include <optional>
+#include <string>
+#include <thread>
+#include <utility>
+
+namespace dhp::detail {
+
+class TcpStore final : public KeyValueStore {
+ public:
+  /// Throws Error if there is no store of this job within connect_s, or if the store refuses this rank.
+  explicit TcpStore(RendezvousOptions options) : options_(std::move(options)) { connect(); }
+
+  [[nodiscard]] std::string description() const override { return at(port_); }
+  [[nodiscard]] std::string own_address() override {
+    const std::lock_guard lock(mutex_);
+    return socket_.own_end().host;
+  }
+
+  void set(const std::string& key, const std::string& value) override {
+    check_key(key);
+    check_value(key, value);
+    (void)ask(store_request::set, {key, value}, store_answer::done);
+  }
+  [[nodiscard]] std::optional<std::string> find(const std::string& key) override {
+    check_key(key);
+    auto answer = ask(store_request::find, {key}, store_answer::value, store_answer::none);
+    if (answer.type == store_answer::none) return std::nullopt;
+    return std::move(answer.payload);
+  }
+  [[nodiscard]] Entries list(const std::string& prefix) override {
+    Entries entries;
+    const auto answer = ask(store_request::list, {prefix}, store_answer::entries);
+    for (FieldReader fields(answer.payload); !fields.empty();) {
+      auto key = fields.field(), value = fields.field();
+      check(key && value, name(), " cannot read what the ", description(),
+            " lists; do all ranks run the same program?");
+      entries.emplace_back(std::move(*key), std::move(*value));
+    }
+    return entries;
+  }
+  void remove(const std::string& key) override {
+    check_key(key);
+    (void)ask(store_request::remove, {key}, store_answer::done);
+  }
+  [[nodiscard]] bool set_unless(const std::string& guard, const std::string& key,
+                                const std::string& value) override {
+    check_key(guard);
+    check_key(key);
+    check_value(key, value);
+    const auto answer = ask(store_request::set_unless, {guard, key, value}, store_answer::done,
+                            store_answer::not_set);
+    return answer.type == store_answer::done;
+  }
+
+ private:
+  [[nodiscard]] std::string name() const { return options_.name_of(options_.rank); }
+  [[nodiscard]] std::string at(int port) const {
+    return concat("TCP store at ", HostPort{options_.master, port});
+  }
+
+  /// One request and its answer of one of two types.
+  Frame ask(std::uint8_t type, std::initializer_list<std::string_view> fields,
+            std::uint8_t expected, std::uint8_t or_else = 0) {
+    std::string payload;
+    for (const auto field : fields) append_field(payload, field);
+    const std::lock_guard lock(mutex_);
+    if (!lost_.empty()) throw KeyValueStoreLost(lost_);
+    const Deadline deadline(options_.operation_timeout_s);
+    if (!socket_.send(write_frame(type, payload), deadline)) lose(std::strerror(errno));
+    auto answer = read(socket_, reader_, deadline);
+    if (!answer)
+      lose(!reader_.refusal().empty() ? reader_.refusal()
+           : errno == ETIMEDOUT
+               ? concat("it has not answered within ", options_.operation_timeout_s, " s")
+               : concat("it has closed the connection (", std::strerror(errno), ")"));
+    if (answer->type == store_answer::failed) throw Error(answer->payload);
+    if (answer->type != expected && answer->type != or_else) lose("its answer makes no sense");
+    return std::move(*answer);
+  }
+  [[noreturn]] void lose(const std::string& why) {
+    socket_.close();
+    lost_ = concat(name(), " has lost the ", description(), ": ", why,
+                   "; has rank 0, which holds it, ended or been stopped?");
+    throw KeyValueStoreLost(lost_);
+  }
+  /// nullopt: the reader's refusal, or else errno, has the reason.
+  [[nodiscard]] static std::optional<Frame> read(const Socket& socket, FrameReader& reader,
+                                                 const Deadline& deadline) {
+    std::string bytes;
+    for (;;) {
+      if (auto frame = reader.next()) return frame;
+      if (!reader.refusal().empty()) return std::nullopt;
+      bytes.resize(std::size_t{1} << 16);
+      if (!socket.receive(bytes, deadline)) return std::nullopt;
+      reader.feed(bytes);
+    }
+  }
+
+  /// The result of an attempt. The final message describes the greatest.
+  enum class Found { silence, nobody, no_store, other_job, refused, store };
+
+  void connect() {
+    check(options_.port > 0 && options_.port < 65536, name(), " looks for a store at port ",
+          options_.port, "; ports go from 1 to 65535");
+    const Deadline deadline(options_.timeout_s);
+    std::optional<Deadline> patience;  // since a store of this job refused this rank
+    double pause_s = 0.01, attempt_s = 0.5;
+    for (;;) {
+      std::string why;
+      const auto found = look(why, attempt_s, deadline);
+      if (found == Found::store) return;
+      if (found == Found::refused && !patience) patience.emplace(options_.refused_s);
+      if (found == Found::refused && (patience->passed() || deadline.passed())) fail(why);
+      if (deadline.passed())
+        fail(or_unset(
+            concat(name(), " has found no store of job \"", options_.job, "\" at ",
+                   HostPort{options_.master, options_.port}, " within ", options_.timeout_s,
+                   " s: ", why,
+                   "; start rank 0 there, with the same DHP_JOB, or without one the same port"),
+            options_.variables));
+      const double left_s = std::max(0.0, deadline.left_s());
+      std::this_thread::sleep_for(std::chrono::duration<double>(std::min(pause_s, left_s)));
+      pause_s = std::min(2 * pause_s, 0.5);
+      attempt_s = std::min(2 * attempt_s, 8.0);
+    }
+  }
+  /// Tries all addresses and ports once.
+  Found look(std::string& why, double attempt_s, const Deadline& deadline) {
+    auto best = Found::silence;
+    auto addresses = resolve({options_.master, options_.port}, why);
+    if (options_.secret.empty() && !addresses.empty()) {
+      std::erase_if(addresses, [](const HostPort& address) { return !address.loopback(); });
+      check(!addresses.empty(), name(), " does not look for a store at ", options_.master,
+            ", which others can reach, without a secret: give all ranks the same "
+            "DHP_JOB_SECRET or DHP_JOB_SECRET_FILE");
+    }
+    const int ports = std::min(options_.ports, 65536 - options_.port);
+    for (auto address : addresses)
+      for (const int end = address.port + ports; address.port < end; ++address.port) {
+        std::string here;
+        const auto found =
+            attempt(address, here, Deadline(std::min(attempt_s, deadline.left_s() + 0.05)));
+        if (found > best || why.empty()) why = here;
+        best = std::max(best, found);
+        if (found == Found::store) return found;
+        if (found == Found::silence || deadline.passed()) break;  // nor would the next port answer
+      }
+    return best;
+  }
+  Found attempt(const HostPort& address, std::string& why, const Deadline& deadline) {
+    auto socket = Socket::connected(address, deadline);
+    if (!socket) {
+      const int problem = errno;
+      why = concat("nothing answers (", std::strerror(problem), ")");
+      return problem == ETIMEDOUT ? Found::silence : Found::nobody;
+    }
+    socket.prepare();
+    why = "what listens there is no store, or does not answer";
+    FrameReader reader(handshake::longest_payload);
+    const auto greeting = read(socket, reader, deadline);
+    if (!greeting || greeting->type != handshake::server_hello ||
+        greeting->payload.size() != handshake::nonce_bytes)
+      return Found::no_store;
+    const handshake::Hello mine{greeting->payload, nonce(handshake::nonce_bytes),
+                                static_cast<std::uint32_t>(options_.rank), options_.job};
+    if (!socket.send(write_frame(handshake::client_hello, write_hello(mine, options_.secret)),
+                     deadline))
+      return Found::no_store;
+    const auto answer = read(socket, reader, deadline);
+    if (!answer) return Found::no_store;
+    if (answer->type == handshake::refused) return refusal(address.port, answer->payload, why);
+    why = concat("the ", at(address.port), " cannot prove that it belongs to this job");
+    if (answer->type != handshake::welcome ||
+        !equal_in_constant_time(answer->payload, mine.server_proof(options_.secret)))
+      return Found::other_job;
+    socket_ = std::move(socket);
+    port_ = address.port;
+    return Found::store;
+  }
+  Found refusal(int port, const std::string& reason, std::string& why) const {
+    using handshake::Refusal;
+    const auto refusal = static_cast<Refusal>(reason.size() == 1 ? reason[0] : '?');
+    why = concat("the ", at(port), " belongs to another job");
+    if (refusal == Refusal::job) return Found::other_job;
+    why = concat("the ", at(port), " refuses ", name(), ": ",
+                 refusal == Refusal::secret
+                     ? "its secret is not the job's; set DHP_JOB_SECRET, or DHP_JOB_SECRET_FILE, "
+                       "to the same on all ranks"
+                 : refusal == Refusal::connected
+                     ? "another process is that rank already; give each process a rank of its "
+                       "own, and each start a DHP_JOB of its own"
+                 : refusal == Refusal::rank
+                     ? "rank 0 was started with a smaller world size; start all ranks with the "
+                       "same number of ranks"
+                     : "for a reason that this version does not know");
+    return Found::refused;
+  }
+
+  RendezvousOptions options_;
+  int port_ = 0;
+  std::mutex mutex_;
+  Socket socket_;
+  FrameReader reader_{longest_answer};
+  std::string lost_{};  // why, in a sentence
+};
+
+}  // namespace dhp::detail

@@ -1,0 +1,173 @@
+// The format of store connections: frames (version, type, length, payload) of fields (numbers, texts). Reading never
+// throws, whatever arrives.
+#pragma once
+
+#include <dhp/core/config.hpp>
+
+#include <cstddef>
+#include <cstdint>
+#include <cstring>
+#include <optional>
+#include <string>
+#include <string_view>
+#include <type_traits>
+#include <utility>
+#include <vector>
+
+namespace dhp::detail {
+
+/// Four bytes, the highest first.
+inline void append_number(std::string& to, std::uint32_t number) {
+  for (int shift = 24; shift >= 0; shift -= 8) to += static_cast<char>((number >> shift) & 255);
+}
+/// A length and that many bytes.
+inline void append_field(std::string& to, std::string_view field) {
+  append_number(to, static_cast<std::uint32_t>(field.size()));
+  to += field;
+}
+
+/// Takes fields from the front; nullopt if bytes are missing.
+class FieldReader {
+ public:
+  explicit FieldReader(std::string_view bytes) : left_(bytes) {}
+
+  [[nodiscard]] std::optional<std::string> bytes(std::size_t count) {
+    if (left_.size() < count) return std::nullopt;
+    std::string taken(left_.substr(0, count));
+    left_.remove_prefix(count);
+    return taken;
+  }
+  [[nodiscard]] std::optional<std::uint32_t> number() {
+    const auto taken = bytes(4);
+    if (!taken) return std::nullopt;
+    std::uint32_t value = 0;
+    for (const char byte : *taken) value = value << 8 | static_cast<unsigned char>(byte);
+    return value;
+  }
+  [[nodiscard]] std::optional<std::string> field() {
+    const auto size = number();
+    return size ? bytes(*size) : std::nullopt;
+  }
+  [[nodiscard]] bool empty() const { return left_.empty(); }
+
+ private:
+  std::string_view left_;
+};
+
+/// Serializes and parses structs with `void pass(Fields&)`, which lists the fields once for both directions. Native
+/// byte order.
+class Fields {
+ public:
+  template <class T>
+  [[nodiscard]] static std::string written(T value) {
+    Fields to;
+    to(value);
+    return std::move(to.bytes_);
+  }
+  /// None where the bytes are no such value.
+  template <class T>
+  [[nodiscard]] static std::optional<T> parsed(std::string_view bytes) {
+    Fields from;
+    from.from_.emplace(bytes);
+    T value{};
+    from(value);
+    if (!from.good_ || !from.from_->empty()) return std::nullopt;
+    return value;
+  }
+
+  template <class... Values>
+  void operator()(Values&... values) {
+    (pass(values), ...);
+  }
+
+ private:
+  Fields() = default;
+  void pass(std::string& text) {
+    if (!from_) return append_field(bytes_, text);
+    auto read = from_->field();
+    good_ = good_ && read;
+    if (read) text = std::move(*read);
+  }
+  void pass(bool& flag) {
+    char letter = flag ? 1 : 0;
+    pass(letter);
+    flag = letter != 0;
+  }
+  template <class T>
+  void pass(std::vector<T>& list) {
+    auto count = list.size();
+    pass(count);
+    for (std::size_t at = 0; good_ && at < count; ++at)
+      pass(from_ ? list.emplace_back() : list[at]);
+  }
+  template <class A, class B>
+  void pass(std::pair<A, B>& both) {
+    (*this)(both.first, both.second);
+  }
+  template <class T>
+  void pass(T& value) {
+    if constexpr (requires { value.pass(*this); }) {
+      value.pass(*this);
+    } else {
+      static_assert(std::is_trivially_copyable_v<T>, "a struct needs void pass(Fields&)");
+      std::string text(reinterpret_cast<const char*>(&value), sizeof value);
+      pass(text);
+      if (text.size() == sizeof value) std::memcpy(&value, text.data(), sizeof value);
+      else good_ = false;
+    }
+  }
+
+  std::string bytes_;
+  std::optional<FieldReader> from_;  // none: writes
+  bool good_ = true;                 // so far
+};
+
+struct Frame {
+  static constexpr char version = 3;
+  static constexpr std::size_t header_bytes = 6;
+  std::uint8_t type;
+  std::string payload;
+};
+
+[[nodiscard]] inline std::string write_frame(std::uint8_t type, std::string_view payload) {
+  std::string frame{Frame::version, static_cast<char>(type)};
+  append_field(frame, payload);
+  return frame;
+}
+
+/// Buffers at most one maximal frame plus the latest input.
+class FrameReader {
+ public:
+  /// longest: of a payload, in bytes.
+  explicit FrameReader(std::size_t longest) : longest_(longest) {}
+  void allow(std::size_t longest) { longest_ = longest; }
+
+  /// Call next() until it returns nothing before feeding more.
+  void feed(std::string_view bytes) {
+    if (refusal_.empty()) buffer_ += bytes;
+  }
+  /// nullopt: the frame is incomplete or refused.
+  [[nodiscard]] std::optional<Frame> next() {
+    FieldReader fields(buffer_);
+    const auto first = fields.bytes(2);
+    const auto length = fields.number();
+    if (!buffer_.empty() && buffer_[0] != Frame::version)
+      refusal_ = "its bytes are no frames of this version of a store";
+    else if (length && *length > longest_) refusal_ = "a frame is longer than is allowed";
+    if (!refusal_.empty() || !length) return std::nullopt;
+    auto payload = fields.bytes(*length);
+    if (!payload) return std::nullopt;
+    buffer_.erase(0, Frame::header_bytes + *length);
+    return Frame{static_cast<std::uint8_t>((*first)[1]), std::move(*payload)};
+  }
+  /// Why reading stopped, as the end of a sentence; empty: it did not.
+  [[nodiscard]] const std::string& refusal() const { return refusal_; }
+  [[nodiscard]] std::size_t buffered_bytes() const { return buffer_.size(); }
+
+ private:
+  std::size_t longest_;
+  std::string buffer_;
+  std::string refusal_;
+};
+
+}  // namespace dhp::detail

@@ -1,0 +1,31 @@
+// run_ranks with a time limit: ranks as threads of this process, which a watchdog looks after. A rank that is late ends
+// the others, and is named with the call that waits for it; the calls of all are in flight recorders.
+#pragma once
+
+#include <dhp/comm/launch.hpp>
+#include <dhp/comm/observe/record.hpp>
+
+#include <memory>
+#include <type_traits>
+
+namespace dhp {
+
+template <class Dev = Cpu, class Body>
+void run_ranks(int ranks, Body body, const WatchOptions& options,
+               CallSite where = CallSite::current()) {
+  if constexpr (requires { detail::RankLauncher<Dev>::run(ranks, body, where, options); }) {
+    if (ranks > 1) return detail::RankLauncher<Dev>::run(ranks, std::ref(body), where, options);
+  } else if constexpr (std::is_same_v<Dev, Cpu>) {
+    if (ranks > 1) {
+      const auto watchdog = std::make_shared<Watchdog>(ranks, options);
+      const auto comms = ThreadComm::all_of(watchdog, ranks);
+      const auto one = [&](int rank) {
+        body(detail::recorded(*watchdog, comms[static_cast<std::size_t>(rank)]));
+      };
+      return detail::run_rank_threads(*watchdog, ranks, one, where);
+    }
+  }
+  run_ranks<Dev>(ranks, body, where);
+}
+
+}  // namespace dhp

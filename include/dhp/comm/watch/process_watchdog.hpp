@@ -1,0 +1,187 @@
+// ProcessWatchdog: watches one rank of a job of processes. They report to each other in the store of the job; rank 0
+// decides why the world ends, and the others watch rank 0.
+#pragma once
+
+#include <dhp/comm/rendezvous/key_value_store.hpp>
+#include <dhp/comm/watch/watchdog.hpp>
+
+#include <algorithm>
+#include <charconv>
+#include <chrono>
+#include <exception>
+#include <memory>
+#include <mutex>
+#include <string>
+#include <thread>
+#include <utility>
+
+namespace dhp {
+
+namespace detail {
+/// A rank cannot connect to another one, which may have ended meanwhile.
+class NotConnected : public Error {
+ public:
+  explicit NotConnected(const std::string& sentence,
+                        std::source_location where = std::source_location::current())
+      : Error(sentence, where) {}
+};
+}  // namespace detail
+
+class ProcessWatchdog final : public Watchdog {
+ public:
+  /// All ranks have met in the store.
+  ProcessWatchdog(std::shared_ptr<KeyValueStore> store, int rank, int size, WatchOptions options)
+      : Watchdog(rank, 1, size, std::move(options)), store_(std::move(store)) {
+    grace_ = std::chrono::seconds(1);
+    channels_period_s_ = options_.period_s;  // one store has many ranks
+    start();
+  }
+  ~ProcessWatchdog() override { stop(); }
+
+  [[nodiscard]] KeyValueStore& store() { return *store_; }
+  /// What another rank sets in the store. Throws Aborted when the world ends before.
+  [[nodiscard]] std::string get(const std::string& key) {
+    const FlightRecorder::Open call(*recorder(rank()),
+                                    {.text = concat("waiting for \"", key, "\" in the store")});
+    for (double pause_s = 0.001;; pause_s = std::min(2 * pause_s, 0.05)) {
+      check_alive();
+      if (auto value = store_->find(key)) return std::move(*value);
+      std::this_thread::sleep_for(seconds(pause_s));
+    }
+  }
+
+  void abort(const std::string& why) override {
+    publish([&] {
+      if (!ended_ && own().failed.empty()) own().failed = why;
+      noticed_ = true;
+    });
+    wait_for_end(concat("rank ", rank(), ": ", why));
+  }
+  /// With what the failure detector finds out, or this.
+  [[noreturn]] void lost(int peer, const std::string& why) override {
+    publish([&] {
+      auto& known = own().lost;
+      if (std::find(known.begin(), known.end(), peer) == known.end()) known.push_back(peer);
+    });
+    wait_for_end(
+        concat("rank ", rank(), " has lost its connection to rank ", peer, " (", why, ")"));
+    throw_ended();
+  }
+  /// Rank 0 waits for all others, since the store is its.
+  void finish(int) override {
+    publish([&] { own().finished = true; });
+    std::unique_lock lock(mutex_);
+    changed_.wait(lock, [this] { return ended_ || (rank() == 0 ? over_ : reported_finish_); });
+    if (!ended_) return;
+    noticed_ = true;
+    throw Aborted(message_);
+  }
+
+ private:
+  [[nodiscard]] detail::RankState& own() { return states_.front(); }
+  // Ends the world by itself when nobody else does within a few periods.
+  void wait_for_end(const std::string& otherwise) {
+    std::unique_lock lock(mutex_);
+    const auto patience = seconds(2 + 4 * options_.period_s);
+    changed_.wait_for(lock, patience, [this] { return ended_.load(); });
+    end(otherwise);
+    noticed_ = true;
+  }
+
+  [[nodiscard]] Verdict judge(const States& states, const std::string& trouble,
+                              double now_s) override {
+    const auto& state = states.front();
+    try {
+      write(state);
+      if (auto verdict = store_->find("verdict")) return {std::move(*verdict)};
+      if (rank() != 0) {
+        auto silent = rank_zero_silent(state, now_s);
+        if (!silent.empty()) (void)store_->set_unless("verdict", "verdict", silent);
+        else own_trouble_ = trouble;
+        return {silent.empty() ? trouble : std::move(silent)};
+      }
+      read_states(now_s);
+      auto why = detector_.judge(now_s);
+      if (why.empty()) why = trouble;
+      if (!why.empty()) store_->set("verdict", why);
+      return {std::move(why), detector_.all_finished()};
+    } catch (const Error& error) {
+      return {state.finished ? "" : store_lost(state, error.sentence()), true};
+    }
+  }
+  // The others read the reason in this store: rank 0 stays until they have, or should have. And no channel ends before:
+  // a kernel of NCCL that is aborted passes garbage on, as if it were done, and no rank may take that for a result.
+  void publish_end(detail::RankState state, bool has_channels) noexcept override {
+    try {
+      if (state.failed.empty()) state.failed = own_trouble_;
+      write(state);
+      if (rank() != 0 && !has_channels) return;
+      const auto all_ended = [&] {
+        const double now_s = recorder(rank())->now_s();
+        read_states(now_s);
+        return detector_.all_ended(now_s);
+      };
+      (void)detail::poll_until(all_ended, 1.5);
+    } catch (const std::exception&) {  // then the others have ended, or will by themselves
+    }
+  }
+
+  void write(const detail::RankState& state) {
+    store_->set(concat("state/", rank()), state.written());
+  }
+  void read_states(double now_s) {
+    for_ranks("state/", [&](int rank, const std::string& text) {
+      if (auto reported = detail::RankState::parsed(text))
+        detector_.update(rank, std::move(*reported), now_s);
+    });
+    for_ranks(detail::left_prefix, [&](int rank, const std::string&) { detector_.leave(rank); });
+  }
+  /// use(rank, value) for each rank that has a key with this prefix.
+  template <class Use>
+  void for_ranks(const std::string& prefix, Use use) {
+    for (const auto& [key, value] : store_->list(prefix)) {
+      int rank = -1;
+      std::from_chars(key.data() + prefix.size(), key.data() + key.size(), rank);
+      if (rank >= 0 && rank < size_) use(rank, value);
+    }
+  }
+  // Rank 0 looks at all others, and they at it.
+  [[nodiscard]] std::string rank_zero_silent(const detail::RankState& state, double now_s) {
+    const auto text = store_->find("state/0");
+    const auto zero = text ? detail::RankState::parsed(*text) : std::nullopt;
+    const bool finished = zero && zero->finished;
+    if (!finished && store_->find(concat(detail::left_prefix, 0)))
+      return store_lost(state, "its connection to the store has ended");
+    if (!text || *text != rank_zero_said_) {
+      rank_zero_said_ = text.value_or("");
+      rank_zero_heard_s_ = now_s;
+      return {};
+    }
+    const double silence_s = now_s - rank_zero_heard_s_;
+    const auto& lost = state.lost;
+    if (!finished && silence_s > detector_.limits().lost_s &&
+        std::find(lost.begin(), lost.end(), 0) != lost.end())
+      return store_lost(state, "the connection to it has broken, and it says nothing");
+    const bool longer = !deadlines_->fixed() && zero && zero->limit.longer_than(state.limit);
+    const auto& limit = longer ? zero->limit : state.limit;
+    if (finished || !limit.passed_by(silence_s)) return {};
+    return store_lost(
+        state, concat("nothing has been heard of it for ", static_cast<std::int64_t>(silence_s),
+                      " s", limit.why.empty() ? "" : concat(", beyond ", limit)));
+  }
+  [[nodiscard]] std::string store_lost(const detail::RankState& state,
+                                       const std::string& why) const {
+    const auto* call = state.busy();
+    auto text = concat("rank 0, which watches over all in the ", store_->description(),
+                       ", is gone (", why, "); rank ", rank(), " is in ",
+                       call == nullptr ? std::string("no call") : to_text(*call));
+    return state.failed.empty() ? text : concat(text, " and fails itself: ", state.failed);
+  }
+
+  std::shared_ptr<KeyValueStore> store_;
+  std::string own_trouble_;  // of a channel, for the other processes
+  std::string rank_zero_said_;
+  double rank_zero_heard_s_ = 0;
+};
+
+}  // namespace dhp

@@ -1,0 +1,287 @@
+// Watchdog: ends the world when a rank of this process fails, hangs, or does something else than the others. A few
+// times a second a thread hands the recorded calls of the ranks to the failure detector.
+#pragma once
+
+#include <dhp/comm/latch.hpp>
+#include <dhp/comm/watch/failure_detector.hpp>
+
+#include <algorithm>
+#include <atomic>
+#include <chrono>
+#include <exception>
+#include <functional>
+#include <memory>
+#include <string>
+#include <system_error>
+#include <thread>
+#include <utility>
+#include <vector>
+
+namespace dhp {
+
+struct WatchOptions {
+  double timeout_s = 300;  ///< of every wait for another rank, and of a rank's silence; 0: none
+  std::shared_ptr<const Deadlines> deadlines{};  ///< instead of timeout_s, where there are any
+  /// One for each rank of this process; those that are missing are made.
+  std::vector<std::shared_ptr<FlightRecorder>> recorders{};
+  std::string name{};      ///< where this process runs, for messages: "host node7, process 4711"
+  double period_s = 0.25;  ///< between two looks
+  /// Called once, by the watching thread, when a rank of this process has not noticed the end for stuck_after_s: its
+  /// work or a library does not return. A program may end itself here.
+  std::function<void(const std::string& message)> stuck{};
+  double stuck_after_s = 10;
+  /// How long channels may take to end; after that they are left alone, since a driver may hang.
+  double end_limit_s = 20;
+};
+
+/// Of a world whose ranks are all of this process.
+class Watchdog : public Latch {
+ public:
+  using Clock = std::chrono::steady_clock;
+
+  /// Something that works by itself, a device's communicator say, and is looked at as long as it is watched.
+  class Channel {
+   public:
+    virtual ~Channel() = default;
+    /// What is wrong, in a sentence; empty: nothing. May not block.
+    [[nodiscard]] virtual std::string trouble() = 0;
+    /// Ends what runs, and lets nothing begin. Called once, by a thread of its own: it may wait for another one's end.
+    /// Until then it works as before; from then on other ranks may get garbage from it.
+    virtual void end() noexcept = 0;
+  };
+
+  Watchdog(int ranks, WatchOptions options) : Watchdog(0, ranks, ranks, std::move(options)) {
+    start();
+  }
+  ~Watchdog() override { stop(); }
+
+  [[nodiscard]] int size() const { return size_; }
+  /// The first, or only, rank of this process.
+  [[nodiscard]] int rank() const { return first_; }
+  [[nodiscard]] const std::shared_ptr<FlightRecorder>& recorder(int rank) const {
+    return options_.recorders[static_cast<std::size_t>(rank - first_)];
+  }
+  [[nodiscard]] const std::shared_ptr<const Deadlines>& deadlines() const { return deadlines_; }
+
+  void finish(int rank) override {
+    publish([&] { states_[static_cast<std::size_t>(rank - first_)].finished = true; });
+    Latch::finish(rank);
+  }
+  /// Ends it for this rank alone: its ranks are in another world now.
+  void leave() {
+    const std::lock_guard lock(mutex_);
+    noticed_ = true;
+    end("this rank has left its world");
+  }
+
+  /// Throws Aborted when the world has ended: a channel must not begin then.
+  void watch(std::shared_ptr<Channel> channel) {
+    {
+      const std::lock_guard lock(mutex_);
+      if (ended_) throw Aborted(message_);
+      channels_.push_back(std::move(channel));
+      hurry_ = true;
+    }
+    changed_.notify_all();
+  }
+  void unwatch(const Channel& channel) {
+    const std::lock_guard lock(mutex_);
+    std::erase_if(channels_, [&](const auto& other) { return other.get() == &channel; });
+  }
+  /// After the end: returns when all channels have ended, and nothing of theirs runs any more. False: they have not
+  /// within the time that they may take.
+  [[nodiscard]] bool wait_for_channels() {
+    std::unique_lock lock(mutex_);
+    return changed_.wait_for(lock, seconds(2 * options_.end_limit_s),
+                             [this] { return channels_.empty(); });
+  }
+
+  /// The host waits for ready(). Throws Aborted when the world ends, which it does with late() after the time limit.
+  template <class Ready, class Late>
+  void wait_until(Ready ready, Late late) {
+    const auto start = Clock::now();
+    for (int looks = 0; !ready(); ++looks) {
+      check_alive();
+      if (is_late(start)) abort(concat(late(), ", beyond ", deadlines_->limit()));
+      constexpr int eager = 200;  // what is quick should not sleep
+      if (looks < eager) std::this_thread::yield();
+      else std::this_thread::sleep_for(std::chrono::microseconds(100));
+    }
+  }
+  /// Whether a wait in one engine that began then is beyond its limit.
+  [[nodiscard]] bool is_late(Clock::time_point begun) const {
+    return Clock::now() - grace_ > deadlines_->end_of_wait(begun);
+  }
+
+ protected:
+  using States = std::vector<detail::RankState>;
+  struct Verdict {
+    std::string why{};  ///< the world ends; empty: it does not
+    bool over = false;  ///< nobody is left to look at
+  };
+
+  /// Watches when start() is called, until stop().
+  Watchdog(int first, int local, int size, WatchOptions options)
+      : first_(first),
+        size_(size),
+        options_(std::move(options)),
+        deadlines_(options_.deadlines ? options_.deadlines
+                                      : std::make_shared<Deadlines>(options_.timeout_s)),
+        detector_(size, {.timeout_s = deadlines_->limit_s(), .learned = !deadlines_->fixed()}) {
+    check(size >= 1 && local >= 1, "a world has at least 1 rank, got ", size);
+    states_.resize(static_cast<std::size_t>(local));
+    for (auto& state : states_) state.name = options_.name;
+    options_.recorders.resize(static_cast<std::size_t>(local));
+    for (auto& recorder : options_.recorders)
+      if (!recorder) recorder = std::make_shared<FlightRecorder>();
+    for (const auto& recorder : options_.recorders) calls_before_.push_back(recorder->calls());
+  }
+  void start() {
+    watch_ = std::thread([this] { look_after_all(); });
+  }
+  void stop() {
+    {
+      const std::lock_guard lock(mutex_);
+      stop_ = true;
+    }
+    changed_.notify_all();
+    if (watch_.joinable()) watch_.join();
+  }
+
+  // By the watching thread.
+
+  /// trouble: of a channel of this process; empty: none.
+  [[nodiscard]] virtual Verdict judge(const States& states, const std::string& trouble,
+                                      double now_s) {
+    for (std::size_t rank = 0; rank < states.size(); ++rank)
+      detector_.update(static_cast<int>(rank), states[rank], now_s);
+    auto why = detector_.judge(now_s);
+    return {why.empty() ? trouble : std::move(why), detector_.all_finished()};
+  }
+  /// The world has ended, and no channel has so far.
+  virtual void publish_end(detail::RankState, bool /*has_channels*/) {}
+
+  /// Changes a state with the lock, and lets the watching thread look at once.
+  template <class Change>
+  void publish(Change change) {
+    {
+      const std::lock_guard lock(mutex_);
+      change();
+      hurry_ = true;
+    }
+    changed_.notify_all();
+  }
+  [[nodiscard]] static std::chrono::duration<double> seconds(double s) {
+    return std::chrono::duration<double>(s);
+  }
+
+  int first_;
+  int size_;
+  WatchOptions options_;
+  std::shared_ptr<const Deadlines> deadlines_;
+  detail::FailureDetector detector_;  ///< the watching thread's
+  States states_;                     ///< of the ranks of this process
+  std::chrono::seconds grace_{0};     ///< of a wait in one engine: the detector can say more
+  double channels_period_s_ = 0.05;   ///< between two looks at channels
+  bool reported_finish_ = false;      ///< after finish(): the look at it is over
+  bool over_ = false;
+
+ private:
+  using Channels = std::vector<std::shared_ptr<Channel>>;
+
+  void look_after_all() {
+    std::unique_lock lock(mutex_);
+    while (!stop_ && !ended_ && !over_) {
+      hurry_ = false;
+      for (auto& state : states_) ++state.beat;
+      auto states = states_;
+      const auto channels = channels_;
+      lock.unlock();
+      const auto [why, over] = look(states, channels);
+      lock.lock();
+      if (!why.empty()) end(why);
+      reported_finish_ = states.front().finished;
+      over_ = over;
+      if (reported_finish_) changed_.notify_all();
+      if (!ended_ && !over_)
+        changed_.wait_for(lock, seconds(period_s()), [this] { return stop_ || hurry_ || ended_; });
+    }
+    if (!ended_) return;
+    const auto ended_at = Clock::now();
+    const auto channels = channels_;
+    auto own = states_.front();
+    lock.unlock();
+    own.ended = true;
+    ++own.beat;
+    publish_end(std::move(own), !channels.empty());
+    const bool all_ended = end_all(channels);
+    lock.lock();
+    if (all_ended) channels_.clear();
+    changed_.notify_all();
+    if (!options_.stuck) return;
+    changed_.wait_until(
+        lock,
+        ended_at + std::chrono::duration_cast<Clock::duration>(seconds(options_.stuck_after_s)),
+        [this] { return stop_; });
+    const bool stuck = !stop_ && !noticed_;
+    lock.unlock();
+    if (stuck) options_.stuck(message_);
+  }
+  // A short limit wants frequent looks.
+  [[nodiscard]] double period_s() const {
+    // Of a rank to which the connection has broken more will be known soon.
+    if (!states_.front().lost.empty()) return 0.01;
+    const double often_s =
+        channels_.empty() ? options_.period_s : std::min(channels_period_s_, options_.period_s);
+    const double limit_s = deadlines_->limit_s();
+    return limit_s > 0 ? std::min(often_s, limit_s / 4) : often_s;
+  }
+  [[nodiscard]] Verdict look(States& states, const Channels& channels) {
+    try {
+      for (std::size_t at = 0; at < states.size(); ++at) {
+        states[at].limit = deadlines_->limit();  // before its calls, which may end this section
+        states[at].read(*options_.recorders[at], calls_before_[at]);
+      }
+      return judge(states, trouble_of(channels), options_.recorders.front()->now_s());
+    } catch (const std::exception& error) {  // no memory
+      return {states.front().finished ? "" : error.what(), true};
+    }
+  }
+  [[nodiscard]] static std::string trouble_of(const Channels& channels) {
+    for (const auto& channel : channels) {
+      try {
+        if (auto trouble = channel->trouble(); !trouble.empty()) return trouble;
+      } catch (const Error& error) {
+        return error.sentence();
+      }
+    }
+    return {};
+  }
+  // All at once: a device that frees its memory waits for the work of all.
+  [[nodiscard]] bool end_all(const Channels& channels) const {
+    const auto left = std::make_shared<std::atomic<std::size_t>>(channels.size());
+    for (const auto& channel : channels) {
+      const auto end_one = [left, channel] {
+        channel->end();
+        --*left;
+      };
+      try {
+        std::thread(end_one).detach();
+      } catch (const std::system_error&) {  // no more threads: then one after the other
+        end_one();
+      }
+    }
+    const auto start = Clock::now();
+    while (*left > 0 && Clock::now() - start < seconds(options_.end_limit_s))
+      std::this_thread::sleep_for(std::chrono::milliseconds(1));
+    return *left == 0;
+  }
+
+  std::vector<std::uint64_t> calls_before_;  // by recorder: calls of earlier worlds
+  Channels channels_;
+  bool hurry_ = false;
+  bool stop_ = false;
+  std::thread watch_;
+};
+
+}  // namespace dhp

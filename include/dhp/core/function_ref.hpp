@@ -1,0 +1,40 @@
+// FunctionRef: a callable by reference. A function that takes one is compiled once, and not once for each callable.
+#pragma once
+
+#include <dhp/core/config.hpp>
+
+#include <concepts>
+#include <cstddef>
+#include <memory>
+#include <type_traits>
+#include <utility>
+
+namespace dhp {
+
+template <class Signature>
+class FunctionRef;
+
+/// Does not own the callable, which must live as long as it is called.
+template <class Result, class... Arguments>
+class FunctionRef<Result(Arguments...)> {
+ public:
+  template <class Function>
+    requires(!std::same_as<std::remove_cvref_t<Function>, FunctionRef>)
+  FunctionRef(Function&& function)
+      : of_(reinterpret_cast<const std::byte*>(std::addressof(function))),
+        call_([](const std::byte* of, Arguments... arguments) -> Result {
+          using Target = std::remove_reference_t<Function>;
+          auto& target = *reinterpret_cast<Target*>(const_cast<std::byte*>(of));
+          return static_cast<Result>(target(std::forward<Arguments>(arguments)...));
+        }) {}
+
+  Result operator()(Arguments... arguments) const {
+    return call_(of_, std::forward<Arguments>(arguments)...);
+  }
+
+ private:
+  const std::byte* of_;
+  Result (*call_)(const std::byte*, Arguments...);
+};
+
+}  // namespace dhp

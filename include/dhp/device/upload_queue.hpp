@@ -1,0 +1,40 @@
+// UploadQueue: uploads the next step's input while the current step runs. A copy goes to a staging
+// buffer on the GPU, on its own stream; a fast copy inside the GPU follows in stream order.
+#pragma once
+
+#include <dhp/device/cuda_event.hpp>
+#include <dhp/device/cuda_memory.hpp>
+
+#include <cstddef>
+#include <memory>
+
+namespace dhp::detail {
+class UploadQueue {
+ public:
+  /// Below this size, one copy on the work's stream is faster than synchronizing two streams.
+  static constexpr std::size_t least_bytes = std::size_t{1} << 20;
+
+  /// bytes: the size of the pinned memory. work: the device's stream. Throws OutOfMemory.
+  UploadQueue(CudaMemory& memory, std::size_t bytes, cudaStream_t work)
+      : landing_(memory.allocate(bytes)) {
+    // the allocator may have handed out this memory before
+    CudaEvent::of(work).before(stream_.get());
+  }
+
+  /// A copy in the order of `work`. at: the offset of `from` in pinned memory, which must not be
+  /// reused before `work` has passed this point.
+  void copy(std::byte* to, const std::byte* from, std::size_t bytes, std::size_t at,
+            cudaStream_t work) {
+    std::byte* const landed = landing_.get() + at;
+    check_cuda(cudaMemcpyAsync(landed, from, bytes, cudaMemcpyHostToDevice, stream_.get()),
+               "cudaMemcpyAsync to the GPU");
+    CudaEvent::of(stream_.get()).before(work);
+    check_cuda(cudaMemcpyAsync(to, landed, bytes, cudaMemcpyDeviceToDevice, work),
+               "cudaMemcpyAsync on the GPU");
+  }
+
+ private:
+  CudaStream stream_;
+  std::shared_ptr<std::byte> landing_;  // mirrors the pinned memory
+};
+}  // namespace dhp::detail

@@ -1,0 +1,202 @@
+// Members of etcd and of the job that are killed; users, passwords and certificates.
+#include <tests/comm/rendezvous/etcd_cluster.hpp>
+
+namespace {
+
+using namespace tests;
+
+TEST_CASE("etcd store: one member of three may be killed, and even the store's own lease goes on") {
+  if (!etcd_is_here()) return;
+  EtcdCluster etcd(3);
+  EtcdStore store(etcd.options(), member(1));
+  EtcdStore other(etcd.options(), member(2));
+  check_store(store);
+  for (int i = 0; i < 20; ++i) store.set(concat("key/", i), concat(i));
+  etcd.end(0);  // both stores talk to it
+  for (int i = 20; i < 40; ++i) store.set(concat("key/", i), concat(i));
+  CHECK(other.list("key/").size() == 40);
+  outlive_a_lease();
+  CHECK(other.list(dhp::detail::left_prefix).empty());
+  store.set("still", "here");
+  CHECK(other.find("still").value() == "here");
+}
+
+TEST_CASE(
+    "etcd store: when more than half of etcd is gone, the store is lost after the time limit") {
+  if (!etcd_is_here()) return;
+  EtcdCluster etcd(3);
+  auto options = member(7);
+  options.operation_timeout_s = 3;
+  EtcdStore store(etcd.options(), options);
+  etcd.end(2);
+  etcd.end(1);
+  auto start = std::chrono::steady_clock::now();
+  CHECK_THROWS_AS((void)store.find("a"), KeyValueStoreLost);
+  CHECK_THROWS_AS(store.set("a", "c"), KeyValueStoreLost);
+  CHECK(seconds_since(start) < hang_s);
+  etcd.end(0);
+  start = std::chrono::steady_clock::now();
+  const auto message = message_of([&] { store.set("a", "c"); });
+  CHECK(
+      contains(message, concat("member 7 cannot reach the ", store.description(),
+                               ": no member has answered within 3 s, at last http://127.0.0.1:")));
+  CHECK(contains(message, "; are these its addresses, and is more than half of it running?"));
+  CHECK(seconds_since(start) >= 3);
+  CHECK(seconds_since(start) < hang_s);
+}
+
+TEST_CASE("etcd store: when etcd comes back, even after more than a lease, the store goes on") {
+  if (!etcd_is_here()) return;
+  EtcdCluster etcd;
+  auto options = member(7);
+  options.operation_timeout_s = 4;
+  EtcdStore store(etcd.options(), options);
+  store.set("a", "b");
+  etcd.end(0);
+  const auto start = std::chrono::steady_clock::now();
+  while (seconds_since(start) < 7) CHECK_THROWS_AS((void)store.find("a"), KeyValueStoreLost);
+  etcd.start(0);
+  const auto is_back = [&] { return message_of([&] { store.set("c", "d"); }) == "no error"; };
+  CHECK(poll_until(is_back, hang_s));
+  CHECK(store.find("a").value() == "b");
+  outlive_a_lease();
+  CHECK(store.list(dhp::detail::left_prefix).empty());
+}
+
+TEST_CASE(
+    "etcd store: a process that is killed has left when its lease ends, one that lives has not") {
+  if (!etcd_is_here()) return;
+  const EtcdCluster etcd;
+  int ready[2];
+  CHECK(::pipe(ready) == 0);
+  const auto child = ::fork();
+  if (child == 0) {  // no doctest in here
+    try {
+      EtcdStore store(etcd.options(), member(3));
+      store.set("from", "member 3");
+      if (::write(ready[1], "r", 1) == 1) sleep_ms(1e3 * hang_s);
+    } catch (...) {}
+    ::_exit(1);
+  }
+  char byte = 0;
+  CHECK(::read(ready[0], &byte, 1) == 1);
+  EtcdStore store(etcd.options(), member(4));
+  outlive_a_lease();
+  CHECK(store.list(dhp::detail::left_prefix).empty());
+  CHECK(::kill(child, SIGKILL) == 0);
+  CHECK(::waitpid(child, nullptr, 0) == child);
+  const auto start = std::chrono::steady_clock::now();
+  CHECK(!store.find("left/3").has_value());
+  CHECK(store.get("left/3", hang_s).empty());
+  CHECK(seconds_since(start) > 0.3);
+  CHECK(seconds_since(start) < hang_s);
+  CHECK(store.find("from").value() == "member 3");
+  CHECK(store.list(dhp::detail::left_prefix).size() == 1);
+  ::close(ready[0]);
+  ::close(ready[1]);
+}
+
+TEST_CASE("etcd store: a process that was stopped for longer than its lease writes nothing") {
+  if (!etcd_is_here()) return;
+  const EtcdCluster etcd;
+  int said[2];
+  CHECK(::pipe(said) == 0);
+  const auto child = ::fork();
+  if (child == 0) {  // no doctest in here
+    std::string end = "no end";
+    try {
+      EtcdStore own(etcd.options(), member(3));
+      // Before its keeper finds out, and after. It may be stopped before it hears of its first write.
+      try {
+        own.set("ready", "");
+        for (int i = 0;; ++i) own.set("written", concat(i));
+      } catch (const KeyValueStoreLost& lost) {
+        end = lost.sentence();
+      }
+      if (!contains(message_of([&] { (void)own.find("a"); }), "its lease has ended")) end += "?";
+    } catch (...) {}
+    if (::write(said[1], end.data(), end.size()) < 0) ::_exit(2);
+    ::_exit(0);
+  }
+  EtcdStore store(etcd.options(), member(4));
+  CHECK(store.get("ready", hang_s).empty());
+  CHECK(::kill(child, SIGSTOP) == 0);
+  CHECK(store.get("left/3", hang_s).empty());
+  EtcdStore heir(etcd.options(), member(3));  // who has its number now
+  heir.set("written", "by another");
+  CHECK(::kill(child, SIGCONT) == 0);
+  int status = -1;
+  CHECK(::waitpid(child, &status, 0) == child);
+  CHECK((WIFEXITED(status) && WEXITSTATUS(status) == 0));
+  std::string end(4096, '\0');
+  end.resize(
+      static_cast<std::size_t>(std::max<ssize_t>(0, ::read(said[0], end.data(), end.size()))));
+  CHECK(end == concat("member 3 has lost the ", store.description(),
+                      ": its lease has ended, since this process was not heard of for 5 s; the "
+                      "others count it as gone, so it has to start anew"));
+  CHECK(store.find("written").value() == "by another");
+  ::close(said[0]);
+  ::close(said[1]);
+}
+
+TEST_CASE("etcd store: with a user and a password, and not without") {
+  if (!etcd_is_here()) return;
+  const EtcdCluster etcd;
+  EtcdClient root(etcd.options(), "root");
+  (void)root.call("auth/user/add", {{"name", "root"}, {"password", "of root"}}, hang_s);
+  (void)root.call("auth/user/grant", {{"user", "root"}, {"role", "root"}}, hang_s);
+  (void)root.call("auth/user/add", {{"name", "trainer"}, {"password", "of trainer"}}, hang_s);
+  (void)root.call("auth/role/add", {{"name", "dhp"}}, hang_s);
+  (void)root.call(
+      "auth/role/grant",
+      {{"name", "dhp"},
+       {"perm",
+        {{"permType", "READWRITE"}, {"key", to_base64("dhp/")}, {"range_end", to_base64("dhp0")}}}},
+      hang_s);
+  (void)root.call("auth/user/grant", {{"user", "trainer"}, {"role", "dhp"}}, hang_s);
+  (void)root.call("auth/enable", EtcdClient::Json::object(), hang_s);
+  const auto as = [&](const std::string& user) {
+    auto endpoint = etcd.endpoint();
+    return EtcdOptions{.endpoints = {endpoint.insert(7, user)}};
+  };
+  {
+    EtcdStore store(as("trainer:of%20trainer@"), member(1));
+    check_store(store);
+    EtcdClient other(as("root:of%20root@"), "root");  // a change of users ends tokens
+    (void)other.call("auth/role/add", {{"name", "more"}}, hang_s);
+    check_store(store);
+    outlive_a_lease();  // which is kept with a new token, too
+    store.set("still", "here");
+  }
+  const auto refused = [&](const std::string& user) {
+    return message_of([&] { EtcdStore none(as(user), member(2)); });
+  };
+  CHECK(contains(refused("trainer:wrong@"), "refuses auth/authenticate of member 2: "));
+  CHECK(!contains(refused("trainer:wrong@"), "wrong"));
+  CHECK(contains(refused(""), " refuses "));
+}
+
+TEST_CASE("etcd store: over https, with certificates of its own") {
+  if (!etcd_is_here()) return;
+  const Folder folder;
+  const auto key = folder / "key", certificate = folder / "certificate";
+  const auto make =
+      concat("openssl req -x509 -newkey rsa:2048 -nodes -days 2 -subj /CN=etcd -addext ",
+             "subjectAltName=IP:127.0.0.1 -keyout ", key, " -out ", certificate, " 2>/dev/null");
+  if (std::system(make.c_str()) != 0) {
+    MESSAGE("skipped: this machine has no openssl to make a certificate");
+    return;
+  }
+  const EtcdCluster etcd(1, {"--cert-file", certificate, "--key-file", key});
+  auto options = etcd.options();
+  options.ca_file = certificate;
+  EtcdStore store(options, member(1));
+  check_store(store);
+  const auto start = std::chrono::steady_clock::now();
+  const auto said = message_of([&] { EtcdStore none(etcd.options(), member(2)); });
+  CHECK(contains(said, concat("member 2 does not trust the etcd at ", etcd.endpoint())));
+  CHECK(contains(said, "ertificate"));
+  CHECK(seconds_since(start) < member(2).timeout_s);  // it will not be another one by itself
+}
+
+}  // namespace

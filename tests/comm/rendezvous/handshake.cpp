@@ -1,0 +1,72 @@
+// What the two sides of a connection prove to each other.
+#include <dhp/comm/rendezvous/handshake.hpp>
+
+#include <doctest/doctest.h>
+
+#include <set>
+
+namespace {
+
+using namespace dhp::detail;
+using namespace dhp::detail::handshake;
+
+const std::string secret = "the secret of the job";
+
+TEST_CASE("hmac: tags of RFC 4231, and of nothing") {
+  CHECK(hex(hmac_sha256("Jefe", "what do ya want for nothing?")) ==
+        "5bdcc146bf60754e6a042426089575c75a003f089d2739839dec58b964ec3843");
+  CHECK(hex(hmac_sha256(std::string(131, '\xaa'),
+                        "Test Using Larger Than Block-Size Key - Hash Key First")) ==
+        "60e431591ee0b67f0d8a26aacbf5b77f8e0bc6213728c5140546040f0ee37f54");
+  CHECK(hex(hmac_sha256(std::string_view(), std::string_view())) ==
+        "b613679a0814d9ec772f95d778c35fc5ff1697c493715653c6c712144292c5ad");
+}
+
+TEST_CASE("hmac: tags are equal in all bytes, or not") {
+  const auto tag = hmac_sha256("key", "message");
+  CHECK(equal_in_constant_time(tag, hmac_sha256("key", "message")));
+  CHECK(!equal_in_constant_time(tag, tag.substr(1)));
+  for (std::size_t at = 0; at < tag.size(); ++at) {
+    auto other = tag;
+    other[at] = static_cast<char>(other[at] ^ 1);
+    CHECK(!equal_in_constant_time(tag, other));
+  }
+}
+
+TEST_CASE("nonce: as long as asked for, and never the same") {
+  std::set<std::string> seen;
+  for (int i = 0; i < 1000; ++i) seen.insert(nonce());
+  CHECK(seen.size() == 1000);
+  const auto longer = nonce(100000);
+  CHECK(longer.size() == 100000);
+  CHECK(std::set<char>(longer.begin(), longer.end()).size() == 256);
+}
+
+TEST_CASE("handshake: a hello comes back as it was written") {
+  const Hello hello{std::string(16, 's'), nonce(), 7, "job"};
+  const auto payload = write_hello(hello, secret);
+  const auto back = read_hello(payload, hello.server_nonce);
+  REQUIRE(back.has_value());
+  CHECK(back->first.rank == 7);
+  CHECK(back->first.client_nonce == hello.client_nonce);
+  CHECK(back->first.job == "job");
+  CHECK(back->second == hello.client_proof(secret));
+  CHECK(payload.find(secret) == payload.npos);
+  for (std::size_t size = 0; size < payload.size(); ++size)
+    CHECK(!read_hello(std::string_view(payload).substr(0, size), hello.server_nonce));
+  CHECK(!read_hello(payload + "x", hello.server_nonce));
+  const Hello longest{{}, nonce(), 7, std::string(longest_job_bytes, 'j')};
+  CHECK(write_hello(longest, secret).size() <= longest_payload);
+}
+
+TEST_CASE("handshake: proofs depend on all that both sides know, and on the side") {
+  const std::string s(16, 's'), c(16, 'c'), other(16, 'x');
+  std::set<std::string> seen;
+  for (const auto& hello : {Hello{s, c, 1, "job"}, Hello{other, c, 1, "job"},
+                            Hello{s, other, 1, "job"}, Hello{s, c, 2, "job"}, Hello{s, c, 1, "x"}})
+    for (const auto* const known : {"the secret of the job", "another secret", ""})
+      seen.insert({hello.client_proof(known), hello.server_proof(known)});
+  CHECK(seen.size() == 5 * 3 * 2);
+}
+
+}  // namespace

@@ -1,0 +1,106 @@
+// Fields and frames: complete or refused, in any pieces, whatever the bytes are.
+#include <dhp/comm/rendezvous/wire.hpp>
+#include <dhp/core/text.hpp>
+
+#include <doctest/doctest.h>
+
+#include <random>
+
+namespace {
+
+using namespace dhp;
+using namespace dhp::detail;
+
+TEST_CASE("fields: numbers and texts come back in their order") {
+  std::string bytes;
+  append_number(bytes, 0x01020304);
+  append_field(bytes, "");
+  append_field(bytes, std::string("a\0b", 3));
+  append_number(bytes, 0xffffffff);
+  CHECK(bytes.substr(0, 4) == "\1\2\3\4");
+  FieldReader fields(bytes);
+  CHECK(fields.number().value() == 0x01020304);
+  CHECK(fields.field().value().empty());
+  CHECK(fields.field().value() == std::string("a\0b", 3));
+  CHECK(!fields.empty());
+  CHECK(fields.number().value() == 0xffffffff);
+  CHECK(fields.empty());
+  CHECK(!fields.number());
+}
+
+TEST_CASE("fields: of what is cut off nothing is read") {
+  std::string whole;
+  append_field(whole, "abc");
+  for (std::size_t size = 0; size < whole.size(); ++size)
+    CHECK(!FieldReader(std::string_view(whole).substr(0, size)).field());
+  CHECK(FieldReader(whole).field().value() == "abc");
+  CHECK(!FieldReader("\xff\xff\xff\xff and so on").field());
+  CHECK(!FieldReader("abc").bytes(4));
+}
+
+// What is read of these bytes, one frame after another: "type:payload ", and the refusal.
+std::string read(FrameReader& reader, const std::string& bytes, std::size_t piece) {
+  std::string text;
+  for (std::size_t at = 0; at < bytes.size(); at += piece) {
+    reader.feed(std::string_view(bytes).substr(at, piece));
+    while (const auto frame = reader.next())
+      text += concat(static_cast<int>(frame->type), ":", frame->payload, " ");
+  }
+  return text + reader.refusal();
+}
+
+TEST_CASE("frames: they come out as they went in, in pieces of any size") {
+  const auto bytes = write_frame(1, "first") + write_frame(2, "") + write_frame(255, "third");
+  for (std::size_t piece = 1; piece <= bytes.size(); ++piece) {
+    FrameReader reader(5);
+    CHECK(read(reader, bytes, piece) == "1:first 2: 255:third ");
+    CHECK(reader.buffered_bytes() == 0);
+  }
+}
+
+TEST_CASE("frames: after a refusal nothing is read") {
+  FrameReader reader(1000);
+  CHECK(read(reader, "no frame", 3) == "its bytes are no frames of this version of a store");
+  CHECK(read(reader, write_frame(1, "a"), 3) ==
+        "its bytes are no frames of this version of a store");
+  auto old = write_frame(1, "a");
+  old[0] = Frame::version - 1;
+  FrameReader other(1000);
+  CHECK(read(other, old, 3) == "its bytes are no frames of this version of a store");
+}
+
+TEST_CASE("frames: a length is refused before its bytes have come, and no memory is taken for it") {
+  FrameReader reader(1000);
+  CHECK(read(reader, write_frame(3, std::string(1000, 'x')), 10).size() == 1003);
+  CHECK(read(reader, write_frame(3, std::string(1001, 'x')).substr(0, 6), 10) ==
+        "a frame is longer than is allowed");
+  FrameReader more(10);
+  more.allow(1 << 20);
+  CHECK(read(more, write_frame(3, std::string(1 << 20, 'x')).substr(0, 6), 10).empty());
+  CHECK(more.buffered_bytes() == 6);
+}
+
+TEST_CASE("frames: random inputs are read or refused, and take little memory") {
+  std::mt19937_64 random(1);
+  std::size_t frames = 0, refused = 0, most = 0;
+  for (int i = 0; i < 200000; ++i) {
+    FrameReader reader(64);
+    const auto kind = random();
+    std::string bytes(kind % 48, '\0');
+    for (char& byte : bytes) byte = static_cast<char>(random());
+    // Most inputs begin as a frame does: the version, and a length near those that are allowed.
+    if (kind >> 40 & 7 && bytes.size() >= 6) {
+      bytes[0] = Frame::version;
+      if (kind >> 43 & 7) bytes[2] = bytes[3] = bytes[4] = 0, bytes[5] &= 127;
+    }
+    reader.feed(bytes);
+    while (reader.next()) ++frames;
+    most = std::max(most, reader.buffered_bytes());
+    refused += !reader.refusal().empty();
+  }
+  CHECK(frames > 2000);
+  CHECK(refused > 20000);
+  CHECK(most < 48);
+}
+
+}  // namespace

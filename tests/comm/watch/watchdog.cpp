@@ -1,0 +1,479 @@
+// The watch over ranks that are processes, without an engine, and over ranks that are threads.
+#include <dhp/comm/watch/process_watchdog.hpp>
+#include <dhp/comm/watch/watchdog.hpp>
+#include <tests/comm/process_ranks.hpp>
+
+#include <doctest/doctest.h>
+
+namespace {
+
+using namespace tests;
+using Clock = std::chrono::steady_clock;
+using Worlds = std::vector<std::shared_ptr<ProcessWatchdog>>;
+
+// Of processes, in one store.
+Worlds worlds_of(const std::shared_ptr<KeyValueStore>& store, int ranks,
+                 WatchOptions options = {.timeout_s = 60}) {
+  options.period_s = 0.02;
+  Worlds worlds;
+  for (int rank = 0; rank < ranks; ++rank) worlds.push_back(world_of(store, rank, ranks, options));
+  return worlds;
+}
+bool soon(const std::function<bool()>& ready) {
+  const auto start = Clock::now();
+  while (!ready() && seconds_since(start) < hang_s) sleep_ms(1);
+  return ready();
+}
+std::string end_of(Watchdog& world) {
+  (void)soon([&] { return world.ended(); });
+  return message_of([&] { world.check_alive(); });
+}
+
+TEST_CASE("watchdog: all finish") {
+  const auto store = std::make_shared<MemoryStore>();
+  const auto worlds = worlds_of(store, 2);
+  worlds[0]->check_alive();
+  std::atomic<bool> zero_done = false;
+  std::thread thread([&] {
+    worlds[0]->finish(0);
+    zero_done = true;
+  });
+  sleep_ms(100);
+  CHECK(!zero_done);  // the store is its: it stays until all have finished
+  worlds[1]->finish(1);
+  thread.join();
+  CHECK(zero_done);
+}
+
+TEST_CASE("watchdog: calls of an earlier world are not compared with those of this one") {
+  const std::vector<std::shared_ptr<FlightRecorder>> recorders{std::make_shared<FlightRecorder>(),
+                                                               std::make_shared<FlightRecorder>()};
+  {
+    const auto sent = dhp::detail::GroupRecorder(recorders[0], 0, 2)
+                          .begin({.kind = CallKind::send, .count = 3, .other = 1});
+  }
+  const auto store = std::make_shared<MemoryStore>();
+  Worlds worlds;
+  for (int rank = 0; rank < 2; ++rank)
+    worlds.push_back(world_of(store, rank, 2,
+                              {.timeout_s = 60, .recorders = {recorders[rank]}, .period_s = 0.02}));
+  {
+    const auto receives = dhp::detail::GroupRecorder(recorders[1], 1, 2)
+                              .begin({.kind = CallKind::recv, .count = 5, .other = 0});
+    sleep_ms(800);
+    CHECK_FALSE(worlds[0]->ended());
+  }
+  {
+    const auto sent = dhp::detail::GroupRecorder(recorders[0], 0, 2)
+                          .begin({.kind = CallKind::send, .count = 3, .other = 1});
+  }
+  const auto receives = dhp::detail::GroupRecorder(recorders[1], 1, 2)
+                            .begin({.kind = CallKind::recv, .count = 5, .other = 0});
+  CHECK(contains(end_of(*worlds[1]), "ranks do not agree"));
+}
+
+TEST_CASE("watchdog: a failure is heard everywhere") {
+  for (const int who : {0, 1}) {
+    const auto store = std::make_shared<MemoryStore>();
+    const auto worlds = worlds_of(store, 3);
+    std::atomic<int> calls = 0;
+    const auto handle = worlds[2]->on_change([&] { ++calls; });
+    {
+      const auto gone = worlds[2]->on_change([&] { calls += 100; });
+    }
+    worlds[static_cast<std::size_t>(who)]->abort("out of paper");
+    for (const auto& world : worlds)
+      CHECK(end_of(*world) == concat("rank ", who, ": out of paper"));
+    CHECK(calls == 1);
+    const auto late = worlds[2]->on_change([&] { ++calls; });  // at once
+    CHECK(calls == 2);
+    CHECK(message_of([&] { worlds[1]->finish(1); }) == concat("rank ", who, ": out of paper"));
+  }
+}
+
+TEST_CASE("watchdog: a rank that is silent ends it") {
+  const auto store = std::make_shared<MemoryStore>();
+  store->set("state/1", dhp::detail::RankState{.beat = 1, .name = "thread 1"}.written());
+  const auto zero = world_of(store, 0, 2, {.timeout_s = 0.3});
+  CHECK(contains(end_of(*zero), "rank 1 (thread 1) has not been heard of for "));
+}
+
+// Whether rank 1, the last of these worlds, says this of a connection that it has lost, and the others the same. It
+// waits for about two seconds to hear more, which another thread may have no time for on a busy machine: then it is
+// tried again.
+bool says_of_lost(int peer, const std::string& expected,
+                  const std::function<Worlds(const std::shared_ptr<KeyValueStore>&)>& make,
+                  bool all_hear = true) {
+  return dhp::detail::poll_until(
+      [&] {
+        const auto worlds = make(std::make_shared<MemoryStore>());
+        const auto said = message_of([&] { worlds[1]->lost(peer, "reset by peer"); });
+        return contains(said, expected) && (!all_hear || end_of(*worlds[0]) == said);
+      },
+      hang_s);
+}
+
+TEST_CASE("watchdog: a lost connection to a rank that is gone, and to one that is not") {
+  const auto gone = [](const auto& store) {
+    store->set("state/2", dhp::detail::RankState{.beat = 1, .name = "thread 2"}.written());
+    return Worlds{world_of(store, 0, 3), world_of(store, 1, 3)};
+  };
+  CHECK(says_of_lost(2, "rank 2 (thread 2) is gone: rank 1 has lost its connection to it", gone));
+  const auto alive = [](const auto& store) { return worlds_of(store, 2); };
+  CHECK(says_of_lost(0, "rank 1 has lost its connection to rank 0 (reset by peer)", alive, false));
+}
+
+TEST_CASE("watchdog: rank 0 is gone, and its store with it") {
+  const auto store = std::make_shared<MemoryStore>();
+  const auto worlds = worlds_of(store, 2);
+  sleep_ms(50);
+  store->vanish();
+  CHECK(end_of(*worlds[1]) ==
+        "rank 0, which watches over all in the store in memory, is gone (it does not answer); rank "
+        "1 is in no call");
+}
+
+// Ranks that have done a few quick steps.
+struct Stepping {
+  std::shared_ptr<KeyValueStore> store = std::make_shared<MemoryStore>();
+  std::vector<std::shared_ptr<Deadlines>> deadlines{};
+  Worlds worlds{};
+  explicit Stepping(int ranks) {
+    for (int rank = 0; rank < ranks; ++rank) {
+      deadlines.push_back(std::make_shared<Deadlines>(
+          dhp::detail::DeadlineRules{.least_s = 3, .unlearned_s = hang_s, .passes = 5}));
+      worlds.push_back(
+          world_of(store, rank, ranks, {.deadlines = deadlines.back(), .period_s = 0.02}));
+    }
+    for (int step = 0; step < 7; ++step)
+      for (const auto& each : deadlines) each->enter(Section::step);
+  }
+};
+
+TEST_CASE("watchdog: rank 0 is gone, and its store is not") {
+  const auto start = Clock::now();
+  CHECK(says_of_lost(0,
+                     "rank 0, which watches over all in the store in memory, is gone (the "
+                     "connection to it has broken",
+                     [](const auto& store) {
+                       store->set("state/0", dhp::detail::RankState{.beat = 1}.written());
+                       return Worlds{world_of(store, 2, 3), world_of(store, 1, 3)};
+                     }));
+  CHECK(seconds_since(start) >= 1);
+}
+
+TEST_CASE("watchdog: a learned limit ends a hang soon after a few quick steps") {
+  Stepping run(3);
+  const auto start = Clock::now();
+  dhp::detail::GroupRecorder group(run.worlds[1]->recorder(1), 1, 3);
+  const auto call =
+      group.begin({.kind = CallKind::recv, .count = 3, .other = 2, .where = CallSite::current()});
+  const auto message = end_of(*run.worlds[1]);
+  CHECK(seconds_since(start) >= 3);
+  CHECK(seconds_since(start) < hang_s);
+  CHECK(contains(message, "rank 1 waits in recv of a message of 3 f32 at watchdog.cpp:"));
+  CHECK(contains(message,
+                 "for rank 2 (thread 2), which is alive and has called nothing yet, beyond the "
+                 "limit of 3 s for a step, the least there is; a fixed limit can be given"));
+}
+
+TEST_CASE("watchdog: rank 0 is silent beyond a learned limit") {
+  Stepping run(2);
+  sleep_ms(60);
+  run.worlds[0].reset();
+  const auto said = end_of(*run.worlds[1]);
+  CHECK(contains(said, "is gone (nothing has been heard of it for "));
+  CHECK(contains(said,
+                 " s, beyond the limit of 3 s for a step, the least there is; a fixed limit "
+                 "can be given instead); rank 1 is in no call"));
+}
+
+TEST_CASE("watchdog: rank 0 may be silent for as long as what it was at may take") {
+  Stepping run(2);
+  run.deadlines[0]->enter(Section::saving);
+  sleep_ms(60);
+  run.worlds[0].reset();
+  sleep_ms(3500);
+  CHECK(!run.worlds[1]->ended());
+}
+
+TEST_CASE("watchdog: waits for what another rank sets") {
+  const auto store = std::make_shared<MemoryStore>();
+  const auto worlds = worlds_of(store, 2);
+  std::thread setter([&] {
+    sleep_ms(30);
+    store->set("id", "7");
+  });
+  CHECK(worlds[0]->get("id") == "7");
+  setter.join();
+  worlds[0]->abort("enough");
+  CHECK(message_of([&] { (void)worlds[1]->get("never"); }) == "rank 0: enough");
+}
+
+TEST_CASE("watchdog: a rank that does not notice the end") {
+  std::atomic<int> stuck = 0;
+  WatchOptions options{
+      .timeout_s = 60,
+      .stuck = [&](const std::string& said) { stuck += said == "rank 0: enough" ? 1 : 100; },
+      .stuck_after_s = 0.1};
+  {
+    const auto worlds = worlds_of(std::make_shared<MemoryStore>(), 2, options);
+    sleep_ms(50);
+    worlds[0]->abort("enough");
+    CHECK(soon([&] { return stuck == 1; }));
+    sleep_ms(200);
+    CHECK(stuck == 1);
+  }
+  options.stuck_after_s = 2.5;
+  const auto worlds = worlds_of(std::make_shared<MemoryStore>(), 2, options);
+  sleep_ms(50);
+  worlds[0]->abort("enough");
+  CHECK(end_of(*worlds[1]) == "rank 0: enough");
+  sleep_ms(2800);
+  CHECK(stuck == 1);  // this one has noticed
+}
+
+// A device's communicator, as far as a world looks.
+struct Fake final : Watchdog::Channel {
+  std::string trouble() override {
+    ++looks;
+    return *broken.load();
+  }
+  void end() noexcept override {
+    // Ends only when its neighbour has, as memory is freed only when a device has nothing to do.
+    ended = true;
+    while (neighbour != nullptr && !neighbour->ended) sleep_ms(1);
+    ++ends;
+  }
+  const std::string none;
+  std::atomic<const std::string*> broken = &none;
+  std::atomic<int> looks = 0;
+  std::atomic<int> ends = 0;
+  std::atomic<bool> ended = false;
+  Fake* neighbour = nullptr;
+};
+
+TEST_CASE("watchdog: trouble of one channel ends all of them, once, at the same time") {
+  const std::string cut = "the cable is cut";
+  const auto first = std::make_shared<Fake>(), second = std::make_shared<Fake>();
+  const auto gone = std::make_shared<Fake>();
+  first->neighbour = second.get();
+  second->neighbour = first.get();
+  {
+    Watchdog world(2, {.period_s = 0.001});
+    for (const auto& channel : {first, second, gone}) world.watch(channel);
+    world.unwatch(*gone);
+    CHECK(soon([&] { return first->looks > 1 && second->looks > 1; }));
+    CHECK(!world.ended());
+    second->broken = &cut;
+    CHECK(end_of(world) == cut);
+    CHECK(message_of([&] { world.watch(std::make_shared<Fake>()); }) == cut);
+    world.abort("too late");
+    CHECK(end_of(world) == cut);
+  }
+  CHECK(first->ends == 1);
+  CHECK(second->ends == 1);
+  CHECK(gone->ends == 0);
+}
+
+TEST_CASE("watchdog: trouble of a channel is heard by other processes") {
+  const std::string cut = "the cable is cut";
+  for (const std::size_t who : {0, 1}) {
+    const auto worlds = worlds_of(std::make_shared<MemoryStore>(), 2);
+    const auto channel = std::make_shared<Fake>();
+    channel->broken = &cut;
+    worlds[who]->watch(channel);
+    for (const auto& world : worlds) CHECK(contains(end_of(*world), cut));
+  }
+}
+
+// Notes at its end whether other worlds have ended.
+struct Late final : Watchdog::Channel {
+  explicit Late(Worlds others) : worlds(std::move(others)) {}
+  std::string trouble() override { return *broken.load(); }
+  void end() noexcept override {
+    for (const auto& world : worlds)
+      if (world && !world->ended()) ++alive;
+    ended = true;
+  }
+  const std::string none;
+  std::atomic<const std::string*> broken = &none;
+  Worlds worlds;
+  std::atomic<int> alive = 0;
+  std::atomic<bool> ended = false;
+};
+
+TEST_CASE("watchdog: no channel ends before all ranks have heard of the end, or are silent") {
+  const std::string cut = "the cable is cut";
+  for (const bool silent : {false, true})
+    for (const std::size_t who : {0, 1}) {
+      CAPTURE(who);
+      const auto store = std::make_shared<MemoryStore>();
+      Worlds worlds;
+      for (int rank = 0; rank < 3; ++rank)
+        worlds.push_back(
+            std::make_shared<ProcessWatchdog>(store, rank, 3, WatchOptions{.timeout_s = 60}));
+      sleep_ms(50);
+      if (silent) worlds[2].reset();
+      const auto channel = std::make_shared<Late>(worlds);
+      worlds[who]->watch(channel);
+      channel->broken = &cut;
+      CHECK(soon([&] { return channel->ended.load(); }));
+      CHECK(channel->alive == 0);
+      channel->worlds.clear();
+    }
+}
+
+TEST_CASE("watchdog: one that a rank leaves ends there, with its channels, and nowhere else") {
+  const auto store = std::make_shared<MemoryStore>();
+  const auto worlds = worlds_of(store, 2);
+  const auto channel = std::make_shared<Late>(Worlds());
+  worlds[1]->watch(channel);
+  store->vanish();  // as that of a generation that is over
+  worlds[1]->leave();
+  CHECK(worlds[1]->wait_for_channels());
+  CHECK(channel->ended);
+  CHECK_THROWS_AS(worlds[1]->check_alive(), Aborted);
+  const auto never = std::make_shared<Fake>();
+  Fake neighbour;
+  never->neighbour = &neighbour;
+  Watchdog slow(2, {.end_limit_s = 0.05});
+  slow.watch(never);
+  slow.leave();
+  CHECK_FALSE(slow.wait_for_channels());
+  neighbour.ended = true;
+  CHECK(soon([&] { return never->ends == 1; }));
+}
+
+TEST_CASE("watchdog: a channel that does not end is left behind") {
+  const auto stuck = std::make_shared<Fake>();
+  Fake never;
+  stuck->neighbour = &never;
+  const auto start = Clock::now();
+  {
+    Watchdog world(2, {.end_limit_s = 0.05});
+    world.watch(stuck);
+    world.abort("stop");
+  }
+  CHECK(seconds_since(start) < hang_s);
+  never.ended = true;  // lets the thread go
+  CHECK(soon([&] { return stuck->ends == 1; }));
+}
+
+TEST_CASE("watchdog: the host's waits end with what they wait for, the world, or the time limit") {
+  Watchdog patient_world(2, {.timeout_s = 60});
+  int looks = 0;
+  patient_world.wait_until([&] { return ++looks > 220; }, [] { return std::string("never"); });
+  CHECK(!patient_world.ended());
+  Watchdog world(2, {.timeout_s = 1});
+  const auto start = Clock::now();
+  const auto late = [] { return std::string("rank 2 waits"); };
+  const auto for_ever = [] { return false; };
+  // A world of threads has no reports that could be late.
+  const auto said = message_of([&] { world.wait_until(for_ever, late); });
+  CHECK(said == "rank 2 waits, beyond the time limit of 1 s; a larger limit waits longer");
+  CHECK(seconds_since(start) >= 1);
+  CHECK(world.ended());
+
+  Watchdog other(2, {.timeout_s = 0});
+  std::thread elsewhere([&] {
+    sleep_ms(20);
+    other.abort("rank 1: no more");
+  });
+  CHECK(message_of([&] { other.wait_until(for_ever, late); }) == "rank 1: no more");
+  elsewhere.join();
+  Watchdog learned(
+      2, {.deadlines = std::make_shared<Deadlines>(dhp::detail::DeadlineRules{.unlearned_s = 1})});
+  CHECK(contains(message_of([&] { learned.wait_until(for_ever, late); }),
+                 "rank 2 waits, beyond the limit of 1 s for the start"));
+  CHECK(contains(message_of([] { Watchdog(2, {.timeout_s = -1}); }), "or 0 for none, got -1"));
+  CHECK(message_of([] { Watchdog(0, {}); }) == "a world has at least 1 rank, got 0");
+}
+
+// What run_ranks says when rank 1 of ranks that are threads does something else than the others.
+template <class Usual, class Odd>
+std::string outcome(int ranks, double timeout_s, Usual usual, Odd odd) {
+  return message_of([&] {
+    run_ranks(ranks,
+              [&](Comm<Cpu> world) {
+                Cpu dev;
+                auto x = tensor_of<float>(dev, {1, 2, 3});
+                if (world.rank() == 1) odd(world, dev, x);
+                else usual(world, dev, x);
+              },
+              {.timeout_s = timeout_s});
+  });
+}
+const auto barrier = [](Comm<Cpu>& world, Cpu&, Tensor<Cpu>&) { world.barrier(); };
+
+TEST_CASE("watchdog: of threads, a missing one is named after the time limit, and where it waits") {
+  std::atomic<int> line = 0;
+  std::atomic<bool> over = false;
+  const auto start = Clock::now();
+  const auto missing = outcome(
+      3, 1,
+      [&](auto& world, auto& dev, auto& x) {
+        over = message_of([&] { line = __LINE__, world.all_reduce(dev, x.mut()).wait(); }) !=
+               "no error";
+        world.barrier();  // throws the same
+      },
+      [&](auto&, auto&, auto&) { (void)soon([&] { return over.load(); }); });
+  CHECK(seconds_since(start) >= 1);
+  CHECK(contains(missing, concat("waits in all_reduce of 3 f32 (sum) at watchdog.cpp:", line.load(),
+                                 " for rank 1, which is alive and has called nothing yet")));
+  CHECK(contains(missing, "beyond the time limit of 1 s; a larger limit"));
+  int recv = 0;
+  const auto elsewhere = outcome(2, 0.2, barrier, [&](auto& world, auto& dev, auto& x) {
+    recv = __LINE__, world.recv(dev, x.mut(), 0);
+  });
+  // Either of the two may be the one that is late.
+  CHECK(contains(elsewhere, "in barrier at watchdog.cpp:"));
+  CHECK(contains(elsewhere, concat("in recv of a message of 3 f32 at watchdog.cpp:", recv)));
+}
+
+TEST_CASE("watchdog: of threads, the limit is for each wait, not for the run") {
+  run_ranks(2,
+            [](Comm<Cpu> world) {
+              for (int round = 0; round < 8; ++round) {
+                if (world.rank() == round % 2) sleep_ms(400);
+                world.barrier();
+              }
+            },
+            {.timeout_s = 3});
+}
+
+TEST_CASE("watchdog: of threads, one that has finished is waited for in vain, which is soon seen") {
+  const auto home = [](auto&, auto&, auto&) {};
+  const auto start = Clock::now();
+  const auto gone = "for rank 1, which has finished";
+  const auto in_barrier = outcome(4, 2 * hang_s, barrier, home);
+  CHECK(contains(in_barrier, "waits in barrier at watchdog.cpp:"));
+  CHECK(contains(in_barrier, gone));
+  CHECK(contains(outcome(
+                     2, 2 * hang_s,
+                     [](auto& world, auto& dev, auto& x) {
+                       for (int message = 0; message <= world.send_capacity(); ++message)
+                         world.send(dev, x.share(), 1);
+                     },
+                     home),
+                 gone));
+  CHECK(seconds_since(start) < hang_s);
+}
+
+TEST_CASE("watchdog: of threads, what one has left behind can be received after it has finished") {
+  for (int round = 0; round < 20; ++round) {
+    const auto got = on_ranks(2, [&](Comm<Cpu>& world, Cpu& dev) {
+      auto x = tensor_of<std::int32_t>(dev, {0});
+      std::int32_t sum = 0;
+      for (std::int32_t message = 1; message <= 3; ++message) {
+        if (world.rank() == 1) world.send(dev, tensor_of<std::int32_t>(dev, {message}), 0);
+        else world.recv(dev, x.mut(), 1), sum += x.view().data<std::int32_t>()[0];
+        if (world.rank() == 0 && round == 0) sleep_ms(200);  // the detector looks
+      }
+      return sum;
+    });
+    CHECK(got[0] == 6);
+  }
+}
+
+}  // namespace

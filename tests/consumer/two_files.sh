@@ -1,0 +1,32 @@
+#!/usr/bin/env bash
+# two_files.sh SOURCE COMPILER SCRATCH: no build system. One file has the instances, the others declare them, and link.
+set -eu
+source=$1 compiler=$2 scratch=$3
+rm -rf "$scratch"
+mkdir -p "$scratch"
+cd "$scratch"
+echo '#include <dhp/cpu_instances.ipp>' >dhp.cpp
+cat >program.cpp <<'END'
+#include <dhp/cpu_declared.hpp>
+#include <toy.hpp>
+int main() {
+  const auto losses = toy::on_each_rank(2, [](dhp::Comm<toy::Dev> world) {
+    return toy::train(world, toy::options({.data = 2}), 2, 10);
+  });
+  return losses[0].back() < losses[0].front() && losses[0] == losses[1] ? 0 : 1;
+}
+END
+"$compiler" -std=c++20 -O0 -I "$source/include" -c dhp.cpp
+"$compiler" -std=c++20 -O0 -I "$source/include" -I "$source/examples/lessons" program.cpp dhp.o -pthread -o program
+./program
+# What the list has is compiled in dhp.o alone.
+"$compiler" -std=c++20 -O0 -I "$source/include" -I "$source/examples/lessons" -c program.cpp
+for name in gemm_on adamw_update_on _ZN3dhp14ParameterStoreINS_3CpuEE5place _ZN3dhp6LinearINS_3CpuEE7forward; do
+  if nm program.o | grep " [WT] .*$name"; then echo "program.o has $name, too"; exit 1; fi
+  nm dhp.o | grep -q " W .*$name" || { echo "dhp.o lacks $name"; exit 1; }
+done
+# Every kernel is in the list.
+for name in $(sed -n 's/^void \([a-z0-9_]*_on\)(std::same_as<Cpu> auto&.*/\1/p' "$source"/include/dhp/cpu/*.hpp); do
+  grep -q "decltype($name<Cpu>) $name<Cpu>;" "$source/include/dhp/cpu_instances.ipp" ||
+    { echo "$name is not in dhp/cpu_instances.ipp"; exit 1; }
+done

@@ -1,0 +1,34 @@
+// Faults that are put in on purpose; each is named.
+#include <tests/cuda/ptx/said_of.hpp>
+
+#include <doctest/doctest.h>
+
+using namespace tests::faults;
+
+TEST_CASE("each fault of a compiled kernel is named, with the line of its source") {
+  CHECK(is_named<MissingBarrier>("of shared memory, which thread"));
+  CHECK(is_named<WriteAfterRead>("of shared memory, which thread"));
+  CHECK(is_named<TwoBlocksWrite>("which thread 0 of block 0 has written"));
+  CHECK(is_named<ReadsNextBlock>("which a thread of block 0 has read"));
+  CHECK(is_named<ShuffleOfHalf>("a bit for each), not of the whole warp"));
+  CHECK(is_named<ShuffleInBranch>("waits for a shuffle of its warp"));
+  CHECK(is_named<BarrierInBranch>("waits at a barrier, which thread 40 does not reach"));
+  CHECK(is_named<MisalignedPack>("writes 16 bytes of global memory, misaligned by 4"));
+  CHECK(is_named<IndexOf32Bits>("of 4096 bytes of global memory"));
+  CHECK(is_named<BeyondSharedMemory>("writes 4 bytes at 256 of 256 bytes of shared memory"));
+  CHECK(is_named<OtherArguments>("its arguments have 16 bytes aligned to 8 on the host, and 24"));
+}
+
+TEST_CASE("a wrong rounding of compiled code shows beside the host's") {
+  std::vector<float> right, wrong, host;
+  CHECK(said_of<RoundedByAssembler<false>>(&right) == "");
+  CHECK(said_of<RoundedByAssembler<true>>(&wrong) == "");
+  for (int index = 0; index < words; ++index) {
+    const int thread = index % grid.threads;
+    host.push_back(index < grid.blocks * grid.threads
+                       ? dhp::bf16(1 + static_cast<float>(thread) / 1000).bits
+                       : 0);
+  }
+  CHECK(right == host);
+  CHECK(wrong != host);
+}

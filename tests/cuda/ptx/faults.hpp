@@ -1,0 +1,157 @@
+// Kernels with one fault each, for the checks of kernels to find, and the same without it.
+#pragma once
+
+#include <dhp/core/types.hpp>
+#include <dhp/cuda/block.hpp>
+
+#include <array>
+#include <cstdint>
+
+namespace tests::faults {
+
+using dhp::detail::cuda::grid_thread;
+
+#ifdef __CUDA_ARCH__
+inline constexpr bool on_gpu = true;
+#else
+inline constexpr bool on_gpu = false;
+#endif
+
+/// Of blocks of 64 threads with as many floats of shared memory; y has `words` floats.
+inline constexpr int words = 1024;
+inline constexpr dhp::detail::cuda::Grid grid{2, 64, 64 * sizeof(float)};
+
+template <bool faulty>
+struct MissingBarrier {
+  float* y;
+  template <class B>
+  constexpr void operator()(B& block) const {
+    auto* const shared = block.template shared<float>();
+    shared[block.thread()] = 1;
+    if constexpr (!faulty) block.sync();
+    y[grid_thread(block)] = shared[(block.thread() + 1) % block.threads()];
+  }
+};
+template <bool faulty>
+struct WriteAfterRead {
+  float* y;
+  template <class B>
+  constexpr void operator()(B& block) const {
+    auto* const shared = block.template shared<float>();
+    shared[block.thread()] = 1;
+    block.sync();
+    y[grid_thread(block)] = shared[(block.thread() + 1) % block.threads()];
+    if constexpr (!faulty) block.sync();
+    shared[block.thread()] = 2;
+  }
+};
+/// Every block writes the first element.
+template <bool faulty>
+struct TwoBlocksWrite {
+  float* y;
+  template <class B>
+  constexpr void operator()(B& block) const {
+    if (block.thread() == 0) y[faulty ? 0 : block.index()] = static_cast<float>(block.index());
+  }
+};
+/// A block reads what the next one writes.
+template <bool faulty>
+struct ReadsNextBlock {
+  float* y;
+  template <class B>
+  constexpr void operator()(B& block) const {
+    if (block.thread() == 0) y[block.index()] = y[block.index() + (faulty ? 1 : 0)];
+  }
+};
+template <bool faulty>
+struct ShuffleOfHalf {
+  float* y;
+  template <class B>
+  constexpr void operator()(B& block) const {
+    auto value = static_cast<float>(block.thread());
+#ifdef __CUDA_ARCH__
+    value += __shfl_xor_sync(faulty ? 0xffffu : 0xffffffffu, value, 1);
+#else
+    value += block.shuffle_xor(value, 1);
+#endif
+    y[grid_thread(block)] = value;
+  }
+};
+template <bool faulty>
+struct ShuffleInBranch {
+  float* y;
+  template <class B>
+  constexpr void operator()(B& block) const {
+    auto value = y[grid_thread(block)];
+    if (!faulty || value > 0 || block.thread() % 2 == 0) value = block.shuffle_xor(value, 2);
+    y[grid_thread(block)] = value;
+  }
+};
+template <bool faulty>
+struct BarrierInBranch {
+  float* y;
+  template <class B>
+  constexpr void operator()(B& block) const {
+    if (!faulty || block.thread() < 40) block.sync();
+    y[grid_thread(block)] = 1;
+    block.sync();
+  }
+};
+template <bool faulty>
+struct MisalignedPack {
+  float* y;
+  template <class B>
+  constexpr void operator()(B& block) const {
+    auto* const mine = y + 4 * grid_thread(block) + (faulty && block.thread() > 0 ? 1 : 0);
+    dhp::detail::cuda::store(mine, dhp::detail::cuda::Pack<float, 4>{{1, 2, 3, 4}});
+  }
+};
+/// The elements of a matrix of 2^33 elements from `first` on.
+template <bool faulty>
+struct IndexOf32Bits {
+  float* y;
+  std::int64_t first = std::int64_t{1} << 32;
+  std::uint32_t columns = 1u << 16;
+  template <class B>
+  constexpr void operator()(B& block) const {
+    const auto row = (1u << 16) + static_cast<std::uint32_t>(block.index());
+    const auto begins = faulty ? row * columns : std::int64_t{row} * columns;
+    y[(begins - first) / 256 + block.thread()] = 1;
+  }
+};
+template <bool faulty>
+struct BeyondSharedMemory {
+  float* y;
+  template <class B>
+  constexpr void operator()(B& block) const {
+    auto* const shared = block.template shared<float>();
+    shared[block.thread() + (faulty ? 1 : 0)] = 1;
+    y[grid_thread(block)] = shared[block.thread() + (faulty ? 1 : 0)];
+  }
+};
+template <bool faulty>
+struct OtherArguments {
+  float* y;
+  std::array<int, faulty && on_gpu ? 3 : 1> filler{};
+  int count = words;
+  template <class B>
+  constexpr void operator()(B& block) const {
+    if (grid_thread(block) < count) y[grid_thread(block)] = 1;
+  }
+};
+/// y gets 1 + thread / 1000 as bf16 bits; the faulty one rounds towards zero.
+template <bool faulty>
+struct RoundedByAssembler {
+  float* y;
+  template <class B>
+  constexpr void operator()(B& block) const {
+    const float x = 1 + static_cast<float>(block.thread()) / 1000;
+    auto bits = dhp::bf16(x).bits;
+#ifdef __CUDA_ARCH__
+    if constexpr (faulty) asm("cvt.rz.bf16.f32 %0, %1;" : "=h"(bits) : "f"(x));
+#endif
+    y[grid_thread(block)] = static_cast<float>(bits);
+  }
+};
+
+}  // namespace tests::faults

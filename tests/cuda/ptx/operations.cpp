@@ -1,0 +1,371 @@
+// What instructions compute. Each is a function of one thread's operands; the compiler makes loops over a warp of it.
+#include <dhp/core/error.hpp>
+#include <tests/cuda/ptx/kernel.hpp>
+
+#include <bit>
+#include <cfenv>
+#include <cmath>
+#include <cstring>
+#include <functional>
+#include <limits>
+#include <map>
+#include <type_traits>
+
+namespace tests::ptx {
+namespace {
+
+__extension__ using Signed128 = __int128;
+__extension__ using Unsigned128 = unsigned __int128;
+
+/// Bits of 16, 32 or 64 as the number that an instruction takes them for; registers are not typed.
+template <class T>
+T value(Bits bits) {
+  if constexpr (std::is_same_v<T, bool>) return bits != 0;
+  else if constexpr (std::is_same_v<T, float>) return std::bit_cast<float>(std::uint32_t(bits));
+  else if constexpr (std::is_same_v<T, double>) return std::bit_cast<double>(bits);
+  else return static_cast<T>(bits);
+}
+template <class T>
+Bits bits(T value) {
+  if constexpr (std::is_same_v<T, float>) return std::bit_cast<std::uint32_t>(value);
+  else if constexpr (std::is_same_v<T, double>) return std::bit_cast<Bits>(value);
+  else return static_cast<Bits>(value);  // of signed ones with their sign
+}
+
+template <class Body>
+void each(Mask mask, const Body& body) {
+  if (mask == whole_warp) {
+#pragma GCC ivdep
+    for (int lane = 0; lane < lanes; ++lane) body(static_cast<std::size_t>(lane));
+  } else {
+    for (; mask != 0; mask &= mask - 1) body(static_cast<std::size_t>(std::countr_zero(mask)));
+  }
+}
+
+/// R f(A...), for a lambda without captures.
+template <class R, class... A, class F>
+Operation of(F) {
+  return [](Register* registers, const Instruction& instruction, Mask mask) {
+    [&]<std::size_t... at>(std::index_sequence<at...>) {
+      auto& to = registers[instruction.to[0]];
+      const std::array from{&registers[instruction.from[at]]...};
+      each(mask,
+           [&](std::size_t lane) { to[lane] = bits<R>(F()(value<A>((*from[at])[lane])...)); });
+    }
+    (std::index_sequence_for<A...>());
+  };
+}
+
+using Table = std::map<std::string, Operation, std::less<>>;
+
+template <class T, class Name>
+void compare(Table& table, const Name& name) {
+  const auto add = [&]<class F>(const char* relation, F f) {
+    const auto opcode = "setp." + std::string(relation);
+    table[opcode + name] = of<bool, T, T>(f);
+    table[opcode + ".and" + name] =
+        of<bool, T, T, bool>([](T a, T b, bool c) { return F()(a, b) && c; });
+    table[opcode + ".or" + name] =
+        of<bool, T, T, bool>([](T a, T b, bool c) { return F()(a, b) || c; });
+  };
+  add("eq", [](T a, T b) { return a == b; });
+  add("ne", [](T a, T b) { return a < b || a > b; });
+  add("lt", [](T a, T b) { return a < b; });
+  add("le", [](T a, T b) { return a <= b; });
+  add("gt", [](T a, T b) { return a > b; });
+  add("ge", [](T a, T b) { return a >= b; });
+  if constexpr (std::is_floating_point_v<T>) {  // true for NaN
+    add("equ", [](T a, T b) { return !(a < b || a > b); });
+    add("neu", [](T a, T b) { return !(a == b); });
+    add("ltu", [](T a, T b) { return !(a >= b); });
+    add("leu", [](T a, T b) { return !(a > b); });
+    add("gtu", [](T a, T b) { return !(a <= b); });
+    add("geu", [](T a, T b) { return !(a < b); });
+    add("num", [](T a, T b) { return a == a && b == b; });
+    add("nan", [](T a, T b) { return a != a || b != b; });
+  }
+}
+
+template <class T>
+void check_divisor(T b) {
+  dhp::check(b != 0, "it divides by 0");
+}
+
+template <class T>
+void integers(Table& table, const std::string& name) {
+  compare<T>(table, name);
+  // In 64 bits, so that nothing overflows.
+  table["add" + name] = of<T, T, T>([](T a, T b) { return T(Bits(a) + Bits(b)); });
+  table["sub" + name] = of<T, T, T>([](T a, T b) { return T(Bits(a) - Bits(b)); });
+  table["mul" + name] = of<T, T, T>([](T a, T b) { return T(Bits(a) * Bits(b)); });
+  table["mad" + name] =
+      of<T, T, T, T>([](T a, T b, T c) { return T(Bits(a) * Bits(b) + Bits(c)); });
+  table["min" + name] = of<T, T, T>([](T a, T b) { return b < a ? b : a; });
+  table["max" + name] = of<T, T, T>([](T a, T b) { return a < b ? b : a; });
+  table["div" + name] = of<T, T, T>([](T a, T b) {
+    check_divisor(b);
+    return std::is_signed_v<T> && b == T(-1) ? T(Bits{0} - Bits(a)) : T(a / b);
+  });
+  table["rem" + name] = of<T, T, T>([](T a, T b) {
+    check_divisor(b);
+    return std::is_signed_v<T> && b == T(-1) ? T(0) : T(a % b);
+  });
+  table["shr" + name] = of<T, T, std::uint32_t>([](T a, std::uint32_t by) {
+    constexpr std::uint32_t size = sizeof(T) * 8;
+    return by < size ? T(a >> by) : a < 0 ? T(-1) : T(0);
+  });
+  if constexpr (std::is_signed_v<T>) {
+    table["neg" + name] = of<T, T>([](T a) { return T(Bits{0} - Bits(a)); });
+    table["abs" + name] = of<T, T>([](T a) { return a < 0 ? T(Bits{0} - Bits(a)) : a; });
+  }
+  if constexpr (sizeof(T) < 8) {
+    using Wide = std::conditional_t<std::is_signed_v<T>, std::int64_t, Bits>;
+    using Twice =
+        std::conditional_t<sizeof(T) == 4, Wide,
+                           std::conditional_t<std::is_signed_v<T>, std::int32_t, std::uint32_t>>;
+    table["mul.wide" + name] = of<Twice, T, T>([](T a, T b) { return Twice(Wide(a) * Wide(b)); });
+    table["mad.wide" + name] = of<Twice, T, T, Twice>(
+        [](T a, T b, Twice c) { return Twice(Bits(a) * Bits(b) + Bits(c)); });
+    table["mul.hi" + name] =
+        of<T, T, T>([](T a, T b) { return T((Wide(a) * Wide(b)) >> (8 * sizeof(T))); });
+  } else {
+    using Twice = std::conditional_t<std::is_signed_v<T>, Signed128, Unsigned128>;
+    table["mul.hi" + name] = of<T, T, T>([](T a, T b) { return T((Twice(a) * Twice(b)) >> 64); });
+  }
+}
+
+template <class T>
+void words(Table& table, const std::string& name) {
+  table["and" + name] = of<T, T, T>([](T a, T b) { return T(a & b); });
+  table["or" + name] = of<T, T, T>([](T a, T b) { return T(a | b); });
+  table["xor" + name] = of<T, T, T>([](T a, T b) { return T(a ^ b); });
+  if constexpr (std::is_same_v<T, bool>) {
+    table["not" + name] = of<T, T>([](T a) { return !a; });
+  } else {
+    constexpr std::uint32_t size = sizeof(T) * 8;
+    compare<T>(table, name);
+    table["not" + name] = of<T, T>([](T a) { return T(~a); });
+    table["shl" + name] = of<T, T, std::uint32_t>(
+        [](T a, std::uint32_t by) { return by < size ? T(a << by) : T(0); });
+    table["shr" + name] = of<T, T, std::uint32_t>(
+        [](T a, std::uint32_t by) { return by < size ? T(a >> by) : T(0); });
+    table["clz" + name] = of<std::uint32_t, T>([](T a) { return std::countl_zero(a); });
+    table["popc" + name] = of<std::uint32_t, T>([](T a) { return std::popcount(a); });
+    table["bfi" + name] = of<T, T, T, std::uint32_t, std::uint32_t>(
+        [](T a, T b, std::uint32_t first, std::uint32_t count) {
+          const T ones = count >= size ? T(~T(0)) : T((T(1) << count) - 1);
+          return first >= size ? b : T((b & ~T(ones << first)) | T((a & ones) << first));
+        });
+  }
+  table["selp" + name] = of<T, T, T, bool>([](T a, T b, bool first) { return first ? a : b; });
+  table["mov" + name] = of<T, T>([](T a) { return a; });
+}
+
+template <class T>
+void floats(Table& table, const std::string& name) {
+  using Word = std::conditional_t<sizeof(T) == 4, std::uint32_t, Bits>;
+  compare<T>(table, name);
+  table["add" + name] = of<T, T, T>([](T a, T b) { return a + b; });
+  table["sub" + name] = of<T, T, T>([](T a, T b) { return a - b; });
+  table["mul" + name] = of<T, T, T>([](T a, T b) { return a * b; });
+  table["fma" + name] = of<T, T, T, T>([](T a, T b, T c) { return std::fma(a, b, c); });
+  table["fma.rm" + name] = of<T, T, T, T>([](T a, T b, T c) {
+    const volatile T x = a, y = b, z = c;
+    std::fesetround(FE_DOWNWARD);
+    const volatile T sum = std::fma(x, y, z);
+    std::fesetround(FE_TONEAREST);
+    return T(sum);
+  });
+  table["div" + name] = of<T, T, T>([](T a, T b) { return a / b; });
+  table["rcp" + name] = of<T, T>([](T a) { return 1 / a; });
+  table["sqrt" + name] = of<T, T>([](T a) { return std::sqrt(a); });
+  table["neg" + name] = of<T, T>([](T a) { return -a; });
+  table["abs" + name] = of<T, T>([](T a) { return std::abs(a); });
+  table["min" + name] = of<T, T, T>([](T a, T b) { return std::fmin(a, b); });
+  table["max" + name] = of<T, T, T>([](T a, T b) { return std::fmax(a, b); });
+  table["copysign" + name] = of<T, T, T>([](T sign, T size) { return std::copysign(size, sign); });
+  table["selp" + name] = of<T, T, T, bool>([](T a, T b, bool first) { return first ? a : b; });
+  table["mov" + name] = of<Word, Word>([](Word a) { return a; });
+}
+
+/// Without subnormals.
+template <class T>
+T flushed(T a) {
+  return std::abs(a) < std::numeric_limits<T>::min() ? std::copysign(T(0), a) : a;
+}
+/// To an integer, as a GPU does it: what is beyond becomes the nearest, NaN 0.
+template <class To, class From>
+To saturated(From from) {
+  using Limits = std::numeric_limits<To>;
+  if (from != from) return 0;
+  if (from <= From(Limits::min())) return Limits::min();
+  return from >= From(Limits::max()) ? Limits::max() : static_cast<To>(from);
+}
+/// x to the nearest number with so many bits of mantissa, ties to even, or towards zero; a half's or bf16's bits.
+template <int exponent_bits, int mantissa_bits, bool truncates = false>
+std::uint16_t narrowed(float x) {
+  constexpr int bias = (1 << (exponent_bits - 1)) - 1;
+  constexpr std::uint32_t infinite = ((1u << exponent_bits) - 1) << mantissa_bits;
+  if (x != x) return 0x7fff;
+  const std::uint32_t sign = std::bit_cast<std::uint32_t>(x) >> 16 & 0x8000u;
+  const double size = std::abs(static_cast<double>(x));
+  if (size == 0 || std::isinf(size)) return std::uint16_t(sign | (size == 0 ? 0 : infinite));
+  const int exponent = std::max(std::ilogb(size), 1 - bias);
+  const double scaled = std::ldexp(size, mantissa_bits - exponent);
+  const auto mantissa =
+      static_cast<std::uint32_t>(truncates ? std::trunc(scaled) : std::nearbyint(scaled));
+  // Subnormal ones have no hidden bit to take away; what rounds up to 2 carries into the exponent.
+  const auto number = (static_cast<std::uint32_t>(exponent + bias - 1) << mantissa_bits) + mantissa;
+  return std::uint16_t(sign | std::min(number, infinite));
+}
+float widened(std::uint16_t half) {
+  const int exponent = half >> 10 & 31, mantissa = half & 1023;
+  const float size = exponent == 31 ? (mantissa == 0 ? INFINITY : NAN)
+                     : exponent == 0
+                         ? std::ldexp(static_cast<float>(mantissa), -24)
+                         : std::ldexp(static_cast<float>(mantissa + 1024), exponent - 25);
+  return half & 0x8000 ? -size : size;
+}
+
+template <class From>
+void conversions(Table& table, const std::string& from) {
+  const auto to_integer = [&]<class To>(To, const std::string& to) {
+    if constexpr (std::is_integral_v<From>) {
+      table["cvt" + to + from] = of<To, From>([](From a) { return static_cast<To>(a); });
+    } else {
+      table["cvt.rzi" + to + from] =
+          of<To, From>([](From a) { return saturated<To>(std::trunc(a)); });
+      table["cvt.rni" + to + from] =
+          of<To, From>([](From a) { return saturated<To>(std::nearbyint(a)); });
+      table["cvt.rmi" + to + from] =
+          of<To, From>([](From a) { return saturated<To>(std::floor(a)); });
+    }
+  };
+  dhp::detail::to_integer(std::int8_t(), ".s8");
+  dhp::detail::to_integer(std::uint8_t(), ".u8");
+  dhp::detail::to_integer(std::int16_t(), ".s16");
+  dhp::detail::to_integer(std::uint16_t(), ".u16");
+  dhp::detail::to_integer(std::int32_t(), ".s32");
+  dhp::detail::to_integer(std::uint32_t(), ".u32");
+  dhp::detail::to_integer(std::int64_t(), ".s64");
+  dhp::detail::to_integer(std::uint64_t(), ".u64");
+  table["cvt.f32" + from] = of<float, From>([](From a) { return static_cast<float>(a); });
+  table["cvt.f64" + from] = of<double, From>([](From a) { return static_cast<double>(a); });
+  if constexpr (std::is_floating_point_v<From>) {
+    table["cvt.rzi" + from + from] = of<From, From>([](From a) { return std::trunc(a); });
+    table["cvt.rni" + from + from] = of<From, From>([](From a) { return std::nearbyint(a); });
+    table["cvt.rmi" + from + from] = of<From, From>([](From a) { return std::floor(a); });
+    table["cvt.sat" + from + from] =
+        of<From, From>([](From a) { return std::fmin(std::fmax(a, From(0)), From(1)); });
+  }
+}
+
+/// A sum or difference of T with a carry in from[2] and out to[1].
+template <class T, bool subtracts>
+void with_carry(Register* registers, const Instruction& instruction, Mask mask) {
+  const auto [a, b, c, none] = instruction.from;
+  each(mask, [&](std::size_t lane) {
+    using Wide = Unsigned128;
+    const Wide first = value<T>(registers[a][lane]);
+    const Wide second = Wide(value<T>(registers[b][lane])) + registers[c][lane];
+    const bool carries = subtracts ? first < second : (first + second) >> (8 * sizeof(T)) != 0;
+    registers[instruction.to[0]][lane] = T(subtracts ? first - second : first + second);
+    registers[instruction.to[1]][lane] = carries;
+  });
+}
+
+/// `count` registers side by side in one of `size` bits, and back.
+template <int size, int count>
+void pack(Register* registers, const Instruction& instruction, Mask mask) {
+  constexpr int part = size / count;
+  each(mask, [&](std::size_t lane) {
+    Bits all = 0;
+    for (std::size_t at = 0; at < count; ++at)
+      all |= (registers[instruction.from[at]][lane] & ((Bits{1} << part) - 1)) << (part * at);
+    registers[instruction.to[0]][lane] = all;
+  });
+}
+template <int size, int count>
+void unpack(Register* registers, const Instruction& instruction, Mask mask) {
+  constexpr int part = size / count;
+  each(mask, [&](std::size_t lane) {
+    const Bits all = registers[instruction.from[0]][lane];
+    for (std::size_t at = 0; at < count; ++at)
+      registers[instruction.to[at]][lane] = all >> (part * at) & ((Bits{1} << part) - 1);
+  });
+}
+
+Table all_operations() {
+  Table table;
+  integers<std::int16_t>(table, ".s16");
+  integers<std::uint16_t>(table, ".u16");
+  integers<std::int32_t>(table, ".s32");
+  integers<std::uint32_t>(table, ".u32");
+  integers<std::int64_t>(table, ".s64");
+  integers<std::uint64_t>(table, ".u64");
+  words<bool>(table, ".pred");
+  words<std::uint16_t>(table, ".b16");
+  words<std::uint32_t>(table, ".b32");
+  words<std::uint64_t>(table, ".b64");
+  for (const char* size : {"16", "32", "64"})  // signs matter to neither
+    for (const char* opcode : {"mov", "selp"})
+      for (const char* type : {".u", ".s"})
+        table[opcode + std::string(type) + size] = table.at(opcode + std::string(".b") + size);
+  table["cvta.u64"] = table.at("mov.b64");
+  floats<float>(table, ".f32");
+  floats<double>(table, ".f64");
+  conversions<std::int8_t>(table, ".s8");
+  conversions<std::uint8_t>(table, ".u8");
+  conversions<std::int16_t>(table, ".s16");
+  conversions<std::uint16_t>(table, ".u16");
+  conversions<std::int32_t>(table, ".s32");
+  conversions<std::uint32_t>(table, ".u32");
+  conversions<std::int64_t>(table, ".s64");
+  conversions<std::uint64_t>(table, ".u64");
+  conversions<float>(table, ".f32");
+  conversions<double>(table, ".f64");
+  table["cvt.f32.f16"] = of<float, std::uint16_t>([](std::uint16_t a) { return widened(a); });
+  table["cvt.f16.f32"] = of<std::uint16_t, float>([](float a) { return narrowed<5, 10>(a); });
+  table["cvt.bf16.f32"] = of<std::uint16_t, float>([](float a) { return narrowed<8, 7>(a); });
+  table["cvt.rz.bf16.f32"] =
+      of<std::uint16_t, float>([](float a) { return narrowed<8, 7, true>(a); });
+  table["ex2.approx.ftz.f32"] =
+      of<float, float>([](float a) { return flushed(std::exp2(flushed(a))); });
+  table["rcp.approx.ftz.f32"] = of<float, float>([](float a) { return 1 / flushed(a); });
+  table["rcp.approx.ftz.f64"] = of<Bits, double>([](double a) {  // the upper half is computed
+    return std::bit_cast<Bits>(1 / flushed(a)) >> 32 << 32;
+  });
+  table["shf.l.wrap.b32"] = of<std::uint32_t, std::uint32_t, std::uint32_t, std::uint32_t>(
+      [](std::uint32_t low, std::uint32_t high, std::uint32_t by) {
+        return std::uint32_t((Bits{high} << 32 | low) << (by & 31) >> 32);
+      });
+  table["shf.r.wrap.b32"] = of<std::uint32_t, std::uint32_t, std::uint32_t, std::uint32_t>(
+      [](std::uint32_t low, std::uint32_t high, std::uint32_t by) {
+        return std::uint32_t((Bits{high} << 32 | low) >> (by & 31));
+      });
+  // CUDA's own function of this name; its code is not looked at.
+  table["call.__internal_accurate_pow"] =
+      of<double, double, double>([](double a, double b) { return std::pow(a, b); });
+  table["add.cc.b32"] = &with_carry<std::uint32_t, false>;
+  table["sub.cc.b32"] = &with_carry<std::uint32_t, true>;
+  table["add.cc.b64"] = &with_carry<std::uint64_t, false>;
+  table["sub.cc.b64"] = &with_carry<std::uint64_t, true>;
+  table["pack.2.b32"] = &pack<32, 2>;
+  table["pack.2.b64"] = &pack<64, 2>;
+  table["pack.4.b64"] = &pack<64, 4>;
+  table["unpack.2.b32"] = &unpack<32, 2>;
+  table["unpack.2.b64"] = &unpack<64, 2>;
+  table["unpack.4.b64"] = &unpack<64, 4>;
+  return table;
+}
+
+}  // namespace
+
+Operation operation_named(std::string_view opcode) {
+  static const Table table = all_operations();
+  const auto found = table.find(opcode);
+  dhp::check(found != table.end(), "operations.cpp does not know ", std::string(opcode));
+  return found->second;
+}
+
+}  // namespace tests::ptx
