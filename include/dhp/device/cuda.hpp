@@ -49,8 +49,8 @@ struct CudaOptions {
   std::optional<cudaStream_t> stream{};
   /// The host program's allocator. If unset, cudaMalloc with a cache of freed blocks.
   CudaAllocator allocator{};
-  /// The host's threads that prepare a run: initial weights, cuDNN's plans. 0: those that this
-  /// process may use, divided among the GPUs that it sees.
+  /// Host threads for preparing a run: initial weights, cuDNN's plans. 0: this process's share of the cores, by
+  /// visible GPUs.
   int host_threads = 0;
   std::shared_ptr<Trace> trace{};  ///< of the rank; null: none
 };
