@@ -40,6 +40,8 @@ struct Located {
   std::source_location where;
   Located(const char* beginning, std::source_location here = std::source_location::current())
       : text(beginning), where(here) {}
+  Located(std::string_view beginning, std::source_location here = std::source_location::current())
+      : text(beginning), where(here) {}
   Located(const std::string& beginning, std::source_location here = std::source_location::current())
       : text(beginning), where(here) {}
 };
