@@ -55,7 +55,8 @@ class TrainingRun {
   /// Collective over the world. describe(ModelBuilder<Dev>&) returns the whole Model<Dev>; a rank keeps its part.
   /// example: any micro-batch; its shapes give the costs that stages are cut by. own: used
   /// instead of options.optimizer.
-  template <class Reducer, class Choice>
+  template <class Reducer = decltype(TrainingOptions::reducer),
+            class Choice = decltype(TrainingOptions::optimizer)>
   TrainingRun(Dev& dev, Comm<Dev> world, const TrainingOptionsOf<Reducer, Choice>& options,
               const Describe& describe, const MicroBatch<Dev>& example,
               const MakeOptimizer& own = {})
