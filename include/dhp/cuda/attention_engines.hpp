@@ -23,11 +23,13 @@ struct AttentionEngines {
 [[nodiscard]] inline AttentionEngines attention_engines(const AttentionProblem& problem,
                                                         const CudnnTarget& target, int major,
                                                         bool deterministic) {
+  auto backward = problem;
+  if (wants_matrices_apart(problem, major)) backward.row_stride = 0;
   const auto count = [&](const CudnnGraph& graph, const CudnnRules& rules) {
     return candidates(graph, target, rules).size();
   };
   return {count(attention_forward_graph(problem), {.deterministic = deterministic}),
-          count(attention_backward_graph(problem, dq_sums_for(problem, major, deterministic)),
+          count(attention_backward_graph(backward, dq_sums_for(problem, major, deterministic)),
                 backward_rules(deterministic))};
 }
 

@@ -196,6 +196,16 @@ void attention_backward_on(Dev& dev, ConstView<Dev> dy, ConstView<Dev> q, ConstV
   if (q.count() == 0) return;
   const auto problem =
       cuda::attention_problem(q, sequences, options, dev.options().library_dropout);
+  if (cuda::wants_matrices_apart(problem, dev.properties().major)) {
+    auto apart = options;
+    apart.row_stride = 0;
+    return cuda::on_matrices_apart<Dev>(
+        dev, {q, k, v}, {dq, dk, dv}, options.row_stride,
+        [&](auto own_q, auto own_k, auto own_v, auto own_dq, auto own_dk, auto own_dv) {
+          attention_backward_on(dev, dy, own_q, own_k, own_v, y, logsumexp, sequences, apart,
+                                own_dq, own_dk, own_dv);
+        });
+  }
   const bool deterministic = dev.options().deterministic;
   const auto dq_sums = cuda::dq_sums_for(problem, dev.properties().major, deterministic);
   const auto text = cuda::backward_text(problem, dq_sums);

@@ -42,6 +42,10 @@ enum class DqSums { none, rows, dense };
   if (deterministic) return DqSums::none;
   return problem.head_size % 16 != 0 || major == 8 || major == 12 ? DqSums::dense : DqSums::rows;
 }
+/// On 12.x cuDNN's gradients want q, k and v as matrices of their own.
+[[nodiscard]] constexpr bool wants_matrices_apart(const AttentionProblem& problem, int major) {
+  return major == 12 && problem.row_stride > problem.heads * problem.head_size;
+}
 [[nodiscard]] inline std::string backward_text(const AttentionProblem& problem, DqSums sums) {
   const bool unusual = sums == DqSums::dense && problem.head_size % 16 == 0;
   return problem.text(sums == DqSums::none ? "backward in order"
