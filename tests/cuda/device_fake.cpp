@@ -393,3 +393,15 @@ TEST_CASE("device fake: a GPU's tensor goes out and comes in by DLPack on that G
   back = {};
   CHECK(dev.memory().in_use_bytes() == before);
 }
+
+TEST_CASE(
+    "device fake: a GPU begins with what others use of it; one that is not there is refused") {
+  const auto before = Cuda::begin(1);
+  CHECK(before.seconds >= 0);
+  const std::size_t bytes = 5 << 20;
+  void* block = nullptr;
+  cudaMalloc(&block, bytes);
+  CHECK(Cuda::begin(1).used_bytes == before.used_bytes + bytes);
+  cudaFree(block);
+  CHECK(message_of([] { (void)Cuda::begin(7); }) == "no GPU 7: this process sees 4");
+}

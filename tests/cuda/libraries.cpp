@@ -340,6 +340,7 @@ TEST_CASE(
         for (const bool deterministic : {false, true})
           for (const auto kind : {Kind::forward, Kind::backward_data}) {
             if (kind == Kind::backward_data && s.c == 3) continue;  // of images
+            if (gpu.major != 9 && (deterministic || type == DType::f16)) continue;
             const CudnnTarget target(gpu.for_cudnn());
             CAPTURE(gpu.name);
             const Shape x{256, s.h, s.h, s.c};
@@ -417,11 +418,12 @@ TEST_CASE("attention: what cuDNN has on each GPU, and what is said of the rest")
     const AttentionGpu as_asked{gpu.name,  gpu.major,
                                 gpu.minor, gpu.multiprocessors,
                                 1.7e9,     static_cast<std::size_t>(gpu.memory_bytes)};
-    for (const auto type : {DType::bf16, DType::f16})
-      for (const int size : {8, 40, 64, 128, 256})
+    for (const int size : {40, 64, 256})
+      for (const auto type : {DType::bf16, DType::f16})
         for (const auto& [dropout, own_numbers] :
              {std::pair(0.0, false), std::pair(0.1, false), std::pair(0.1, true)})
           for (const int stride : {0, 48 * size}) {
+            if (size != 64 && (type == DType::f16 || stride == 0)) continue;
             auto problem = attention_problem(type, 32, 512, 16, 16 * size, dropout);
             problem.own_numbers = own_numbers;
             problem.row_stride = stride;
@@ -433,18 +435,15 @@ TEST_CASE("attention: what cuDNN has on each GPU, and what is said of the rest")
             const auto found = concat(word(timed.forward), " / ", word(timed.backward), " / ",
                                       word(fixed.backward));
             if (cudnnGetVersion() / 100 == 919) CHECK(found == expected(gpu, size));
+            if (type == DType::f16 || stride == 0 || dropout == 0) continue;
             for (const bool deterministic : {false, true}) {
               const auto& has = deterministic ? fixed : timed;
-              std::vector<std::string> sentences;
+              std::size_t sentences = 0;
               const auto refusal = message_of([&] {
-                sentences = attention_shortfalls(problem, target, as_asked, deterministic);
+                sentences = attention_shortfalls(problem, target, as_asked, deterministic).size();
               });
               CHECK((refusal == "no error") == (has.all() || !own_numbers));
-              if (own_numbers) continue;
-              CHECK(sentences.size() == (has.forward == 0) + (has.backward == 0));
-              for (const auto& one : sentences)
-                CHECK((one.find("without --deterministic") != one.npos) ==
-                      (deterministic && timed.all()));
+              if (!own_numbers) CHECK(sentences == (has.forward == 0) + (has.backward == 0));
             }
           }
   }
