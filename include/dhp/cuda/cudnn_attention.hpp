@@ -249,9 +249,9 @@ template <KernelDevice Dev>
   check_cuda(cudaDeviceGetAttribute(&clock_khz, cudaDevAttrClockRate, dev.number()),
              "cudaDeviceGetAttribute");
   const auto& gpu = dev.properties();
-  return cuda::attention_shortfalls(problem, cuda::CudnnTarget(dev.cudnn()),
-                                    {gpu.name, gpu.major, gpu.minor, gpu.multiProcessorCount,
-                                     1e3 * clock_khz, gpu.totalGlobalMem},
+  const cuda::AttentionGpu here{
+      gpu.name, gpu.major, gpu.minor, gpu.multiProcessorCount, 1e3 * clock_khz, gpu.totalGlobalMem};
+  return cuda::attention_shortfalls(problem, cuda::CudnnTarget(dev.cudnn()), here,
                                     dev.options().deterministic);
 }
 
