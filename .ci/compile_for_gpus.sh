@@ -1,6 +1,7 @@
 #!/usr/bin/env bash
 # The trainers and the tests for GPUs, which have every kernel in every type, are compiled for Hopper (sm_90) without a
-# warning. Then what can be tested without a GPU is. With "all" everything of preset cuda is, the lessons and the other
+# warning. Then what can be tested without a GPU is; kernels are interpreted as nvcc compiles them (tests/cuda/ptx), those of
+# the trainers all. With "all" everything of preset cuda is, the lessons and the other
 # programs too: what needs a GPU says that it was skipped. Without nvcc there is nothing to do.
 set -eu
 cd "$(dirname "$0")/.."
@@ -19,3 +20,13 @@ if [ "${1:-}" != all ]; then
 fi
 cmake --build --preset cuda -j "$(nproc)" "${targets[@]}"
 ctest --preset cuda --output-on-failure "${tests[@]}"
+
+cmake --preset release -DDHP_UNIT_FILES=24
+ctest --preset release --output-on-failure -V -R '^cuda\.ptx$'
+table=build/release/tests/cuda/kernels.tsv
+awk -F '\t' 'NR > 1 && $2 > 0 { print "dhp::cuda::" $1 }' "$table" | sort >"$table.ran"
+nm -C build/cuda/examples/train_{bert,resnet50} | sed -n 's/.* void dhp::cuda::run_kernel<//p' |
+  sed 's/ *>(.*//' | sort -u >"$table.trainers"
+echo "$(wc -l <"$table.trainers") kernels of the trainers; no test runs, as nvcc compiles them:"
+comm -13 "$table.ran" "$table.trainers"
+[ -s "$table.trainers" ] && [ -z "$(comm -13 "$table.ran" "$table.trainers")" ]

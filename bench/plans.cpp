@@ -4,7 +4,7 @@
 #include <dhp/cuda/cudnn_batch_norm.hpp>
 #include <dhp/cuda/tuning.hpp>
 #include <dhp/device/thread_pool.hpp>
-#include <tests/cuda/h200.hpp>
+#include <tests/cuda/described_gpus.hpp>
 
 #include <dlfcn.h>
 

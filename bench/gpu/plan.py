@@ -22,6 +22,7 @@ full = ["--data", "synthetic-resident", "--vocabulary-size", str(vocabulary)]
 cases = [("resnet50", "ResNet-50, 256, fp16", "dry_resnet50", resnet, "resnet50"),
          ("bert_dropout", "BERT-large, 32 x 512, bf16, dropout 0.1", "dry_bert", [*bert, *full], "bert_dropout"),
          ("bert_library", "the same, --library-dropout", "dry_bert", [*bert, *full, "--library-dropout"], None),
+         ("bert_own", "the same, dhp's own attention", "dry_bert", [*bert, *full, "own attention"], None),
          ("bert", "the same, no dropout", "dry_bert", [*bert, *full, "--dropout", "0"], "bert"),
          ("packed", "BERT-large, 32 of a text, packed, dropout 0.1", "dry_bert", bert, None)]
 
@@ -30,7 +31,11 @@ def counted(case, programs, folder):
     name, _, program, options, _ = case
     if name == "packed":
         options = [*options, *made_up_text(folder, 4.6, 250)]  # about half of 512 tokens for each pair
-    done = subprocess.run([os.path.join(programs, program), *options], capture_output=True, text=True)
+    environment = dict(os.environ)
+    if options[-1] == "own attention":  # as on GPUs for which cuDNN has none
+        options = options[:-1]
+        environment["DHP_DRY_OWN_ATTENTION"] = "1"
+    done = subprocess.run([os.path.join(programs, program), *options], capture_output=True, text=True, env=environment)
     if done.returncode != 0:
         said = done.stderr.strip().splitlines() or ["status %d" % done.returncode]
         raise RuntimeError("%s: %s" % (program, said[-1]))
@@ -40,6 +45,8 @@ def counted(case, programs, folder):
 def kind(name):
     if name.startswith("cuDNN attention"):
         return "cuDNN, attention"
+    if name.startswith("Attention"):
+        return "dhp's own attention"
     if name.startswith("cuDNN batch norm"):
         return "cuDNN, batch norm"
     if name.startswith("cuDNN"):
@@ -49,18 +56,27 @@ def kind(name):
     return "copies and zeros" if name.startswith(("copy", "fill")) else "kernels of dhp"
 
 
+# What a GPU can do at most: bytes of a copy, read and written, in a second; FLOP of bf16 products; multiply-adds of
+# dhp's attention, 16 in a cycle of each of 132 multiprocessors at 1.75 GHz, by their loads from shared memory.
+gpus = {"H200": (4.3e12, 790e12, 7.4e12), "H100": (3.0e12, 790e12, 7.4e12)}
+
+
 class Limits:
     """Bytes and FLOP one after the other, as kernels run."""
 
-    def __init__(self, arguments):
-        self.bytes_per_s, self.flop_per_s = arguments.bytes_per_s, arguments.flop_per_s
+    def __init__(self, gpu):
+        self.bytes_per_s, self.flop_per_s, self.own_flop_per_s = gpus[gpu]
 
     def ms(self, row):
-        return 1e3 * (row["bytes"] / self.bytes_per_s + row["flop"] / self.flop_per_s)
+        if "ms" in row:
+            return row["ms"](self)
+        rate = self.own_flop_per_s if kind(row["name"]) == "dhp's own attention" else self.flop_per_s
+        return 1e3 * (row["bytes"] / self.bytes_per_s + row["flop"] / rate)
 
 
 def total(rows):
-    return {key: sum(row[key] for row in rows) for key in ("launches", "bytes", "flop")}
+    sums = {key: sum(row[key] for row in rows) for key in ("launches", "bytes", "flop")}
+    return {**sums, "ms": lambda limits: sum(map(limits.ms, rows))}
 
 
 def grouped(rows):
@@ -79,24 +95,26 @@ def table(title, rows, limits, most):
     yield ""
 
 
-def line(name, step, limits):
+def line(name, step):
     of = total(step["launches"])
-    ms = limits.ms(of)
-    return "| %s | %d | %.1f | %.2f | %.1f | %d |" % (
-        name, of["launches"], of["bytes"] / 1e9, of["flop"] / 1e12, ms, 1e3 * step["samples"] / ms)
+    held = "%.0f" % (step["held_bytes"] / 1e9) if "held_bytes" in step else ""
+    times = ["%.1f | %d" % (ms, 1e3 * step["samples"] / ms) for ms in (Limits(gpu).ms(of) for gpu in gpus)]
+    return "| %s | %d | %.1f | %.2f | %s | %s |" % (name, of["launches"], of["bytes"] / 1e9, of["flop"] / 1e12, held,
+                                                  " | ".join(times))
 
 
 def text(made, before, eager, limits):
-    yield "| a step | launches | GB read and written | TFLOP | ms at least | samples/s at most |"
-    yield "|---|---|---|---|---|---|"
+    yield "| a step | launches | GB read and written | TFLOP | GB held | %s |" % " | ".join(
+        "ms at least, %s | samples/s at most" % gpu for gpu in gpus)
+    yield "|---|---|---|---|---|%s" % ("---|---|" * len(gpus))
     for name, words, _, _, peer in cases:
         if name not in made:
             continue
         if name in before:
-            yield line(words + ": before", before[name], limits)
-        yield line(words, made[name], limits)
+            yield line(words + ": before", before[name])
+        yield line(words, made[name])
         if peer in eager:
-            yield line("PyTorch eager, estimated", eager[peer], limits)
+            yield line("PyTorch eager, estimated", eager[peer])
     yield ""
     for name, words, _, _, _ in cases:
         if name in made:
@@ -124,8 +142,7 @@ def main():
     parser.add_argument("--before")
     parser.add_argument("--eager")
     parser.add_argument("--case", action="append", choices=[case[0] for case in cases])
-    parser.add_argument("--bytes-per-s", type=float, default=4.3e12, help="of a copy, read and written; an H200's")
-    parser.add_argument("--flop-per-s", type=float, default=790e12, help="of bf16 products; an H200's")
+    parser.add_argument("--gpu", choices=gpus, default="H200", help="whose time the tables of launches show")
     arguments = parser.parse_args()
     with tempfile.TemporaryDirectory() as folder:
         made = {case[0]: counted(case, arguments.programs, folder)
@@ -133,7 +150,7 @@ def main():
     if arguments.save:
         with open(arguments.save, "w") as file:
             json.dump(made, file, indent=1)
-    print("\n".join(text(made, load(arguments.before), load(arguments.eager).get("steps", {}), Limits(arguments))))
+    print("\n".join(text(made, load(arguments.before), load(arguments.eager).get("steps", {}), Limits(arguments.gpu))))
 
 
 if __name__ == "__main__":

@@ -85,7 +85,7 @@ def collect(arguments):
         name = os.path.basename(path)[:-len(".part.json")]
         parts[name] = {"commit": arguments.commit, **load(path),
                        **load(os.path.join(arguments.folder, name + ".json"))}
-    report["targets"] = targets.figures(parts)
+    report["targets"] = targets.figures(parts, report["machine"].get("device", ""))
     return report
 
 

@@ -53,7 +53,12 @@ int classify(const BertOptions& options, ConnectedRank* met) {
                                        .classes = static_cast<double>(bert.labels.size())});
            },
        .files = data.files,
-       .head = "classifier."});
+       .head = "classifier.",
+       .shortfalls =
+           [&](Dev& dev) {
+             return attention_shortfalls_of(dev, bert.config, options.run.precision,
+                                            options.run.micro_batch, options.run.mesh.tensor);
+           }});
 }
 
 }  // namespace examples

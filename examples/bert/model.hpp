@@ -16,6 +16,7 @@
 #include "config.hpp"
 
 #include <string>
+#include <vector>
 
 namespace examples {
 
@@ -238,6 +239,21 @@ template <class Dev>
   auto table = add_bert_encoder(build, config, model);
   model.loss = BertLoss<Dev>(build, config, std::move(table));
   return model;
+}
+
+/// What the device's libraries lack for the attention of one tensor rank, a sentence each.
+template <class Dev>
+[[nodiscard]] std::vector<std::string> attention_shortfalls_of(Dev& dev, const BertConfig& config,
+                                                               dhp::DType precision,
+                                                               std::int64_t micro_batch,
+                                                               int tensor) {
+  if constexpr (requires {
+                  attention_shortfalls(dev, precision, micro_batch, micro_batch, tensor,
+                                       micro_batch, config.dropout);
+                })
+    return attention_shortfalls(dev, precision, micro_batch, config.sequence_length,
+                                config.heads / tensor, config.hidden / tensor, config.dropout);
+  else return {};
 }
 
 }  // namespace examples

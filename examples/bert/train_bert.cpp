@@ -53,7 +53,13 @@ int train(const examples::BertOptions& options, examples::ConnectedRank* met) {
            },
        .files = data.files,
        .head = "cls.",
-       .same_shapes = data.same_shapes});
+       .same_shapes = data.same_shapes,
+       .shortfalls =
+           [&](examples::Dev& dev) {
+             return examples::attention_shortfalls_of(dev, config, options.run.precision,
+                                                      options.run.micro_batch,
+                                                      options.run.mesh.tensor);
+           }});
 }
 
 }  // namespace

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <dhp/comm/rendezvous/address.hpp>
+#include <dhp/train/warm_up.hpp>
 
 #include "energy_meter.hpp"
 #include "memory_use.hpp"
@@ -14,9 +15,11 @@
 #include "trace_report.hpp"
 #include "transport_report.hpp"
 
+#include <cstdlib>
 #include <functional>
 #include <optional>
 #include <string>
+#include <string_view>
 #include <utility>
 
 namespace examples {
@@ -59,7 +62,7 @@ class Program {
         total_(options_.total_steps(batching_)),
         report_(options_, world.rank() == 0, total_),
         loader_(dev, setup.train, loader_options()),
-        run_(dev, observed(dev, fits(std::move(world)), options_), training_options(),
+        run_(dev, observed(dev, warmed(fits(std::move(world))), options_), training_options(),
              setup.make_model, loader_),
         patience_(options_.stop_early, options_.patience, run_.trainer().best()),
         saved_(setup, run_, batching_, report_, patience_,
@@ -115,6 +118,8 @@ class Program {
                 precision_name(options_.precision), ", ", batching_.dataset_size(),
                 " training samples, ", total_, " steps of ", options_.global_batch);
     for (const auto& doubt : options_.doubts(total_)) report_.say("warning: ", doubt);
+    if (setup_.shortfalls)
+      for (const auto& lacking : setup_.shortfalls(dev_)) report_.say("warning: ", lacking);
     TraceReport traced(dev_, run_.mesh().world(), options_.trace);
     if (memory_ != nullptr)
       for (const auto& line : memory_->lines(limit_)) report_.say(line);
@@ -223,6 +228,14 @@ class Program {
   [[nodiscard]] dhp::Comm<Dev> fits(dhp::Comm<Dev> world) {
     if (memory_ != nullptr && (world.rank() == 0 || options_.process()))
       memory_->check_fits(limit_);
+    return world;
+  }
+  /// Kernels that are loaded when needed are loaded before ranks wait for each other.
+  [[nodiscard]] dhp::Comm<Dev> warmed(dhp::Comm<Dev> world) {
+    const char* const loading = std::getenv("CUDA_MODULE_LOADING");
+    if (on_gpu && world.size() > 1 && loading != nullptr && std::string_view(loading) == "LAZY")
+      dhp::warm_up_alone(dev_, training_options(), world.rank(), setup_.make_model,
+                         dhp::example_batch(dev_, setup_.train, options_.micro_batch));
     return world;
   }
   void enter(dhp::Section section) {

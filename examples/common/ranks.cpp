@@ -19,6 +19,7 @@
 #include <cstdio>
 #include <cstdlib>
 #include <string>
+#include <string_view>
 
 namespace examples {
 namespace {
@@ -120,6 +121,27 @@ void start_rank(const dhp::ProcessRank& me, const RunOptions& options,
 #endif
 }
 
+/// Begins with this process's first GPU, and says what that costs. What is wrong with it is said by its rank.
+template <class D>
+void begin_with_gpu(const RunOptions& options, int local_rank, [[maybe_unused]] int ranks) {
+  if constexpr (requires { D::begin(local_rank); }) {
+#if defined(DHP_HAS_NCCL) && defined(DHP_HAS_PROCESSES)
+    if (ranks > 1) dhp::detail::prepare_process_for_nccl();
+#endif
+    try {
+      const auto start = D::begin(options.device + local_rank);
+      const char* const loading = std::getenv("CUDA_MODULE_LOADING");
+      if (options.speaks())
+        std::fprintf(
+            stderr,
+            "CUDA began in %.1f s with %.2f GB of the GPU's memory in use, kernels loaded %s\n",
+            start.seconds, static_cast<double>(start.used_bytes) / 1e9,
+            loading != nullptr && std::string_view(loading) == "EAGER" ? "beforehand"
+                                                                       : "when needed");
+    } catch (const dhp::Error&) {}
+  }
+}
+
 }  // namespace
 
 #if (defined(DHP_HAS_NCCL) && defined(DHP_HAS_PROCESSES)) || defined(DHP_HAS_GLOO)
@@ -170,6 +192,7 @@ int end_before_rendezvous(const RunOptions& options, int status) {
 void start_ranks(const RunOptions& options, const RankBody& body) {
   const auto deadlines = deadlines_of(options);
   if (const auto me = options.process()) {
+    begin_with_gpu<Dev>(options, me->local_rank, me->size);
     // Where the layout does not fit, other ranks may have been started with another one; but they may not be there.
     const auto misfit = options.misfit(*me);
     auto meeting = options;
@@ -192,6 +215,7 @@ void start_ranks(const RunOptions& options, const RankBody& body) {
     dhp::fail(misfit);
   }
   const int ranks = options.mesh.size();
+  begin_with_gpu<Dev>(options, 0, ranks);
   FlightRecordOutput records(options.flight_record, 0, ranks, ranks);
   dhp::run_ranks<Dev>(ranks,
                       [&](dhp::Comm<Dev> world) {

@@ -60,6 +60,8 @@ struct TrainingSetup {
   bool waits_for_replicas = false;
   /// Micro-batches of as many samples have the same shapes.
   bool same_shapes = false;
+  /// What the device's libraries lack for the model, a sentence each.
+  std::function<std::vector<std::string>(Dev&)> shortfalls{};
 };
 
 /// A trainer from its command line on; its exit status, of a command line that ends it. load_and_train reads data and

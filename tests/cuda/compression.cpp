@@ -31,9 +31,11 @@ TEST_CASE_TEMPLATE("the same largest elements, with many of one magnitude", T, d
 TEST_CASE_TEMPLATE("the same signs, levels and memories", T, double, float) {
   Sides<T, false> sides;
   const auto [got, right] = sides([&](auto& side) -> Results {
-    const auto x = side.elements({1003}, 1);
+    const auto x = side.elements({1004}, 1);
     auto bits = side.tensor({detail::sign_bytes(1003)}, std::vector<std::uint8_t>(126, 0));
-    detail::pack_signs(side.dev, x, bits.mut());
+    detail::pack_signs(side.dev, x.view().slice(1, 1004), bits.mut());
+    const auto at_odd_address = bits.template to_host<std::uint8_t>(side.dev);
+    detail::pack_signs(side.dev, x.view().slice(0, 1003), bits.mut());
     auto y = side.elements({1003}, 2);
     detail::add_signs(side.dev, bits, side.tensor({1}, std::vector<double>{700}), -1, y.mut());
     auto memory = side.elements({1003}, 3);
@@ -42,7 +44,10 @@ TEST_CASE_TEMPLATE("the same signs, levels and memories", T, double, float) {
     detail::keep_if_applied(side.dev, make_step_state(side.dev, state), y, memory.mut());
     state.decision = StepDecision::skip;
     detail::keep_if_applied(side.dev, make_step_state(side.dev, state), y, kept.mut());
-    return {side.values(y.view()), side.values(memory.view()), side.values(kept.view())};
+    return {side.values(y.view()),
+            side.values(memory.view()),
+            side.values(kept.view()),
+            {at_odd_address.begin(), at_odd_address.end()}};
   });
   CHECK(got == right);
 }

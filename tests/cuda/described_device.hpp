@@ -1,7 +1,7 @@
 // What cuDNN needs to make plans without a GPU.
 #pragma once
 
-#include <tests/cuda/h200.hpp>
+#include <tests/cuda/described_gpus.hpp>
 
 #include <dlfcn.h>
 #include <doctest/doctest.h>

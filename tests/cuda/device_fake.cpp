@@ -3,6 +3,7 @@
 #include <tests/cuda/fake_cuda.hpp>
 // The fake first: what follows calls it.
 #include <dhp/device/cuda.hpp>
+#include <dhp/dlpack.hpp>
 #include <dhp/train/state_copy.hpp>
 #include <tests/comm/ranks.hpp>
 
@@ -371,4 +372,36 @@ TEST_CASE("device fake: persistent memory has its size, and goes back to the GPU
   block.reset();
   CHECK(memory.held_bytes() == held);
   CHECK(memory.in_use_bytes() == in_use);
+}
+
+TEST_CASE("device fake: a GPU's tensor goes out and comes in by DLPack on that GPU alone") {
+  auto options = small();
+  options.device = 1;
+  Cuda dev(options);
+  options.device = 2;
+  Cuda other(options);
+  const auto before = dev.memory().in_use_bytes();
+  auto* const managed =
+      to_dlpack<dlpack::DLManagedTensor>(dev, Tensor<Cuda>::zeros(dev, DType::bf16, {3, 1 << 20}));
+  CHECK(managed->dl_tensor.device.device_type == dlpack::cuda);
+  CHECK(managed->dl_tensor.device.device_id == 1);
+  CHECK(message_of([&] { (void)from_dlpack(other, managed); }) ==
+        "from_dlpack: the tensor is on device 1 of type 2, not on GPU 2; move it there first");
+  auto back = from_dlpack(dev, managed);
+  CHECK(back.view().bytes() == managed->dl_tensor.data);
+  CHECK(back.unique());
+  back = {};
+  CHECK(dev.memory().in_use_bytes() == before);
+}
+
+TEST_CASE(
+    "device fake: a GPU begins with what others use of it; one that is not there is refused") {
+  const auto before = Cuda::begin(1);
+  CHECK(before.seconds >= 0);
+  const std::size_t bytes = 5 << 20;
+  void* block = nullptr;
+  cudaMalloc(&block, bytes);
+  CHECK(Cuda::begin(1).used_bytes == before.used_bytes + bytes);
+  cudaFree(block);
+  CHECK(message_of([] { (void)Cuda::begin(7); }) == "no GPU 7: this process sees 4");
 }

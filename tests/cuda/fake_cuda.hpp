@@ -27,7 +27,7 @@ namespace fake {
 
 inline constexpr int gpus = 4;
 /// What the machine has: how many GPUs are seen, their compute capability, versions of libraries.
-inline int visible_gpus = gpus, capability_major = 9, capability_minor = 0;
+inline int visible_gpus = gpus, capability_major = 9, capability_minor = 0, multiprocessors = 132;
 inline std::size_t cudnn_version = CUDNN_VERSION, cublas_version = CUBLAS_VERSION;
 
 /// Work in order, on a thread of its own.
@@ -130,6 +130,30 @@ struct GpuMemory {
 };
 inline GpuMemory gpu_memory;
 
+/// Page-locked blocks and their sizes.
+struct PinnedMemory {
+  std::mutex mutex;
+  std::map<const void*, std::size_t> sizes;
+};
+inline PinnedMemory pinned_memory;
+
+/// Whether a copy may go on by itself: in memory of GPUs, or page-locked.
+inline bool is_known(const void* address) {
+  const auto holds = [&](auto& memory) {
+    const std::lock_guard lock(memory.mutex);
+    for (const auto& [block, bytes] : memory.sizes)
+      if (address >= block && address < static_cast<const char*>(block) + bytes) return true;
+    return false;
+  };
+  return holds(pinned_memory) || holds(gpu_memory);
+}
+
+/// The driver's lock, one for all GPUs. Calls that allocate take it, and those that wait for a stream of a GPU by
+/// themselves keep it meanwhile: a copy of memory that is not page-locked, a free.
+inline std::recursive_mutex driver;
+inline std::map<Queue*, int>
+    gpu_of;  // of streams that are not the default one; under the driver's lock
+
 /// CUDA's cudaFree waits for the GPU. Here memory stays until the program ends, so that a kernel of a communicator
 /// that is being aborted may still look at it.
 inline void bury(void* old) {
@@ -186,26 +210,40 @@ cudaError_t cudaGetDeviceProperties(cudaDeviceProp* properties, int) {
   std::strcpy(properties->name, "Fake");
   properties->major = fake::capability_major;
   properties->minor = fake::capability_minor;
-  properties->multiProcessorCount = 132;
+  properties->multiProcessorCount = fake::multiprocessors;
   return cudaSuccess;
 }
 const char* cudaGetErrorString(cudaError_t) { return "an error"; }
 cudaError_t cudaGetLastError() { return std::exchange(fake::last_error, cudaSuccess); }
 cudaError_t cudaMallocHost(void** to, size_t bytes) {
+  const std::lock_guard driver(fake::driver);
   ++fake::blocks;
-  return *to = std::aligned_alloc(256, (bytes + 255) / 256 * 256), cudaSuccess;
+  *to = std::aligned_alloc(256, (bytes + 255) / 256 * 256);
+  const std::lock_guard lock(fake::pinned_memory.mutex);
+  return fake::pinned_memory.sizes[*to] = bytes, cudaSuccess;
 }
-cudaError_t cudaFreeHost(void* old) { return --fake::blocks, fake::bury(old), cudaSuccess; }
+cudaError_t cudaFreeHost(void* old) {
+  const std::lock_guard driver(fake::driver);
+  const std::lock_guard lock(fake::pinned_memory.mutex);
+  fake::pinned_memory.sizes.erase(old);
+  return --fake::blocks, fake::bury(old), cudaSuccess;
+}
 cudaError_t cudaMalloc(void** to, size_t bytes) {
+  const std::lock_guard driver(fake::driver);
   auto& memory = fake::gpu_memory;
   const std::lock_guard lock(memory.mutex);
   if (bytes > memory.total - memory.held) return fake::fail(cudaErrorMemoryAllocation);
-  cudaMallocHost(to, bytes);
+  ++fake::blocks;
+  *to = std::aligned_alloc(256, (bytes + 255) / 256 * 256);
   return memory.add(*to, bytes), cudaSuccess;
 }
 cudaError_t cudaFree(void* old) {
+  const std::lock_guard driver(fake::driver);
+  for (const auto& [stream, gpu] : fake::gpu_of)
+    if (gpu == fake::current_gpu && !stream->capture()) stream->drain();
   const std::lock_guard lock(fake::gpu_memory.mutex);
-  return fake::gpu_memory.remove(old), cudaFreeHost(old);
+  fake::gpu_memory.remove(old);
+  return --fake::blocks, fake::bury(old), cudaSuccess;
 }
 cudaError_t cudaMemGetInfo(size_t* free, size_t* total) {
   const std::lock_guard lock(fake::gpu_memory.mutex);
@@ -220,18 +258,29 @@ cudaError_t cudaMemcpyAsync(void* to, const void* from, size_t bytes, cudaMemcpy
     std::memcpy(to, from, bytes);
     if (kind == cudaMemcpyHostToDevice) fake::arrived_bytes += bytes;
   };
+  if (fake::is_known(to) && fake::is_known(from)) {
+    fake::issue(stream, [=] { return copy; });
+    return cudaSuccess;
+  }
+  const std::lock_guard driver(fake::driver);
   fake::issue(stream, [=] { return copy; });
-  return cudaSuccess;
+  return cudaStreamSynchronize(stream);
 }
 cudaError_t cudaMemsetAsync(void* to, int value, size_t bytes, cudaStream_t stream) {
   fake::issue(stream, [=] { return [=] { std::memset(to, value, bytes); }; });
   return cudaSuccess;
 }
 cudaError_t cudaStreamCreateWithFlags(cudaStream_t* made, unsigned) {
+  const std::lock_guard driver(fake::driver);
   *made = reinterpret_cast<cudaStream_t>(new fake::Queue);
+  fake::gpu_of[&fake::of(*made)] = fake::current_gpu;
   return ++fake::streams, cudaSuccess;
 }
 cudaError_t cudaStreamDestroy(cudaStream_t old) {
+  {
+    const std::lock_guard driver(fake::driver);
+    fake::gpu_of.erase(&fake::of(old));
+  }
   return --fake::streams, delete &fake::of(old), cudaSuccess;
 }
 cudaError_t cudaStreamSynchronize(cudaStream_t stream) {

@@ -35,6 +35,9 @@ inline int nccl_version = NCCL_VERSION_CODE;
 inline std::array<std::atomic<int>, gpus> comms_on{};
 inline std::array<std::atomic<bool>, gpus> killed{}, failing{};
 
+/// The multiprocessors that the last communicator of each kind of creation may take.
+inline std::atomic<int> ctas_of_world = 0, ctas_of_split = 0;
+
 /// What all ranks of a communicator share: what each has brought to each of its steps.
 struct Group {
   struct Brought {
@@ -286,6 +289,7 @@ ncclResult_t ncclCommCuDevice(const ncclComm_t comm, int* device) {
 ncclResult_t ncclCommInitRankConfig(ncclComm_t* made, int ranks, ncclUniqueId id, int rank,
                                     ncclConfig_t* config) {
   const bool blocking = config == nullptr || config->blocking != 0;
+  if (config != nullptr) fake::ctas_of_world = config->maxCTAs;
   auto* const comm = *made = new ncclComm(blocking, fake::current_gpu);
   {
     const std::lock_guard lock(fake::ids_mutex);
@@ -295,6 +299,7 @@ ncclResult_t ncclCommInitRankConfig(ncclComm_t* made, int ranks, ncclUniqueId id
   }
   comm->rank = rank;
   return fake::in_progress(*comm, [=] {
+    { const std::lock_guard allocates(fake::driver); }
     fake::bring(*comm, "init", 0, {}, rank);
     for (int other = 0; other < ranks; ++other)
       if (fake::brought(*comm, "init", 0, other) == nullptr) return ncclInternalError;
@@ -309,7 +314,9 @@ ncclResult_t ncclCommSplit(ncclComm_t comm, int color, int key, ncclComm_t* made
   if (comm->last && !*comm->last) return ncclInvalidUsage;  // NCCL itself may hang
   const auto step = comm->splits++;
   const bool blocking = config->blocking != 0;
+  fake::ctas_of_split = config->maxCTAs;
   return fake::in_progress(*comm, [=] {
+    { const std::lock_guard allocates(fake::driver); }
     fake::bring(*comm, "split", step, {{}, color, key}, comm->rank);
     std::map<std::pair<int, int>, int> members;  // by key, rank
     for (int other = 0; other < comm->group->size; ++other) {

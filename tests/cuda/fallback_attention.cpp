@@ -1,8 +1,8 @@
 // Attention, with the same dropped probabilities as on the Cpu.
 #include <dhp/cpu/attention.hpp>
 #include <dhp/cpu/rows.hpp>
+#include <dhp/cuda/attention_layout.hpp>
 #include <dhp/cuda/fallback_attention.hpp>
-#include <dhp/cuda/rows.hpp>
 #include <tests/cuda/gpu.hpp>
 #include <tests/support/thirds.hpp>
 
@@ -24,6 +24,7 @@ struct Case {
   int first_head = 0;
   int total_heads = 2;
   bool joined = false;  ///< q, k, v are columns of one matrix
+  bool apart = false;   ///< which the GPU's gradients copy
 };
 
 Results run(auto& side, const Case& with) {
@@ -56,8 +57,20 @@ Results run(auto& side, const Case& with) {
     in.put(side.dev, 2, v);
     attention_forward(side.dev, in.at(0), in.at(1), in.at(2), sequences, options, y.mut(),
                       logsumexp.mut());
-    attention_backward(side.dev, dy, in.at(0), in.at(1), in.at(2), y, logsumexp, sequences, options,
-                       out.at(0), out.at(1), out.at(2));
+    auto rows = options;
+    const auto backward = [&](auto in_q, auto in_k, auto in_v, auto to_q, auto to_k, auto to_v) {
+      attention_backward(side.dev, dy, in_q, in_k, in_v, y, logsumexp, sequences, rows, to_q, to_k,
+                         to_v);
+    };
+    using Dev = std::remove_reference_t<decltype(side.dev)>;
+    if (!with.apart || std::is_same_v<Dev, Cpu>) {
+      backward(in.at(0), in.at(1), in.at(2), out.at(0), out.at(1), out.at(2));
+    } else if constexpr (!std::is_same_v<Dev, Cpu>) {
+      rows.row_stride = 0;
+      detail::cuda::on_matrices_apart<Dev>(side.dev, {in.at(0), in.at(1), in.at(2)},
+                                           {out.at(0), out.at(1), out.at(2)}, options.row_stride,
+                                           backward);
+    }
     const auto taken = [&](int which) { return side.values(out.take(side.dev, which).view()); };
     return {side.values(y.view()), taken(0), taken(1), taken(2), side.values(logsumexp.view())};
   }
@@ -103,6 +116,7 @@ TEST_CASE("plain attention: sizes of heads, parts of the heads, much padding") {
                        .total_heads = 8});
   same_as_cpu<double>({.lengths = {2, 3}, .padding = {40, 0}});
   same_as_cpu<float>({.lengths = {9, 34}, .padding = {0, 2}, .dropout = 0.25, .joined = true});
+  same_as_cpu<bf16>({.lengths = {9, 34}, .padding = {0, 2}, .joined = true, .apart = true});
 }
 
 TEST_CASE("plain attention: a head too wide is refused in a sentence") {

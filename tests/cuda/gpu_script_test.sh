@@ -141,6 +141,10 @@ shows "$folder/report/report.md" "| ResNet-50, fp16: dhp / eager PyTorch | >= 1.
   "| a world of one, bert-base | <= 1.010 | 1.020 | NOT MET |" \
   "| starts of several NCCL ranks that pass, of 5 | >= 5 | 1 | NOT MET |" \
   "- a world of one, bert-base: **1.020** (1.010 to 1.030)"
+echo '{"device": "NVIDIA H100 80GB HBM3", "driver": "1", "nvcc": "13", "pytorch": "2", "pytorch_cuda": "13", "pytorch_cudnn": 9,
+  "copy_bytes_per_s": 3e12, "bf16_matrix_flop_per_s": 7.9e14, "multiprocessors": 132}' >"$folder/machine.json"
+"$python" "$root/bench/gpu/report.py" write "$folder" "$folder/h100" --commit abc || status=1
+shows "$folder/h100/report.md" "| ResNet-50, fp16: samples/s | >= 6100 | 7000 | met |"
 grep -q '"verdict": "NOT MET"' "$folder/report/report.json" || { echo "report.json has no verdicts"; status=1; }
 
 exit $status

@@ -111,21 +111,27 @@ TEST_CASE("nccl fake: a rank that throws ends the others, and is named") {
 }
 
 TEST_CASE("nccl fake: a rank that throws with collectives under way does not wait for them") {
-  const auto start = std::chrono::steady_clock::now();
-  const auto message = end_of(2, 2 * hang_s, [&](Comm<Cuda>& world, Cuda& dev) {
-    Progress<Cuda> progress(world);
-    auto x = on_gpu(dev, DType::f32, {1}), y = on_gpu(dev, DType::f32, {1});
-    if (world.rank() == 0) {
-      const auto event = progress.start(dev, Collective<Cuda>::all_reduce(x.mut()));
-      sleep_ms(20);
-      fail("out of paper");
-    }
-    world.all_reduce(dev, y.mut()).wait();
-    dev.synchronize();
-    world.barrier();
-  });
-  CHECK(contains(message, "rank 0"));
-  CHECK(seconds_since(start) < hang_s);
+  for (const bool by_progress : {true, false}) {
+    CAPTURE(by_progress);
+    const auto start = std::chrono::steady_clock::now();
+    const auto message = end_of(2, 2 * hang_s, [&](Comm<Cuda>& world, Cuda& dev) {
+      std::optional<Progress<Cuda>> progress;
+      if (by_progress) progress.emplace(world);
+      auto x = on_gpu(dev, DType::f32, {1}), y = on_gpu(dev, DType::f32, {1});
+      if (world.rank() == 0) {
+        const auto sum = Collective<Cuda>::all_reduce(x.mut());
+        const auto event = progress ? progress->start(dev, sum) : world.all_reduce(dev, x.mut());
+        sleep_ms(20);
+        fail("out of paper");
+      }
+      if (!by_progress) return sleep_ms(3000);  // it does not come
+      world.all_reduce(dev, y.mut()).wait();
+      dev.synchronize();
+      world.barrier();
+    });
+    CHECK(contains(message, "rank 0"));
+    CHECK(seconds_since(start) < hang_s);
+  }
 }
 
 TEST_CASE("nccl fake: who waits for a rank that does not come says where, after the time limit") {
@@ -181,6 +187,51 @@ TEST_CASE("nccl fake: all kernels are loaded beforehand only where ranks wait fo
   CHECK(loading() == "");
   CHECK(end_of(2, 60, [](Comm<Cuda>&, Cuda&) {}) == "no error");
   CHECK(loading() == "EAGER");
+}
+
+TEST_CASE("nccl fake: a rank that waits in a split holds no lock of the driver") {
+  std::atomic<bool> begun = false;
+  CHECK(end_of(2, 60, [&](Comm<Cuda>& world, Cuda& dev) {
+          if (world.rank() == 0) begun = true;
+          while (!begun) sleep_ms(1);
+          if (world.rank() == 1) {
+            sleep_ms(50);
+            (void)dev.allocate(std::size_t{3} << 20);
+          }
+          (void)world.split(0, world.rank());
+        }) == "no error");
+}
+
+TEST_CASE("nccl fake: what ranks wait in fits into the GPU together, or is refused") {
+  struct Gpu {
+    int multiprocessors, collective, message;
+  };
+  // H200 and H100, B200, A100, A10, L4, A30; slices of an H100 and an A100 by MIG
+  for (const auto& gpu : {Gpu{132, 24, 4}, Gpu{148, 24, 4}, Gpu{108, 24, 4}, Gpu{72, 18, 3},
+                          Gpu{58, 15, 2}, Gpu{56, 14, 2}, Gpu{16, 3, 1}, Gpu{14, 2, 1}}) {
+    CAPTURE(gpu.multiprocessors);
+    fake::multiprocessors = gpu.multiprocessors;
+    CHECK(3 * gpu.collective + 6 * gpu.message <= gpu.multiprocessors);
+    CHECK(end_of(2, 60, [](Comm<Cuda>& world, Cuda& dev) {
+            auto x = on_gpu(dev, DType::f32, {1});
+            if (world.rank() == 0) world.send(dev, x.share(), 1);
+            else world.recv(dev, x.mut(), 0);
+          }) == "no error");
+    CHECK(fake::ctas_of_world == gpu.collective);
+    CHECK(fake::ctas_of_split == gpu.message);
+    const auto said =
+        message_of([] { (void)NcclOptions{.collective_ctas = 24, .message_ctas = 4}.fitted(0); });
+    CHECK((said == "no error") == (gpu.multiprocessors >= 96));
+    if (gpu.multiprocessors == 56)
+      CHECK(
+          said ==
+          "NCCL: 3 collectives of 24 multiprocessors and 6 messages of 4 do not fit into "
+          "the 56 of GPU 0 (Fake) together, and could wait for each other for ever; leave "
+          "NcclOptions' collective_ctas and message_ctas at 0, or take a larger GPU or MIG slice");
+  }
+  fake::multiprocessors = 8;
+  CHECK(contains(end_of(2, 60, [](Comm<Cuda>&, Cuda&) {}), "do not fit into the 8 of GPU"));
+  fake::multiprocessors = 132;
 }
 
 TEST_CASE("nccl fake: another NCCL than the one that was compiled for is refused in a sentence") {

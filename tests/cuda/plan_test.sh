@@ -6,6 +6,7 @@ root=$1 programs=$2
 [ -x "$programs/dry_bert" ] && [ -x "$programs/dry_resnet50" ] || { echo "skipped: the dry trainers are not built"; exit 77; }
 PYTHONDONTWRITEBYTECODE=1 PYTHONPATH=$root/bench/gpu "${PYTHON:-python3}" - "$programs" <<'PYTHON'
 import json
+import os
 import subprocess
 import sys
 
@@ -14,9 +15,10 @@ import work
 programs, failed = sys.argv[1], False
 
 
-def step(program, *options):
+def step(program, *options, **variables):
     command = [programs + "/" + program, "--data", "synthetic-resident", "--steps", "2", *options]
-    return json.loads(subprocess.run(command, capture_output=True, text=True, check=True).stdout)
+    said = subprocess.run(command, capture_output=True, text=True, check=True, env={**os.environ, **variables}).stdout
+    return json.loads(said)
 
 
 def total(step, key, name=""):
@@ -53,6 +55,11 @@ plain, dropping = (step("dry_bert", *size, "--dropout", share) for share in ("0"
 wanted = work.bert_flop(12, 768, 128, 8192, 19) * 16
 near("FLOP of BERT-base", total(plain, "flop"), wanted, 0.02)  # attention's gradient computes its scores again
 near("FLOP of BERT-base with dropout", total(dropping, "flop"), total(plain, "flop"), 0)
+# dhp's own attention: two products forward, as cuDNN's; seven for the gradients instead of five.
+own = step("dry_bert", *size, "--dropout", "0", DHP_DRY_OWN_ATTENTION="1")
+backward = total(plain, "flop", "cuDNN attention's")
+near("FLOP of own attention", total(own, "flop", "AttentionForward"), total(plain, "flop", "cuDNN attention") - backward, 1e-9)
+near("FLOP of its gradients", total(own, "flop", "AttentionGradient"), 1.4 * backward, 1e-9)
 if total(dropping, "bytes") <= total(plain, "bytes"):
     failed = True
     print("dropout moves no bytes")

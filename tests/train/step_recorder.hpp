@@ -18,7 +18,7 @@ class StepRecorderCases {
  public:
   static void recorded() {
     Steps steps;
-    using enum Recording;
+    using enum dhp::detail::Recording;
     CHECK(steps(where_alike, {1, 2}) == std::vector<float>{2, 3});
     CHECK(!steps.recorder.recorded());
     CHECK(steps(where_alike, {3, 4}) == std::vector<float>{4, 5});
@@ -29,7 +29,7 @@ class StepRecorderCases {
     CHECK(steps(where_alike, {5, 6, 7}) == std::vector<float>{6, 7, 8});  // a step of another shape
     CHECK(steps.issued == 3);
     CHECK(!steps.recorder.recorded());
-    CHECK(steps(Recording::none, {8, 9}) == std::vector<float>{9, 10});
+    CHECK(steps(dhp::detail::Recording::none, {8, 9}) == std::vector<float>{9, 10});
     CHECK(steps.issued == 4);
     CHECK(steps(where_alike, {0, 1}) == std::vector<float>{1, 2});
     CHECK(steps.issued == 4);
@@ -37,9 +37,10 @@ class StepRecorderCases {
 
   static void promised_to_all() {
     Steps steps;
-    constexpr auto promised = Recording::promised;
+    constexpr auto promised = dhp::detail::Recording::promised;
     CHECK(steps(promised, {1, 2}) == std::vector<float>{2, 3});
-    CHECK(steps(Recording::none, {1, 2, 3}) == std::vector<float>{2, 3, 4});  // not one of them
+    CHECK(steps(dhp::detail::Recording::none, {1, 2, 3}) ==
+          std::vector<float>{2, 3, 4});  // not one of them
     CHECK(steps(promised, {3, 4}) == std::vector<float>{4, 5});
     CHECK(message_of([&] {
             steps(promised, {1, 2, 3});
@@ -64,7 +65,7 @@ class StepRecorderCases {
     int issued = 0;
     std::uint32_t number = 0;
 
-    std::vector<float> operator()(Recording how, const std::vector<float>& values) {
+    std::vector<float> operator()(dhp::detail::Recording how, const std::vector<float>& values) {
       MicroBatch<Dev> batch;
       batch.samples = 1;
       if (!values.empty())

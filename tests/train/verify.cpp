@@ -204,6 +204,5 @@ TEST_CASE("verified steps: only of exact sums") {
   Cpu dev;
   Mesh<Cpu> mesh(Comm<Cpu>{}, {});
   ParameterStore<Cpu> store(dev, {}, {});
-  CHECK(has(message_of([&] { detail::StepVerifier<Cpu>(dev, mesh, store, 1, {}); }),
-            "deterministic"));
+  CHECK(has(message_of([&] { detail::StepVerifier<Cpu>(dev, mesh, store, 1, {}); }), "exact sums"));
 }

@@ -6,6 +6,7 @@
 #include <cudnn_backend.h>
 
 #include <array>
+#include <cstdlib>
 #include <map>
 #include <memory>
 #include <vector>
@@ -221,8 +222,14 @@ cudnnStatus_t cudnnBackendGetAttribute(cudnnBackendDescriptor_t raw,
                                        void* values) {
   const auto& asked = *of(raw);
   *count = 0;
+  const auto refused = [&] {  // attention, so that its own kernels do it
+    const auto& graph = asked.node(CUDNN_ATTR_ENGINEHEUR_OPERATION_GRAPH);
+    return std::getenv("DHP_DRY_OWN_ATTENTION") != nullptr &&
+           name_of(graph.nodes.at(CUDNN_ATTR_OPERATIONGRAPH_OPS)).find("attention") !=
+               std::string::npos;
+  };
   if (name == CUDNN_ATTR_ENGINEHEUR_RESULTS &&
-      asked.number(CUDNN_ATTR_ENGINEHEUR_MODE) == CUDNN_HEUR_MODE_A) {
+      asked.number(CUDNN_ATTR_ENGINEHEUR_MODE) == CUDNN_HEUR_MODE_A && !refused()) {
     auto& config = *of(static_cast<cudnnBackendDescriptor_t*>(values)[0]);
     config.nodes[CUDNN_ATTR_ENGINEHEUR_OPERATION_GRAPH] =
         asked.nodes.at(CUDNN_ATTR_ENGINEHEUR_OPERATION_GRAPH);

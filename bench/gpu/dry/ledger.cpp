@@ -5,6 +5,7 @@
 #include <cxxabi.h>
 #include <sys/mman.h>
 
+#include <algorithm>
 #include <cstdlib>
 #include <new>
 #include <set>
@@ -21,6 +22,8 @@ std::byte* Ledger::allocate(std::size_t bytes) {
                            MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
   if (block == MAP_FAILED) throw std::bad_alloc();
   blocks_[static_cast<std::byte*>(block)] = bytes;
+  held_ += static_cast<double>(bytes);
+  most_held_ = std::max(most_held_, held_);
   return static_cast<std::byte*>(block);
 }
 
@@ -28,6 +31,7 @@ void Ledger::free(std::byte* block) {
   const auto found = blocks_.find(block);
   if (found == blocks_.end()) return;
   parts_.erase(parts_.lower_bound(block), parts_.lower_bound(block + found->second));
+  held_ -= static_cast<double>(found->second);
   munmap(block, found->second);
   blocks_.erase(found);
 }

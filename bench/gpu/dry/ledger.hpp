@@ -13,7 +13,7 @@ namespace dry {
 struct Launch {
   std::string name;
   double bytes = 0;  ///< read and written
-  double flop = 0;   ///< of matrix products and convolutions
+  double flop = 0;   ///< of matrix products, convolutions and attention
 };
 
 class Ledger {
@@ -34,6 +34,8 @@ class Ledger {
   void add(std::string name, double bytes, double flop = 0) {
     launches_.push_back({std::move(name), bytes, flop});
   }
+  /// The most bytes of tensors at a time.
+  [[nodiscard]] double most_held_bytes() const { return most_held_; }
   void clear() { launches_.clear(); }
   [[nodiscard]] const std::vector<Launch>& launches() const { return launches_; }
 
@@ -50,6 +52,7 @@ class Ledger {
   [[nodiscard]] Found find(const void* address) const;
 
   Sizes blocks_, parts_;
+  double held_ = 0, most_held_ = 0;
   std::vector<Launch> launches_;
 };
 

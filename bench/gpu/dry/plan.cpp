@@ -97,6 +97,7 @@ int run_training(const TrainingSetup& setup) {
   nlohmann::json out = {{"samples", options.global_batch},
                         {"tokens", tokens.count},
                         {"rows", tokens.rows},
+                        {"held_bytes", ledger.most_held_bytes()},
                         {"launches", nlohmann::json::array()}};
   for (const auto& [name, total] : totals)
     out["launches"].push_back({{"name", name},

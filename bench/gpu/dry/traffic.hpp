@@ -83,4 +83,24 @@ template <class A>
   return 4 * ledger().block_bytes_at(kernel.gradient);  // gradient, m, v and weights
 }
 
+/// Of a kernel that is known for its FLOP: dhp's own attention, over the pairs of tokens.
+template <class Kernel>
+[[nodiscard]] double flop_of(const Kernel&) {
+  return 0;
+}
+[[nodiscard]] inline double attention_flop(const dhp::detail::cuda::AttentionPlace& place,
+                                           int products) {
+  const auto pairs = static_cast<double>(place.rows) * static_cast<double>(place.max_length);
+  return 2 * products * static_cast<double>(place.size) * place.heads * pairs *
+         ledger().attention_pairs;
+}
+template <class T>
+[[nodiscard]] double flop_of(const dhp::detail::cuda::AttentionForward<T>& kernel) {
+  return attention_flop(kernel.place, 2);
+}
+template <class T, bool of_keys>
+[[nodiscard]] double flop_of(const dhp::detail::cuda::AttentionGradient<T, of_keys>& kernel) {
+  return attention_flop(kernel.place, of_keys ? 4 : 3);
+}
+
 }  // namespace dry

@@ -18,15 +18,14 @@
 
 namespace dhp {
 
-/// start: begins a collective and returns an event of its end; `in` and `out` stay where they are until then.
-/// send takes the tensor and copies nothing; message.share() keeps a second owner, which may only read. It is
-/// asynchronous until send_capacity() messages to one rank have not been received, then it blocks. Messages between two
-/// ranks arrive in order. barrier: the hosts meet, whatever their devices are at. split: ranks of one color form a
-/// group, ordered by key; a negative color joins none and gets a group of one. transport: what carries the bytes, for
-/// people. abort: ends every rank of the world with this message.
+/// start: begins a collective and returns its event; `in` and `out` must stay in place until then.
+/// send: takes the tensor without a copy; message.share() keeps a second owner, which may only read. It is asynchronous
+/// until send_capacity() messages to one rank are unreceived, then it blocks. Messages between two ranks stay in order.
+/// barrier: synchronizes the hosts, not their devices. split: ranks of one color form a group, ordered by key; a rank
+/// with a negative color gets a group of one. transport: a name for messages. abort: stops every rank of the world.
 ///
-/// Where collectives are work of a device, which goes on with garbage when the world has ended, there is also
-/// synchronize(dev): the host waits for the device, and hears whether what it has received is valid.
+/// Engines whose collectives are work of the device also have synchronize(dev): the host waits for the device, and it
+/// throws if the world has ended, because received data may then be garbage.
 template <class C, class Dev>
 concept Communicator = requires(C& comm, Dev& dev, const Collective<Dev>& collective,
                                 Tensor<Dev> message, View<Dev> buffer, CallSite where) {

@@ -19,13 +19,13 @@ class Shape {
   Shape() = default;
   [[gnu::noinline]] Shape(std::initializer_list<std::int64_t> extents) {
     check(extents.size() <= max_rank, "a shape has at most 6 extents");
-    for (const auto extent : extents) push_back(extent);
+    for (const auto extent : extents) append(extent);
+    check_countable();
   }
 
   void push_back(std::int64_t extent) {
     check(rank_ < max_rank, "a shape has at most 6 extents");
-    check(extent >= 0, "an extent is never negative, got ", extent);
-    extents_[static_cast<std::size_t>(rank_++)] = extent;
+    append(extent);
     check_countable();
   }
 
@@ -69,16 +69,17 @@ class Shape {
   [[noreturn, gnu::cold, gnu::noinline]] void has_no(int dim) const {
     fail("no dim ", dim, " in a shape of rank ", rank_);
   }
-  // The limit leaves room for byte counts.
+  void append(std::int64_t extent) {
+    check(extent >= 0, "an extent is never negative, got ", extent);
+    extents_[static_cast<std::size_t>(rank_++)] = extent;
+  }
+  // The limit leaves room for byte counts, and for the rounding of this product.
   void check_countable() const {
-    constexpr std::int64_t most = std::int64_t{1} << 56;
-    std::int64_t product = 1;
-    for (int dim = 0; dim < rank_; ++dim) {
-      const auto extent = extents_[static_cast<std::size_t>(dim)];
-      check(extent == 0 || product <= most / extent, "a tensor of shape ", *this,
-            " would have more than 2^56 elements");
-      product *= std::max<std::int64_t>(extent, 1);
-    }
+    double product = 1;
+    for (int dim = 0; dim < rank_; ++dim)
+      product *=
+          static_cast<double>(std::max<std::int64_t>(extents_[static_cast<std::size_t>(dim)], 1));
+    check(product <= 0x1p56, "a tensor of shape ", *this, " would have more than 2^56 elements");
   }
 
   std::array<std::int64_t, max_rank> extents_{};  // unused extents stay 0, so == is memberwise

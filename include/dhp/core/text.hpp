@@ -30,7 +30,7 @@ void append_text(std::string& out, Bool part) {
 
 /// Number: that of one width, so that each of the four is compiled once.
 template <class Number>
-[[gnu::noinline]] void append_number(std::string& out, Number part) {
+[[gnu::noinline]] void append_digits(std::string& out, Number part) {
   char digits[64];
   const auto end = std::to_chars(digits, digits + sizeof digits, part).ptr;  // shortest exact form
   if (part != part) out += "nan";                                            // never "-nan"
@@ -41,9 +41,9 @@ template <class Number>
   requires((std::integral<Number> || std::floating_point<Number>)&&!std::same_as<Number, bool> &&
            !std::same_as<Number, char>)
 void append_text(std::string& out, Number part) {
-  if constexpr (std::floating_point<Number>) append_number(out, part);
-  else if constexpr (std::signed_integral<Number>) append_number<long long>(out, part);
-  else append_number<unsigned long long>(out, part);
+  if constexpr (std::floating_point<Number>) append_digits(out, part);
+  else if constexpr (std::signed_integral<Number>) append_digits<long long>(out, part);
+  else append_digits<unsigned long long>(out, part);
 }
 }  // namespace detail
 

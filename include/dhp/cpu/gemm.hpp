@@ -160,7 +160,8 @@ void gemm_on(std::same_as<Cpu> auto& dev, ConstView<Cpu> a, ConstView<Cpu> b, Vi
     const cpu::ViewSource<A> right{b, b.shape()[1], options.transpose_b};
     const A alpha = static_cast<A>(options.alpha);
     const A beta = static_cast<A>(options.beta);
-    const auto wide_bias = cpu::make_buffer<A>(bias.count());
+    const bool converted = !bias.empty() && bias.dtype() != dtype_of<A>();
+    const auto wide_bias = converted ? cpu::make_buffer<A>(n) : cpu::Buffer<A>();
     const A* const add =
         bias.empty() ? nullptr : cpu::read<A>(bias, 0, bias.count(), wide_bias.get());
     if (c.dtype() == dtype_of<A>())

@@ -61,7 +61,8 @@ void column_sums_on(std::same_as<Cpu> auto& dev, ConstView<Cpu> x, View<Cpu> sum
     cpu::reduce_column_tiles<A>(
         dev, x.rows(), columns, 1, 128,
         [&](std::int64_t first, std::int64_t last, A* totals) {
-          std::vector<A> converted(static_cast<std::size_t>(columns));
+          std::vector<A> converted;
+          if (x.dtype() != dtype_of<A>()) converted.resize(static_cast<std::size_t>(columns));
           for (auto row = first; row < last; ++row) {
             const A* const from = cpu::read<A>(x, row * stride, columns, converted.data());
             for (std::int64_t at = 0; at < columns; ++at) totals[at] += from[at];

@@ -4,6 +4,7 @@
 
 #include <dhp/core/rng.hpp>
 #include <dhp/cuda/block.hpp>
+#include <dhp/cuda/rows.hpp>
 #include <dhp/tensor/tensor.hpp>
 
 namespace dhp::detail::cuda {
@@ -136,6 +137,24 @@ void clear_padding(Dev& dev, std::initializer_list<View<Dev>> views, std::int64_
                          {}};
   for (const auto& view : views) kernel.x[kernel.count++] = view.template data<T>();
   launch(dev, grid_for(dev, x.rows() * warp_size), kernel);
+}
+
+/// backward(q, k, v, dq, dk, dv) on matrices of their own, for views whose rows are `stride` elements apart.
+template <KernelDevice Dev, class Backward>
+void on_matrices_apart(Dev& dev, const ConstView<Dev> (&in)[3], const View<Dev> (&out)[3],
+                       std::int64_t stride, const Backward& backward) {
+  const auto element = static_cast<std::int64_t>(size_of(in[0].dtype()));
+  const auto row = in[0].columns() * element;
+  const RowChoice all{in[0].rows(), nullptr, 0, in[0].rows(), false};
+  Tensor<Dev> x[3], dx[3];
+  for (int at = 0; at < 3; ++at) {
+    x[at] = Tensor<Dev>(dev, in[at].dtype(), in[at].shape());
+    dx[at] = Tensor<Dev>(dev, in[at].dtype(), in[at].shape());
+    move_rows(dev, {in[at].bytes(), stride * element, x[at].mut().bytes(), row, row}, all);
+  }
+  backward(x[0].view(), x[1].view(), x[2].view(), dx[0].mut(), dx[1].mut(), dx[2].mut());
+  for (int at = 0; at < 3; ++at)
+    move_rows(dev, {dx[at].view().bytes(), row, out[at].bytes(), stride * element, row}, all);
 }
 
 }  // namespace dhp::detail::cuda

@@ -82,8 +82,9 @@ struct TakeLargest {
   }
 };
 
-template <class T>
+template <class T, int width>
 struct PackSigns {
+  static_assert(8 % width == 0);
   std::int64_t count;
   const T* x;
   std::uint8_t* bits;
@@ -91,9 +92,17 @@ struct PackSigns {
   template <class B>
   constexpr void operator()(B& block) const {
     for (auto byte = grid_thread(block); byte * 8 < count; byte += grid_threads(block)) {
+      const T* const from = x + byte * 8;
       unsigned packed = 0;
-      for (int bit = 0; bit < 8 && byte * 8 + bit < count; ++bit)
-        packed |= (x[byte * 8 + bit] >= 0 ? 1u : 0u) << bit;
+      if (byte * 8 + 8 <= count) {
+        for (int first = 0; first < 8; first += width) {
+          const auto in = load<width>(from + first);
+          for (int at = 0; at < width; ++at) packed |= (in.at[at] >= 0 ? 1u : 0u) << (first + at);
+        }
+      } else {
+        for (int bit = 0; byte * 8 + bit < count; ++bit)
+          packed |= (from[bit] >= 0 ? 1u : 0u) << bit;
+      }
       bits[byte] = static_cast<std::uint8_t>(packed);
     }
   }
@@ -161,8 +170,14 @@ void take_largest_on(Dev& dev, View<Dev> x, View<Dev> indices, View<Dev> values)
 template <KernelDevice Dev>
 void pack_signs_on(Dev& dev, ConstView<Dev> x, View<Dev> bits) {
   visit_accumulator(x.dtype(), [&]<class T>(Tag<T>) {
-    launch(dev, cuda::grid_for(dev, bits.count()),
-           cuda::PackSigns<T>{x.count(), x.template data<T>(), bits.template data<std::uint8_t>()});
+    const T* const from = x.template data<T>();
+    cuda::with_width<cuda::pack_size<T>, 1>(
+        0,
+        [&]<int width>(std::integral_constant<int, width>) {
+          launch(dev, cuda::grid_for(dev, bits.count()),
+                 cuda::PackSigns<T, width>{x.count(), from, bits.template data<std::uint8_t>()});
+        },
+        from);
   });
 }
 template <KernelDevice Dev>

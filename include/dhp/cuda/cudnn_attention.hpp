@@ -5,10 +5,10 @@
 // numbers; then cuDNN does both passes, or says why it cannot.
 #pragma once
 
+#include <dhp/cuda/attention_engines.hpp>
 #include <dhp/cuda/attention_layout.hpp>
 #include <dhp/cuda/attention_mask.hpp>
 #include <dhp/cuda/cublas_problem.hpp>
-#include <dhp/cuda/cudnn_attention_graph.hpp>
 #include <dhp/cuda/plan_cache.hpp>
 #include <dhp/device/size_class.hpp>
 
@@ -196,29 +196,63 @@ void attention_backward_on(Dev& dev, ConstView<Dev> dy, ConstView<Dev> q, ConstV
   if (q.count() == 0) return;
   const auto problem =
       cuda::attention_problem(q, sequences, options, dev.options().library_dropout);
-  const bool dq_sums = !dev.options().deterministic;
-  const auto text = problem.text(dq_sums ? "backward" : "backward in order");
+  if (cuda::wants_matrices_apart(problem, dev.properties().major)) {
+    auto apart = options;
+    apart.row_stride = 0;
+    return cuda::on_matrices_apart<Dev>(
+        dev, {q, k, v}, {dq, dk, dv}, options.row_stride,
+        [&](auto own_q, auto own_k, auto own_v, auto own_dq, auto own_dk, auto own_dv) {
+          attention_backward_on(dev, dy, own_q, own_k, own_v, y, logsumexp, sequences, apart,
+                                own_dq, own_dk, own_dv);
+        });
+  }
+  const bool deterministic = dev.options().deterministic;
+  const auto dq_sums = cuda::dq_sums_for(problem, dev.properties().major, deterministic);
+  const auto text = cuda::backward_text(problem, dq_sums);
   if (auto* const plans =
           cuda::plans_for_attention<Dev>(dev, problem, text, {q, k, v, y, dy, dq, dk, dv})) {
     cuda::CudnnAttention<Dev> attention(dev, problem, q, sequences, options);
     const auto queries = problem.samples * problem.heads * problem.length;
     const Tensor<Dev> inner_products(dev, DType::f32, {queries});
     Tensor<Dev> sums;
-    if (dq_sums && problem.head_size % 16 == 0) sums = Tensor<Dev>(dev, DType::f32, q.shape());
-    else if (dq_sums) sums = Tensor<Dev>(dev, DType::f32, {queries, problem.head_size});
+    if (dq_sums == cuda::DqSums::rows) sums = Tensor<Dev>(dev, DType::f32, q.shape());
+    if (dq_sums == cuda::DqSums::dense)
+      sums = Tensor<Dev>(dev, DType::f32, {queries, problem.head_size});
     attention.statistics_from(dev, logsumexp);
     auto arguments = attention.arguments();
     arguments.add(Uids::q, q.bytes()).add(Uids::k, k.bytes()).add(Uids::v, v.bytes());
     arguments.add(Uids::y, y.bytes()).add(Uids::dy, dy.bytes());
     arguments.add(Uids::dq, dq.bytes()).add(Uids::dk, dk.bytes()).add(Uids::dv, dv.bytes());
     arguments.add(Uids::inner_products, inner_products.view().bytes());
-    if (dq_sums) arguments.add(Uids::dq_sums, sums.view().bytes());
-    if (plans->run(dev, text, {.deterministic = !dq_sums, .workspace_bytes = std::size_t{8} << 30},
-                   arguments, [&] { return cuda::attention_backward_graph(problem, dq_sums); }))
+    if (sums) arguments.add(Uids::dq_sums, sums.view().bytes());
+    if (plans->run(dev, text, cuda::backward_rules(deterministic), arguments,
+                   [&] { return cuda::attention_backward_graph(problem, dq_sums); }))
       return cuda::clear_all_padding(dev, sequences, {dq, dk, dv}, options.stride(q.columns()));
   }
   cuda::check_another_can(problem, text);
   cuda::fallback_attention_backward(dev, dy, q, k, v, y, logsumexp, sequences, options, dq, dk, dv);
+}
+
+/// What cuDNN lacks here for attention of this size, a sentence each, and what that costs: to be said before a run.
+/// columns: of all heads. Throws where the device's library_dropout cannot be had.
+template <KernelDevice Dev>
+  requires std::same_as<Dev, Cuda>
+[[nodiscard]] std::vector<std::string> attention_shortfalls(Dev& dev, DType type,
+                                                            std::int64_t samples,
+                                                            std::int64_t length, int heads,
+                                                            std::int64_t columns, double dropout) {
+  if (size_of(type) != 2) return {};
+  auto problem = cuda::attention_problem(type, samples, length, heads, columns, dropout);
+  problem.row_stride = 3 * columns;
+  problem.own_numbers = dev.options().library_dropout && dropout > 0;
+  int clock_khz = 0;
+  check_cuda(cudaDeviceGetAttribute(&clock_khz, cudaDevAttrClockRate, dev.number()),
+             "cudaDeviceGetAttribute");
+  const auto& gpu = dev.properties();
+  const cuda::AttentionGpu here{
+      gpu.name, gpu.major, gpu.minor, gpu.multiProcessorCount, 1e3 * clock_khz, gpu.totalGlobalMem};
+  return cuda::attention_shortfalls(problem, cuda::CudnnTarget(dev.cudnn()), here,
+                                    dev.options().deterministic);
 }
 
 }  // namespace dhp::detail

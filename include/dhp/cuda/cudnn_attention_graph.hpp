@@ -33,6 +33,26 @@ struct AttentionProblem {
   friend bool operator==(const AttentionProblem&, const AttentionProblem&) = default;
 };
 
+/// Where a backward graph sums up dq: nowhere, which keeps the order of the sums; or in f32 scratch, in an order that
+/// depends on timing. The scratch has q's rows, or is dense: [samples, heads, length, head_size].
+enum class DqSums { none, rows, dense };
+/// On a GPU of this compute capability. On 8.x and 12.x, cuDNN accepts sums in rows, and they are known to be wrong.
+[[nodiscard]] constexpr DqSums dq_sums_for(const AttentionProblem& problem, int major,
+                                           bool deterministic) {
+  if (deterministic) return DqSums::none;
+  return problem.head_size % 16 != 0 || major == 8 || major == 12 ? DqSums::dense : DqSums::rows;
+}
+/// On 12.x cuDNN's gradients want q, k and v as matrices of their own.
+[[nodiscard]] constexpr bool wants_matrices_apart(const AttentionProblem& problem, int major) {
+  return major == 12 && problem.row_stride > problem.heads * problem.head_size;
+}
+[[nodiscard]] inline std::string backward_text(const AttentionProblem& problem, DqSums sums) {
+  const bool unusual = sums == DqSums::dense && problem.head_size % 16 == 0;
+  return problem.text(sums == DqSums::none ? "backward in order"
+                      : unusual            ? "backward with dense sums"
+                                           : "backward");
+}
+
 /// Argument numbers. offsets: i64 [samples + 1], in elements, of y, dy and dq_sums; wide_offsets: of q, k, v, dq, dk,
 /// dv; lengths: i32 [samples], for queries
 /// and for keys; statistics (logsumexp): f32 [samples, heads, length, 1]; mask, 1 if kept, 0 if
@@ -194,12 +214,10 @@ class AttentionTensors {
 }
 
 /// dy, q, k, v, y, statistics, with dropout the mask -> dq, dk, dv. inner_products is scratch: f32
-/// [samples, heads, length, 1]. With dq_sums, dq is summed in f32 scratch in an order that depends
-/// on timing: [rows of q, heads * head_size] if head_size is a multiple of 16, else [samples,
-/// heads, length, head_size]. Without it the order is fixed, but cuDNN's workspace grows with the
-/// square of the length.
+/// [samples, heads, length, 1]; so is dq_sums, if any. Without sums, cuDNN's workspace grows with the square of the
+/// length.
 [[nodiscard]] inline CudnnGraph attention_backward_graph(const AttentionProblem& problem,
-                                                         bool dq_sums) {
+                                                         DqSums dq_sums) {
   using Uids = AttentionUids;
   CudnnGraph graph;
   const AttentionTensors make(graph, problem);
@@ -261,12 +279,12 @@ class AttentionTensors {
   const auto plain_k = graph.inner(q.extents, make.wide_strides(), problem.type, make.wide_offsets);
   graph.reshape(k, plain_k);
   const CudnnLengths query_rows{.rows = make.query_lengths, .depth = make.key_lengths};
-  if (!dq_sums) {
+  if (dq_sums == DqSums::none) {
     graph.multiply(ds, plain_k, dq, query_rows);
     return graph;
   }
   const auto sum =
-      problem.head_size % 16 == 0
+      dq_sums == DqSums::rows
           ? graph.argument(Uids::dq_sums, CUDNN_DATA_FLOAT, q.extents, make.row_strides(), 16,
                            make.offsets)
           : graph.argument(Uids::dq_sums, CUDNN_DATA_FLOAT, q.extents, dense_strides(q.extents));

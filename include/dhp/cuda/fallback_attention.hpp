@@ -63,6 +63,8 @@ struct AttentionTile {
   static constexpr int warps = 8;         // rows per block
   static constexpr int threads = warps * warp_size;
   static constexpr int most_per_lane = 8;  // columns of a head per lane: up to 256 in all
+  /// Multiply-adds of a multiprocessor in a cycle: each loads two numbers from shared memory.
+  static constexpr double products_per_cycle = warp_size / 2.0;
   /// The padded row length in shared memory: odd, to avoid bank conflicts.
   static constexpr int stride(int size) { return size | 1; }
 };
@@ -332,6 +334,11 @@ template <class A, class Dev>
   check_shared_memory(dev, grid, "attention: heads of ", place.size, " columns, with sums in ",
                       dtype_of<A>(), ", need");
   return grid;
+}
+/// Multiply-adds of a pass for one query and one key: forward a score and its value; backward both twice, and three
+/// gradients.
+[[nodiscard]] constexpr double fallback_attention_products(std::int64_t head_size, bool backward) {
+  return static_cast<double>(head_size) * (backward ? 7 : 2);
 }
 /// Row groups per sample, padding included; blocks loop if a sample has more.
 [[nodiscard]] inline std::int64_t attention_groups(const AttentionPlace& place) {

@@ -16,7 +16,8 @@ struct UpdateTensors {
 };
 
 /// Updates all weights; T is the type of 16-bit values. Rule: prepare(state) gives per-thread
-/// constants; their of(tile) gives a function (weight, gradient, m, v) -> new weight.
+/// constants; their of(tile) gives a function (weight, gradient, m, v) -> new weight. Rule::moments:
+/// none, m, or m and v. If that were known at run time only, nvcc would not store in packs.
 template <class T, class Rule>
 struct UpdateWeights {
   using A = Accumulator<T>;
@@ -62,28 +63,28 @@ struct UpdateWeights {
     Pack<A, n> weight;
     if constexpr (has_master) weight = load<n>(in.masters + first);
     else weight = load<n>(value);
-    auto m = in.m == nullptr ? Pack<A, n>{} : load<n>(in.m + first);
-    auto v = in.v == nullptr ? Pack<A, n>{} : load<n>(in.v + first);
+    Pack<A, n> m, v;
+    if constexpr (Rule::moments > 0) m = load<n>(in.m + first);
+    if constexpr (Rule::moments > 1) v = load<n>(in.v + first);
     Pack<V, n> rounded;
     for (int i = 0; i < n; ++i) {
       weight.at[i] = step(weight.at[i], g.at[i], m.at[i], v.at[i]);
       rounded.at[i] = static_cast<V>(weight.at[i]);
     }
-    if (in.m != nullptr) store<n>(in.m + first, m);
-    if (in.v != nullptr) store<n>(in.v + first, v);
+    if constexpr (Rule::moments > 0) store<n>(in.m + first, m);
+    if constexpr (Rule::moments > 1) store<n>(in.v + first, v);
     if constexpr (has_master) store<n>(in.masters + first, weight);
     store<n>(value, rounded);
   }
 };
 
-template <class A>
+template <class A, bool has_momentum>
 struct SgdRule {
+  static constexpr int moments = has_momentum ? 1 : 0;
   SgdUpdate update;
   const double* rates;
-  bool has_momentum;
   struct Step {
     SgdStep<A> sgd;
-    bool has_momentum;
     constexpr A operator()(A weight, A gradient, A& m, A&) const {
       return has_momentum ? sgd(weight, gradient, m) : sgd.without_momentum(weight, gradient);
     }
@@ -93,8 +94,7 @@ struct SgdRule {
     const StepState& state;
     constexpr Step of(const SegmentTile& tile) const {
       return {SgdStep<A>(rule.update, state, tile_rate(tile, state, rule.rates),
-                         tile_decay(tile, rule.update.weight_decay)),
-              rule.has_momentum};
+                         tile_decay(tile, rule.update.weight_decay))};
     }
   };
   constexpr Prepared prepare(const StepState& state) const { return {*this, state}; }
@@ -102,6 +102,7 @@ struct SgdRule {
 
 template <class A>
 struct AdamwRule {
+  static constexpr int moments = 2;
   AdamUpdate update;
   struct Prepared {
     AdamStep<A> adam;
@@ -118,6 +119,7 @@ struct AdamwRule {
 /// The gradient pointer holds the sums.
 template <class A>
 struct MovingAverageRule {
+  static constexpr int moments = 0;
   MovingAverageStep<A> moves;
   struct Step {
     MovingAverageStep<A> moves;
@@ -129,6 +131,7 @@ struct MovingAverageRule {
 
 template <class A>
 struct LambRule {
+  static constexpr int moments = 2;
   AdamUpdate update;
   const double* rates;
   struct Prepared {
@@ -228,10 +231,13 @@ void sgd_update_on(Dev& dev, const SgdUpdate& update, const SegmentTable<Dev>& t
                    View<Dev> momentum, View<Dev> masters) {
   visit_floating(table.compute(), [&]<class T>(Tag<T>) {
     using A = Accumulator<T>;
-    const cuda::SgdRule<A> rule{update, detail::data_or_null<double>(rates), !momentum.empty()};
-    cuda::update_weights<T>(dev, rule, table, state,
-                            {gradient.template data<A>(), detail::data_or_null<A>(momentum),
-                             nullptr, detail::data_or_null<A>(masters)});
+    const auto with = [&]<bool has_momentum>(std::bool_constant<has_momentum>) {
+      const cuda::SgdRule<A, has_momentum> rule{update, detail::data_or_null<double>(rates)};
+      cuda::update_weights<T>(dev, rule, table, state,
+                              {gradient.template data<A>(), detail::data_or_null<A>(momentum),
+                               nullptr, detail::data_or_null<A>(masters)});
+    };
+    momentum.empty() ? with(std::false_type()) : with(std::true_type());
   });
 }
 template <KernelDevice Dev>

@@ -1,6 +1,8 @@
 // What cuDNN's batch norm tells of its statistics, as dhp's layers expect them.
 #pragma once
 
+#include <dhp/core/config.hpp>
+
 namespace dhp::detail::cuda {
 
 /// The sum of squared deviations of `rows` values, from 1 / sqrt(variance + epsilon).

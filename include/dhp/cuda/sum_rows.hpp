@@ -213,15 +213,14 @@ void sum_rows(Dev& dev, ConstView<Dev> x, ConstView<Dev> ids, std::int64_t first
     A* const sums = parts.mut().template data<A>();
     launch(dev, grid_for(dev, 2 * lists.windows() * slabs * warp_size),
            SumRowParts<T, width>{lists, columns, from, sums});
-    constexpr int narrow = std::min(width, pack_size<A>);
-    using Add = AddRowParts<A, Y, narrow>;
-    const auto tiles = (columns + warp_size * narrow - 1) / (warp_size * narrow);
+    using Add = AddRowParts<A, Y, width>;
     launch(dev,
-           {std::min<std::int64_t>(lists.windows() * tiles, most_blocks(dev)),
+           {std::min<std::int64_t>(lists.windows() * slabs, most_blocks(dev)),
             Add::together * warp_size, Add::shared_bytes},
            Add{lists, columns, sums, factor, to});
   };
-  with_width<pack_size<T>, 1>(columns, of_width, from, to);
+  // 16 bytes of a sum, not of x: wider sums would take two stores, each of every other 16 bytes.
+  with_width<pack_size<A>, 1>(columns, of_width, from, to);
 }
 
 }  // namespace dhp::detail::cuda

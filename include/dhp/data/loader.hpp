@@ -20,9 +20,9 @@
 namespace dhp {
 
 struct LoaderOptions {
-  std::int64_t global_batch = 32;  ///< samples of a step, over all replicas
-  std::int64_t micro_batch = 8;    ///< samples; divides the global batch
-  DataReader reader{};             ///< a training run fills it in
+  std::int64_t global_batch = 32;   ///< samples of a step, over all replicas
+  std::int64_t micro_batch = 8;     ///< samples; divides the global batch
+  DataReader reader{};              ///< a training run fills it in
   bool shuffle = true;              ///< anew each epoch; false: in dataset order
   std::int64_t shuffle_window = 0;  ///< in samples, see EpochOrder: local reads; 0: over all
   std::int64_t epochs = 0;          ///< passes over the dataset; 0: without end

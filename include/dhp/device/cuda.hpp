@@ -14,6 +14,7 @@
 #include <nvtx3/nvToolsExt.h>
 
 #include <algorithm>
+#include <chrono>
 #include <cstring>
 #include <map>
 #include <memory>
@@ -49,8 +50,8 @@ struct CudaOptions {
   std::optional<cudaStream_t> stream{};
   /// The host program's allocator. If unset, cudaMalloc with a cache of freed blocks.
   CudaAllocator allocator{};
-  /// The host's threads that prepare a run: initial weights, cuDNN's plans. 0: those that this
-  /// process may use, divided among the GPUs that it sees.
+  /// Host threads for preparing a run: initial weights, cuDNN's plans. 0: this process's share of the cores, by
+  /// visible GPUs.
   int host_threads = 0;
   std::shared_ptr<Trace> trace{};  ///< of the rank; null: none
 };
@@ -76,6 +77,13 @@ struct CudaCached {
        "); on this machine use a build for the CPU: cmake --preset release");
 }
 
+/// What a process pays to begin with a GPU: seconds, most of them for kernels that are loaded beforehand
+/// (CUDA_MODULE_LOADING=EAGER), and bytes of its memory that are then in use, other processes' included.
+struct CudaStart {
+  double seconds = 0;
+  std::size_t used_bytes = 0;
+};
+
 namespace detail {
 /// Arrives when the stream has passed an event.
 class CudaArrival final : public HostCopy::Arrival {
@@ -94,6 +102,17 @@ class Cuda : detail::Kernels {
   static constexpr bool host_accessible = false;
   static constexpr bool runs_kernels = true;
 
+  /// Begins with a GPU, which becomes the thread's current one. Only a process's first call for it takes long.
+  [[nodiscard]] static CudaStart begin(int device) {
+    const auto from = std::chrono::steady_clock::now();
+    const int gpus = usable_gpus();
+    check(device < gpus, "no GPU ", device, ": this process sees ", gpus);
+    check_cuda(cudaSetDevice(device), "cudaSetDevice");
+    std::size_t free = 0, total = 0;
+    check_cuda(cudaMemGetInfo(&free, &total), "cudaMemGetInfo");
+    const auto taken = std::chrono::steady_clock::now() - from;
+    return {std::chrono::duration<double>(taken).count(), total - free};
+  }
   /// Makes the GPU current for the calling thread. Throws if it cannot be used.
   explicit Cuda(CudaOptions options = {}) : options_(options) {
     check(!options.deterministic || !options.library_dropout,

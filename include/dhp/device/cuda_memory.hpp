@@ -83,7 +83,7 @@ class CudaMemory : public MemoryCount, public std::enable_shared_from_this<CudaM
             }};
   }
 
-  /// The same of exactly this size, for as long as a run: it goes back to the GPU when it is freed.
+  /// The same, of exactly this size; freed memory returns to the GPU.
   [[nodiscard]] std::shared_ptr<std::byte> allocate_persistent(std::size_t bytes) {
     if (hosts_) return from_host(bytes);
     const std::size_t size = std::max<std::size_t>(bytes, 1);
@@ -95,7 +95,7 @@ class CudaMemory : public MemoryCount, public std::enable_shared_from_this<CudaM
               pool->count_freed(size, false);
             }};
   }
-  /// That the GPU has for others than this pool.
+  /// Memory of the GPU outside this pool.
   [[nodiscard]] static std::size_t free_bytes() {
     std::size_t free = 0, total = 0;
     check_cuda(cudaMemGetInfo(&free, &total), "cudaMemGetInfo");

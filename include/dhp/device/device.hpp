@@ -17,7 +17,7 @@ namespace dhp {
 
 namespace detail {
 
-/// A base of every device: argument-dependent lookup finds its kernels, in namespace detail.
+/// Base of every device. Argument-dependent lookup finds its kernels, which are in namespace detail.
 struct Kernels {};
 
 }  // namespace detail

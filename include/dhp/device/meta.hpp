@@ -21,7 +21,7 @@
 
 namespace dhp {
 
-/// Counts as the caching allocators of Cpu and Cuda do. For one thread.
+/// Counts as the caching allocators of Cpu and Cuda do. Not thread-safe.
 class MetaMemory : public detail::MemoryCount, public std::enable_shared_from_this<MetaMemory> {
  public:
   static constexpr std::size_t small_bytes = 1 << 16;
@@ -49,7 +49,7 @@ class MetaMemory : public detail::MemoryCount, public std::enable_shared_from_th
                 ::operator delete[](block, std::align_val_t{64});
                 count_down();
               }};
-    // Address space alone: it reads as zeros, and takes no memory until somebody writes.
+    // Only address space: it reads as zeros, and uses no memory until written.
     void* const space = mmap(nullptr, size, PROT_READ | PROT_WRITE,
                              MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
     if (space == MAP_FAILED) throw OutOfMemory(bytes, "the address space");
@@ -60,7 +60,7 @@ class MetaMemory : public detail::MemoryCount, public std::enable_shared_from_th
   }
 
   [[nodiscard]] std::size_t most_in_use_bytes() const { return most_in_use_; }
-  /// The scopes, outermost first, in which in_use_bytes() was largest.
+  /// The scopes, outermost first, at the maximum of in_use_bytes().
   [[nodiscard]] const std::vector<std::string>& most_in_use_in() const { return most_in_use_in_; }
 
  private:
@@ -111,7 +111,7 @@ class Meta : detail::Kernels {
 
   [[nodiscard]] std::shared_ptr<Trace> trace() const { return nullptr; }
   [[nodiscard]] TraceMoment moment() const { return {}; }
-  /// Names where memory is largest; arguments as for TraceScope.
+  /// Labels memory use; arguments as for TraceScope.
   class Scope {
    public:
     Scope(MetaMemory& memory, std::string name) : memory_(memory) {
@@ -136,7 +136,7 @@ class Meta : detail::Kernels {
 
   [[nodiscard]] const MetaMemory& memory() const { return *memory_; }
 
-  /// Multiplications and additions of the matrix products, convolutions and attentions that were asked for.
+  /// Multiplications and additions of all matrix products, convolutions and attentions.
   [[nodiscard]] double flop() const { return flop_; }
   void count_flop(double flop) { flop_ += flop; }
 

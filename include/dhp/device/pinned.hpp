@@ -25,8 +25,8 @@ class PinnedBlocks : public std::enable_shared_from_this<PinnedBlocks> {
     std::shared_ptr<std::byte> data;
     CudaEvent end;
   };
-  /// copy(data) begins to fill a block of so many bytes, and returns the event of its end. The block is free when its
-  /// last owner has gone and the copy has ended.
+  /// copy(data) starts to fill a block of this many bytes, and returns the event of its end. The block is free when
+  /// its last owner is gone and the copy has ended.
   template <class Start>
   [[nodiscard]] Copy start_copy(std::size_t bytes, const Start& copy) {
     auto block = free_block(bytes);

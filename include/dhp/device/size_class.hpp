@@ -1,4 +1,4 @@
-// Size classes: what was allocated or tuned for one size serves similar ones.
+// Size classes: similar sizes share allocations and tuning results.
 #pragma once
 
 #include <dhp/core/config.hpp>

@@ -63,8 +63,8 @@ void orthonormalize(Dev& dev, Out<Dev> x, const RandomStream& random) {
   if (x.count() > 0) orthonormalize_on(dev, x, random);
 }
 
-/// Gram-Schmidt for any device. sum(f): of f(row) over all rows, in double; for_rows(f): f(row) for each, by the thread
-/// that will read it again.
+/// Gram-Schmidt for any device. sum(f) returns the sum of f(row) over all rows, in double; for_rows(f) calls f(row)
+/// for each row, in the thread that reads it later.
 template <class T, class Sum, class ForRows>
 constexpr void gram_schmidt(T* x, std::int64_t columns, const RandomStream& random, Sum sum,
                             ForRows for_rows) {

@@ -31,7 +31,7 @@ void Interpreter::load(const std::string& path) {
   try {
     for (auto& kernel : parse(file)) {
       kernel.name = struct_of(kernel.name);
-      kernels_.try_emplace(kernel.name, Compiled{kernel, {}});
+      kernels_.try_emplace(kernel.name, Compiled{kernel});
     }
   } catch (const dhp::Error& error) {
     dhp::fail(path, ": ", error.what());
@@ -62,7 +62,8 @@ bool Interpreter::runs(const executor::Launch& launch) {
   const auto counts = machine.run(kernel, launch.grid, launch.arguments, std::move(memory));
   machine.races().launch_ends(launch.kernel);
   lock.lock();
-  found->second.counts += counts;
+  found->second.all += counts;
+  if (counts.sectors >= found->second.largest.sectors) found->second.largest = counts;
   return true;
 }
 
@@ -75,21 +76,26 @@ void Interpreter::freed(const std::byte* block) {
   memory_.erase(block);
 }
 
+Counts Interpreter::total() const {
+  const std::lock_guard lock(mutex_);
+  Counts total;
+  for (const auto& [name, compiled] : kernels_) total += compiled.all;
+  return total;
+}
+
 void Interpreter::write_table(const std::string& path) const {
   std::ofstream file(path);
-  file << "kernel\tlaunches\tinstructions\tthreads per instruction\tbytes read\tbytes "
-          "written\tsectors\tsectors at best"
-          "\tcycles of shared memory\tcycles at best\n";
+  file << "kernel\tlaunches\tinstructions of warps\tthreads of an instruction\tbytes read\tbytes "
+          "written\tsectors\tsectors at best\tcycles of shared memory\tcycles at best\n";
   for (const auto& [name, compiled] : kernels_) {
     if (name.rfind(own, 0) != 0) continue;
-    const auto& counts = compiled.counts;
-    file << name.substr(std::string(own).size()) << '\t' << counts.launches << '\t'
-         << counts.instructions << '\t'
-         << static_cast<double>(counts.thread_instructions) /
-                static_cast<double>(std::max<std::int64_t>(counts.instructions, 1))
-         << '\t' << counts.bytes_read << '\t' << counts.bytes_written << '\t' << counts.sectors
-         << '\t' << counts.sectors_at_best << '\t' << counts.cycles << '\t' << counts.cycles_at_best
-         << '\n';
+    const auto& one = compiled.largest;
+    const double active = static_cast<double>(one.thread_instructions) /
+                          static_cast<double>(std::max<std::int64_t>(one.instructions, 1));
+    file << dhp::concat(name.substr(std::string_view(own).size()), '\t', compiled.all.launches,
+                        '\t', one.instructions, '\t', active, '\t', one.bytes_read, '\t',
+                        one.bytes_written, '\t', one.sectors, '\t', one.sectors_at_best, '\t',
+                        one.cycles, '\t', one.cycles_at_best, '\n');
   }
 }
 
@@ -100,8 +106,8 @@ bool Interpreter::all_ran() const {
   for (const auto& [name, one] : kernels_) {
     if (name.rfind(own, 0) != 0) continue;
     ++compiled;
-    total += one.counts;
-    if (one.counts.launches > 0) ++ran;
+    total += one.all;
+    if (one.all.launches > 0) ++ran;
     else std::printf("compiled, but no test runs it: %s\n", name.c_str());
   }
   for (const auto& [name, launches] : not_compiled_)

@@ -19,7 +19,9 @@ class Interpreter {
   void allocated(std::span<const std::byte> block);
   void freed(const std::byte* block);
 
-  /// A line per kernel, those of dhp only.
+  /// What all launches of compiled kernels did.
+  [[nodiscard]] Counts total() const;
+  /// A line per kernel of dhp, with what the launch of the most sectors did.
   void write_table(const std::string& path) const;
   /// Prints how many of dhp's kernels have run, and which have not; false if any.
   [[nodiscard]] bool all_ran() const;
@@ -27,7 +29,7 @@ class Interpreter {
  private:
   struct Compiled {
     Kernel kernel;
-    Counts counts;
+    Counts all{}, largest{};
   };
   mutable std::mutex mutex_;
   std::map<std::string, Compiled> kernels_;  ///< by the name of the struct

@@ -58,15 +58,10 @@ Operation of(F) {
 
 using Table = std::map<std::string, Operation, std::less<>>;
 
-template <class T, class Name>
-void compare(Table& table, const Name& name) {
-  const auto add = [&]<class F>(const char* relation, F f) {
-    const auto opcode = "setp." + std::string(relation);
-    table[opcode + name] = of<bool, T, T>(f);
-    table[opcode + ".and" + name] =
-        of<bool, T, T, bool>([](T a, T b, bool c) { return F()(a, b) && c; });
-    table[opcode + ".or" + name] =
-        of<bool, T, T, bool>([](T a, T b, bool c) { return F()(a, b) || c; });
+template <class T>
+void compare(Table& table, const std::string& name) {
+  const auto add = [&](const char* relation, auto f) {
+    table["setp." + (relation + name)] = of<bool, T, T>(f);
   };
   add("eq", [](T a, T b) { return a == b; });
   add("ne", [](T a, T b) { return a < b || a > b; });
@@ -119,18 +114,11 @@ void integers(Table& table, const std::string& name) {
     table["abs" + name] = of<T, T>([](T a) { return a < 0 ? T(Bits{0} - Bits(a)) : a; });
   }
   if constexpr (sizeof(T) < 8) {
-    using Wide = std::conditional_t<std::is_signed_v<T>, std::int64_t, Bits>;
     using Twice =
-        std::conditional_t<sizeof(T) == 4, Wide,
-                           std::conditional_t<std::is_signed_v<T>, std::int32_t, std::uint32_t>>;
-    table["mul.wide" + name] = of<Twice, T, T>([](T a, T b) { return Twice(Wide(a) * Wide(b)); });
-    table["mad.wide" + name] = of<Twice, T, T, Twice>(
-        [](T a, T b, Twice c) { return Twice(Bits(a) * Bits(b) + Bits(c)); });
-    table["mul.hi" + name] =
-        of<T, T, T>([](T a, T b) { return T((Wide(a) * Wide(b)) >> (8 * sizeof(T))); });
-  } else {
-    using Twice = std::conditional_t<std::is_signed_v<T>, Signed128, Unsigned128>;
-    table["mul.hi" + name] = of<T, T, T>([](T a, T b) { return T((Twice(a) * Twice(b)) >> 64); });
+        std::conditional_t<std::is_signed_v<T>,
+                           std::conditional_t<sizeof(T) == 4, std::int64_t, std::int32_t>,
+                           std::conditional_t<sizeof(T) == 4, std::uint64_t, std::uint32_t>>;
+    table["mul.wide" + name] = of<Twice, T, T>([](T a, T b) { return Twice(Bits(a) * Bits(b)); });
   }
 }
 
@@ -150,7 +138,6 @@ void words(Table& table, const std::string& name) {
     table["shr" + name] = of<T, T, std::uint32_t>(
         [](T a, std::uint32_t by) { return by < size ? T(a >> by) : T(0); });
     table["clz" + name] = of<std::uint32_t, T>([](T a) { return std::countl_zero(a); });
-    table["popc" + name] = of<std::uint32_t, T>([](T a) { return std::popcount(a); });
     table["bfi" + name] = of<T, T, T, std::uint32_t, std::uint32_t>(
         [](T a, T b, std::uint32_t first, std::uint32_t count) {
           const T ones = count >= size ? T(~T(0)) : T((T(1) << count) - 1);
@@ -193,14 +180,6 @@ template <class T>
 T flushed(T a) {
   return std::abs(a) < std::numeric_limits<T>::min() ? std::copysign(T(0), a) : a;
 }
-/// To an integer, as a GPU does it: what is beyond becomes the nearest, NaN 0.
-template <class To, class From>
-To saturated(From from) {
-  using Limits = std::numeric_limits<To>;
-  if (from != from) return 0;
-  if (from <= From(Limits::min())) return Limits::min();
-  return from >= From(Limits::max()) ? Limits::max() : static_cast<To>(from);
-}
 /// x to the nearest number with so many bits of mantissa, ties to even, or towards zero; a half's or bf16's bits.
 template <int exponent_bits, int mantissa_bits, bool truncates = false>
 std::uint16_t narrowed(float x) {
@@ -229,32 +208,24 @@ float widened(std::uint16_t half) {
 
 template <class From>
 void conversions(Table& table, const std::string& from) {
-  const auto to_integer = [&]<class To>(To, const std::string& to) {
-    if constexpr (std::is_integral_v<From>) {
+  if constexpr (std::is_integral_v<From>) {
+    const auto to_integer = [&]<class To>(To, const std::string& to) {
       table["cvt" + to + from] = of<To, From>([](From a) { return static_cast<To>(a); });
-    } else {
-      table["cvt.rzi" + to + from] =
-          of<To, From>([](From a) { return saturated<To>(std::trunc(a)); });
-      table["cvt.rni" + to + from] =
-          of<To, From>([](From a) { return saturated<To>(std::nearbyint(a)); });
-      table["cvt.rmi" + to + from] =
-          of<To, From>([](From a) { return saturated<To>(std::floor(a)); });
-    }
-  };
-  dhp::detail::to_integer(std::int8_t(), ".s8");
-  dhp::detail::to_integer(std::uint8_t(), ".u8");
-  dhp::detail::to_integer(std::int16_t(), ".s16");
-  dhp::detail::to_integer(std::uint16_t(), ".u16");
-  dhp::detail::to_integer(std::int32_t(), ".s32");
-  dhp::detail::to_integer(std::uint32_t(), ".u32");
-  dhp::detail::to_integer(std::int64_t(), ".s64");
-  dhp::detail::to_integer(std::uint64_t(), ".u64");
+    };
+    dhp::detail::to_integer(std::int8_t(), ".s8");
+    dhp::detail::to_integer(std::uint8_t(), ".u8");
+    dhp::detail::to_integer(std::int16_t(), ".s16");
+    dhp::detail::to_integer(std::uint16_t(), ".u16");
+    dhp::detail::to_integer(std::int32_t(), ".s32");
+    dhp::detail::to_integer(std::uint32_t(), ".u32");
+    dhp::detail::to_integer(std::int64_t(), ".s64");
+    dhp::detail::to_integer(std::uint64_t(), ".u64");
+  }
   table["cvt.f32" + from] = of<float, From>([](From a) { return static_cast<float>(a); });
   table["cvt.f64" + from] = of<double, From>([](From a) { return static_cast<double>(a); });
   if constexpr (std::is_floating_point_v<From>) {
     table["cvt.rzi" + from + from] = of<From, From>([](From a) { return std::trunc(a); });
     table["cvt.rni" + from + from] = of<From, From>([](From a) { return std::nearbyint(a); });
-    table["cvt.rmi" + from + from] = of<From, From>([](From a) { return std::floor(a); });
     table["cvt.sat" + from + from] =
         of<From, From>([](From a) { return std::fmin(std::fmax(a, From(0)), From(1)); });
   }
@@ -338,10 +309,6 @@ Table all_operations() {
   table["shf.l.wrap.b32"] = of<std::uint32_t, std::uint32_t, std::uint32_t, std::uint32_t>(
       [](std::uint32_t low, std::uint32_t high, std::uint32_t by) {
         return std::uint32_t((Bits{high} << 32 | low) << (by & 31) >> 32);
-      });
-  table["shf.r.wrap.b32"] = of<std::uint32_t, std::uint32_t, std::uint32_t, std::uint32_t>(
-      [](std::uint32_t low, std::uint32_t high, std::uint32_t by) {
-        return std::uint32_t((Bits{high} << 32 | low) >> (by & 31));
       });
   // CUDA's own function of this name; its code is not looked at.
   table["call.__internal_accurate_pow"] =

@@ -24,7 +24,8 @@ void launch(Cuda& dev, const detail::cuda::Grid& grid, const Kernel& kernel) {
   static_assert(sizeof(Kernel) <= 4000, "arguments of a kernel must fit in 4 KB");
   detail::cuda::check_grid<Kernel>(grid);
   detail::cuda::check_shared_memory(dev, grid, "the threads of a kernel's block need");
-  dry::ledger().add(dry::kernel_name(typeid(Kernel).name()), dry::bytes_of(kernel));
+  dry::ledger().add(dry::kernel_name(typeid(Kernel).name()), dry::bytes_of(kernel),
+                    dry::flop_of(kernel));
 }
 
 using DefaultDevice = Cuda;

@@ -88,8 +88,7 @@ class NcclChannel : public std::enable_shared_from_this<NcclChannel> {
   ~NcclChannel() {
     try {
       if (!watchdog_->ended() && std::uncaught_exceptions() > exceptions_ && handle_->busy())
-        watchdog_->abort(concat("rank ", handle_->recorder().rank(),
-                                " failed while its collectives were under way"));
+        abort_in_unwinding();
       if (!watchdog_->ended() && handle_->is_open()) handle_->close();
       if (!watchdog_->ended()) watchdog_->unwatch(*handle_);
     } catch (...) {  // the world has ended, and says why at the next call
@@ -141,6 +140,12 @@ class NcclChannel : public std::enable_shared_from_this<NcclChannel> {
     watchdog_->check_alive();
   }
 
+  /// While an exception leaves a rank.
+  void abort_in_unwinding() {
+    watchdog_->abort(concat("rank ", handle_->recorder().rank(),
+                            " failed while its collectives were under way"));
+  }
+
   [[nodiscard]] const Place& place() const { return place_; }
   [[nodiscard]] const std::shared_ptr<Watchdog>& watchdog() const { return watchdog_; }
 
@@ -148,9 +153,15 @@ class NcclChannel : public std::enable_shared_from_this<NcclChannel> {
   /// where it is done. Fails like NcclHandle::run().
   template <class Action>
   CudaEvent issue(Cuda& dev, const Call& call, Action action) {
-    check(dev.number() == place_.device, "NCCL: ", call, ": rank ", handle_->recorder().rank(),
-          " is on GPU ", place_.device, ", but the tensor on GPU ", dev.number(),
-          "; make the rank's device with CudaOptions{.device = ", place_.device, "}");
+    if (dev.number() != place_.device) {
+      const auto text =
+          concat("NCCL: ", call, ": rank ", handle_->recorder().rank(), " is on GPU ",
+                 place_.device, ", but the tensor on GPU ", dev.number(),
+                 "; make the rank's device with CudaOptions{.device = ", place_.device, "}");
+      watchdog_->abort(
+          text);  // first: memory that is freed meanwhile waits for all work of its GPU
+      throw Error(text, call.where);
+    }
     CudaEvent::of(dev.stream()).before(handle_->stream());
     if (!dev.recording()) return issue(call, action);
     // The host cannot look at points of what is being recorded; it watches each run of it.
@@ -278,7 +289,11 @@ class NcclEvent final : public Event<Cuda>::Work {
   NcclEvent& operator=(const NcclEvent&) = delete;
   ~NcclEvent() override {
     try {
-      if (!waited_) end_.before(stream_);
+      if (waited_) return;
+      // The device would wait in its destructor for ranks that do not come.
+      if (std::uncaught_exceptions() > exceptions_ && !end_.passed())
+        channel_->abort_in_unwinding();
+      end_.before(stream_);
     } catch (...) {  // the device's next call says it too
     }
   }
@@ -298,6 +313,7 @@ class NcclEvent final : public Event<Cuda>::Work {
   CudaEvent end_;
   cudaStream_t stream_;
   mutable bool waited_ = false;
+  int exceptions_ = std::uncaught_exceptions();
 };
 
 }  // namespace dhp::detail

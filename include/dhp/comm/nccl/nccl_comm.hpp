@@ -7,6 +7,7 @@
 #include <dhp/comm/comm.hpp>
 #include <dhp/comm/nccl/nccl_messages.hpp>
 
+#include <algorithm>
 #include <memory>
 #include <optional>
 #include <string>
@@ -17,11 +18,33 @@ namespace dhp {
 struct NcclOptions {
   /// Of every collective, send, receive and meeting; 0: none. Where a watchdog is given, its own limit holds.
   double timeout_s = 300;
-  /// Multiprocessors per collective or message. Concurrent communicators hold theirs while they wait for other GPUs,
-  /// so all must fit into the GPU: at most three collectives (tensor axis, a reducer's, one more) and six messages at
-  /// once, 96 of an A100's 108 or an H200's 132.
-  int collective_ctas = 24;
-  int message_ctas = 4;
+  /// Multiprocessors that one collective, one message, may take; 0: as many as fit, at most 24 and 4. Work of several
+  /// communicators holds its own while it waits for other GPUs, so all of it must fit into the GPU together: at most
+  /// three collectives (tensor axis, a reducer's, one more) and six messages are under way.
+  int collective_ctas = 0;
+  int message_ctas = 0;
+
+  static constexpr int collectives = 3, messages = 6;
+
+  /// With what the GPU has room for; throws where it has none for what is asked.
+  [[nodiscard]] NcclOptions fitted(int device) const {
+    cudaDeviceProp gpu{};
+    check_cuda(cudaGetDeviceProperties(&gpu, device), "cudaGetDeviceProperties");
+    const int multiprocessors = gpu.multiProcessorCount;
+    auto made = *this;
+    if (message_ctas == 0) made.message_ctas = std::clamp(multiprocessors / 24, 1, 4);
+    const int left = multiprocessors - messages * made.message_ctas;
+    if (collective_ctas == 0) made.collective_ctas = std::clamp(left / collectives, 1, 24);
+    check(made.collective_ctas > 0 && made.message_ctas > 0 &&
+              collectives * made.collective_ctas <= left,
+          "NCCL: ", collectives, " collectives of ", made.collective_ctas, " multiprocessors and ",
+          messages, " messages of ", made.message_ctas, " do not fit into the ", multiprocessors,
+          " of GPU ", device, " (", gpu.name, ")",
+          " together, and could wait for each other for ever; leave NcclOptions' collective_ctas "
+          "and message_ctas at "
+          "0, or take a larger GPU or MIG slice");
+    return made;
+  }
 };
 
 /// One rank's handle, cheap to copy; used by one thread at a time. Buffers as of ThreadComm, and none is freed or
@@ -40,12 +63,13 @@ class NcclComm {
     check(size >= 1 && rank >= 0 && rank < size, "a world of ", size, " ranks has no rank ", rank);
     check(device >= 0 && device < usable_gpus(), "there is no GPU ", device, " for rank ", rank,
           ": this process sees ", usable_gpus());
+    state_->options = options.fitted(device);
     const detail::NcclChannel::Place place{device, rank, size};
     state_->channel = std::make_shared<detail::NcclChannel>(state_->watchdog, place, id,
-                                                            options.collective_ctas, where);
+                                                            state_->options.collective_ctas, where);
   }
-  /// Ranks that have a channel already.
-  explicit NcclComm(std::shared_ptr<detail::NcclChannel> channel, const NcclOptions& options = {})
+  /// Ranks that have a channel already; options: fitted().
+  NcclComm(std::shared_ptr<detail::NcclChannel> channel, const NcclOptions& options)
       : NcclComm(channel->watchdog(), options) {
     state_->channel = std::move(channel);
   }
@@ -176,9 +200,10 @@ class NcclComm {
   detail::check_nccl(ncclCommCuDevice(hosts, &place.device), "ncclCommCuDevice", where);
   detail::check_nccl(ncclCommUserRank(hosts, &place.rank), "ncclCommUserRank", where);
   detail::check_nccl(ncclCommCount(hosts, &place.size), "ncclCommCount", where);
+  const auto fitted = options.fitted(place.device);
   auto channel = std::make_shared<detail::NcclChannel>(std::move(watchdog), place, hosts,
-                                                       options.collective_ctas, where);
-  return Comm<Cuda>::of(NcclComm(std::move(channel), options));
+                                                       fitted.collective_ctas, where);
+  return Comm<Cuda>::of(NcclComm(std::move(channel), fitted));
 }
 
 /// The ranks of a host program's communicator, on its GPU, which becomes the thread's current one. Collective over

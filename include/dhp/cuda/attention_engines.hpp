@@ -1,0 +1,88 @@
+// What cuDNN has no engine for in a model's attention, known before a run starts, and what it costs that dhp's own
+// kernels do it instead.
+#pragma once
+
+#include <dhp/cuda/attention_mask.hpp>
+#include <dhp/cuda/cudnn_attention_graph.hpp>
+#include <dhp/cuda/cudnn_plan.hpp>
+
+#include <string>
+#include <vector>
+
+namespace dhp::detail::cuda {
+
+[[nodiscard]] inline CudnnRules backward_rules(bool deterministic) {
+  return {.deterministic = deterministic, .workspace_bytes = std::size_t{8} << 30};
+}
+
+/// cuDNN's engines for both passes, as attention asks for them on a GPU of this compute capability.
+struct AttentionEngines {
+  std::size_t forward = 0, backward = 0;
+  [[nodiscard]] bool all() const { return forward > 0 && backward > 0; }
+};
+[[nodiscard]] inline AttentionEngines attention_engines(const AttentionProblem& problem,
+                                                        const CudnnTarget& target, int major,
+                                                        bool deterministic) {
+  auto backward = problem;
+  if (wants_matrices_apart(problem, major)) backward.row_stride = 0;
+  const auto count = [&](const CudnnGraph& graph, const CudnnRules& rules) {
+    return candidates(graph, target, rules).size();
+  };
+  return {count(attention_forward_graph(problem), {.deterministic = deterministic}),
+          count(attention_backward_graph(backward, dq_sums_for(problem, major, deterministic)),
+                backward_rules(deterministic))};
+}
+
+/// A GPU, as far as the time of dhp's own attention depends on it.
+struct AttentionGpu {
+  std::string name;
+  int major = 9, minor = 0, multiprocessors = 132;
+  double clock_hz = 1.7e9;
+  std::size_t memory_bytes = 0;
+
+  /// Of one pass over a whole problem, by the loads from shared memory that bound it.
+  [[nodiscard]] double own_ms(const AttentionProblem& problem, bool backward) const {
+    const auto pairs = static_cast<double>(problem.samples * problem.heads) *
+                       static_cast<double>(problem.length * problem.length);
+    return 1e3 * pairs * fallback_attention_products(problem.head_size, backward) /
+           (AttentionTile::products_per_cycle * multiprocessors * clock_hz);
+  }
+};
+
+/// What of attention dhp's own kernels will do, and how long that takes, a sentence for each pass. Throws where cuDNN
+/// is to draw the dropout, since no other kernel has its numbers.
+[[nodiscard]] inline std::vector<std::string> attention_shortfalls(const AttentionProblem& problem,
+                                                                   const CudnnTarget& target,
+                                                                   const AttentionGpu& gpu,
+                                                                   bool deterministic) {
+  const bool drawn = problem.dropout > 0 && !problem.own_numbers;
+  const auto mask_bytes = attention_mask_bytes(problem.samples, problem.heads, problem.length);
+  const bool masked = !drawn || attention_mask_fits(mask_bytes, gpu.memory_bytes);
+  AttentionEngines engines;
+  if (masked) engines = attention_engines(problem, target, gpu.major, deterministic);
+  const auto lacks =
+      masked ? concat("cuDNN ", cudnnGetVersion(), " has no engine")
+             : concat("the dropout mask of ", static_cast<std::int64_t>(mask_bytes / 0x1p20),
+                      " MiB is too large for cuDNN");
+  std::string way_out;
+  if (masked && deterministic && attention_engines(problem, target, gpu.major, false).all())
+    way_out = "; cuDNN does it without --deterministic and without a tensor axis";
+  std::vector<std::string> sentences;
+  for (const bool backward : {false, true}) {
+    if ((backward ? engines.backward : engines.forward) > 0) continue;
+    const auto text = concat(
+        lacks, " for ",
+        problem.text(backward ? deterministic ? "backward in order" : "backward" : "forward"),
+        " on ", gpu.name, " (compute capability ", gpu.major, ".", gpu.minor, ")");
+    check(!problem.own_numbers, text,
+          ", so it cannot draw the dropout: run without --library-dropout "
+          "(CudaOptions::library_dropout)");
+    const auto ms = gpu.own_ms(problem, backward);
+    sentences.push_back(concat(text, ": a kernel of dhp does it, in about ",
+                               ms < 10 ? std::ceil(10 * ms) / 10 : std::round(ms),
+                               " ms per layer and micro-batch", way_out));
+  }
+  return sentences;
+}
+
+}  // namespace dhp::detail::cuda

@@ -1,0 +1,127 @@
+// Attention on described GPUs, by cuDNN itself: its engines, and what is said where there is none.
+#include <dhp/cuda/cudnn_attention.hpp>
+#include <tests/cuda/described_device.hpp>
+#include <tests/support/tensors.hpp>
+
+#include <doctest/doctest.h>
+
+#include <set>
+
+using namespace dhp;
+using namespace dhp::detail::cuda;
+using namespace tests;
+
+TEST_CASE("attention: what cuDNN has on each GPU, and what is said of the rest") {
+  if (!has_driver_library()) return;
+  // Of 9.19, as docs/gpu.md has it: heads of up to 128 columns, and of 256.
+  const auto expected = [](const DescribedGpu& gpu, int size) {
+    const bool hopper = gpu.major == 9;
+    return concat("yes / ", hopper || size < 256 ? "yes" : "-", " / ", hopper ? "yes" : "-");
+  };
+  for (const auto& gpu : described_gpus()) {
+    CAPTURE(gpu.name);
+    const CudnnTarget target(gpu.for_cudnn());
+    const AttentionGpu as_asked{gpu.name,  gpu.major,
+                                gpu.minor, gpu.multiprocessors,
+                                1.7e9,     static_cast<std::size_t>(gpu.memory_bytes)};
+    for (const int size : {40, 64, 256})
+      for (const auto type : {DType::bf16, DType::f16})
+        for (const auto& [dropout, own_numbers] :
+             {std::pair(0.0, false), std::pair(0.1, false), std::pair(0.1, true)})
+          for (const int stride : {0, 48 * size}) {
+            if (size != 64 && (type == DType::f16 || stride == 0)) continue;
+            auto problem = attention_problem(type, 32, 512, 16, 16 * size, dropout);
+            problem.own_numbers = own_numbers;
+            problem.row_stride = stride;
+            CAPTURE(problem.text("any"));
+            const auto timed = attention_engines(problem, target, gpu.major, false),
+                       fixed = attention_engines(problem, target, gpu.major, true);
+            const auto word = [](std::size_t count) { return count > 0 ? "yes" : "-"; };
+            CHECK(timed.forward == fixed.forward);
+            const auto found = concat(word(timed.forward), " / ", word(timed.backward), " / ",
+                                      word(fixed.backward));
+            if (cudnnGetVersion() / 100 == 919) CHECK(found == expected(gpu, size));
+            if (type == DType::f16 || stride == 0 || dropout == 0) continue;
+            for (const bool deterministic : {false, true}) {
+              const auto& has = deterministic ? fixed : timed;
+              std::size_t sentences = 0;
+              const auto refusal = message_of([&] {
+                sentences = attention_shortfalls(problem, target, as_asked, deterministic).size();
+              });
+              CHECK((refusal == "no error") == (has.all() || !own_numbers));
+              if (!own_numbers) CHECK(sentences == (has.forward == 0) + (has.backward == 0));
+            }
+          }
+  }
+}
+
+TEST_CASE("attention: what cuDNN lacks is said in a sentence, with its time and the way out") {
+  if (!has_driver_library()) return;
+  const auto gpu = described_gpus()[1];
+  const CudnnTarget a100(gpu.for_cudnn());
+  const AttentionGpu as_asked{"A100", 8, 0, 108, 1.41e9, std::size_t{80} << 30};
+  auto problem = attention_problem(DType::bf16, 32, 512, 16, 1024, 0.1);
+  const auto said = [&](const AttentionGpu& on, bool deterministic) {
+    return attention_shortfalls(problem, a100, on, deterministic);
+  };
+  CHECK(said(as_asked, false).empty());
+  const auto in_order = said(as_asked, true);
+  if (cudnnGetVersion() / 100 == 919) {
+    REQUIRE(in_order.size() == 1);
+    CHECK(in_order[0] ==
+          concat("cuDNN ", cudnnGetVersion(),
+                 " has no engine for attention backward in order bf16 samples 32 heads 16 length "
+                 "512 size 64 dropout 0.1 on A100 (compute capability 8.0): a kernel of dhp does "
+                 "it, in about 25 ms per layer and micro-batch; cuDNN does it without "
+                 "--deterministic and without a tensor axis"));
+  }
+  auto small = as_asked;
+  small.memory_bytes = std::size_t{3} << 30;
+  const auto without_mask = said(small, false);
+  REQUIRE(without_mask.size() == 2);
+  CHECK(
+      without_mask[0].starts_with("the dropout mask of 256 MiB is too large for cuDNN for "
+                                  "attention forward bf16 samples 32"));
+  problem.own_numbers = true;
+  CHECK(message_of([&] { (void)said(small, true); })
+            .ends_with(", so it cannot draw the dropout: run without --library-dropout "
+                       "(CudaOptions::library_dropout)"));
+}
+
+TEST_CASE("attention: sums of dq lie in rows where that is known to be right") {
+  auto problem = attention_problem(DType::bf16, 2, 64, 2, 128);
+  for (const auto& gpu : described_gpus()) {
+    CAPTURE(gpu.name);
+    CHECK(dq_sums_for(problem, gpu.major, true) == DqSums::none);
+    CHECK((dq_sums_for(problem, gpu.major, false) == DqSums::rows) ==
+          (gpu.major == 9 || gpu.major == 10));
+    problem.row_stride = 3 * 128;
+    CHECK(wants_matrices_apart(problem, gpu.major) == (gpu.major == 12));
+    problem.row_stride = 0;
+    CHECK_FALSE(wants_matrices_apart(problem, gpu.major));
+  }
+  std::set<std::string> texts;
+  for (const auto sums : {DqSums::none, DqSums::rows, DqSums::dense})
+    texts.insert(backward_text(problem, sums));
+  CHECK(texts.size() == 3);
+  problem.head_size = 40;
+  CHECK(dq_sums_for(problem, 9, false) == DqSums::dense);
+}
+
+TEST_CASE("problems of attention that differ in anything are named differently") {
+  const AttentionProblem one{.samples = 2, .heads = 3, .length = 64, .head_size = 8};
+  std::set<std::string> texts{one.text("forward"), one.text("backward")};
+  auto other = one;
+  other.dropout = 0.1;
+  texts.insert(other.text("forward"));
+  other.dropout = std::nextafter(0.1, 1.0);
+  texts.insert(other.text("forward"));
+  other.type = CUDNN_DATA_HALF;
+  texts.insert(other.text("forward"));
+  other.own_numbers = true;
+  texts.insert(other.text("forward"));
+  other.row_stride = 72;
+  texts.insert(other.text("forward"));
+  CHECK(texts.size() == 7);
+  CHECK(one.text("forward") == "attention forward bf16 samples 2 heads 3 length 64 size 8");
+}
