@@ -164,12 +164,12 @@ class TextCache {
   }
 
   /// Null where that is not possible, which was said.
-  [[nodiscard]] std::unique_ptr<dhp::FileLock> locked(bool& waited) const {
+  [[nodiscard]] std::unique_ptr<dhp::detail::FileLock> locked(bool& waited) const {
     try {
       std::error_code error;
       std::filesystem::create_directories(options_.folder, error);
       dhp::check(!error, "cannot make the directory ", options_.folder, ": ", error.message());
-      auto lock = std::make_unique<dhp::FileLock>(path_ + ".lock");
+      auto lock = std::make_unique<dhp::detail::FileLock>(path_ + ".lock");
       if (wait_for(*lock, waited)) return lock;
       warn(dhp::concat("another process has been making ", path_, " for ", options_.wait_s, " s"));
     } catch (const dhp::Error& error) {
@@ -177,7 +177,7 @@ class TextCache {
     }
     return nullptr;
   }
-  [[nodiscard]] bool wait_for(dhp::FileLock& lock, bool& waited) const {
+  [[nodiscard]] bool wait_for(dhp::detail::FileLock& lock, bool& waited) const {
     using Clock = std::chrono::steady_clock;
     constexpr std::chrono::milliseconds pause(50);
     const auto began = Clock::now();

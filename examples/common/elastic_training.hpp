@@ -122,7 +122,7 @@ class ElasticTraining {
     // Where it was lost with the ranks that had it, the newest checkpoint of this run has most of it.
     if (!has_state && rank.now.number > 1 && !options.save.empty())
       if (const auto saved = dhp::newest_checkpoint(options.save)) {
-        const auto state = dhp::run_state_of(saved->second.about, saved->first);
+        const auto state = dhp::detail::run_state_of(saved->second.about, saved->first);
         options.load = options.save;
         options.from = {state.step, state.samples};
       }

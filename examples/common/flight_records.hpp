@@ -74,7 +74,7 @@ class FlightRecordOutput {
   std::vector<std::shared_ptr<dhp::FlightRecorder>> recorders_;
   std::vector<std::string> paths_;  // as many, or none
   std::mutex mutex_;
-  std::optional<dhp::OnSignal> signal_;
+  std::optional<dhp::detail::OnSignal> signal_;
 };
 
 }  // namespace examples

@@ -369,7 +369,7 @@ using Saved = std::optional<std::pair<std::string, dhp::CheckpointIndex>>;
 void recall(CLI::App& app, RunOptions& options, const Saved& saved) {
   if (saved) {
     const auto& about = saved->second.about;
-    const auto state = dhp::run_state_of(about, saved->first);
+    const auto state = dhp::detail::run_state_of(about, saved->first);
     options.from = {state.step, state.samples};
     const auto run = about.value("run", nlohmann::ordered_json::object());
     const auto before = run.value("options", nlohmann::ordered_json::object());

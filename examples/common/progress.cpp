@@ -108,8 +108,8 @@ std::shared_ptr<const void> lock_of(const std::string& path) {
   if (std::filesystem::exists(path, unknown) && !std::filesystem::is_regular_file(path, unknown))
     return nullptr;
   try {
-    return dhp::FileLock::of_run(path, "--metrics " + path, false);
-  } catch (const dhp::InUse&) {
+    return dhp::detail::FileLock::of_run(path, "--metrics " + path, false);
+  } catch (const dhp::detail::InUse&) {
     throw;
   } catch (const dhp::Error&) {
     return nullptr;

@@ -61,7 +61,7 @@ class SavedRun {
     std::string problem;
     try {
       problem = files_.hold(options_.save, "--save " + options_.save, goes_on ? 2 : 0);
-    } catch (const dhp::InUse& error) {
+    } catch (const dhp::detail::InUse& error) {
       if (!goes_on) throw;
       problem = error.sentence();
     }

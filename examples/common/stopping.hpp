@@ -75,7 +75,7 @@ class Stopping {
   double grace_s_;
   std::atomic<bool> steps_{false};
   std::atomic<int> first_{0};  // signal that has come; 0: none
-  dhp::OnSignal on_signal_;
+  dhp::detail::OnSignal on_signal_;
 };
 
 }  // namespace examples

@@ -115,7 +115,7 @@ DHP_INSTANCE class Embedding<Cpu>; DHP_INSTANCE class FeedForward<Cpu>;
 DHP_INSTANCE class AnyLayer<Cpu>; DHP_INSTANCE class detail::LayerNormParameters<Cpu>;
 DHP_INSTANCE class LayerNorm<Cpu>; DHP_INSTANCE class Linear<Cpu>; DHP_INSTANCE class AnyLoss<Cpu>;
 DHP_INSTANCE class LowRank<Cpu>; DHP_INSTANCE class MeanSquaredError<Cpu>;
-DHP_INSTANCE class Adapter<Cpu>; DHP_INSTANCE class ModelBuilder<Cpu>;
+DHP_INSTANCE class detail::Adapter<Cpu>; DHP_INSTANCE class ModelBuilder<Cpu>;
 DHP_INSTANCE class ReplicaExchange<Cpu>; DHP_INSTANCE class ParameterStore<Cpu>;
 DHP_INSTANCE class MaxPool<Cpu>; DHP_INSTANCE class GlobalAveragePool<Cpu>;
 DHP_INSTANCE class Residual<Cpu>; DHP_INSTANCE class ResidualBatchNorm<Cpu>;
@@ -135,12 +135,12 @@ DHP_INSTANCE class TrainingRun<Cpu>; DHP_INSTANCE class detail::InitialValues<Cp
 DHP_INSTANCE class detail::ShardedBucket<Cpu>; DHP_INSTANCE class detail::FusedValues<Cpu>;
 DHP_INSTANCE class detail::RunningStatistics<Cpu>; DHP_INSTANCE class detail::BoundaryPredictor<Cpu>;
 DHP_INSTANCE class detail::TiedParameters<Cpu>; DHP_INSTANCE class detail::ShardedReducer<Cpu>;
-DHP_INSTANCE class detail::StepRecorder<Cpu>; DHP_INSTANCE class StepCheck<Cpu>;
+DHP_INSTANCE class detail::StepRecorder<Cpu>; DHP_INSTANCE class detail::StepCheck<Cpu>;
 DHP_INSTANCE class detail::StepVerifier<Cpu>; DHP_INSTANCE class ParameterState<Cpu>;
 DHP_INSTANCE class DataParallel<Cpu, PipelineParallel<Cpu>>;
-DHP_INSTANCE class DataParallel<Cpu, PipelineParallel<Cpu>, MakeReducer<Cpu>>;
+DHP_INSTANCE class DataParallel<Cpu, PipelineParallel<Cpu>, detail::MakeReducer<Cpu>>;
 DHP_INSTANCE class Trainer<Cpu, DataParallel<Cpu, PipelineParallel<Cpu>>>;
-DHP_INSTANCE class Trainer<Cpu, DataParallel<Cpu, PipelineParallel<Cpu>, MakeReducer<Cpu>>>;
+DHP_INSTANCE class Trainer<Cpu, DataParallel<Cpu, PipelineParallel<Cpu>, detail::MakeReducer<Cpu>>>;
 DHP_INSTANCE detail::AnyReducer<Cpu> make_reducer(Cpu&, ParameterStore<Cpu>&, Comm<Cpu>,
                                           const ReducerChoice&);
 DHP_INSTANCE std::unique_ptr<Optimizer<Cpu>> make_optimizer(Cpu&, ParameterStore<Cpu>&,

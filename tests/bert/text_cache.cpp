@@ -142,7 +142,7 @@ TEST_CASE("text cache: nobody waits for ever, and what fails is not kept") {
       (void)TextCache(used.options()).get([]() -> TokenisedText { dhp::fail("no such text"); }),
       dhp::Error);
   {
-    dhp::FileLock other(TextCache(used.options()).path() + ".lock");
+    dhp::detail::FileLock other(TextCache(used.options()).path() + ".lock");
     REQUIRE(other.try_lock());
     auto options = used.options();
     options.wait_s = 0.1;

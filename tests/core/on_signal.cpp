@@ -8,7 +8,7 @@
 namespace {
 
 using namespace tests;
-using dhp::OnSignal;
+using dhp::detail::OnSignal;
 
 // Waits, with a deadline, until the condition holds.
 template <class Condition>

@@ -19,7 +19,7 @@ for folder in "core device tensor ops comm data nn optim parallel train".split()
     included = re.findall(r"^#include <dhp/(.*)>$", (include / f"{folder}.hpp").read_text(), re.M)
     wrong += [f"{folder}.hpp includes {name}, of another folder" for name in included if not name.startswith(folder + "/")]
 
-listed = set(re.findall(r"`dhp/([\w/]+\.(?:hpp|cuh))`", Path("docs/headers.md").read_text()))
+listed = set(re.findall(r"`dhp/([\w/]+\.(?:hpp|cuh|ipp))`", Path("docs/headers.md").read_text()))
 wrong += [f"docs/headers.md lists {name}, and there is no such header" for name in listed if not (include / name).is_file()]
 wrong += [f"{len(listed)} headers are public, and 60 are enough"] * (len(listed) > 60)
 shown = [Path("README.md"), *Path("docs").rglob("*.md"), *Path("tests/consumer").glob("*.cpp"),
@@ -34,7 +34,7 @@ for file in files:
     code = headers.mask(text)
     for name, first, last in headers.namespaces(text, code, 0, len(text)):
         inner = re.findall(r"^namespace (\w+)", code[first:last], re.M) if name == "dhp" else []
-        if set(inner) - {"detail"} or not re.match(r"(dhp(::(detail|eigen)\b.*)?|std)$", name or ""):
+        if set(inner) - {"detail", "dlpack"} or not re.match(r"(dhp(::(detail|eigen|dlpack)\b.*)?|std)$", name or ""):
             wrong.append(f"{file}: namespace {name} {' '.join(inner)}: what is not public is in dhp::detail")
     names |= {entity.name for entity in headers.read_header(file).entities if entity.kind != "guide"}
 wrong += [f"namespace dhp has {len(names)} names, and 450 are enough: move what users do not need into dhp::detail"] * (len(names) > 450)

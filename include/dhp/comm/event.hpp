@@ -79,7 +79,7 @@ class Event {
 /// Event of a device with streams: the collective runs on its communicator's stream, and no wait blocks the host. A
 /// failure after the wait is thrown by the next call of any communicator of the world.
 template <class Dev>
-  requires works_by_itself<Dev>
+  requires detail::works_by_itself<Dev>
 class Event<Dev> {
  public:
   class Work {

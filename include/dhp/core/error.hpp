@@ -46,16 +46,16 @@ struct Located {
   Located(const std::string& beginning, std::source_location here = std::source_location::current())
       : text(beginning), where(here) {}
 };
-}  // namespace detail
-
-[[noreturn, gnu::cold, gnu::noinline]] inline void fail_with(const detail::Located& first,
+[[noreturn, gnu::cold, gnu::noinline]] inline void fail_with(const Located& first,
                                                              std::initializer_list<TextPart> rest) {
   throw Error(std::string(first.text) + text_of(rest), first.where);
 }
+}  // namespace detail
+
 /// Throws Error(first + rest...) located at the caller.
 template <class... Parts>
 [[noreturn]] void fail(detail::Located first, const Parts&... rest) {
-  fail_with(first, {rest...});
+  detail::fail_with(first, {rest...});
 }
 
 /// check(ok, "op: what is wrong, ", value, "; what would be right"): throws Error unless ok.

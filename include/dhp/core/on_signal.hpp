@@ -12,7 +12,7 @@
 #include <utility>
 #include <vector>
 
-namespace dhp {
+namespace dhp::detail {
 
 /// A thread that takes no signal of the process from those that wait for it, also from those that are made later.
 template <class Body>
@@ -83,4 +83,4 @@ class OnSignal {
   std::thread thread_;
 };
 
-}  // namespace dhp
+}  // namespace dhp::detail

@@ -28,6 +28,7 @@ void append_text(std::string& out, Bool part) {
 }
 }  // namespace detail
 
+namespace detail {
 /// Number: that of one width, so that each of the four is compiled once.
 template <class Number>
 [[gnu::noinline]] void append_digits(std::string& out, Number part) {
@@ -36,7 +37,6 @@ template <class Number>
   if (part != part) out += "nan";                                            // never "-nan"
   else out.append(digits, end);
 }
-namespace detail {
 template <class Number>
   requires((std::integral<Number> || std::floating_point<Number>)&&!std::same_as<Number, bool> &&
            !std::same_as<Number, char>)
@@ -65,6 +65,7 @@ template <class T>
 void append_text(std::string& out, const T& part) { out += to_text(part); }
 }  // namespace detail
 
+namespace detail {
 /// A part of a text, by reference: what makes texts of parts is compiled once, and not for each combination of types.
 class TextPart {
  public:
@@ -91,7 +92,10 @@ class TextPart {
   std::size_t size_ = 0;
   void (*append_)(std::string&, const TextPart&);
 };
-[[nodiscard, gnu::noinline]] inline std::string text_of(std::initializer_list<TextPart> parts) {
+}  // namespace detail
+
+[[nodiscard, gnu::noinline]] inline std::string text_of(
+    std::initializer_list<detail::TextPart> parts) {
   std::string out;
   for (const auto& part : parts) part.append_to(out);
   return out;

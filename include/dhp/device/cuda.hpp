@@ -77,6 +77,7 @@ struct CudaCached {
        "); on this machine use a build for the CPU: cmake --preset release");
 }
 
+namespace detail {
 /// What a process pays to begin with a GPU: seconds, most of them for kernels that are loaded beforehand
 /// (CUDA_MODULE_LOADING=EAGER), and bytes of its memory that are then in use, other processes' included.
 struct CudaStart {
@@ -84,7 +85,6 @@ struct CudaStart {
   std::size_t used_bytes = 0;
 };
 
-namespace detail {
 /// Arrives when the stream has passed an event.
 class CudaArrival final : public HostCopy::Arrival {
  public:
@@ -103,7 +103,7 @@ class Cuda : detail::Kernels {
   static constexpr bool runs_kernels = true;
 
   /// Begins with a GPU, which becomes the thread's current one. Only a process's first call for it takes long.
-  [[nodiscard]] static CudaStart begin(int device) {
+  [[nodiscard]] static detail::CudaStart begin(int device) {
     const auto from = std::chrono::steady_clock::now();
     const int gpus = usable_gpus();
     check(device < gpus, "no GPU ", device, ": this process sees ", gpus);

@@ -92,11 +92,13 @@ concept Device = requires(Dev& dev, std::size_t bytes, std::byte* to, const std:
 template <class Dev>
 inline constexpr bool has_data = true;
 
+class Cpu;
+namespace detail {
 /// Whether the device works beside the host, which only gives it work.
 template <class Dev>
 inline constexpr bool works_by_itself = !Dev::host_accessible;
-class Cpu;
 template <>
 inline constexpr bool works_by_itself<Cpu> = false;
+}  // namespace detail
 
 }  // namespace dhp

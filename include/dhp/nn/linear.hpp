@@ -156,7 +156,7 @@ class Linear {
   Parameter<Dev> bias_;
   bool adds_bias_ = false;
   bool padded_ = false;
-  std::shared_ptr<Adapter<Dev>> adapter_;
+  std::shared_ptr<detail::Adapter<Dev>> adapter_;
 };
 
 }  // namespace dhp

@@ -13,7 +13,7 @@
 namespace dhp {
 
 template <class Dev>
-class LowRank final : public Adapter<Dev> {
+class LowRank final : public detail::Adapter<Dev> {
  public:
   /// Parameters "name.lora_A.weight" and "name.lora_B.weight".
   LowRank(ModelBuilder<Dev>& build, const std::string& name, const ParameterSpec& weight,
@@ -110,8 +110,10 @@ class LowRank final : public Adapter<Dev> {
 };
 
 template <class Dev>
-std::shared_ptr<Adapter<Dev>> make_low_rank(ModelBuilder<Dev>& build, const std::string& name,
-                                            const ParameterSpec& weight, Split split) {
+std::shared_ptr<detail::Adapter<Dev>> detail::make_low_rank(ModelBuilder<Dev>& build,
+                                                            const std::string& name,
+                                                            const ParameterSpec& weight,
+                                                            Split split) {
   return std::make_shared<LowRank<Dev>>(build, name, weight, split);
 }
 

@@ -21,6 +21,7 @@ template <class Dev>
 class ModelBuilder;
 enum class Split;
 
+namespace detail {
 /// What a linear layer adds to its result beside its own: see nn/low_rank.hpp.
 template <class Dev>
 class Adapter {
@@ -39,6 +40,7 @@ template <class Dev>
 [[nodiscard]] std::shared_ptr<Adapter<Dev>> make_low_rank(ModelBuilder<Dev>& build,
                                                           const std::string& name,
                                                           const ParameterSpec& weight, Split split);
+}  // namespace detail
 
 template <class Dev>
 class ModelBuilder {
@@ -60,12 +62,13 @@ class ModelBuilder {
   /// Linear layers made from now on get adapters, if the options name them; what else is trained, train_only() says.
   void adapt(LowRankOptions options) {
     low_rank_ = std::move(options);
-    make_adapter_ = make_low_rank<Dev>;  // programs without adapters do not compile them
+    make_adapter_ = detail::make_low_rank<Dev>;  // programs without adapters do not compile them
   }
   [[nodiscard]] const LowRankOptions& low_rank() const { return low_rank_; }
   /// Of a linear layer that is being made; null for most.
-  [[nodiscard]] std::shared_ptr<Adapter<Dev>> adapter(const std::string& layer,
-                                                      const ParameterSpec& weight, Split split) {
+  [[nodiscard]] std::shared_ptr<detail::Adapter<Dev>> adapter(const std::string& layer,
+                                                              const ParameterSpec& weight,
+                                                              Split split) {
     const auto* const entry = low_rank_.adapts(layer);
     if (entry == nullptr) return nullptr;
     adapted_.push_back(*entry);
@@ -93,7 +96,7 @@ class ModelBuilder {
   int parameters_ = 0;
   std::function<bool(const std::string&)> trains_;
   LowRankOptions low_rank_;
-  decltype(&make_low_rank<Dev>) make_adapter_ = nullptr;
+  decltype(&detail::make_low_rank<Dev>) make_adapter_ = nullptr;
   std::vector<std::string> adapted_;  // its entries that have found a layer
 };
 

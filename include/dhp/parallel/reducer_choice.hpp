@@ -78,12 +78,14 @@ template <class Dev, class... Options>
       choice);
 }
 
+namespace detail {
 /// A choice that was made where the device was not known yet.
 template <class Dev>
-using MakeReducer = FunctionRef<detail::AnyReducer<Dev>(Dev&, ParameterStore<Dev>&, Comm<Dev>)>;
+using MakeReducer = FunctionRef<AnyReducer<Dev>(Dev&, ParameterStore<Dev>&, Comm<Dev>)>;
+}  // namespace detail
 template <class Dev>
 [[nodiscard]] detail::AnyReducer<Dev> make_reducer(Dev& dev, ParameterStore<Dev>& store,
-                                                   Comm<Dev> group, MakeReducer<Dev> make) {
+                                                   Comm<Dev> group, detail::MakeReducer<Dev> make) {
   return make(dev, store, std::move(group));
 }
 

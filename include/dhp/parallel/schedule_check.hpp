@@ -28,10 +28,10 @@ namespace detail {
 template <class Lists>
 class ScheduleChecker {
  public:
-  ScheduleChecker(const Lists& lists, int chunks, int micro_batches, int capacity, Pass pass)
+  ScheduleChecker(const Lists& lists, int chunks, int batches, int capacity, Pass pass)
       : lists_(lists),
         wiring_{static_cast<int>(lists.size()), chunks},
-        micro_batches_(micro_batches),
+        micro_batches_(batches),
         capacity_(capacity),
         pass_(pass) {}
 

@@ -162,7 +162,7 @@ class Tensor {
   /// Copies the elements to the host; T must be the element type.
   template <class T>
   [[nodiscard, gnu::noinline]] std::vector<T> to_host(Dev& dev) const {
-    if (dtype_ != dtype_of<T>()) fail_read_as(dtype_, dtype_of<T>());
+    if (dtype_ != dtype_of<T>()) detail::fail_read_as(dtype_, dtype_of<T>());
     std::vector<T> values(static_cast<std::size_t>(count()));
     dev.copy_to_host(reinterpret_cast<std::byte*>(values.data()), storage_.get(), size_bytes());
     return values;

@@ -12,9 +12,11 @@
 
 namespace dhp {
 
+namespace detail {
 [[noreturn, gnu::cold, gnu::noinline]] inline void fail_read_as(DType is, DType as) {
   fail("a tensor of ", is, " was read as ", as);
 }
+}  // namespace detail
 
 template <class Dev, class Byte>
 class BasicView {
@@ -47,7 +49,7 @@ class BasicView {
   [[nodiscard]] auto data() const {
     using Pointer = std::conditional_t<std::is_const_v<Byte>, const T*, T*>;
     if (dtype_ != dtype_of<T>()) [[unlikely]]
-      fail_read_as(dtype_, dtype_of<T>());
+      detail::fail_read_as(dtype_, dtype_of<T>());
     // Eigen's 16-bit types are other types: the fence stops reordering by type-based aliasing.
     if constexpr (is_16_bit<T>) std::atomic_signal_fence(std::memory_order_acq_rel);
     return reinterpret_cast<Pointer>(data_);

@@ -100,7 +100,7 @@ class BackgroundSaver {
   };
 
   void work(detail::CheckpointSave& save, const RunRecord& record) {
-    not_written_ = problem_in([&] {
+    not_written_ = detail::problem_in([&] {
       Cpu host;
       save.write(host, copy_.pieces());
     });
@@ -108,7 +108,7 @@ class BackgroundSaver {
     written_ = true;  // from here on the rank's thread may read not_written_
     written_.notify_all();
     if (!commits) return;
-    not_visible_ = problem_in([&] {
+    not_visible_ = detail::problem_in([&] {
       while (!save.all_written()) {
         if (give_up_) return;
         std::this_thread::sleep_for(std::chrono::milliseconds(5));

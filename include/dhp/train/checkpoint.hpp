@@ -47,6 +47,7 @@ class SaveFailed : public Error {
  public:
   explicit SaveFailed(const std::string& sentence) : Error(sentence) {}
 };
+namespace detail {
 /// The sentence of what work() throws; empty: nothing.
 template <class Work>
 [[nodiscard]] std::string problem_in(Work work) {
@@ -59,6 +60,7 @@ template <class Work>
     return error.what();
   }
 }
+}  // namespace detail
 
 template <class Dev>
 class Checkpoint {
@@ -137,7 +139,7 @@ class Checkpoint {
                                                   const RunState& state) {
     auto& world = mesh_.world();
     detail::CheckpointSave save(path, state.step, world.rank(), world.size());
-    fail_together(dev, rank() == 0 ? problem_in([&] { save.begin(); }) : std::string());
+    fail_together(dev, rank() == 0 ? detail::problem_in([&] { save.begin(); }) : std::string());
     return save;
   }
   /// Collective: throws SaveFailed on all ranks with what is wrong on one of them; empty: nothing.
@@ -263,7 +265,7 @@ class Checkpoint {
           if (piece.owned && (mesh_.data_index() == 0 || piece.sharded_over_data))
             own["read"].push_back(piece.piece.name);
         }
-        loaded.state = run_state_of(saved->index().about, saved->path("index.json"));
+        loaded.state = detail::run_state_of(saved->index().about, saved->path("index.json"));
         loaded.about = saved->index().about["run"];
       }
     } catch (const Error& error) {
@@ -410,7 +412,7 @@ class Checkpoint {
     (void)load_weights(dev, WeightFiles(folder + "/model.safetensors"), {.all = true}, none);
     std::ifstream file(folder + "/state.json");
     const auto saved =
-        run_state_of(nlohmann::json::parse(file, nullptr, false), folder + "/state.json");
+        detail::run_state_of(nlohmann::json::parse(file, nullptr, false), folder + "/state.json");
     if (only_weights) return saved;
     const SafeTensors state(folder + "/optimizer.safetensors");
     for (const auto& buffer : optimizer_.state())

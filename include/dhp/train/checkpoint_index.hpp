@@ -267,15 +267,17 @@ inline CheckpointIndex CheckpointIndex::parse(const std::string& text, const std
   return index;
 }
 
+namespace detail {
 /// What the index, or another file, says of a run's state.
 [[nodiscard]] inline RunState run_state_of(const nlohmann::json& json, const std::string& path) {
-  const detail::checkpoint::Fields fields(json, path, "the run's state");
+  const checkpoint::Fields fields(json, path, "the run's state");
   for (const auto* name : {"steps", "updates", "loss_scale"}) (void)fields.at(name);
   RunState state{.samples = -1};
-  RunState::visit(state, detail::checkpoint::FieldReader{fields});
+  RunState::visit(state, checkpoint::FieldReader{fields});
   fields.need(state.device.loss_scale >= 0, "has a loss_scale that is no number of 0 or more");
   return state;
 }
+}  // namespace detail
 
 /// The checkpoint that loading `path` will take, and its index: without the tensors, which may turn out to be damaged.
 /// None where there is none.

@@ -14,7 +14,7 @@
 #include <string>
 #include <thread>
 
-namespace dhp {
+namespace dhp::detail {
 
 /// Another process has the lock.
 class InUse : public Error {
@@ -75,4 +75,4 @@ class FileLock {
   bool named_ = false;
 };
 
-}  // namespace dhp
+}  // namespace dhp::detail

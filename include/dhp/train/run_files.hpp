@@ -57,15 +57,15 @@ class RunFiles {
   /// Seconds for which training has waited for saves.
   [[nodiscard]] double stalled_s() const { return saver_.stalled_s(); }
 
-  /// From here on no other run writes to the folder. Throws InUse where one does for so long; `what` names the folder.
+  /// From here on no other run writes to the folder. Throws detail::InUse where one does for so long; `what` names the folder.
   /// Returns what is wrong where the file system has no locks. Rank 0 alone does anything.
   std::string hold(const std::string& folder, const std::string& what, double patience_s = 0) {
     if (checkpoint_.rank() != 0) return {};
     CheckpointFolder(folder).make();
     held_ = folder;
     try {
-      lock_ = FileLock::of_run(folder + "/.lock", what, true, patience_s);
-    } catch (const InUse&) {
+      lock_ = detail::FileLock::of_run(folder + "/.lock", what, true, patience_s);
+    } catch (const detail::InUse&) {
       throw;
     } catch (const Error& error) {
       return error.sentence();
@@ -83,7 +83,7 @@ class RunFiles {
  private:
   TrainingRun<Dev>& run_;
   Checkpoint<Dev> checkpoint_;
-  std::unique_ptr<FileLock> lock_;  // of held_
+  std::unique_ptr<detail::FileLock> lock_;  // of held_
   BackgroundSaver<Dev> saver_;
   std::string from_;                   // what was loaded
   std::string held_, prepared_;        // the folder that is saved to

@@ -23,7 +23,7 @@ class StopSignal {
 
  private:
   std::atomic<bool> asked_{false};
-  OnSignal on_signal_;
+  detail::OnSignal on_signal_;
 };
 
 }  // namespace dhp

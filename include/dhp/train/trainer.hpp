@@ -409,7 +409,7 @@ class Trainer {
   detail::StepRecorder<Dev> recorder_;
   std::function<void()> before_update_;
   std::function<void()> update_barrier_;
-  std::unique_ptr<StepCheck<Dev>> verifier_;
+  std::unique_ptr<detail::StepCheck<Dev>> verifier_;
   std::optional<Interrupted> interrupted_;
   RunState now_;  // but for its `device`, which state() reads
 };

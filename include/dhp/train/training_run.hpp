@@ -37,10 +37,12 @@ struct TrainingOptionsOf {
             trainer};
   }
 };
-/// What most programs choose from.
+namespace detail {
 using DefaultReducers = std::variant<Bucketed, Plain>;
 using DefaultOptimizers = std::variant<SgdOptions, AdamWOptions>;
-using TrainingOptions = TrainingOptionsOf<DefaultReducers, DefaultOptimizers>;
+}  // namespace detail
+/// What most programs choose from.
+using TrainingOptions = TrainingOptionsOf<detail::DefaultReducers, detail::DefaultOptimizers>;
 /// With every reducer and optimizer of dhp.
 using AllTrainingOptions = TrainingOptionsOf<ReducerChoice, OptimizerChoice>;
 
@@ -58,7 +60,7 @@ class TrainingRun {
 
   /// Collective over the world. describe(ModelBuilder<Dev>&) returns the whole Model<Dev>; a rank keeps its part.
   /// data: the steps, such as a Loader; the run keeps a reference. own: used instead of options.optimizer.
-  template <class Reducer = DefaultReducers, class Choice = DefaultOptimizers>
+  template <class Reducer = detail::DefaultReducers, class Choice = detail::DefaultOptimizers>
   TrainingRun(Dev& dev, Comm<Dev> world, const TrainingOptionsOf<Reducer, Choice>& options,
               const Describe& describe, StepSource<Dev>& data, const MakeOptimizer& own = {})
       : TrainingRun(dev, std::move(world), options, describe, data.example(), own) {
@@ -66,7 +68,7 @@ class TrainingRun {
     data_ = &data;
   }
   /// For steps that the caller has. example: any micro-batch; its shapes give the costs that stages are cut by.
-  template <class Reducer = DefaultReducers, class Choice = DefaultOptimizers>
+  template <class Reducer = detail::DefaultReducers, class Choice = detail::DefaultOptimizers>
   TrainingRun(Dev& dev, Comm<Dev> world, const TrainingOptionsOf<Reducer, Choice>& options,
               const Describe& describe, const MicroBatch<Dev>& example,
               const MakeOptimizer& own = {})
@@ -165,11 +167,11 @@ class TrainingRun {
 
  private:
   using Stage = PipelineParallel<Dev>;
-  using Replicas = DataParallel<Dev, Stage, MakeReducer<Dev>>;
+  using Replicas = DataParallel<Dev, Stage, detail::MakeReducer<Dev>>;
 
   TrainingRun(Dev& dev, Comm<Dev> world, const MeshShape& layout,
               const ParameterStoreOptions& store, const PipelineOptions& pipeline,
-              const TrainerOptions& trainer, MakeReducer<Dev> reducer,
+              const TrainerOptions& trainer, detail::MakeReducer<Dev> reducer,
               FunctionRef<std::unique_ptr<Optimizer<Dev>>(const Norms<Dev>&)> optimizer,
               const Describe& describe, const MicroBatch<Dev>& example);
 
@@ -206,7 +208,8 @@ class TrainingRun {
 template <class Dev>
 TrainingRun<Dev>::TrainingRun(
     Dev& dev, Comm<Dev> world, const MeshShape& layout, const ParameterStoreOptions& store,
-    const PipelineOptions& pipeline, const TrainerOptions& trainer, MakeReducer<Dev> reducer,
+    const PipelineOptions& pipeline, const TrainerOptions& trainer,
+    detail::MakeReducer<Dev> reducer,
     FunctionRef<std::unique_ptr<Optimizer<Dev>>(const Norms<Dev>&)> optimizer,
     const Describe& describe, const MicroBatch<Dev>& example)
     : dev_(dev),

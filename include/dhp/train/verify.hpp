@@ -111,6 +111,7 @@ template <std::same_as<Signatures> Told>  // a template: compiled by those who v
 
 }  // namespace detail::verification
 
+namespace detail {
 /// What a trainer asks: programs that verify no step compile no verifier.
 template <class Dev>
 class StepCheck {
@@ -122,7 +123,6 @@ class StepCheck {
   [[nodiscard]] virtual Tensor<Dev> run(const Step<Dev>& step, Pass pass) = 0;
 };
 
-namespace detail {
 template <class Dev>
 class StepVerifier final : public StepCheck<Dev> {
  public:
