@@ -57,10 +57,10 @@ Results run(auto& side, const Case& with) {
     in.put(side.dev, 2, v);
     attention_forward(side.dev, in.at(0), in.at(1), in.at(2), sequences, options, y.mut(),
                       logsumexp.mut());
-    auto rows = options;
+    auto strided = options;
     const auto backward = [&](auto in_q, auto in_k, auto in_v, auto to_q, auto to_k, auto to_v) {
-      attention_backward(side.dev, dy, in_q, in_k, in_v, y, logsumexp, sequences, rows, to_q, to_k,
-                         to_v);
+      attention_backward(side.dev, dy, in_q, in_k, in_v, y, logsumexp, sequences, strided, to_q,
+                         to_k, to_v);
     };
     using Dev = std::remove_reference_t<decltype(side.dev)>;
     if (!with.apart || std::is_same_v<Dev, Cpu>) {

@@ -88,7 +88,8 @@ class NcclChannel : public std::enable_shared_from_this<NcclChannel> {
   ~NcclChannel() {
     try {
       if (!watchdog_->ended() && std::uncaught_exceptions() > exceptions_ && handle_->busy())
-        abort_in_unwinding();
+        watchdog_->abort(concat("rank ", handle_->recorder().rank(),
+                                " failed while its collectives were under way"));
       if (!watchdog_->ended() && handle_->is_open()) handle_->close();
       if (!watchdog_->ended()) watchdog_->unwatch(*handle_);
     } catch (...) {  // the world has ended, and says why at the next call
@@ -138,12 +139,6 @@ class NcclChannel : public std::enable_shared_from_this<NcclChannel> {
                                           dev.number());
                           });
     watchdog_->check_alive();
-  }
-
-  /// While an exception leaves a rank.
-  void abort_in_unwinding() {
-    watchdog_->abort(concat("rank ", handle_->recorder().rank(),
-                            " failed while its collectives were under way"));
   }
 
   [[nodiscard]] const Place& place() const { return place_; }
@@ -289,11 +284,7 @@ class NcclEvent final : public Event<Cuda>::Work {
   NcclEvent& operator=(const NcclEvent&) = delete;
   ~NcclEvent() override {
     try {
-      if (waited_) return;
-      // The device would wait in its destructor for ranks that do not come.
-      if (std::uncaught_exceptions() > exceptions_ && !end_.passed())
-        channel_->abort_in_unwinding();
-      end_.before(stream_);
+      if (!waited_) end_.before(stream_);
     } catch (...) {  // the device's next call says it too
     }
   }
@@ -313,7 +304,6 @@ class NcclEvent final : public Event<Cuda>::Work {
   CudaEvent end_;
   cudaStream_t stream_;
   mutable bool waited_ = false;
-  int exceptions_ = std::uncaught_exceptions();
 };
 
 }  // namespace dhp::detail
