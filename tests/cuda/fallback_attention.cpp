@@ -66,7 +66,7 @@ Results run(auto& side, const Case& with) {
     if (!with.apart || std::is_same_v<Dev, Cpu>) {
       backward(in.at(0), in.at(1), in.at(2), out.at(0), out.at(1), out.at(2));
     } else if constexpr (!std::is_same_v<Dev, Cpu>) {
-      rows.row_stride = 0;
+      strided.row_stride = 0;
       detail::cuda::on_matrices_apart<Dev>(side.dev, {in.at(0), in.at(1), in.at(2)},
                                            {out.at(0), out.at(1), out.at(2)}, options.row_stride,
                                            backward);
