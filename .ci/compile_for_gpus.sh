@@ -24,8 +24,8 @@ ctest --preset cuda --output-on-failure "${tests[@]}"
 cmake --preset release -DDHP_UNIT_FILES=24
 ctest --preset release --output-on-failure -V -R '^cuda\.ptx$'
 table=build/release/tests/cuda/kernels.tsv
-awk -F '\t' 'NR > 1 && $2 > 0 { print "dhp::cuda::" $1 }' "$table" | sort >"$table.ran"
-nm -C build/cuda/examples/train_{bert,resnet50} | sed -n 's/.* void dhp::cuda::run_kernel<//p' |
+awk -F '\t' 'NR > 1 && $2 > 0 { print "dhp::detail::cuda::" $1 }' "$table" | sort >"$table.ran"
+nm -C build/cuda/examples/train_{bert,resnet50} | sed -n 's/.* void dhp::detail::cuda::run_kernel<//p' |
   sed 's/ *>(.*//' | sort -u >"$table.trainers"
 echo "$(wc -l <"$table.trainers") kernels of the trainers; no test runs, as nvcc compiles them:"
 comm -13 "$table.ran" "$table.trainers"

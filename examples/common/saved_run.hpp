@@ -58,6 +58,7 @@ class SavedRun {
   /// and a rank 0 of before may still hold it.
   void hold(bool goes_on) {
     if (options_.save.empty()) return;
+    if (goes_on) files_.own(options_.save);
     std::string problem;
     try {
       problem = files_.hold(options_.save, "--save " + options_.save, goes_on ? 2 : 0);

@@ -18,8 +18,7 @@ int main(int, char** arguments) {
   run_job<Cpu>(std::stoi(arguments[1]), connect_gloo, [](Comm<Cpu> world) {
     Cpu dev;
     Loader data(dev, FunctionSamples(4096, wave), {.global_batch = 64});
-    const TrainingOptions options{.layout = {.data = world.size()},
-                                  .store = {.deterministic = true}};
+    TrainingOptions options{.layout = {.data = world.size()}, .store = {.deterministic = true}};
     TrainingRun run(dev, world, options, network, data);
     run.resume("waves");  // false at the first start
     while (run.steps() < 2000)

@@ -72,6 +72,8 @@ class RunFiles {
     }
     return {};
   }
+  /// The checkpoints in the folder are this run's, whoever saved them: an elastic job's.
+  void own(const std::string& folder) { prepared_ = folder; }
   /// Before the first save to a folder, which it holds: throws where it cannot be written to, and where it has
   /// checkpoints of another run, unless these may be overwritten.
   void prepare(const std::string& folder, bool overwrite = false) {

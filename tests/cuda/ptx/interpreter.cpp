@@ -8,11 +8,11 @@ namespace tests {
 namespace ptx {
 namespace {
 
-constexpr const char* own = "dhp::cuda::";
+constexpr const char* own = "dhp::detail::cuda::";
 
-/// Of "void dhp::cuda::run_kernel<K>(K)" K.
+/// Of "void dhp::detail::cuda::run_kernel<K>(K)" K.
 [[nodiscard]] std::string struct_of(const std::string& function) {
-  const std::string before = "void dhp::cuda::run_kernel<";
+  const std::string before = "void dhp::detail::cuda::run_kernel<";
   if (function.rfind(before, 0) != 0) return function;
   // What follows is "K>(K)", or "K >(K)" if K ends with ">".
   const auto rest = function.substr(before.size());
