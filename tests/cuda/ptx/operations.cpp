@@ -212,14 +212,14 @@ void conversions(Table& table, const std::string& from) {
     const auto to_integer = [&]<class To>(To, const std::string& to) {
       table["cvt" + to + from] = of<To, From>([](From a) { return static_cast<To>(a); });
     };
-    dhp::detail::to_integer(std::int8_t(), ".s8");
-    dhp::detail::to_integer(std::uint8_t(), ".u8");
-    dhp::detail::to_integer(std::int16_t(), ".s16");
-    dhp::detail::to_integer(std::uint16_t(), ".u16");
-    dhp::detail::to_integer(std::int32_t(), ".s32");
-    dhp::detail::to_integer(std::uint32_t(), ".u32");
-    dhp::detail::to_integer(std::int64_t(), ".s64");
-    dhp::detail::to_integer(std::uint64_t(), ".u64");
+    to_integer(std::int8_t(), ".s8");
+    to_integer(std::uint8_t(), ".u8");
+    to_integer(std::int16_t(), ".s16");
+    to_integer(std::uint16_t(), ".u16");
+    to_integer(std::int32_t(), ".s32");
+    to_integer(std::uint32_t(), ".u32");
+    to_integer(std::int64_t(), ".s64");
+    to_integer(std::uint64_t(), ".u64");
   }
   table["cvt.f32" + from] = of<float, From>([](From a) { return static_cast<float>(a); });
   table["cvt.f64" + from] = of<double, From>([](From a) { return static_cast<double>(a); });
