@@ -2,6 +2,7 @@
 // memory. Layers and the store share handles; a tied weight is one handle in two layers.
 #pragma once
 
+#include <dhp/core/function_ref.hpp>
 #include <dhp/nn/init.hpp>
 #include <dhp/nn/pieces.hpp>
 #include <dhp/ops/exact_sum.hpp>
@@ -10,6 +11,7 @@
 #include <algorithm>
 #include <memory>
 #include <string>
+#include <type_traits>
 #include <utility>
 #include <vector>
 
