@@ -39,8 +39,9 @@ def failures(file):
 
 
 def check_found(fault, file):
-    """The fault of rank 2 is found by its check, and nothing else is."""
-    found = failures(file)
+    """The fault of rank 2 is found by its check, and nothing else is but what other work on this machine makes slow."""
+    found = [(check, problem) for check, problem in failures(file)
+             if check == FAULTS[fault] or "is another program at work there?" not in problem["sentence"]]
     assert found, fault
     for check, problem in found:
         named = 2 in problem["ranks"] or "for rank 2" in problem["sentence"]
