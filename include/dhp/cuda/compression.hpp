@@ -97,7 +97,8 @@ struct PackSigns {
       if (byte * 8 + 8 <= count) {
         for (int first = 0; first < 8; first += width) {
           const auto in = load<width>(from + first);
-          for (int at = 0; at < width; ++at) packed |= (in.at[at] >= 0 ? 1u : 0u) << (first + at);
+          int bit = first;
+          for (const T value : in.at) packed |= (value >= 0 ? 1u : 0u) << bit++;
         }
       } else {
         for (int bit = 0; byte * 8 + bit < count; ++bit)
