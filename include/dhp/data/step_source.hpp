@@ -36,7 +36,7 @@ class StepSource {
   [[nodiscard]] virtual std::int64_t step() const = 0;
   /// Steps until the data end; 0: they never do.
   [[nodiscard]] virtual std::int64_t steps() const = 0;
-  /// That of the next step, counted from 0.
+  /// The epoch of the next step, counted from 0.
   [[nodiscard]] virtual std::int64_t epoch() const { return 0; }
 
   [[nodiscard]] bool finished() const { return steps() > 0 && step() >= steps(); }

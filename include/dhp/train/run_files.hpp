@@ -43,7 +43,7 @@ class RunFiles {
     save_in_background(folder, std::move(record));
     wait();
   }
-  /// Training may go on meanwhile. Waits for the save before this one, and throws what that has met.
+  /// Training may go on meanwhile. Waits for the previous save, and throws its failure.
   void save_in_background(const std::string& folder, RunRecord record = {}) {
     if (prepared_ != folder) prepare(folder);
     const auto names = std::exchange(replaced_, {});
@@ -57,8 +57,9 @@ class RunFiles {
   /// Seconds for which training has waited for saves.
   [[nodiscard]] double stalled_s() const { return saver_.stalled_s(); }
 
-  /// From here on no other run writes to the folder. Throws detail::InUse where one does for so long; `what` names the folder.
-  /// Returns what is wrong where the file system has no locks. Rank 0 alone does anything.
+  /// Keeps other runs out of the folder from here on. Throws detail::InUse if another run holds it for the whole
+  /// patience; `what` names the folder in that message. Returns a sentence if the file system has no locks, else an
+  /// empty text. Only rank 0 does anything.
   std::string hold(const std::string& folder, const std::string& what, double patience_s = 0) {
     if (checkpoint_.rank() != 0) return {};
     CheckpointFolder(folder).make();

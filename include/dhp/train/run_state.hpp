@@ -33,7 +33,7 @@ struct RunState {
   StepState device{.loss_scale = 0};  ///< a loss scale of 0: that of the options
   BestMeasure best{};
 
-  /// field(name, value) for each; with a state of before, those that it lacks are left out.
+  /// Calls field(name, value) for each field.
   template <class Self, class Visitor>
   static void visit(Self& self, Visitor&& field) {
     field("steps", self.step);

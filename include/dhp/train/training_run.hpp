@@ -106,7 +106,7 @@ class TrainingRun {
   [[nodiscard]] bool stopped() const { return stopped_ || (data_ != nullptr && data_->finished()); }
   /// Steps that were started, with those before a load.
   [[nodiscard]] std::int64_t steps() const { return trainer_.steps_done(); }
-  /// That of the next step, counted from 0.
+  /// The epoch of the next step, counted from 0.
   [[nodiscard]] std::int64_t epoch() { return data().epoch(); }
 
   /// The terms over a held-out set; the same in any layout.
