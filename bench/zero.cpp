@@ -25,7 +25,7 @@ void write_batches(Dev& dev, const examples::BertOptions& options, const example
   Loader<Dev, examples::AnyBatcher> loader(dev, data.train,
                                            {.global_batch = run.global_batch,
                                             .micro_batch = run.micro_batch,
-                                            .seed = run.seed,
+                                            .reader = {.seed = run.seed},
                                             .threads = 0});
   SafeTensorsWriter writer;
   for (std::int64_t step = 0; step < run.steps; ++step) {
