@@ -40,29 +40,25 @@ CLI::Option* add_name(CLI::App& app, const std::string& flag, const std::string&
 }
 
 void add_device_options(CommandLine& app, RunOptions& options, bool gpu) {
-  add_device_option(app, options, gpu)->group("Training");
+  app.option_defaults()->group("Training");
+  add_device_option(app, options, gpu);
   if (!gpu) return;
   add_choice(app, "--cuda-graphs,!--no-cuda-graphs", options.cuda_graphs,
              "Record steps whose shapes stay, and start each as one piece (default: on with one "
-             "rank, off with several)")
-      ->group("Training");
+             "rank, off with several)");
   app.add_option_function<std::string>(
          "--offload", [&](const std::string&) { options.state_on_host = true; },
          "optimizer: its state lies in the host's memory")
-      ->check(CLI::IsMember({"optimizer"}))
-      ->group("Training");
+      ->check(CLI::IsMember({"optimizer"}));
   app.add_flag("--tf32,!--no-tf32", options.tf32,
                "Products and convolutions of fp32 may round what they multiply to TF32: faster, "
-               "about as exact as fp16")
-      ->group("Training");
-  app.add_flag("--library-dropout", options.library_dropout, "cuDNN draws attention's dropout")
-      ->group("Training");
+               "about as exact as fp16");
+  app.add_flag("--library-dropout", options.library_dropout, "cuDNN draws attention's dropout");
   app.add_option(
          "--cublas-sms", options.cublas_sms,
          "On how many multiprocessors matrix products run, 0: all; NCCL occupies some while "
          "gradients are summed")
-      ->check(number_up_to(1000))
-      ->group("Training");
+      ->check(number_up_to(1000));
 }
 
 void add_run_options(CommandLine& app, RunOptions& options, Words& words) {
@@ -71,182 +67,140 @@ void add_run_options(CommandLine& app, RunOptions& options, Words& words) {
   const auto not_negative = not_negative_number();
 
   add_mesh_options(app, options);
+  app.option_defaults()->group("Layout");
   add_name(app, "--schedule", "1f1b", "gpipe, 1f1b, interleaved or zero-bubble",
-           [&](const auto& name) { options.pipeline.schedule = dhp::parse_schedule(name); })
-      ->group("Layout");
+           [&](const auto& name) { options.pipeline.schedule = dhp::parse_schedule(name); });
   app.add_option("--pipeline-chunks", options.pipeline.chunks,
                  "Parts of the model per stage (interleaved)")
-      ->check(number_from_to(1, 1000))
-      ->group("Layout");
+      ->check(number_from_to(1, 1000));
   app.add_flag_callback(
-         "--synthetic-gradients", [&] { options.pipeline.synthetic.emplace(); },
-         "Stages go on with predicted gradients and do not wait for true ones")
-      ->group("Layout");
+      "--synthetic-gradients", [&] { options.pipeline.synthetic.emplace(); },
+      "Stages go on with predicted gradients and do not wait for true ones");
   add_name(app, "--stage-costs", "computed",
            "What stages are cut by: computed (flops) or measured (time of each layer)",
            [&](const auto& name) { options.pipeline.measure_costs = name == "measured"; })
-      ->check(CLI::IsMember({"computed", "measured"}))
-      ->group("Layout");
+      ->check(CLI::IsMember({"computed", "measured"}));
   add_reducer_options(app, words.reducer);
 
+  app.option_defaults()->group("Training");
   app.add_option("--global-batch", options.global_batch, "Samples of one step, over all ranks")
-      ->check(number_from_to(1, 1e6))
-      ->group("Training");
+      ->check(number_from_to(1, 1e6));
   app.add_option("--micro-batch", options.micro_batch, "Samples of one micro-batch")
-      ->check(number_from_to(1, 1e6))
-      ->group("Training");
-  auto* steps = app.add_option("--steps", options.steps, "Steps to train; 0: none")
-                    ->check(not_negative)
-                    ->group("Training");
+      ->check(number_from_to(1, 1e6));
+  auto* steps =
+      app.add_option("--steps", options.steps, "Steps to train; 0: none")->check(not_negative);
   app.add_option("--epochs", options.epochs, "Passes over the data, instead of --steps")
       ->check(positive)
-      ->excludes(steps)
-      ->group("Training");
-  app.add_option("--seed", options.seed, "Of weights, dropout, order and masking")
-      ->group("Training");
-  add_name(app, "--precision", "fp32", "fp32, bf16, fp16 or fp64", [&](const auto& name) {
-    options.precision = parse_precision(name);
-  })->group("Training");
+      ->excludes(steps);
+  app.add_option("--seed", options.seed, "Of weights, dropout, order and masking");
+  add_name(app, "--precision", "fp32", "fp32, bf16, fp16 or fp64",
+           [&](const auto& name) { options.precision = parse_precision(name); });
   app.add_flag("--deterministic", options.deterministic,
-               "Exact sums: the same bits at every number of replicas and stages")
-      ->group("Training");
+               "Exact sums: the same bits at every number of replicas and stages");
   app.add_flag("--recompute", options.recompute,
-               "Keep only the inputs of layers and compute the rest again")
-      ->group("Training");
+               "Keep only the inputs of layers and compute the rest again");
   app.add_option(
          "--memory-limit", options.memory_limit_gb,
          "GB (10^9 bytes) that a rank may take: a layout that takes more is refused; 0: what "
          "the host or the GPU has")
-      ->check(number_up_to(1e9))
-      ->group("Training");
+      ->check(number_up_to(1e9));
   app.add_option("--loader-threads", options.loader_threads, "Threads per rank that read ahead")
-      ->check(number_up_to(most_threads))
-      ->group("Training");
+      ->check(number_up_to(most_threads));
   app.add_option("--comm-timeout", options.comm_timeout,
                  "Seconds after which a collective that does not complete ends the run, 0: never; "
                  "without it limits are learned from the run")
-      ->check(number_up_to(most_seconds))
-      ->group("Training");
+      ->check(number_up_to(most_seconds));
 
   app.add_flag(
-         "--check-collectives", options.check_collectives,
-         "Ranks compare what they call before each collective; slow, for the search of mistakes")
-      ->group("Training");
+      "--check-collectives", options.check_collectives,
+      "Ranks compare what they call before each collective; slow, for the search of mistakes");
 
   app.add_option("--verify-every", options.verify_every,
                  "Every so many steps other replicas compute one again, to find wrong ranks")
-      ->check(not_negative)
-      ->group("Training");
+      ->check(not_negative);
 
   add_process_options(app, options);
+  app.option_defaults()->group("Processes");
   app.add_option_function<std::string>(
-         "--elastic", [&](const auto& text) { options.elastic = parse_elastic(text); },
-         "LEAST:MOST replicas: the run goes on when ranks are lost, and takes in those that come")
-      ->group("Processes");
+      "--elastic", [&](const auto& text) { options.elastic = parse_elastic(text); },
+      "LEAST:MOST replicas: the run goes on when ranks are lost, and takes in those that come");
   app.add_option("--store", options.store,
                  "With --elastic: etcd, http://HOST:2379,..., so that any rank may be lost")
-      ->envname("DHP_STORE")
-      ->group("Processes");
+      ->envname("DHP_STORE");
   app.add_option("--min-bandwidth", options.min_bandwidth_gb_s,
                  "GB/s that every axis must reach at the start, or the run ends")
-      ->check(not_negative)
-      ->group("Processes");
+      ->check(not_negative);
 
-  app.add_option("--optimizer", words.optimizer, "sgd, lars, adamw or lamb")->group("Optimizer");
+  app.option_defaults()->group("Optimizer");
+  app.add_option("--optimizer", words.optimizer, "sgd, lars, adamw or lamb");
   app.add_option("--lr", options.learning_rate.peak, "Peak learning rate")
-      ->check(number_up_to(1e6))
-      ->group("Optimizer");
-  app.add_option("--momentum", words.momentum, "Of sgd and lars")
-      ->check(number_up_to(1))
-      ->group("Optimizer");
-  app.add_flag("--nesterov", words.nesterov, "Nesterov's form of the momentum of sgd")
-      ->group("Optimizer");
+      ->check(number_up_to(1e6));
+  app.add_option("--momentum", words.momentum, "Of sgd and lars")->check(number_up_to(1));
+  app.add_flag("--nesterov", words.nesterov, "Nesterov's form of the momentum of sgd");
   app.add_option("--warmup", options.learning_rate.warmup_steps, "Steps of linear warm-up")
-      ->check(not_negative)
-      ->group("Optimizer");
+      ->check(not_negative);
   add_name(app, "--lr-decay", "linear", "constant, linear, cosine, polynomial or step",
-           [&](const auto& name) { options.learning_rate.decay = dhp::parse_decay(name); })
-      ->group("Optimizer");
+           [&](const auto& name) { options.learning_rate.decay = dhp::parse_decay(name); });
   app.add_option("--weight-decay", words.weight_decay, "Not applied to biases and norms")
-      ->check(number_up_to(1e6))
-      ->group("Optimizer");
+      ->check(number_up_to(1e6));
   app.add_option("--clip", options.clip, "Largest global gradient norm; 0: no clipping")
-      ->check(not_negative)
-      ->group("Optimizer");
+      ->check(not_negative);
   app.add_option("--skip-spikes", options.skip_spikes,
                  "Skip steps whose gradient norm is over so many times the usual one; 0: none")
-      ->check(not_negative)
-      ->group("Optimizer");
+      ->check(not_negative);
 
-  app.add_option("--data", options.data, "A path, synthetic, or synthetic-resident")->group("Data");
+  app.option_defaults()->group("Data");
+  app.add_option("--data", options.data, "A path, synthetic, or synthetic-resident");
   app.add_option("--samples", options.samples, "Train on so many samples only; 0: all")
-      ->check(not_negative)
-      ->group("Data");
+      ->check(not_negative);
   app.add_option("--held-out", options.held_out,
                  "Fraction of the data kept for evaluation; 0: none")
-      ->check(number_up_to(0.9))
-      ->group("Data");
+      ->check(number_up_to(0.9));
   app.add_option("--evaluate-every", options.evaluate_every,
                  "Steps; 0: at the start and the end only")
-      ->check(not_negative)
-      ->group("Data");
-  app.add_flag("--evaluate-only", options.evaluate_only,
-               "Evaluate the model of --load, and train nothing")
-      ->group("Output");
+      ->check(not_negative);
   app.add_option("--evaluate-samples", options.evaluate_samples, "Evaluate on so many; 0: all")
-      ->check(not_negative)
-      ->group("Data");
+      ->check(not_negative);
 
-  app.add_option("--metrics", options.metrics, "File for one JSON object per step")
-      ->group("Output");
+  app.option_defaults()->group("Output");
+  app.add_flag("--evaluate-only", options.evaluate_only,
+               "Evaluate the model of --load, and train nothing");
+  app.add_option("--metrics", options.metrics, "File for one JSON object per step");
   app.add_option("--tensorboard", options.tensorboard,
-                 "Directory for curves that TensorBoard shows")
-      ->group("Output");
+                 "Directory for curves that TensorBoard shows");
   app.add_option("--trace", options.trace,
-                 "File for what every rank did when, in Chrome's trace format")
-      ->group("Output");
+                 "File for what every rank did when, in Chrome's trace format");
   add_summary_options(app, options);
   app.add_option("--flight-record", options.flight_record,
                  "File of a rank's last calls, its rank put before the extension: written at the "
-                 "end, and at SIGUSR1")
-      ->group("Output");
-  app.add_option("--save", options.save, "Directory for checkpoints")->group("Output");
+                 "end, and at SIGUSR1");
+  app.add_option("--save", options.save, "Directory for checkpoints");
   app.add_option(
-         "--resume", options.resume,
-         "Directory of checkpoints: goes on from the newest, if there is one, and saves there")
-      ->group("Output");
+      "--resume", options.resume,
+      "Directory of checkpoints: goes on from the newest, if there is one, and saves there");
   app.add_option("--save-every", options.save_every, "Steps; 0: at the end only")
-      ->check(not_negative)
-      ->group("Output");
+      ->check(not_negative);
   app.add_option("--keep", options.keep, "Checkpoints to keep, the newest; 0: all")
-      ->check(not_negative)
-      ->group("Output");
+      ->check(not_negative);
   app.add_option("--keep-best", options.keep_best,
                  "With --keep: the checkpoint that is best by this measure stays, too: top1, "
-                 "masked_loss and what else evaluations print")
-      ->group("Output");
+                 "masked_loss and what else evaluations print");
   app.add_flag("--overwrite", options.overwrite,
-               "Let --save and --metrics replace what is another run's")
-      ->group("Output");
+               "Let --save and --metrics replace what is another run's");
   app.add_option(
-         "--export", options.export_to,
-         "Directory for the trained weights alone, as Hugging Face and torchvision have them")
-      ->group("Output");
+      "--export", options.export_to,
+      "Directory for the trained weights alone, as Hugging Face and torchvision have them");
   app.add_option("--grace", options.grace_s,
                  "Seconds in which a run has to save after SIGTERM, SIGINT or SIGHUP")
-      ->check(number_from_to(0.001, most_seconds))
-      ->group("Output");
+      ->check(number_from_to(0.001, most_seconds));
   app.add_option("--load", options.load,
                  "Directory of checkpoints to go on from; or a .safetensors file, or a published "
-                 "folder of some, to begin with")
-      ->group("Output");
+                 "folder of some, to begin with");
   app.add_flag(
-         "--load-all", options.load_all,
-         "Every weight has to be in the .safetensors file; else those that are not begin anew")
-      ->group("Output");
+      "--load-all", options.load_all,
+      "Every weight has to be in the .safetensors file; else those that are not begin anew");
   app.add_flag("--new-head", options.new_head,
-               "The last layers begin anew, whatever the .safetensors file has of them")
-      ->group("Output");
+               "The last layers begin anew, whatever the .safetensors file has of them");
   add_tuning_options(app, options);
 }
 
@@ -443,15 +397,12 @@ ParsedBert parse_bert(int argc, char** argv, bool gpu) {
   app.footer(bert_examples);
   add_run_options(app, options.run, words);
   add_device_options(app, options.run, gpu);
+  app.option_defaults()->group("Model");
   app.add_option("--preset", options.preset,
-                 "tiny, mini, small, base or large (default: as the model of --load, else tiny)")
-      ->group("Model");
+                 "tiny, mini, small, base or large (default: as the model of --load, else tiny)");
   app.add_option("--sequence-length", options.sequence_length, "Longest sample, in tokens")
-      ->check(CLI::Range(8, 512))
-      ->group("Model");
-  app.add_option("--dropout", options.dropout, "Probability")
-      ->check(number_up_to(0.9))
-      ->group("Model");
+      ->check(CLI::Range(8, 512));
+  app.add_option("--dropout", options.dropout, "Probability")->check(number_up_to(0.9));
   add_text_options(app, options);
   add_classification_options(app, options);
   parsed.exit_status =

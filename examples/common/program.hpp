@@ -235,7 +235,7 @@ class Program {
     const char* const loading = std::getenv("CUDA_MODULE_LOADING");
     if (on_gpu && world.size() > 1 && loading != nullptr && std::string_view(loading) == "LAZY")
       dhp::warm_up_alone(dev_, training_options(), world.rank(), setup_.make_model,
-                         dhp::example_batch(dev_, setup_.train, options_.micro_batch));
+                         loader_.example());
     return world;
   }
   void enter(dhp::Section section) {

@@ -1,13 +1,17 @@
 // The front door: the same run as its parts put together by hand, in any layout, from micro-batches or a loader.
 #include <dhp/cpu.hpp>
 #include <dhp/train/run_files.hpp>
+#include <dhp/train/stop_signal.hpp>
 #include <tests/support/device_ranks.hpp>
 #include <tests/support/folder.hpp>
 #include <tests/support/tensors.hpp>
 
 #include <doctest/doctest.h>
+#include <unistd.h>
 
+#include <array>
 #include <mutex>
+#include <set>
 #include <span>
 #include <vector>
 
@@ -214,4 +218,48 @@ TEST_CASE("training run: a schedule of one's own is run as the others, and prove
   options.pipeline.schedule = AnySchedule("mine", forwards_then_backwards(false));
   CHECK(has(message_of([&] { (void)train(options, false); }),
             "without the backward of micro-batch 0"));
+}
+
+TEST_CASE(
+    "training run: a signal ends it after the same step on all ranks, and each report is seen") {
+  const StopSignal asked;
+  std::array<std::vector<std::int64_t>, 2> seen;
+  on_ranks_of<Cpu>(2, [&](Cpu& dev, Comm<Cpu> world) {
+    auto& mine = seen.at(static_cast<std::size_t>(world.rank()));
+    Loader loader(dev, Waves{}, loading);
+    TrainingRun run(dev, world, options_of({.data = 2}), network, loader);
+    // One rank hears of it.
+    run.stop_when([&] { return world.rank() == 1 && asked(); });
+    run.after_step([&](const StepReport& report) {
+      mine.push_back(report.step);
+      if (world.rank() == 0 && report.step == 3) ::kill(::getpid(), SIGTERM);
+    });
+    while (!run.stopped()) run.step();
+    CHECK(run.steps() == mine.back());
+  });
+  CHECK(seen[0].size() >= 3);
+  CHECK(seen[0].front() == 1);
+  CHECK(seen[0] == seen[1]);
+}
+
+TEST_CASE("training run: predictions of a pass, in the order of its samples") {
+  std::vector<std::vector<double>> found;
+  std::mutex mutex;
+  for (const auto& layout : {MeshShape{}, MeshShape{.data = 2}})
+    on_ranks_of<Cpu>(layout.size(), [&](Cpu& dev, Comm<Cpu> world) {
+      TrainingRun run(dev, world, options_of(layout), network, example_batch(dev, Waves{}, 2));
+      Loader pass(dev, Waves{7}, evaluation_pass({.global_batch = 4, .micro_batch = 2}));
+      std::vector<double> mine;
+      for (const auto& array : run.predict(pass)) {
+        const auto values = array.values<double>();
+        mine.insert(mine.end(), values.begin(), values.end());
+      }
+      const std::lock_guard lock(mutex);
+      if (world.rank() == 0) found.push_back(mine);
+      else CHECK(mine.empty());
+    });
+  REQUIRE(found.size() == 2);
+  CHECK(found[0].size() == 7);
+  CHECK(std::set(found[0].begin(), found[0].end()).size() == 7);
+  CHECK(found[1] == found[0]);
 }
