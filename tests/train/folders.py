@@ -97,6 +97,24 @@ def done_is_done(program, folder):
         yield f"patience counts from the beginning again: {newest}"
 
 
+def same_line_at_every_start(program, folder):
+    """--resume: the first start begins with --load, the next goes on from what was saved, and passes over what is damaged."""
+    whole, before, save = folder / "whole", folder / "before", folder / "resumed"
+    line = [*BERT, "--deterministic", "--lr-decay", "constant", "--steps"]
+    run(program, *line, 6, "--save", whole)
+    run(program, *line, 2, "--save", before)
+    for steps, goes_on in ((4, f"loaded {before}/step-00000002: goes on after step 2"),
+                           (6, f"loaded {save}/step-00000003: goes on after step 3")):
+        said = run(program, *line, steps, "--save-every", 1, "--load", before, "--resume", save)
+        if goes_on not in said:
+            yield f"--resume, {steps} steps: {said}"
+        for path in save.glob("step-00000004/*.safetensors") if steps == 4 else []:
+            path.write_bytes(path.read_bytes()[:1000])
+    name = "step-00000006/shard-00000.safetensors"
+    if (whole / name).read_bytes() != (save / name).read_bytes():
+        yield "a run that --resume continued twice has other weights than one that ran at once"
+
+
 def batches_counted(folder, number=None):
     """What the batch norms of exported weights have counted; a number: from now on."""
     path = folder / "model.safetensors"
@@ -142,6 +160,7 @@ def main():
                  *keeps_best(bert, [*BERT, "--lr", "0"], "masked_loss", True, folder),  # ties
                  *keeps_best(resnet, [*RESNET, "--lr", "0.3"], "top1", False, folder),
                  *one_run_at_a_time(bert, folder), *done_is_done(bert, folder),
+                 *same_line_at_every_start(bert, folder),
                  *counting_goes_on(resnet, folder), *compared(compare, folder)]
     print("what a run keeps in its folders", *wrong, sep="\n")
     sys.exit(1 if wrong else 0)
