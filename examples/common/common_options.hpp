@@ -60,6 +60,8 @@ inline constexpr std::array paths_of_a_host{"--data", "--test-data", "--vocabula
     for (const auto& value : values) text += (text.empty() ? "" : ",") + one_spelling(value);
     if (is_in(paths_of_a_host, name) && !text.starts_with("synthetic") && !text.empty())
       text = "PATH";
+    if (text.ends_with(".csv") && name == "--schedule")
+      text += dhp::concat(" of checksum ", dhp::checked(dhp::text_of(text)).sum);
     const bool none = text.empty() || text == "false" || text == "[]" || text == "{}";
     made[name] = none ? "no " + name : text == "true" ? name : name + " " + text;
   }

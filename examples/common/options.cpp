@@ -1,5 +1,7 @@
 #include "options.hpp"
 
+#include <dhp/core/open_file.hpp>
+#include <dhp/parallel/schedule_csv.hpp>
 #include <dhp/train/checkpoint_index.hpp>
 
 #include "common_options.hpp"
@@ -39,6 +41,16 @@ CLI::Option* add_name(CLI::App& app, const std::string& flag, const std::string&
   return app.add_option_function<std::string>(flag, turn, help)->default_str(usual);
 }
 
+/// One of dhp's, or one that a .csv file has.
+[[nodiscard]] dhp::AnySchedule schedule_of(const std::string& name) {
+  if (!name.ends_with(".csv")) return dhp::parse_schedule(name);
+  try {
+    return dhp::fixed_schedule(name, dhp::schedule_from_csv(dhp::text_of(name)));
+  } catch (const dhp::Error& error) {
+    dhp::fail("--schedule ", name, ": ", error.sentence());
+  }
+}
+
 void add_device_options(CommandLine& app, RunOptions& options, bool gpu) {
   app.option_defaults()->group("Training");
   add_device_option(app, options, gpu);
@@ -68,8 +80,9 @@ void add_run_options(CommandLine& app, RunOptions& options, Words& words) {
 
   add_mesh_options(app, options);
   app.option_defaults()->group("Layout");
-  add_name(app, "--schedule", "1f1b", "gpipe, 1f1b, interleaved or zero-bubble",
-           [&](const auto& name) { options.pipeline.schedule = dhp::parse_schedule(name); });
+  add_name(app, "--schedule", "1f1b",
+           "gpipe, 1f1b, interleaved, zero-bubble, or a .csv file of each stage's actions",
+           [&](const auto& name) { options.pipeline.schedule = schedule_of(name); });
   app.add_option("--pipeline-chunks", options.pipeline.chunks,
                  "Parts of the model per stage (interleaved)")
       ->check(number_from_to(1, 1000));
@@ -221,7 +234,8 @@ void add_run_options(CommandLine& app, RunOptions& options, Words& words) {
 void finish(RunOptions& options, const Words& words) {
   options.check_ranks();
   const auto& pipeline = options.pipeline;
-  dhp::check(pipeline.chunks == 1 || pipeline.schedule.name() == dhp::Interleaved::name,
+  dhp::check(pipeline.chunks == 1 || pipeline.schedule.name() == dhp::Interleaved::name ||
+                 pipeline.schedule.name().ends_with(".csv"),
              "--pipeline-chunks ", pipeline.chunks,
              " needs --schedule interleaved; the others keep one part per stage");
   dhp::check(options.global_batch % options.micro_batch == 0, "--global-batch ",

@@ -67,6 +67,9 @@ TABLE = [
     ("bert", ["--peak-tflops", "-1"], 2, "--peak-tflops: -1 is not a number of 0 or more"),
     ("bert", ["--price", "much"], 2, "--price: much is not a number, such as 0.5"),
     ("bert", ["--schedule", "1b1f"], 2, 'there is no schedule "1b1f"; choose one of gpipe, 1f1b, interleaved, zero-bubble'),
+    ("bert", ["--schedule", "nowhere.csv"], 2, "--schedule nowhere.csv: cannot open nowhere.csv: No such file"),
+    ("bert", ["--schedule", "wrong.csv"], 2, '--schedule wrong.csv: line 1, cell 2: "0X0" is no action; give the part of the model'),
+    ("bert", [*BERT, "--schedule", "late.csv", "--pipeline-parallel", "2"], 1, "micro-batch 1"),
     ("bert", ["--steps", "3", "--epochs", "2"], 2, "--steps excludes --epochs"),
     ("bert", ["--config", "nowhere.toml"], 2, "File does not exist: nowhere.toml"),
     ("bert", ["--save="], 2, "--save is empty: is a shell variable unset? (--help"),
@@ -179,6 +182,8 @@ def mistakes(programs, folder):
     (folder / "lines.jsonl").write_text('{"text": "A sentence. Another one."}\n')
     (folder / "lines.json").write_text('["A sentence."]\n')
     (folder / "typo.toml").write_text("microbatch=4\n")
+    (folder / "wrong.csv").write_text("0F0,0X0\n1F0,1B0\n")
+    (folder / "late.csv").write_text("0F0,0B0,0F1,0B1\n1F0,1B0,1F1\n")
     os.mkfifo(folder / "pipe")
     for at, (text, _, _) in enumerate(FILES):
         (folder / f"file{at}.toml").write_text(text, newline="")
@@ -226,6 +231,10 @@ def configurations(programs, folder):
     assert "lr=0.02\n" in text and "deterministic=true\n" in text and "# warmup=0\n" in text, text
     if losses("again.jsonl", ["--config", options]) != of_run:
         yield "the options of a checkpoint give another run"
+    (folder / "two.csv").write_text("0F0,0F1,0B0,0B1\r\n1F0,1B0,,1F1,1B1\r\n")
+    by_file = ["--deterministic", "--lr", "0.02", "--pipeline-parallel", "2", "--schedule", "two.csv"]
+    if losses("csv.jsonl", [*BERT, *by_file]) != of_run:
+        yield "a schedule that is a file gives another run"
     changed = losses("changed.jsonl", ["--config", options, "--steps", "3"])
     if len(changed) != 3:
         yield f"the command line does not come first: {changed}"
