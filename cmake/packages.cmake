@@ -7,7 +7,7 @@ mark_as_advanced(DHP_MAINTAINER DHP_HOMEPAGE)
 
 set(CPACK_COMPONENTS_ALL headers)
 set(programs "")
-foreach(program IN ITEMS train_bert train_resnet50 score_bert score_resnet50 dhp_compare dhp_doctor export_onnx)
+foreach(program IN ITEMS train_bert train_resnet50 score_bert score_resnet50 dhp_compare dhp_replay dhp_doctor export_onnx)
   if(TARGET ${program})
     list(APPEND programs ${program})
   endif()

@@ -105,6 +105,9 @@ void add_run_options(CommandLine& app, RunOptions& options, Words& words) {
   app.add_option("--epochs", options.epochs, "Passes over the data, instead of --steps")
       ->check(positive)
       ->excludes(steps);
+  app.add_option("--stop-after", options.stop_after,
+                 "Save and end after this step, as if a signal had asked: a part of a longer run")
+      ->check(positive);
   app.add_option("--seed", options.seed, "Of weights, dropout, order and masking");
   add_name(app, "--precision", "fp32", "fp32, bf16, fp16 or fp64",
            [&](const auto& name) { options.precision = parse_precision(name); });
@@ -183,6 +186,9 @@ void add_run_options(CommandLine& app, RunOptions& options, Words& words) {
                  "Directory for curves that TensorBoard shows");
   app.add_option("--trace", options.trace,
                  "File for what every rank did when, in Chrome's trace format");
+  app.add_option("--trace-values", options.trace_values,
+                 "File for fingerprints of each layer's output and input gradient, by step and "
+                 "micro-batch, which dhp_compare compares; slow");
   add_summary_options(app, options);
   app.add_option("--flight-record", options.flight_record,
                  "File of a rank's last calls, its rank put before the extension: written at the "
@@ -252,6 +258,8 @@ void finish(RunOptions& options, const Words& words) {
              "--evaluate-only changes nothing that --save could save; --steps 0 loads and saves");
   dhp::check(!options.evaluate_only || !options.elastic,
              "--evaluate-only is over soon, and is not for --elastic");
+  dhp::check(!options.elastic || options.trace_values.empty(),
+             "--trace-values is for ranks that stay the same, not for --elastic");
   dhp::check(!options.elastic || !options.cuda_graphs.value_or(false),
              "ranks of an --elastic job agree in the middle of each step, which --cuda-graphs "
              "cannot record: leave one of them out");
@@ -285,19 +293,11 @@ void finish(RunOptions& options, const Words& words) {
 /// What is trained, and not where and how fast: a checkpoint remembers it.
 [[nodiscard]] std::vector<CLI::Option*> options_of_the_run(CLI::App& app) {
   static constexpr std::array groups{"Model", "Data", "Training", "Optimizer"};
-  static constexpr std::array others{"--threads",
-                                     "--device",
-                                     "--cuda-graphs",
-                                     "--offload",
-                                     "--loader-threads",
-                                     "--comm-timeout",
-                                     "--check-collectives",
-                                     "--memory-limit",
-                                     "--verify-every",
-                                     "--index",
-                                     "--cache",
-                                     "--cache-gb",
-                                     "--text-cache"};
+  static constexpr std::array others{"--threads",           "--device",         "--cuda-graphs",
+                                     "--offload",           "--loader-threads", "--comm-timeout",
+                                     "--check-collectives", "--memory-limit",   "--verify-every",
+                                     "--stop-after",        "--index",          "--cache",
+                                     "--cache-gb",          "--text-cache"};
   std::vector<CLI::Option*> of_the_run;
   for (auto* option : app.get_options())
     if (std::find(groups.begin(), groups.end(), option->get_group()) != groups.end() &&

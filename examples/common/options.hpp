@@ -35,6 +35,7 @@ struct RunOptions {
   std::int64_t micro_batch = 8;
   std::optional<std::int64_t> steps{};  ///< none: by epochs
   double epochs = 0;
+  std::int64_t stop_after = 0;  ///< step after which the run saves and ends; 0: the last one
   std::uint64_t seed = 0;
   dhp::DType precision = dhp::DType::f32;
   bool deterministic = false;
@@ -66,6 +67,7 @@ struct RunOptions {
   std::string tensorboard;      ///< a directory of event files; empty: none
   std::int64_t histograms = 0;  ///< steps between histograms of gradients; 0: none
   std::string trace;            ///< a file; empty: none
+  std::string trace_values;     ///< a file for fingerprints of what layers compute; empty: none
   double peak_tflops = 0;       ///< of a rank; 0: not known
   double price = 0;             ///< of a rank and hour; 0: not known
   std::string save;

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <dhp/comm/rendezvous/address.hpp>
+#include <dhp/core/open_file.hpp>
 #include <dhp/train/warm_up.hpp>
 
 #include "energy_meter.hpp"
@@ -14,6 +15,7 @@
 #include "stragglers.hpp"
 #include "trace_report.hpp"
 #include "transport_report.hpp"
+#include "value_trace.hpp"
 
 #include <cstdlib>
 #include <functional>
@@ -62,13 +64,16 @@ class Program {
         total_(options_.total_steps(batching_)),
         report_(options_, world.rank() == 0, total_),
         loader_(dev, setup.train, loader_options()),
-        run_(dev, observed(dev, warmed(fits(std::move(world))), options_), training_options(),
-             setup.make_model, loader_),
+        run_(
+            dev, observed(dev, warmed(fits(std::move(world))), options_), training_options(),
+            [this](dhp::ModelBuilder<Dev>& build) { return described(build); }, loader_),
         patience_(options_.stop_early, options_.patience, run_.trainer().best()),
         saved_(setup, run_, batching_, report_, patience_,
                elastic == nullptr ? nullptr : elastic->check_newest) {
     if (elastic_ != nullptr)
       run_.trainer().set_update_barrier([this] { run_.mesh().world().barrier(); });
+    if (values_ && run_.mesh().world().rank() == 0)
+      values_file_.emplace(options_.trace_values, O_WRONLY | O_CREAT | O_TRUNC);
     if (options_.resident()) resident_ = batches_of(0);
     run_.stop_when(
         [this] { return stopping_.asked() || (elastic_ != nullptr && elastic_->change_wanted()); });
@@ -158,6 +163,8 @@ class Program {
          trainer.steps_done() < total_ && !stopped() && !patience_.is_over();
          section = dhp::Section::step) {
       enter(section);
+      if (values_)
+        values_->takes(options_.stop_after == 0 || options_.stop_after == run_.steps() + 1);
       auto batches = next_batches();
       auto ticket = [&] {
         try {
@@ -172,6 +179,7 @@ class Program {
       under_way = std::move(ticket);
       traced.step_started();
       const auto step = trainer.steps_done();
+      write_values(step);
       const bool last = step == total_;
       const bool evaluates = evaluates_after(step);
       const bool saves = options_.save_every > 0 && step % options_.save_every == 0;
@@ -197,7 +205,8 @@ class Program {
     if (early && elastic_ != nullptr && elastic_->job_goes_on()) return RunEnd::changes;
     const bool changed = trainer.steps_done() > first_step || goes_on_within(first_step);
     if (early && changed)
-      report_.say("stops after step ", trainer.steps_done(), ", as a signal asked");
+      report_.say("stops after step ", trainer.steps_done(), ", as ",
+                  is_part_done() ? "--stop-after" : "a signal", " asked");
     else if (early) report_.say(Stopping::nothing);
     if (on_gpu && options_.cuda_graphs.value_or(records_steps()))
       report_.say("recorded as a CUDA graph: ", recorded_steps, " of ", total_ - first_step,
@@ -238,6 +247,18 @@ class Program {
                          loader_.example());
     return world;
   }
+  [[nodiscard]] dhp::Model<Dev> described(dhp::ModelBuilder<Dev>& build) {
+    auto model = setup_.make_model(build);
+    if (options_.trace_values.empty()) return model;
+    values_.emplace(build.tensor.rank());
+    return values_->traced(std::move(model));
+  }
+  /// Of the step that was started last. Collective.
+  void write_values(std::int64_t step) {
+    if (!values_) return;
+    const auto lines = values_->lines(dev_, run_.mesh().world(), step);
+    if (run_.mesh().world().rank() == 0) values_file_->write(lines);
+  }
   void enter(dhp::Section section) {
     use_.enter(section);
     if (deadlines_ != nullptr) deadlines_->enter(section);
@@ -256,7 +277,10 @@ class Program {
     return made;
   }
   /// Whether a rank was asked to stop, in a step or between two.
-  [[nodiscard]] bool stopped() const { return run_.stopped() || agreed_to_stop_; }
+  [[nodiscard]] bool stopped() const { return run_.stopped() || agreed_to_stop_ || is_part_done(); }
+  [[nodiscard]] bool is_part_done() const {
+    return options_.stop_after > 0 && run_.steps() >= options_.stop_after;
+  }
   [[nodiscard]] bool shapes_stay() const { return setup_.same_shapes || options_.resident(); }
   [[nodiscard]] bool evaluates_after(std::int64_t step) const {
     return options_.evaluate_every > 0 && step > 0 && step % options_.evaluate_every == 0;
@@ -270,7 +294,8 @@ class Program {
     return elastic_ != nullptr && elastic_->has_state && first_step > 0;
   }
   [[nodiscard]] bool records_steps() const {
-    if (elastic_ != nullptr) return false;  // ranks agree in the middle of each step
+    if (elastic_ != nullptr) return false;             // ranks agree in the middle of each step
+    if (!options_.trace_values.empty()) return false;  // values are copied to the host
     if (dev_.trace()) return false;  // what happens when in a step that is one piece is not seen
     if (!shapes_stay()) return false;
     if (options_.mesh.size() == 1) return options_.cuda_graphs.value_or(true);
@@ -478,6 +503,8 @@ class Program {
   double in_period_ = 0;   // micro-batches
   double own_s_before_ = 0;
   dhp::Loader<Dev, AnyBatcher> loader_;
+  std::optional<ValueTrace<Dev>> values_;
+  std::optional<dhp::OpenFile> values_file_;
   dhp::TrainingRun<Dev> run_;
   Patience patience_;
   SavedRun saved_;

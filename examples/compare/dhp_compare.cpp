@@ -1,10 +1,11 @@
-// dhp_compare: two runs, by their metrics files or checkpoints: where they differ first. Or the flight records of a
-// job's ranks (--flight-record of the trainers): what they were at, and who is waited for. Exit status: 0 no
+// dhp_compare: two runs, by their metrics files, checkpoints or traced values: where they differ first. Or the flight
+// records of a job's ranks (--flight-record of the trainers): what they were at, and who is waited for. Exit status: 0 no
 // difference, or nothing is under way; 1 a difference, or somebody waits; 2 the command line or a file is wrong.
 #include "../common/checked_options.hpp"
 #include "checkpoints.hpp"
 #include "flight_comparison.hpp"
 #include "metrics.hpp"
+#include "values.hpp"
 
 #include <algorithm>
 #include <cstdio>
@@ -118,23 +119,29 @@ bool compare(const std::vector<std::string>& paths, std::size_t last) {
     return compare_flight_records(paths, last);
   dhp::check(paths.size() == 2, "two runs are compared, got ", paths.size(), "; give two ",
              folders ? "folders" : "metrics files");
-  return folders ? compare_checkpoints(paths[0], paths[1], last)
-                 : compare_metrics(paths[0], paths[1]);
+  if (folders) return compare_checkpoints(paths[0], paths[1], last);
+  const bool values = ValuesFile::is_one(paths[0]);
+  dhp::check(values == ValuesFile::is_one(paths[1]), paths[values ? 0 : 1],
+             " is a file of --trace-values and ", paths[values ? 1 : 0],
+             " one of --metrics; give two of a kind");
+  return values ? compare_values(paths[0], paths[1], last) : compare_metrics(paths[0], paths[1]);
 }
 
 }  // namespace
 
 int main(int argc, char** argv) {
   CommandLine app(
-      "Compares two runs, by their metrics files (--metrics) or checkpoints (--save): where they "
-      "differ first, by how "
+      "Compares two runs, by their metrics files (--metrics), checkpoints (--save) or values of "
+      "layers "
+      "(--trace-values): where they differ first, by how "
       "much, and what that usually comes from. Or the flight records of a job's ranks: what they "
       "were at, and who is "
       "waited for.");
   std::vector<std::string> paths;
   std::size_t last = 10;
   app.add_option("FILES", paths,
-                 "Two metrics files; two checkpoints, or folders of them; or what --flight-record "
+                 "Two metrics files; two files of values; two checkpoints, or folders of them; or "
+                 "what --flight-record "
                  "has written, one "
                  "file of each rank")
       ->required();

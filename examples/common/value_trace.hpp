@@ -1,0 +1,140 @@
+// ValueTrace: fingerprints of what each layer computes in training, for --trace-values. Two runs that should compute the
+// same bits differ first where one of them goes wrong (dhp_compare).
+#pragma once
+
+#include <dhp/comm/gather.hpp>
+#include <dhp/core/hash.hpp>
+#include <dhp/nn/loss.hpp>
+
+#include "traced_value.hpp"
+
+#include <algorithm>
+#include <cmath>
+#include <cstddef>
+#include <map>
+#include <memory>
+#include <string>
+#include <utility>
+#include <vector>
+
+namespace examples {
+
+/// The values of one rank. Computes nothing differently, but each layer's results are copied to the host.
+template <class Dev>
+class ValueTrace {
+ public:
+  explicit ValueTrace(int tensor_rank) : tensor_rank_(tensor_rank) {}
+
+  /// The same model; its layers leave their values here, so this must outlive it.
+  [[nodiscard]] dhp::Model<Dev> traced(dhp::Model<Dev> model) {
+    int at = 0;
+    for (auto& layer : model.layers) {
+      const auto name = layer.name();
+      layer = dhp::AnyLayer<Dev>(
+          name, Layer{std::make_shared<dhp::AnyLayer<Dev>>(std::move(layer)), {this, name, at++}});
+    }
+    model.loss = dhp::AnyLoss<Dev>(
+        Loss{std::make_shared<dhp::AnyLoss<Dev>>(std::move(model.loss)), {this, "loss", at}});
+    return model;
+  }
+  /// Whether the next step leaves its values.
+  void takes(bool yes) { takes_ = yes; }
+  /// All values since the last call, of every rank at each of them, as lines of a file. Collective.
+  [[nodiscard]] std::string lines(Dev& dev, dhp::Comm<Dev>& world, std::int64_t step) {
+    auto own = nlohmann::ordered_json::array();
+    for (auto& [key, value] : std::exchange(values_, {})) {
+      value.step = step;
+      own.push_back(value.to_json());
+    }
+    std::vector<TracedValue> all;
+    for (const auto& text : dhp::gather_texts(dev, world, own.dump()))
+      for (const auto& json : nlohmann::ordered_json::parse(text))
+        all.push_back(TracedValue::of_json(json));
+    std::sort(all.begin(), all.end(),
+              [](const auto& a, const auto& b) { return a.order() < b.order(); });
+    std::string text;
+    for (const auto& value : all) text += value.to_json().dump() + "\n";
+    return text;
+  }
+
+ private:
+  /// Where a layer leaves its values.
+  struct Place {
+    ValueTrace* trace;
+    std::string name;
+    int layer;
+    void take(Dev& dev, const dhp::Tensor<Dev>& value, bool gradient,
+              const dhp::Tape<Dev>& tape) const {
+      if (value.count() > 0 && tape.context().training() && trace->takes_)
+        trace->take(dev, value,
+                    {.micro_batch = tape.batch().index,
+                     .layer = layer,
+                     .name = name,
+                     .gradient = gradient});
+    }
+  };
+  struct Layer {
+    std::shared_ptr<dhp::AnyLayer<Dev>> inner;
+    Place place;
+    dhp::Tensor<Dev> forward(Dev& dev, dhp::Tensor<Dev> x, dhp::Tape<Dev>& tape) {
+      auto y = inner->forward(dev, std::move(x), tape);
+      place.take(dev, y, false, tape);
+      return y;
+    }
+    dhp::Tensor<Dev> backward(Dev& dev, dhp::Tensor<Dev> dy, dhp::Tape<Dev>& tape) {
+      auto dx = inner->backward(dev, std::move(dy), tape);
+      place.take(dev, dx, true, tape);
+      return dx;
+    }
+    [[nodiscard]] dhp::Shape output_shape(const dhp::Shape& in,
+                                          const dhp::MicroBatch<Dev>& batch) const {
+      return inner->output_shape(in, batch);
+    }
+    [[nodiscard]] double flops(const dhp::Shape& in, const dhp::MicroBatch<Dev>& batch) const {
+      return inner->flops(in, batch);
+    }
+    void parameters(dhp::ParameterList<Dev>& out) const { inner->parameters(out); }
+  };
+  struct Loss {
+    std::shared_ptr<dhp::AnyLoss<Dev>> inner;
+    Place place;
+    [[nodiscard]] std::vector<std::string> term_names() const { return inner->term_names(); }
+    void forward(Dev& dev, dhp::Tensor<Dev> x, dhp::Tape<Dev>& tape, dhp::View<Dev> totals) {
+      inner->forward(dev, std::move(x), tape, totals);
+    }
+    dhp::Tensor<Dev> predict(Dev& dev, dhp::Tensor<Dev> x, dhp::Tape<Dev>& tape) {
+      return inner->predict(dev, std::move(x), tape);
+    }
+    dhp::Tensor<Dev> backward(Dev& dev, dhp::ConstView<Dev> scales, dhp::Tape<Dev>& tape) {
+      auto dx = inner->backward(dev, scales, tape);
+      place.take(dev, dx, true, tape);
+      return dx;
+    }
+    [[nodiscard]] double flops(const dhp::Shape& in, const dhp::MicroBatch<Dev>& batch) const {
+      return inner->flops(in, batch);
+    }
+    void parameters(dhp::ParameterList<Dev>& out) const { inner->parameters(out); }
+  };
+
+  /// The first of a layer's equal passes: with --recompute, forward runs twice.
+  void take(Dev& dev, const dhp::Tensor<Dev>& tensor, TracedValue value) {
+    value.tensor_rank = tensor_rank_;
+    value.shape = dhp::concat(tensor.shape());
+    const auto copy = dev.start_copy_to_host(tensor.view().bytes(), tensor.size_bytes());
+    const auto bytes = copy.template wait<std::byte>();
+    value.fingerprint =
+        dhp::fnv1a_text({reinterpret_cast<const char*>(bytes.data()), bytes.size()});
+    dhp::Tensor<Dev> wide(dev, dhp::DType::f64, tensor.shape());
+    cast(dev, tensor.view(), wide.mut());
+    double squares = 0;
+    for (const double element : wide.template to_host<double>(dev)) squares += element * element;
+    value.root_mean_square = std::sqrt(squares / static_cast<double>(tensor.count()));
+    values_.emplace(value.order(), std::move(value));
+  }
+
+  int tensor_rank_;
+  bool takes_ = true;
+  std::map<TracedValue::Order, TracedValue> values_;
+};
+
+}  // namespace examples

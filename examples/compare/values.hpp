@@ -1,0 +1,111 @@
+// Two files of --trace-values: the first layer, micro-batch and tensor that differ.
+#pragma once
+
+#include <dhp/core/error.hpp>
+
+#include "../common/traced_value.hpp"
+#include "difference.hpp"
+#include "table.hpp"
+
+#include <fstream>
+#include <map>
+#include <string>
+#include <vector>
+
+namespace examples {
+
+class ValuesFile {
+ public:
+  explicit ValuesFile(const std::string& path) {
+    std::ifstream file(path);
+    std::string line;
+    for (int number = 1; std::getline(file, line); ++number) try {
+        auto value = TracedValue::of_json(nlohmann::ordered_json::parse(line));
+        const auto key = value.order();
+        values_.emplace(key, std::move(value));
+      } catch (const nlohmann::json::exception&) {
+        dhp::fail(path, ", line ", number, ", is no line of a file as --trace-values writes it");
+      }
+  }
+  /// Whether a file begins like one.
+  [[nodiscard]] static bool is_one(const std::string& path) {
+    std::ifstream file(path);
+    std::string line;
+    std::getline(file, line);
+    const auto json = nlohmann::json::parse(line, nullptr, false);
+    return json.is_object() && json.contains("fingerprint");
+  }
+
+  using Values = std::map<TracedValue::Order, TracedValue>;
+  [[nodiscard]] const Values& values() const { return values_; }
+  /// The same value here. Where the tensor axis is shorter, its first rank has what all would have.
+  [[nodiscard]] const TracedValue* find(TracedValue like) const {
+    for (const int rank : {like.tensor_rank, 0}) {
+      like.tensor_rank = rank;
+      if (const auto found = values_.find(like.order()); found != values_.end())
+        return &found->second;
+    }
+    return nullptr;
+  }
+  [[nodiscard]] std::string steps() const {
+    return dhp::concat(values_.size(), " values of steps ", values_.begin()->second.step, " to ",
+                       values_.rbegin()->second.step);
+  }
+
+ private:
+  Values values_;
+};
+
+/// Prints how two files compare; whether what both have is the same.
+[[nodiscard]] inline bool compare_values(const std::string& path_a, const std::string& path_b,
+                                         std::size_t last) {
+  const ValuesFile a(path_a), b(path_b);
+  print(dhp::concat("A: ", path_a, ", ", a.steps()));
+  print(dhp::concat("B: ", path_b, ", ", b.steps()));
+  std::size_t compared = 0, parts = 0;
+  std::vector<std::pair<const TracedValue*, const TracedValue*>> differing;
+  const TracedValue* before = nullptr;  // the last one that is the same
+  for (const auto& [key, value] : a.values()) {
+    const auto* const other = b.find(value);
+    if (other == nullptr) continue;
+    if (other->shape != value.shape) {
+      ++parts;
+      continue;
+    }
+    ++compared;
+    if (other->fingerprint != value.fingerprint) differing.emplace_back(&value, other);
+    else if (differing.empty()) before = &value;
+  }
+  dhp::check(compared > 0, path_a, " and ", path_b, " have no value in common");
+  if (parts > 0)
+    print(dhp::concat(parts, parts == 1 ? " value is" : " values are",
+                      " not compared: the two tensor axes hold different parts of them"));
+  if (differing.empty()) {
+    print(dhp::concat("all ", compared, " values that both have are the same, to the last bit"));
+    return true;
+  }
+  const auto row = [](std::string step, std::string micro_batch, std::string layer,
+                      std::string value, std::string mean, std::string other) {
+    print("  " + cell(std::move(step), 6, true) + cell(std::move(micro_batch), 13, true) + "  " +
+          cell(std::move(layer), 44) + cell(std::move(value), 16) +
+          cell(std::move(mean), 14, true) + cell(std::move(other), 14, true));
+  };
+  row("step", "micro-batch", "layer", "value", "RMS", "of the other");
+  for (std::size_t at = 0; at < std::min(last, differing.size()); ++at) {
+    const auto& [mine, other] = differing[at];
+    row(dhp::concat(mine->step), dhp::concat(mine->micro_batch), mine->name, mine->value(),
+        dhp::concat(mine->root_mean_square), dhp::concat(other->root_mean_square));
+  }
+  const auto& first = *differing.front().first;
+  print(dhp::concat(
+      differing.size(), " of ", compared, " values differ, first in step ", first.step,
+      ", micro-batch ", first.micro_batch, ": the ", first.value(), " of layer ", first.layer, ", ",
+      first.name, "; ",
+      before == nullptr
+          ? std::string("nothing before it is the same: compare data, seeds and loaded weights")
+          : dhp::concat("the last that is the same is the ", before->value(), " of layer ",
+                        before->layer, ", ", before->name, ", micro-batch ", before->micro_batch)));
+  return false;
+}
+
+}  // namespace examples

@@ -1,0 +1,88 @@
+// dhp_replay: one step of a run that has saved, computed again in any layout: by the trainer of its model, from the
+// newest checkpoint before that step, with the options that the checkpoint remembers. With --trace-values, dhp_compare
+// then names the first layer whose values another layout or machine has computed differently.
+#include <dhp/core/system_error.hpp>
+#include <dhp/train/checkpoint_index.hpp>
+
+#include "../bert/published_json.hpp"
+#include "../common/checked_options.hpp"
+
+#include <unistd.h>
+
+#include <filesystem>
+#include <iostream>
+#include <string>
+#include <vector>
+
+namespace {
+
+using namespace examples;
+
+/// The newest whole checkpoint before a step.
+std::string checkpoint_before(const std::string& folder, std::int64_t step) {
+  dhp::check(std::filesystem::is_directory(folder), "--load ", folder, ": there is no such folder");
+  const dhp::CheckpointFolder run(folder);
+  std::string found;
+  std::int64_t best = -1, earliest = -1;
+  for (const auto& name : run.names()) {
+    const auto saved = dhp::newest_checkpoint(run.path(name));
+    if (!saved) continue;
+    const auto after = dhp::detail::run_state_of(saved->second.about, saved->first).step;
+    if (earliest < 0 || after < earliest) earliest = after;
+    if (after < step && after > best) best = after, found = saved->first;
+  }
+  dhp::check(earliest >= 0, "--load ", folder,
+             " has no whole checkpoint; give the folder of --save");
+  dhp::check(best >= 0, "--step ", step, ": the first checkpoint in ", folder, " is after step ",
+             earliest, "; choose a later step, or save more often");
+  return found;
+}
+
+/// The program beside this one that trains such a model.
+std::string trainer_of(const std::string& checkpoint) {
+  const auto config = checkpoint + "/config.json";
+  dhp::check(std::filesystem::exists(config), checkpoint,
+             " has no config.json, so that it is no checkpoint of train_bert or train_resnet50");
+  const auto kind = PublishedJson(config).get("model_type", std::string("a model without a name"));
+  dhp::check(kind == "bert" || kind == "resnet", config, ": \"", kind,
+             "\" is no model that a trainer here has; it is bert or resnet");
+  const auto here = std::filesystem::read_symlink("/proc/self/exe").parent_path();
+  return here / (kind == "bert" ? "train_bert" : "train_resnet50");
+}
+
+[[noreturn]] void replay(const std::string& folder, std::int64_t step,
+                         const std::vector<std::string>& more) {
+  const auto checkpoint = checkpoint_before(folder, step);
+  std::vector<std::string> words{trainer_of(checkpoint), "--load", checkpoint, "--stop-after",
+                                 dhp::concat(step)};
+  words.insert(words.end(), more.begin(), more.end());
+  std::vector<char*> pointers;
+  for (auto& word : words) pointers.push_back(word.data());
+  pointers.push_back(nullptr);
+  ::execv(pointers[0], pointers.data());
+  dhp::check_system(false, "cannot start ", words[0]);
+  std::abort();
+}
+
+}  // namespace
+
+int main(int argc, char** argv) {
+  CommandLine app(
+      "Computes a step of a saved run again, on one rank or in another layout. Further options are "
+      "the trainer's, such "
+      "as --trace-values FILE, --metrics FILE or --tensor-parallel 2. Ends with status 75 where "
+      "the run had later steps.");
+  std::string folder;
+  std::int64_t step = 0;
+  app.add_option("--load", folder, "Directory of the run's checkpoints")->required();
+  app.add_option("--step", step, "Which one, counted from 1")->required()->check(positive_number());
+  app.allow_extras();
+  if (const auto status = app.read(argc, argv)) return *status;
+  try {
+    replay(folder, step, app.remaining());
+  } catch (const std::exception& error) {
+    const auto* const known = dynamic_cast<const dhp::Error*>(&error);
+    std::cerr << "error: " << (known != nullptr ? known->sentence() : error.what()) << "\n";
+  }
+  return 1;
+}

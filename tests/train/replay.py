@@ -1,0 +1,83 @@
+#!/usr/bin/env python3
+"""replay.py DHP_REPLAY DHP_COMPARE TRAIN_BERT TRAIN_RESNET50: any step of a saved run, computed again in other layouts: the same bits of
+every layer; a run that computes something else is told from it by the first layer that differs."""
+
+import json
+import pathlib
+import subprocess
+import sys
+import tempfile
+
+MODELS = {"bert": ["--sequence-length", "16", "--vocabulary-size", "60", "--samples", "40", "--held-out", "0", "--global-batch", "8",
+                   "--micro-batch", "2"],
+          "resnet": ["--depth", "14", "--width", "4", "--image-size", "16", "--classes", "4", "--global-batch", "8", "--micro-batch", "2",
+                     "--samples", "32", "--held-out", "0"]}
+LAYOUTS = [[], ["--data-parallel", "2"], ["--data-parallel", "2", "--pipeline-parallel", "2", "--schedule", "zero-bubble"],
+           ["--pipeline-parallel", "2", "--recompute"]]
+
+
+def run(program, *options, status=0):
+    done = subprocess.run([program, *map(str, options)], capture_output=True, text=True, timeout=600)
+    assert done.returncode == status, f"{program} {options}: status {done.returncode}, said {done.stdout} {done.stderr}"
+    return done.stdout + done.stderr
+
+
+def losses(path):
+    lines = [json.loads(line) for line in path.read_text().splitlines()]
+    return {line["step"]: line["loss"] for line in lines if "loss" in line}
+
+
+def replays(name, trainer, replay, compare, folder):
+    run_folder, metrics = folder / f"{name}-run", folder / f"{name}.jsonl"
+    run(trainer, *MODELS[name], "--deterministic", "--steps", 6, "--save", run_folder, "--save-every", 2, "--metrics", metrics)
+    first = folder / f"{name}-0.values"
+    for at, layout in enumerate(LAYOUTS):
+        values, again = folder / f"{name}-{at}.values", folder / f"{name}-{at}.jsonl"
+        said = run(replay, "--load", run_folder, "--step", 4, "--trace-values", values, "--metrics", again, *layout, status=75)
+        if f"loaded {run_folder}/step-00000002: goes on after step 2" not in said or "stops after step 4, as --stop-after" not in said:
+            yield f"{name} {layout}: {said}"
+        if losses(again) != {step: loss for step, loss in losses(metrics).items() if step in (3, 4)}:
+            yield f"{name} {layout}: other losses than the run's"
+        kinds = {(line["step"], line["value"]) for line in map(json.loads, values.read_text().splitlines())}
+        if kinds != {(4, "output"), (4, "input gradient")}:
+            yield f"{name} {layout}: values of {kinds}"
+        if "values that both have are the same, to the last bit" not in run(compare, first, values):
+            yield f"{name} {layout}: values differ"
+    # The last step, at which the run was done.
+    run(replay, "--load", run_folder, "--step", 6, status=0)
+    for step, sentence in ((2, f"the first checkpoint in {run_folder} is after step 2; choose a later step"),):
+        if sentence not in (said := run(replay, "--load", run_folder, "--step", step, status=1)):
+            yield f"step {step}: {said}"
+
+
+def finds(replay, compare, folder):
+    """What another machine might compute: an edited line stands for a wrong tensor."""
+    values, wrong = folder / "bert-0.values", folder / "wrong.values"
+    lines = values.read_text().splitlines()
+    at = next(at for at, line in enumerate(lines) if json.loads(line)["micro_batch"] == 2 and json.loads(line)["layer"] == 3)
+    bad = json.loads(lines[at])
+    bad["fingerprint"] = "0" * 16
+    wrong.write_text("\n".join([*lines[:at], json.dumps(bad), *lines[at + 1:]]) + "\n")
+    said = run(compare, values, wrong, status=1)
+    if f"first in step 4, micro-batch 2: the output of layer 3, {bad['name']}; the last that is the same is the output of layer 2" not in said:
+        yield f"a wrong tensor: {said}"
+    # Another dropout changes nothing before the first dropout, and much behind it.
+    run(replay, "--load", folder / "bert-run", "--step", 4, "--trace-values", wrong, "--dropout", "0.3", status=75)
+    if "first in step 4, micro-batch 0: the output of layer 0" not in (said := run(compare, values, wrong, status=1)):
+        yield f"another dropout: {said}"
+    if "is a file of --trace-values and" not in (said := run(compare, values, folder / "bert.jsonl", status=2)):
+        yield f"values and metrics: {said}"
+
+
+def main():
+    replay, compare, bert, resnet = (str(pathlib.Path(path).resolve()) for path in sys.argv[1:])
+    with tempfile.TemporaryDirectory() as temporary:
+        folder = pathlib.Path(temporary)
+        wrong = [*replays("bert", bert, replay, compare, folder), *replays("resnet", resnet, replay, compare, folder),
+                 *finds(replay, compare, folder)]
+    print("steps computed again", *wrong, sep="\n")
+    sys.exit(1 if wrong else 0)
+
+
+if __name__ == "__main__":
+    main()
