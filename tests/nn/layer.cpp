@@ -87,3 +87,15 @@ TEST_CASE("layers: memory that runs out names the bytes, where they were missing
       "out of memory: cannot allocate 4096 bytes for a tensor of layer outer > inner in GPU 3; "));
   CHECK(message.find("a smaller micro-batch") != message.npos);
 }
+
+TEST_CASE("layers: a wrong shape is told with the layer, and with all that it is inside of") {
+  Cpu dev;
+  ModelBuilder<Cpu> build(Comm<Cpu>{});
+  for (const bool recomputed : {false, true}) {
+    auto layer = nested(build, recomputed);
+    Tape<Cpu> tape({});
+    const auto said =
+        message_of([&] { (void)layer.forward(dev, random_tensor<float>(dev, {3, 5}, 1), tape); });
+    CHECK(said.starts_with("layer outer > body > fine: gemm: "));
+  }
+}

@@ -3,7 +3,7 @@
 // layer may add its input gradient onto another tensor: see backward_onto.
 #pragma once
 
-#include <dhp/device/out_of_memory.hpp>
+#include <dhp/nn/layer_error.hpp>
 #include <dhp/nn/model_builder.hpp>
 #include <dhp/ops/elementwise.hpp>
 #include <dhp/ops/reduce.hpp>
@@ -157,25 +157,8 @@ template <class Dev, class L>
   else return sum_of(dev, layer.backward(dev, std::move(dy), tape), std::move(onto));
 }
 
-/// The result of a layer is not finite.
-class NotFinite : public Error {
- public:
-  NotFinite(std::string layer, std::string what)
-      : Error(concat("the ", what, " of layer ", layer, " is not finite")),
-        layer_(std::move(layer)),
-        what_(std::move(what)) {}
-  /// Prefixes the name of the enclosing layer.
-  [[nodiscard]] NotFinite inside(const std::string& outer) const {
-    return {concat(outer, " > ", layer_), what_};
-  }
-
- private:
-  std::string layer_;
-  std::string what_;
-};
-
 namespace detail {
-/// Returns body(), a pass of that layer. Throws NotFinite if asked to check; adds the name to other errors.
+/// Returns body(), a pass of that layer. Throws NotFinite if asked to check; adds the layer's name to errors.
 template <class Dev>
 [[nodiscard]] Tensor<Dev> in_layer(Dev& dev, const std::string& name, const char* what,
                                    const Tape<Dev>& tape,
@@ -184,10 +167,8 @@ template <class Dev>
   Tensor<Dev> result;
   try {
     result = body();
-  } catch (const NotFinite& error) {
-    throw error.inside(name);
-  } catch (const OutOfMemory& error) {
-    throw error.inside(name);
+  } catch (const Error&) {
+    rethrow_inside(name);
   }
   if (!tape.context().find_nonfinite || result.count() == 0) return result;
   auto flag = Tensor<Dev>::zeros(dev, DType::i32, {1});

@@ -1,0 +1,64 @@
+// Errors of a layer name the layer, and those around it: "layer encoder > second: gemm: ...".
+#pragma once
+
+#include <dhp/device/out_of_memory.hpp>
+
+#include <string>
+#include <typeinfo>
+#include <utility>
+
+namespace dhp {
+
+/// The result of a layer is not finite.
+class NotFinite : public Error {
+ public:
+  NotFinite(std::string layer, std::string what)
+      : Error(concat("the ", what, " of layer ", layer, " is not finite")),
+        layer_(std::move(layer)),
+        what_(std::move(what)) {}
+  /// Prefixes the name of the enclosing layer.
+  [[nodiscard]] NotFinite inside(const std::string& outer) const {
+    return {concat(outer, " > ", layer_), what_};
+  }
+
+ private:
+  std::string layer_;
+  std::string what_;
+};
+
+namespace detail {
+/// Any other mistake that an operation of a layer found, such as a wrong shape.
+class LayerError : public Error {
+ public:
+  LayerError(std::string layer, std::string sentence, std::source_location where)
+      : Error(concat("layer ", layer, ": ", sentence), where),
+        layer_(std::move(layer)),
+        inner_(std::move(sentence)) {}
+  [[nodiscard]] LayerError inside(const std::string& outer) const {
+    return {concat(outer, " > ", layer_), inner_, where()};
+  }
+
+ private:
+  std::string layer_;
+  std::string inner_;
+};
+
+/// In a handler: throws the error again with the layer's name. Errors that callers tell apart by their type, such as a
+/// lost rank, stay as they are.
+[[noreturn]] inline void rethrow_inside(const std::string& layer) {
+  try {
+    throw;
+  } catch (const NotFinite& error) {
+    throw error.inside(layer);
+  } catch (const OutOfMemory& error) {
+    throw error.inside(layer);
+  } catch (const LayerError& error) {
+    throw error.inside(layer);
+  } catch (const Error& error) {
+    if (typeid(error) != typeid(Error)) throw;
+    throw LayerError(layer, error.sentence(), error.where());
+  }
+}
+}  // namespace detail
+
+}  // namespace dhp
