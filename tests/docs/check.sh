@@ -83,6 +83,14 @@ check_links() {
         } }' "$page")
   done
   [ "$count" -gt 0 ] || say "no page has a link"
+  # The tests that tests/README.md names are there: by their path, or by a name of its own.
+  grep -oE '`[a-z0-9_{},/]+\.(cpp|py|sh|hpp)`' "$root/tests/README.md" | tr -d '`' | sort -u | while read -r name; do
+    case $name in
+      */*) eval "ls -- $root/tests/$name" >/dev/null 2>&1 || [ -e "$root/$name" ] || [ -e "$root/include/dhp/$name" ] ;;
+      *) find "$root/tests" "$root/examples" "$root/include" -name "$name" | grep -q . ;;
+    esac || echo "tests/README.md: there is no $name"
+  done >"$work/tests"
+  if [ -s "$work/tests" ]; then cat "$work/tests"; wrong=1; fi
   echo "$count links"
 }
 

@@ -94,8 +94,9 @@ TEST_CASE("layers: a wrong shape is told with the layer, and with all that it is
   for (const bool recomputed : {false, true}) {
     auto layer = nested(build, recomputed);
     Tape<Cpu> tape({});
-    const auto said =
-        message_of([&] { (void)layer.forward(dev, random_tensor<float>(dev, {3, 5}, 1), tape); });
+    const auto said = message_of([&] {
+      (void)layer.forward(dev, random_tensor<float>(dev, {3, 5}, 1), tape);
+    });
     CHECK(said.starts_with("layer outer > body > fine: gemm: "));
   }
 }
