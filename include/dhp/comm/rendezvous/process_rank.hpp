@@ -36,7 +36,7 @@ struct ProcessRank {
   /// Equal on all ranks of a start; differs between starts if the launcher distinguishes them. Without a name it
   /// includes the port.
   std::string job = "job";
-  std::string variables{};  ///< of launchers, that are set and believed; for comm::or_unset()
+  std::string variables{};  ///< of launchers, that are set and believed; for detail::or_unset()
 
   /// nullopt without launcher variables: then the program starts its ranks itself, as threads. Throws if the
   /// variables are inconsistent, or if several ranks lack a rendezvous address.
