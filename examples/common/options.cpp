@@ -1,7 +1,7 @@
 #include "options.hpp"
 
 #include <dhp/core/open_file.hpp>
-#include <dhp/parallel/schedule_csv.hpp>
+#include <dhp/parallel/fixed_schedule.hpp>
 #include <dhp/train/checkpoint_index.hpp>
 
 #include "common_options.hpp"
@@ -44,11 +44,7 @@ CLI::Option* add_name(CLI::App& app, const std::string& flag, const std::string&
 /// One of dhp's, or one that a .csv file has.
 [[nodiscard]] dhp::AnySchedule schedule_of(const std::string& name) {
   if (!name.ends_with(".csv")) return dhp::parse_schedule(name);
-  try {
-    return dhp::fixed_schedule(name, dhp::schedule_from_csv(dhp::text_of(name)));
-  } catch (const dhp::Error& error) {
-    dhp::fail("--schedule ", name, ": ", error.sentence());
-  }
+  return dhp::FixedSchedule::from_csv(name, dhp::text_of(name));
 }
 
 void add_device_options(CommandLine& app, RunOptions& options, bool gpu) {

@@ -1,0 +1,103 @@
+// FixedSchedule: a schedule that was written down, as lists or as CSV in the form that PyTorch reads and writes
+// (torch.distributed.pipelining): a line per stage, whose cells are its actions in order. "1F0" is the forward pass of
+// micro-batch 0 in part 1 of the model; B is the whole backward pass, I that of the input and W that of the weights.
+// Empty cells stand for idle time.
+#pragma once
+
+#include <dhp/parallel/schedule.hpp>
+
+#include <charconv>
+#include <optional>
+
+namespace dhp {
+
+/// Steps with fewer micro-batches leave out the others; a step with more is refused. What the schedule as a whole has to
+/// hold is proved before it runs (schedule_check.hpp).
+struct FixedSchedule {
+  std::string name;
+  StageLists lists;
+
+  [[nodiscard]] std::vector<Action> actions(int stage, int stages, int micro_batches, int) const {
+    check(static_cast<std::size_t>(stages) == lists.size(), "schedule ", name, " is for ",
+          lists.size(), " stages, and the pipeline axis has ", stages);
+    int most = 0;
+    for (const auto& list : lists)
+      for (const auto& action : list) most = std::max(most, action.micro_batch + 1);
+    check(micro_batches <= most, "schedule ", name, " is for ", most,
+          " micro-batches, and a step has ", micro_batches,
+          " on a replica; choose a larger micro-batch, or another schedule");
+    auto list = lists.at(static_cast<std::size_t>(stage));
+    std::erase_if(list, [&](const Action& action) { return action.micro_batch >= micro_batches; });
+    return list;
+  }
+
+  [[nodiscard]] static std::string to_csv(const StageLists& lists) {
+    const auto stages = static_cast<int>(lists.size());
+    std::string text;
+    for (int stage = 0; stage < stages; ++stage) {
+      const char* before = "";
+      for (const auto& action : lists[static_cast<std::size_t>(stage)])
+        text +=
+            concat(std::exchange(before, ","), action.chunk * stages + stage,
+                   letters.substr(static_cast<std::size_t>(action.kind), 1), action.micro_batch);
+      text += '\n';
+    }
+    return text;
+  }
+  /// Throws with line and cell where that is no action of the line's stage.
+  [[nodiscard]] static FixedSchedule from_csv(std::string name, std::string_view text) {
+    std::vector<std::string_view> lines;
+    while (!text.empty()) lines.push_back(cut(text, '\n'));
+    const auto stages = static_cast<int>(lines.size());
+    StageLists lists(lines.size());
+    for (int stage = 0; stage < stages; ++stage) {
+      auto line = lines[static_cast<std::size_t>(stage)];
+      for (int at = 1; !line.empty(); ++at) {
+        const auto cell = trimmed(cut(line, ','));
+        if (cell.empty()) continue;
+        const auto where = concat(name, ", line ", stage + 1, ", cell ", at, ": ");
+        const auto action = parse(cell, stages);
+        check(action.has_value(), where, "\"", cell,
+              "\" is no action; give the part of the model, one of F, B, I and W, and the "
+              "micro-batch, such as 1F0");
+        const auto& [owner, made] = *action;
+        check(owner == stage, where, cell, " is of a part that stage ", owner, " of ", stages,
+              " holds, and belongs into line ", owner + 1);
+        lists[static_cast<std::size_t>(stage)].push_back(made);
+      }
+    }
+    return {std::move(name), std::move(lists)};
+  }
+
+ private:
+  static constexpr std::string_view letters = "FBIW";  // in the order of Action::Kind
+
+  /// Takes what stands before `end` off the text.
+  [[nodiscard]] static std::string_view cut(std::string_view& text, char end) {
+    const auto found = text.substr(0, text.find(end));
+    text.remove_prefix(std::min(found.size() + 1, text.size()));
+    return found;
+  }
+  [[nodiscard]] static std::string_view trimmed(std::string_view text) {
+    constexpr const char* spaces = " \t\r";
+    const auto first = std::min(text.find_first_not_of(spaces), text.size());
+    return text.substr(first, text.find_last_not_of(spaces) + 1 - first);
+  }
+  /// The stage that holds the action's part, and the action.
+  [[nodiscard]] static std::optional<std::pair<int, Action>> parse(std::string_view cell,
+                                                                   int stages) {
+    int part = 0, micro_batch = 0;
+    const char* const end = cell.data() + cell.size();
+    const auto [letter, no_part] = std::from_chars(cell.data(), end, part);
+    const auto kind = letter == end ? letters.npos : letters.find(*letter);
+    if (no_part != std::errc() || kind == letters.npos) return std::nullopt;
+    const auto [last, no_number] = std::from_chars(letter + 1, end, micro_batch);
+    if (no_number != std::errc() || last != end || part < 0 || micro_batch < 0) return std::nullopt;
+    return std::pair{part % stages,
+                     Action{static_cast<Action::Kind>(kind), part / stages, micro_batch}};
+  }
+};
+
+static_assert(Schedule<FixedSchedule>);
+
+}  // namespace dhp
