@@ -6,6 +6,7 @@
 
 namespace dhp {
 
+/// y has the shape of x, [..].
 template <class Dev>
 class ActivationLayer : public ElementwiseLayer<Dev> {
  public:

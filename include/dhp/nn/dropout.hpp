@@ -51,6 +51,7 @@ class DropoutUse {
 };
 }  // namespace detail
 
+/// y [rows, C] has the shape of x; a row's mask depends on its global number.
 template <class Dev>
 class Dropout : public ElementwiseLayer<Dev> {
  public:

@@ -44,6 +44,7 @@ class LayerNormParameters {
 };
 }  // namespace detail
 
+/// x and y [.., columns].
 template <class Dev>
 class LayerNorm {
  public:

@@ -7,6 +7,7 @@
 
 namespace dhp {
 
+/// x and "targets" [samples, ..], of the same shape.
 template <class Dev>
 class MeanSquaredError {
  public:

@@ -6,6 +6,7 @@
 
 namespace dhp {
 
+/// x [N, H, W, C] -> y [N, H', W', C]; padding is never the maximum.
 template <class Dev>
 class MaxPool : public ElementwiseLayer<Dev> {
  public:

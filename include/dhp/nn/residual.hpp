@@ -6,6 +6,7 @@
 
 namespace dhp {
 
+/// x [..]; body(x) and shortcut(x) have the same shape, without a shortcut that of x.
 template <class Dev>
 class Residual {
  public:

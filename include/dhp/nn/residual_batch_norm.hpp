@@ -7,6 +7,7 @@
 
 namespace dhp {
 
+/// x [N, H, W, C]; body and shortcut give the same shape.
 template <class Dev>
 class ResidualBatchNorm {
  public:

@@ -5,6 +5,7 @@
 
 namespace dhp {
 
+/// x is the input of the first layer, y the output of the last; without layers y is x.
 template <class Dev>
 class Sequential {
  public:
