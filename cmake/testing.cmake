@@ -11,7 +11,7 @@ endif()
 # dhp_label_test(<test> <folder> <quick|slow|acceptance> [seconds]). With `ctest -j 6`
 # two tests run at once that compute, or six that wait: dhp_waiting_tests(<test>...) marks those.
 function(dhp_label_test test folder speed)
-  set(seconds 900)  # only a hang takes as long, also on a machine that is busy with other work
+  set(seconds 3600)  # only a hang takes as long, also on a machine that is busy with other work
   if(ARGC GREATER 3)
     set(seconds ${ARGV3})
   endif()
