@@ -5,6 +5,7 @@
 #include <dhp/ops/compression.hpp>
 
 #include <algorithm>
+#include <array>
 #include <bit>
 #include <functional>
 #include <limits>
@@ -69,11 +70,12 @@ void add_signs_on(std::same_as<Cpu> auto& dev, ConstView<Cpu> bits, ConstView<Cp
   visit_accumulator(y.dtype(), [&]<class T>(Tag<T>) {
     const auto level =
         static_cast<T>(factor * *magnitudes.data<double>() / static_cast<double>(y.count()));
+    const std::array<T, 2> levels{-level, level};  // a look-up, since no branch predicts signs
     dev.for_ranges(y.count(), cpu::elementwise_tile,
-                   [level, from = bits.data<std::uint8_t>(), to = y.data<T>()](std::int64_t first,
-                                                                               std::int64_t last) {
+                   [levels, from = bits.data<std::uint8_t>(), to = y.data<T>()](std::int64_t first,
+                                                                                std::int64_t last) {
                      for (auto at = first; at < last; ++at)
-                       to[at] += (from[at / 8] >> (at % 8) & 1) != 0 ? level : -level;
+                       to[at] += levels[from[at / 8] >> at % 8 & 1];
                    });
   });
 }
