@@ -1,0 +1,213 @@
+// Operations that pass over memory, on one thread in f32: the share of the speed at which the same bytes are copied. An
+// operation and its copy take turns; each one's fastest time counts. 1 is what memory allows; transcendental functions
+// and random numbers cost more than their bytes. Usage: bench_passes
+#include <dhp/cpu.hpp>
+
+#include <cstdio>
+#include <cstring>
+#include <ctime>
+#include <functional>
+#include <string>
+#include <vector>
+
+namespace {
+
+using namespace dhp;
+
+// CPU time of this thread, to exclude other load on the machine.
+double seconds_of(const std::function<void()>& work) {
+  const auto now = [] {
+    timespec time{};
+    clock_gettime(CLOCK_THREAD_CPUTIME_ID, &time);
+    return static_cast<double>(time.tv_sec) + 1e-9 * static_cast<double>(time.tv_nsec);
+  };
+  const double start = now();
+  work();
+  return now() - start;
+}
+
+class Bench {
+ public:
+  explicit Bench(Cpu& dev) : dev_(dev), from_(most), to_(most) {}
+
+  /// tensors: all that the operation reads or writes, each once.
+  void row(const char* name, const std::vector<ConstView<Cpu>>& tensors,
+           const std::function<void()>& work) {
+    std::size_t bytes = 0;
+    for (const auto& tensor : tensors) bytes += tensor.size_bytes();
+    const auto half = std::min(bytes / 2, most);
+    double ours = 1e30, copy = 1e30, spent = 0;
+    for (int round = 0; round < 6 || (round < 60 && spent < 0.3); ++round) {
+      const double now = seconds_of(work);
+      const double copied = seconds_of([&] { std::memcpy(to_.data(), from_.data(), half); });
+      ours = std::min(ours, now);
+      copy = std::min(copy, copied);
+      spent += now + copied;
+    }
+    copy *= static_cast<double>(bytes) / 2 / static_cast<double>(half);
+    std::printf("%-34s %8.1f MB %9.3f ms %6.1f GB/s   %5.2f of a copy\n", name,
+                1e-6 * static_cast<double>(bytes), 1e3 * ours,
+                1e-9 * static_cast<double>(bytes) / ours, copy / ours);
+  }
+  [[nodiscard]] Tensor<Cpu> random(const Shape& shape, DType type = DType::f32) {
+    Tensor<Cpu> wide(dev_, DType::f32, shape), made(dev_, type, shape);
+    const RandomStream stream{.seed = ++seed_};
+    for (std::int64_t at = 0; at < shape.count(); ++at)
+      wide.mut().template data<float>()[at] =
+          static_cast<float>(stream.uniform(static_cast<std::uint64_t>(at)) * 2 - 1);
+    cast(dev_, wide.view(), made.mut());
+    return made;
+  }
+  [[nodiscard]] Tensor<Cpu> integers(std::int64_t count, std::int64_t below) {
+    std::vector<std::int32_t> values;
+    const RandomStream stream{.seed = ++seed_};
+    for (std::int64_t at = 0; at < count; ++at)
+      values.push_back(static_cast<std::int32_t>(stream.bits(static_cast<std::uint64_t>(at)) %
+                                                 static_cast<std::uint64_t>(below)));
+    return Tensor<Cpu>::from_host(dev_, {count}, values);
+  }
+
+ private:
+  static constexpr std::size_t most = std::size_t{256} << 20;
+  Cpu& dev_;
+  std::vector<std::byte> from_, to_;
+  std::uint64_t seed_ = 0;
+};
+
+// The activations of BERT-base: 8 samples of 512 tokens.
+void transformer(Cpu& dev, Bench& bench) {
+  constexpr std::int64_t rows = 4096, columns = 768, words = 30522;
+  const Shape shape{rows, columns};
+  const auto x = bench.random(shape), dy = bench.random(shape), residual = bench.random(shape);
+  const auto gamma = bench.random({columns}), beta = bench.random({columns});
+  Tensor<Cpu> y(dev, DType::f32, shape), dx(dev, DType::f32, shape), sum(dev, DType::f32, shape);
+  Tensor<Cpu> mean(dev, DType::f32, {rows}), inv_std(dev, DType::f32, {rows});
+  Tensor<Cpu> dgamma(dev, DType::f32, {columns}), dbeta(dev, DType::f32, {columns});
+  Tensor<Cpu> half(dev, DType::bf16, shape);
+  const DropoutOptions drops{.probability = 0.1, .random = {.seed = 1}, .total_columns = columns};
+
+  bench.row("add", {x, residual, y}, [&] { add(dev, x, residual, y.mut()); });
+  bench.row("scale", {y, y}, [&] { scale(dev, 0.999, y.mut()); });
+  bench.row("cast to bf16", {x, half}, [&] { cast(dev, x, half.mut()); });
+  bench.row("gelu forward", {x, y}, [&] { activation_forward(dev, Activation::gelu, x, y.mut()); });
+  bench.row("gelu backward", {x, dy, dx},
+            [&] { activation_backward(dev, Activation::gelu, x, dy, dx.mut()); });
+  bench.row("dropout", {x, y}, [&] { dropout(dev, x, {}, drops, y.mut()); });
+  bench.row("layer norm forward", {x, y}, [&] {
+    layer_norm_forward(dev, x, gamma, beta, 1e-12, y.mut(), mean.mut(), inv_std.mut());
+  });
+  bench.row("layer norm backward", {dy, x, dx}, [&] {
+    layer_norm_backward(dev, dy, x, gamma, mean, inv_std, dx.mut(), dgamma.mut(), dbeta.mut(), 0);
+  });
+  bench.row("residual layer norm forward", {x, residual, sum, y}, [&] {
+    residual_layer_norm_forward(dev, x, residual, {}, drops, gamma, beta, 1e-12, sum.mut(), y.mut(),
+                                mean.mut(), inv_std.mut());
+  });
+  bench.row("residual layer norm backward", {dy, sum, dx, y}, [&] {
+    residual_layer_norm_backward(dev, dy, sum, gamma, mean, inv_std, {}, drops, y.mut(), dx.mut(),
+                                 dgamma.mut(), dbeta.mut(), 0);
+  });
+  bench.row("column sums", {x}, [&] { column_sums(dev, x, dgamma.mut(), 0); });
+
+  const auto ids = bench.integers(rows, words);
+  const auto table = bench.random({words, columns});
+  Tensor<Cpu> dtable(dev, DType::f32, table.shape());
+  bench.row("embedding forward", {x, y}, [&] { embedding_forward(dev, table, ids, 0, y.mut()); });
+  bench.row("embedding backward", {dy, dx, dx},
+            [&] { embedding_backward(dev, dy, ids, 0, dtable.mut(), 1); });
+
+  const auto logits = bench.random({512, words});
+  const auto labels = bench.integers(512, words);
+  const CrossEntropyOptions options{.classes = words};
+  Tensor<Cpu> most(dev, DType::f32, {512}), sums(dev, DType::f32, {3, 512});
+  Tensor<Cpu> dlogits(dev, DType::f32, logits.shape());
+  const auto one = Tensor<Cpu>::from_host(dev, {1}, std::vector<double>{1});
+  bench.row("cross-entropy maxima", {logits},
+            [&] { detail::cross_entropy_max(dev, logits, options, most.mut()); });
+  bench.row("cross-entropy sums", {logits},
+            [&] { detail::cross_entropy_sums(dev, logits, labels, most, options, sums.mut()); });
+  bench.row("cross-entropy backward", {logits, dlogits}, [&] {
+    detail::cross_entropy_backward(dev, logits, most, sums, labels, options, one, dlogits.mut());
+  });
+}
+
+// A layer of ResNet-50's first stage: 8 images.
+void convolutional(Cpu& dev, Bench& bench) {
+  const Shape shape{8, 56, 56, 256};
+  const auto x = bench.random(shape), dy = bench.random(shape);
+  const auto vector = [&] { return bench.random({256}); };
+  const auto mean = vector(), inv_std = vector(), gamma = vector(), beta = vector();
+  const detail::BatchNormVectors<Cpu> vectors{mean, inv_std, gamma, beta};
+  Tensor<Cpu> y(dev, DType::f32, shape), dx(dev, DType::f32, shape);
+  auto sum = vector(), other = vector();
+  bench.row("batch norm sums", {x}, [&] { detail::batch_norm_sums(dev, x, sum.mut()); });
+  bench.row("batch norm deviations", {x},
+            [&] { detail::batch_norm_squared_deviations(dev, x, mean, sum.mut()); });
+  bench.row("batch norm and ReLU", {x, y},
+            [&] { detail::batch_norm_apply(dev, x, vectors, {}, true, y.mut()); });
+  bench.row("batch norm backward sums", {dy, x}, [&] {
+    detail::batch_norm_backward_sums(dev, dy, x, vectors, true, sum.mut(), other.mut());
+  });
+  bench.row("batch norm backward", {dy, x, dx}, [&] {
+    detail::batch_norm_backward_apply(dev, dy, x, vectors, true, sum, other, 25088, dx.mut());
+  });
+
+  const Shape image{8, 112, 112, 64};
+  const PoolGeometry pool{.kernel = 3, .stride = 2, .padding = 1};
+  const auto wide = bench.random(image);
+  const auto small = pool_output_shape(image, pool);
+  Tensor<Cpu> pooled(dev, DType::f32, small), back(dev, DType::f32, image);
+  Tensor<Cpu> index(dev, DType::i32, small);
+  bench.row("max pool forward", {wide, pooled, index},
+            [&] { max_pool_forward(dev, wide, pool, pooled.mut(), index.mut()); });
+  bench.row("max pool backward", {pooled, index, back},
+            [&] { max_pool_backward(dev, pooled, index, pool, back.mut()); });
+  Tensor<Cpu> average(dev, DType::f32, {8, 256});
+  bench.row("average pool forward", {x},
+            [&] { global_average_pool_forward(dev, x, average.mut()); });
+  bench.row("average pool backward", {dx},
+            [&] { global_average_pool_backward(dev, average, dx.mut()); });
+}
+
+// Ten million parameters.
+void parameters(Cpu& dev, Bench& bench) {
+  constexpr std::int64_t count = 10'000'000;
+  ModelBuilder<Cpu> build(Comm<Cpu>{});
+  const auto weight = build.parameter({.name = "w", .shape = {count}});
+  ParameterStore<Cpu> store(dev, {weight}, {});
+  store.begin_gradients(dev);
+  const auto gradient = bench.random({count});
+  weight->accumulate(dev, [&](View<Cpu> to, double) { cast(dev, gradient, to); });
+  store.complete_gradients(dev, {0, store.size()});
+  StepState state;
+  state.learning_rate = 1e-3;
+  const auto on_device = make_step_state(dev, state);
+  const std::vector<ConstView<Cpu>> moved(3, gradient);  // weights twice, gradients
+  const auto with_state = [&](std::size_t buffers) {
+    auto all = moved;
+    all.insert(all.end(), 2 * buffers, gradient);
+    return all;
+  };
+  Sgd<Cpu> sgd(dev, store, {.momentum = 0.9});
+  bench.row("SGD with momentum", with_state(1), [&] { sgd.apply(dev, on_device); });
+  AdamW<Cpu> adamw(dev, store, {});
+  bench.row("AdamW", with_state(2), [&] { adamw.apply(dev, on_device); });
+
+  Tensor<Cpu> total(dev, DType::f64, {1});
+  bench.row("sum of squares", {gradient}, [&] { sum_of_squares(dev, gradient, total.mut()); });
+  Tensor<Cpu> bits(dev, DType::u8, {detail::sign_bytes(count)});
+  auto values = bench.random({count});
+  bench.row("pack signs", {gradient, bits}, [&] { detail::pack_signs(dev, gradient, bits.mut()); });
+  bench.row("add signs", {bits, values, values},
+            [&] { detail::add_signs(dev, bits, total, 0.0, values.mut()); });
+}
+
+}  // namespace
+
+int main() {
+  Cpu dev({.threads = 1});
+  Bench bench(dev);
+  transformer(dev, bench);
+  convolutional(dev, bench);
+  parameters(dev, bench);
+}
