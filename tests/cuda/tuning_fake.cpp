@@ -286,8 +286,8 @@ TEST_CASE("tuning fake: plans of cuDNN that do not run give way to the next, the
         dev, problem, {}, {}, [] { return dhp::detail::cuda::CudnnGraph(); });
   };
   const auto refuse_below = [](int first) {
-    fake::engine_runs = [first](int engine) {
-      return engine < first ? CUDNN_STATUS_NOT_SUPPORTED_SHAPE : CUDNN_STATUS_SUCCESS;
+    fake::plan_runs = [first](const auto& plan) {
+      return plan.engine < first ? CUDNN_STATUS_NOT_SUPPORTED_SHAPE : CUDNN_STATUS_SUCCESS;
     };
   };
   for (const bool deterministic : {false, true}) {
@@ -322,9 +322,9 @@ TEST_CASE("tuning fake: plans of cuDNN that do not run give way to the next, the
   auto options = small();
   options.deterministic = true;
   Cuda dev(options);
-  fake::engine_runs = [](int) { return CUDNN_STATUS_EXECUTION_FAILED; };
+  fake::plan_runs = [](const auto&) { return CUDNN_STATUS_EXECUTION_FAILED; };
   CHECK(contains(message_of([&] { (void)run(dev, "c"); }), "cudnnBackendExecute failed"));
-  fake::engine_runs = {};
+  fake::plan_runs = {};
 }
 
 TEST_CASE("tuning fake: what a file says of a class holds for all its sizes, and times nothing") {
