@@ -1,8 +1,7 @@
 // From UTF-8 to words. The expected words are those of Hugging Face's BertTokenizer (tokenizers 0.23).
 #include <dhp/core/rng.hpp>
 #include <examples/bert/basic_tokenizer.hpp>
-
-#include <doctest/doctest.h>
+#include <tests/support/test.hpp>
 
 #include <cctype>
 

@@ -1,13 +1,9 @@
 // Samples of masked language modelling: their form, the statistics of what is hidden, whole words, and
 // that they depend on nothing but seed, epoch and index.
 #include <examples/bert/masked_lm.hpp>
+#include <tests/support/test.hpp>
 
 #include "text_fixture.hpp"
-
-#include <doctest/doctest.h>
-
-#include <cmath>
-#include <map>
 
 namespace {
 

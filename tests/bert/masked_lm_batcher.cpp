@@ -1,12 +1,9 @@
 // BERT's micro-batches: the names, types and shapes that layers read, and all layouts alike.
 #include <dhp/device/cpu.hpp>
 #include <examples/bert/masked_lm_batcher.hpp>
+#include <tests/support/test.hpp>
 
 #include "text_fixture.hpp"
-
-#include <doctest/doctest.h>
-
-#include <numeric>
 
 namespace {
 

@@ -3,10 +3,7 @@
 #include <examples/bert/published.hpp>
 #include <examples/bert/published_tokenizer.hpp>
 #include <tests/support/folder.hpp>
-
-#include <doctest/doctest.h>
-
-#include <fstream>
+#include <tests/support/test.hpp>
 
 using namespace examples;
 using tests::Folder;

@@ -2,8 +2,6 @@
 #include <examples/bert/read_text.hpp>
 #include <tests/data/damage.hpp>
 
-#include <doctest/doctest.h>
-
 namespace {
 
 using dhp_test::bytes_of;

@@ -1,7 +1,6 @@
 #include <examples/bert/sentence_batcher.hpp>
 #include <examples/bert/sentence_file.hpp>
-
-#include <doctest/doctest.h>
+#include <tests/support/test.hpp>
 
 using examples::SentenceFile;
 

@@ -1,13 +1,8 @@
 // Pairs of sentences: true seconds, random seconds, and a split that shares no sentence.
 #include <examples/bert/sentence_pairs.hpp>
+#include <tests/support/test.hpp>
 
 #include "text_fixture.hpp"
-
-#include <doctest/doctest.h>
-
-#include <algorithm>
-#include <cmath>
-#include <set>
 
 namespace {
 

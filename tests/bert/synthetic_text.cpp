@@ -1,10 +1,6 @@
 // Synthetic text: a function of its seed, inside its vocabulary, with a structure to be learnt.
 #include <examples/bert/synthetic_text.hpp>
-
-#include <doctest/doctest.h>
-
-#include <algorithm>
-#include <map>
+#include <tests/support/test.hpp>
 
 namespace {
 

@@ -2,12 +2,7 @@
 #include <examples/bert/text_cache.hpp>
 #include <tests/bert/text_fixture.hpp>
 #include <tests/support/folder.hpp>
-
-#include <doctest/doctest.h>
-
-#include <atomic>
-#include <fstream>
-#include <thread>
+#include <tests/support/test.hpp>
 
 using namespace examples;
 

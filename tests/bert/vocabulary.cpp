@@ -2,8 +2,6 @@
 #include <examples/bert/wordpiece.hpp>
 #include <tests/data/damage.hpp>
 
-#include <doctest/doctest.h>
-
 namespace {
 
 using examples::parse_vocabulary;

@@ -2,10 +2,7 @@
 #include <examples/bert/sentences.hpp>
 #include <examples/bert/synthetic_text.hpp>
 #include <examples/bert/wordpiece_train.hpp>
-
-#include <doctest/doctest.h>
-
-#include <set>
+#include <tests/support/test.hpp>
 
 namespace {
 
@@ -83,8 +80,7 @@ TEST_CASE("wordpiece training: the same as the slow twin, to every size") {
     }
     const Counts words(counts.begin(), counts.end());
     for (const std::int64_t size : {14, 20, 40, 200}) {
-      CAPTURE(round);
-      CAPTURE(size);
+      INFO("round ", round, " size ", size);
       CHECK(examples::WordPieceTrainer(words, {.size = size}).run() == slow_twin(words, size, 2));
     }
   }

@@ -3,12 +3,6 @@
 
 #include <tests/comm/ranks.hpp>
 
-#include <atomic>
-#include <cstdint>
-#include <functional>
-#include <string>
-#include <vector>
-
 namespace tests {
 
 // Small integers, so that every sum is exact in every type.

@@ -1,11 +1,6 @@
 #include <dhp/comm/event.hpp>
 #include <dhp/device/cpu.hpp>
-
-#include <doctest/doctest.h>
-
-#include <string>
-#include <thread>
-#include <vector>
+#include <tests/support/test.hpp>
 
 namespace {
 

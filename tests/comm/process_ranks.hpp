@@ -7,19 +7,7 @@
 #include <dhp/comm/watch/process_watchdog.hpp>
 #include <tests/comm/ranks.hpp>
 
-#include <condition_variable>
-#include <cstring>
 #include <deque>
-#include <functional>
-#include <map>
-#include <memory>
-#include <mutex>
-#include <optional>
-#include <string>
-#include <thread>
-#include <tuple>
-#include <utility>
-#include <vector>
 
 namespace tests {
 

@@ -1,11 +1,6 @@
 // Random numbers: the published answers of Philox, and what the distributions promise.
 #include <dhp/core/rng.hpp>
-
-#include <doctest/doctest.h>
-
-#include <cmath>
-#include <set>
-#include <vector>
+#include <tests/support/test.hpp>
 
 namespace {
 

@@ -1,6 +1,5 @@
 #include <dhp/core/shape.hpp>
-
-#include <doctest/doctest.h>
+#include <tests/support/test.hpp>
 
 namespace {
 

@@ -1,7 +1,7 @@
 // What the system says about a call that failed: read after the call, and before anything else can change it.
 #include <dhp/core/system_error.hpp>
+#include <tests/support/test.hpp>
 
-#include <doctest/doctest.h>
 #include <unistd.h>
 
 namespace {

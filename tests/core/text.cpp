@@ -1,11 +1,6 @@
 #include <dhp/core/error.hpp>
 #include <dhp/core/text.hpp>
-
-#include <doctest/doctest.h>
-
-#include <cmath>
-#include <limits>
-#include <set>
+#include <tests/support/test.hpp>
 
 namespace {
 

@@ -1,11 +1,5 @@
 #include <dhp/core/exposure.hpp>
-
-#include <doctest/doctest.h>
-
-#include <cmath>
-#include <memory>
-#include <string>
-#include <thread>
+#include <tests/support/test.hpp>
 
 namespace {
 

@@ -1,14 +1,8 @@
 // 16-bit types: every value there and back, rounding to nearest even, and what is not finite.
 #include <dhp/core/types.hpp>
-
-#include <doctest/doctest.h>
-
-#include <cmath>
-#include <limits>
+#include <tests/support/test.hpp>
 
 namespace {
-
-using namespace dhp;
 
 constexpr float infinity = std::numeric_limits<float>::infinity();
 

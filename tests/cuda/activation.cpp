@@ -4,13 +4,6 @@
 #include <dhp/cuda/elementwise.hpp>
 #include <tests/cuda/gpu.hpp>
 
-#include <doctest/doctest.h>
-
-#include <limits>
-
-using namespace dhp;
-using namespace tests;
-
 namespace {
 
 constexpr Activation kinds[] = {Activation::relu, Activation::gelu, Activation::tanh};
@@ -24,9 +17,7 @@ TEST_CASE_TEMPLATE("activations and their gradients, at any count and address", 
     for (const std::int64_t count : {1, 8, 9, 1003})
       for (const std::int64_t skip : {0, 1}) {
         if (skip >= count) continue;
-        CAPTURE(static_cast<int>(kind));
-        CAPTURE(count);
-        CAPTURE(skip);
+        INFO("kind ", static_cast<int>(kind), " count ", count, " skip ", skip);
         const auto [got, right] = sides([&](auto& side) -> Results {
           const auto part = [&](auto view) { return view.slice(skip, count); };
           const auto x = side.elements({count}, 1), dy = side.elements({count}, 2);

@@ -2,13 +2,7 @@
 #include <dhp/cuda/attention_layout.hpp>
 #include <tests/cuda/gpu.hpp>
 
-#include <doctest/doctest.h>
-
-#include <set>
-
-using namespace dhp;
 using namespace dhp::detail::cuda;
-using namespace tests;
 
 namespace {
 

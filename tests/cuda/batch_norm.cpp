@@ -6,19 +6,13 @@
 #include <dhp/cuda/squared_deviations.hpp>
 #include <tests/cuda/gpu.hpp>
 
-#include <doctest/doctest.h>
-
-using namespace dhp;
-using namespace tests;
-
 namespace {
 
 // The rows of x, dy and what is as large start `skip` elements into their tensors.
 template <class T>
 void check_all(const Shape& shape, std::int64_t skip, bool relu) {
   using A = Accumulator<T>;
-  CAPTURE(to_text(shape));
-  CAPTURE(skip);
+  INFO("shape ", to_text(shape), " skip ", skip);
   const auto [got, right] = with_oracle<T>([&](auto& side) -> Results {
     const Shape all{shape.count() + skip}, columns{shape.back()};
     const auto part = [&](auto view) { return view.slice(skip, all[0]).as(shape); };

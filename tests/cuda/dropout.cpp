@@ -5,11 +5,6 @@
 #include <dhp/cuda/elementwise.hpp>
 #include <tests/cuda/gpu.hpp>
 
-#include <doctest/doctest.h>
-
-using namespace dhp;
-using namespace tests;
-
 namespace {
 
 constexpr RandomStream stream{.seed = 0x123456789abcdefu, .step = 3, .use = 5};
@@ -29,9 +24,7 @@ TEST_CASE_TEMPLATE("the Cpu's bits, however numbers and addresses are aligned", 
   for (const auto& each : cases)
     for (const double p : {0.0, 0.1, 0.5, 1 - 0x1p-24})
       for (const std::int64_t skip : {0, 1}) {
-        CAPTURE(to_text(each.shape));
-        CAPTURE(p);
-        CAPTURE(skip);
+        INFO("each.shape ", to_text(each.shape), " p ", p, " skip ", skip);
         const auto count = each.shape.count();
         const auto columns = each.shape.back();
         const DropoutOptions options{

@@ -8,15 +8,8 @@
 #include <dhp/comm/nccl/connect.hpp>
 #include <tests/comm/process_ranks.hpp>
 
-#include <doctest/doctest.h>
-
-#include <functional>
-#include <map>
-#include <optional>
-
 namespace {
 
-using namespace tests;
 using Rank = GenerationRank<Cuda>;
 
 /// One member's way to the store of all.
@@ -349,8 +342,8 @@ TEST_CASE("elastic fake: if one rank has done the update, all others do it") {
   const auto ends = interrupted_step(3, 1, [&](Member& member, Rank&, Steps&, At at) {
     if (member.me == 3 && at == At::update) member.die();
   });
-  CHECK(contains(ends, " ready; weights 6; | "));
-  CHECK(contains(ends, " ready; weights 6; | killed"));
+  CHECK(has(ends, " ready; weights 6; | "));
+  CHECK(has(ends, " ready; weights 6; | killed"));
 }
 
 TEST_CASE("elastic fake: the garbage of one rank's end does not let another one commit") {

@@ -3,19 +3,13 @@
 #include <dhp/cuda/elementwise.hpp>
 #include <tests/cuda/gpu.hpp>
 
-#include <doctest/doctest.h>
-
-using namespace dhp;
-using namespace tests;
-
 TEST_CASE_TEMPLATE("add, scale and cast agree with the Cpu at any count and address", T, double,
                    float, bf16, f16) {
   Sides<T, false> sides;
   for (const std::int64_t count : {1, 7, 8, 9, 1000, 70000})
     for (const std::int64_t skip : {0, 1}) {
       if (skip >= count) continue;
-      CAPTURE(count);
-      CAPTURE(skip);
+      INFO("count ", count, " skip ", skip);
       const auto [got, right] = sides([&](auto& side) -> Results {
         const auto part = [&](auto view) { return view.slice(skip, count); };
         const auto a = side.elements({count}, 1), b = side.elements({count}, 2);
@@ -36,8 +30,7 @@ TEST_CASE("casts and sums of any two types, at any address, are rounded once") {
   for (const auto from : types)
     for (const auto to : types)
       for (const std::int64_t skip : {0, 1}) {
-        CAPTURE(from);
-        CAPTURE(to);
+        INFO("from ", from, " to ", to);
         const auto [got, right] = sides([&](auto& side) -> Results {
           const auto x = random_tensor(side.dev, from, {37}, 1);
           auto y = random_tensor(side.dev, to, {37}, 2), z = random_tensor(side.dev, to, {37}, 3);

@@ -3,11 +3,6 @@
 #include <dhp/cuda/embedding.hpp>
 #include <tests/cuda/gpu.hpp>
 
-#include <doctest/doctest.h>
-
-using namespace dhp;
-using namespace tests;
-
 namespace {
 
 // Words as in a text: some often, most rarely.
@@ -32,8 +27,7 @@ std::vector<double> gradient(auto& side, const std::vector<std::int32_t>& ids, s
 template <class T>
 void same_gradient(Sides<T>& sides, const std::vector<std::int32_t>& ids, std::int64_t columns,
                    std::int64_t entries, double beta) {
-  CAPTURE(columns);
-  CAPTURE(beta);
+  INFO("columns ", columns, " beta ", beta);
   const auto [got, right] = sides([&](auto& side) -> Results {
     return {gradient(side, ids, columns, {0, entries}, beta)};
   });

@@ -6,13 +6,6 @@
 #include <tests/cuda/gpu.hpp>
 #include <tests/support/thirds.hpp>
 
-#include <doctest/doctest.h>
-
-#include <numeric>
-
-using namespace dhp;
-using namespace tests;
-
 namespace {
 
 struct Case {
@@ -83,8 +76,7 @@ Results run(auto& side, const Case& with) {
 
 template <class T>
 void same_as_cpu(const Case& with) {
-  CAPTURE(with.size);
-  CAPTURE(with.dropout);
+  INFO("with.size ", with.size, " with.dropout ", with.dropout);
   const auto [got, right] = with_oracle<T>([&](auto& side) { return run(side, with); });
   for (std::size_t at = 0; at < 4; ++at) {
     CAPTURE(at);

@@ -6,19 +6,12 @@
 #include <dhp/cuda/fallback_conv2d.hpp>
 #include <tests/cuda/gpu.hpp>
 
-#include <doctest/doctest.h>
-
-using namespace dhp;
-using namespace tests;
-
 namespace {
 
 template <class T>
 void same_product(std::int64_t m, std::int64_t n, std::int64_t k, const GemmOptions& options,
                   bool wide_c, bool has_bias) {
-  CAPTURE(m);
-  CAPTURE(n);
-  CAPTURE(k);
+  INFO("m ", m, " n ", n, " k ", k);
   const std::int64_t more = options.padded ? 3 : 0;
   const Shape a = options.transpose_a ? Shape{k, m + more} : Shape{m, k + more};
   const Shape b = options.transpose_b ? Shape{n, k} : Shape{k, n};

@@ -9,8 +9,6 @@
 #include <tests/cuda/emulator.hpp>
 #include <tests/support/tensors.hpp>
 
-#include <doctest/doctest.h>
-
 namespace tests {
 
 struct Fused : Emulated {
@@ -149,9 +147,6 @@ std::optional<detail::BatchNormGradients<Dev>> batch_norm_fused_backward_on(
 }
 
 }  // namespace dhp
-
-using namespace dhp;
-using namespace tests;
 
 namespace {
 

@@ -9,10 +9,6 @@
 #endif
 #include <tests/support/tensors.hpp>
 
-#include <type_traits>
-#include <utility>
-#include <vector>
-
 namespace tests {
 
 #ifdef __CUDACC__

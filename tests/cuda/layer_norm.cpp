@@ -3,11 +3,6 @@
 #include <dhp/cuda/layer_norm.hpp>
 #include <tests/cuda/gpu.hpp>
 
-#include <doctest/doctest.h>
-
-using namespace dhp;
-using namespace tests;
-
 namespace {
 
 // A view of `shape` that starts `skip` elements into a tensor.
@@ -73,8 +68,7 @@ struct ResidualCase {
 template <class T>
 void check_residual(const ResidualCase& each) {
   const auto& shape = each.shape;
-  CAPTURE(to_text(shape));
-  CAPTURE(each.p);
+  INFO("shape ", to_text(shape), " each.p ", each.p);
   const Shape per_column{shape.back()}, per_row{shape.rows()};
   const DropoutOptions options{.probability = each.p,
                                .random = {.seed = 0x123456789abcdefu, .step = 3, .use = 5},

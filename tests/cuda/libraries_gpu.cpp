@@ -14,13 +14,6 @@
 #include <tests/cuda/gpu.hpp>
 #include <tests/support/thirds.hpp>
 
-#include <doctest/doctest.h>
-
-#include <numeric>
-
-using namespace dhp;
-using namespace tests;
-
 namespace {
 
 // Whether a library did all that begins so, and anything at all: else a fallback would pass for it.

@@ -8,8 +8,6 @@
 #include <tests/optim/optimizer.hpp>
 #include <tests/optim/sgd.hpp>
 
-using namespace tests;
-
 TEST_CASE("three steps of every optimizer; a split weight has the trust ratio of the unsplit one") {
   for (const auto check : {&SgdCases<Gpu>::steps, &AdamWCases<Gpu>::steps, &LarsCases<Gpu>::steps,
                            &LarsCases<Gpu>::split, &LambCases<Gpu>::steps, &LambCases<Gpu>::split})

@@ -11,11 +11,6 @@
 #include <tests/cuda/gpu.hpp>
 #include <tests/support/weights.hpp>
 
-#include <doctest/doctest.h>
-
-using namespace dhp;
-using namespace tests;
-
 namespace {
 
 const StepState now{.learning_rate = 0.05, .updates = 3, .gradient_scale = 0.5};

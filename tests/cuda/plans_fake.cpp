@@ -6,19 +6,7 @@
 #include <dhp/cuda/library_report.hpp>
 #include <tests/comm/ranks.hpp>
 
-#include <doctest/doctest.h>
-
-#include <chrono>
-#include <condition_variable>
-#include <filesystem>
-#include <fstream>
-#include <mutex>
-#include <set>
-#include <thread>
-
 namespace {
-
-using namespace tests;
 
 // A folder for the files of choices and plans, and engines that compile, until it goes.
 struct Processes {
@@ -155,8 +143,7 @@ TEST_CASE("plans fake: a damaged plan is compiled anew, which is said once") {
       CHECK(then.compilations == 2);
       CHECK(then.plans_read == 0);
       REQUIRE(then.said.size() == 1);
-      CHECK(contains(then.said[0],
-                     concat(all.choices, ".plans cannot be used (its file is damaged)")));
+      CHECK(has(then.said[0], concat(all.choices, ".plans cannot be used (its file is damaged)")));
       CHECK(all.read(files[0]) == whole);
     }
   CHECK(process({.plan_cache = all.choices}, {"a", "b"}).compilations == 0);
@@ -176,7 +163,7 @@ TEST_CASE("plans fake: plans of another version are not given to cuDNN, and repl
     // Without a choice for the version, a device that times asks for no kept plan.
     REQUIRE(then.said.size() == (deterministic ? 1 : 0));
     if (deterministic)
-      CHECK(contains(then.said[0], "(it is of another GPU, driver or library version)"));
+      CHECK(has(then.said[0], "(it is of another GPU, driver or library version)"));
     CHECK(all.files().size() == 1);
     CHECK(process(options).compilations == 0);
     --fake::cudnn_version;
@@ -191,7 +178,7 @@ TEST_CASE("plans fake: a plan that cuDNN refuses to read is compiled anew, which
   CHECK(then.ran);
   CHECK(then.compilations == 2);
   REQUIRE(then.said.size() == 1);
-  CHECK(contains(then.said[0], "(cuDNN refuses it)"));
+  CHECK(has(then.said[0], "(cuDNN refuses it)"));
   CHECK(process({.plan_cache = all.choices}, {"a", "b"}).compilations == 0);
   fake::text_version = "1";
 }

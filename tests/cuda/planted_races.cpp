@@ -1,8 +1,6 @@
 // Kernels with races, for the checker of races.cpp to find.
 #include <tests/cuda/ptx/said_of.hpp>
 
-#include <doctest/doctest.h>
-
 using namespace tests::faults;
 
 TEST_CASE("races between blocks and between threads are found, and barriers end them") {

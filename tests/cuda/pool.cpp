@@ -5,13 +5,6 @@
 #include <dhp/cuda/pool.hpp>
 #include <tests/cuda/gpu.hpp>
 
-#include <doctest/doctest.h>
-
-#include <limits>
-
-using namespace dhp;
-using namespace tests;
-
 namespace {
 
 struct Case {

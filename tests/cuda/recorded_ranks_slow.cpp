@@ -6,14 +6,6 @@
 #include <tests/support/layouts.hpp>
 #include <tests/support/tensors.hpp>
 
-#include <doctest/doctest.h>
-
-#include <mutex>
-#include <vector>
-
-using namespace dhp;
-using namespace tests;
-
 namespace {
 
 constexpr examples::BertConfig config{.layers = 1,

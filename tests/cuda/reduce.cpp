@@ -3,13 +3,6 @@
 #include <dhp/cuda/reduce.hpp>
 #include <tests/cuda/gpu.hpp>
 
-#include <doctest/doctest.h>
-
-#include <limits>
-
-using namespace dhp;
-using namespace tests;
-
 namespace {
 
 constexpr double infinity = std::numeric_limits<double>::infinity();
@@ -72,9 +65,7 @@ TEST_CASE("tiles cover a matrix of any size, in numbers that a GPU can start") {
     for (const std::int64_t columns : {1, 3, 64, 255, 264, 768, 2048, 30522, 1 << 20})
       for (const int width : {1, 2, 8}) {
         if (columns % width != 0) continue;
-        CAPTURE(rows);
-        CAPTURE(columns);
-        CAPTURE(width);
+        INFO("rows ", rows, " columns ", columns, " width ", width);
         const auto tiles = detail::cuda::column_tiles(rows, columns, width);
         CHECK(tiles.across * tiles.down <= tiles.threads);
         CHECK(tiles.across * tiles.down > tiles.threads / 2);
@@ -96,8 +87,7 @@ TEST_CASE_TEMPLATE("sums, of squares and of magnitudes too, are taken in double"
   for (const std::int64_t count : {0, 1, 9, 255, 9011})
     for (const std::int64_t skip : {0, 1}) {
       if (skip > count) continue;
-      CAPTURE(count);
-      CAPTURE(skip);
+      INFO("count ", count, " skip ", skip);
       const auto x = random_on<T>(gpu, {count}, 1);
       const auto expected = widened(random_tensor<T>(cpu, {count}, 1));
       double total = 0, squares = 0, magnitudes = 0;

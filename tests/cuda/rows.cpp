@@ -5,13 +5,6 @@
 #include <dhp/cuda/rows.hpp>
 #include <tests/cuda/gpu.hpp>
 
-#include <doctest/doctest.h>
-
-#include <numeric>
-
-using namespace dhp;
-using namespace tests;
-
 namespace {
 
 Tensor<Gpu> ints_on(Gpu& gpu, const std::vector<std::int32_t>& values) {
@@ -41,8 +34,7 @@ TEST_CASE("rows are grouped by entry, in their order, for any number of entries"
   for (const std::int64_t rows : {0, 1, 133, 1100})
     for (const std::int64_t entries : {1, 255, 256, 70000}) {
       if (rows > 1024 && entries < 256) continue;
-      CAPTURE(rows);
-      CAPTURE(entries);
+      INFO("rows ", rows, " entries ", entries);
       // Ids from -3 on, a few of them outside; some entries have many rows.
       std::vector<std::int32_t> ids;
       for (std::int64_t row = 0; row < rows; ++row)

@@ -3,13 +3,6 @@
 #include <dhp/cuda/optimizer.hpp>
 #include <tests/cuda/gpu.hpp>
 
-#include <doctest/doctest.h>
-
-#include <limits>
-
-using namespace dhp;
-using namespace tests;
-
 namespace {
 
 template <class Dev>

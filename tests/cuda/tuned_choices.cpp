@@ -1,11 +1,8 @@
 #include <dhp/cuda/tuned_choices.hpp>
+#include <tests/support/test.hpp>
 
-#include <doctest/doctest.h>
 #include <unistd.h>
 
-#include <filesystem>
-
-using namespace dhp;
 using namespace dhp::detail::cuda;
 
 namespace {

@@ -8,15 +8,7 @@
 #include <dhp/cuda/plan_cache.hpp>
 #include <dhp/train/trainer.hpp>
 
-#include <doctest/doctest.h>
-
-#include <filesystem>
-#include <set>
-#include <span>
-
 namespace {
-
-using namespace tests;
 
 CudaOptions small() { return {.device = 0, .pinned_bytes = 1 << 12, .workspace_bytes = 256}; }
 
@@ -144,8 +136,8 @@ TEST_CASE(
   }
   Cuda recorded({.device = 0, .pinned_bytes = 1 << 12, .workspace_bytes = 256});
   (void)recorded.record([] {});
-  CHECK(contains(message_of([&] { recorded.make_deterministic(); }),
-                 "GPU 0 has recorded a step with timed algorithms"));
+  CHECK(has(message_of([&] { recorded.make_deterministic(); }),
+            "GPU 0 has recorded a step with timed algorithms"));
 }
 
 TEST_CASE(
@@ -316,14 +308,14 @@ TEST_CASE("tuning fake: plans of cuDNN that do not run give way to the next, the
       CHECK(fake::engines_asked.empty());
     }
     REQUIRE(plans.uses(true).size() == 2);
-    CHECK(contains(plans.uses(true).front().refusal, "cudnnBackendExecute"));
+    CHECK(has(plans.uses(true).front().refusal, "cudnnBackendExecute"));
   }
   // Any other error is one.
   auto options = small();
   options.deterministic = true;
   Cuda dev(options);
   fake::plan_runs = [](const auto&) { return CUDNN_STATUS_EXECUTION_FAILED; };
-  CHECK(contains(message_of([&] { (void)run(dev, "c"); }), "cudnnBackendExecute failed"));
+  CHECK(has(message_of([&] { (void)run(dev, "c"); }), "cudnnBackendExecute failed"));
   fake::plan_runs = {};
 }
 

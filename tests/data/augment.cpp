@@ -1,9 +1,6 @@
 // Augmentation: a pure function of (seed, epoch, sample), that keeps its promises about size and area.
 #include <dhp/data/augment.hpp>
-
-#include <doctest/doctest.h>
-
-#include <set>
+#include <tests/support/test.hpp>
 
 namespace {
 

@@ -4,9 +4,6 @@
 
 #include "damage.hpp"
 
-#include <numeric>
-#include <thread>
-
 namespace {
 
 using dhp_test::Folder;

@@ -1,8 +1,7 @@
 // Host arrays and their way to the device.
 #include <dhp/data/collate.hpp>
 #include <dhp/device/cpu.hpp>
-
-#include <doctest/doctest.h>
+#include <tests/support/test.hpp>
 
 namespace {
 

@@ -4,12 +4,7 @@
 #include <dhp/core/rng.hpp>
 #include <dhp/data/file.hpp>
 #include <tests/support/folder.hpp>
-
-#include <doctest/doctest.h>
-
-#include <filesystem>
-#include <fstream>
-#include <string>
+#include <tests/support/test.hpp>
 
 namespace dhp_test {
 

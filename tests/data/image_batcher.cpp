@@ -1,8 +1,7 @@
 // Image batches: shape, normalisation in every type, labels, and which sample an error is about.
 #include <dhp/data/image_batcher.hpp>
 #include <dhp/data/synthetic.hpp>
-
-#include <doctest/doctest.h>
+#include <tests/support/test.hpp>
 
 namespace {
 

@@ -4,10 +4,6 @@
 #ifdef DHP_HAS_TURBOJPEG
 #include <dhp/data/jpeg.hpp>
 
-#include <array>
-#include <cstdlib>
-#include <memory>
-
 namespace {
 
 // A smooth image, so that the loss of the format stays small.

@@ -2,13 +2,7 @@
 // errors that name the sample, and a clean end at any time.
 #include <dhp/data/loader.hpp>
 #include <dhp/device/cpu.hpp>
-
-#include <doctest/doctest.h>
-
-#include <atomic>
-#include <chrono>
-#include <map>
-#include <set>
+#include <tests/support/test.hpp>
 
 namespace {
 

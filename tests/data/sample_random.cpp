@@ -1,10 +1,6 @@
 // The random numbers of a sample: repeatable, and apart from those of other samples, epochs and uses.
 #include <dhp/data/sample_random.hpp>
-
-#include <doctest/doctest.h>
-
-#include <cmath>
-#include <set>
+#include <tests/support/test.hpp>
 
 namespace {
 

@@ -4,8 +4,6 @@
 
 #include "shards.hpp"
 
-#include <thread>
-
 namespace {
 
 using dhp_test::bytes_of;

@@ -6,8 +6,6 @@
 
 #include "damage.hpp"
 
-#include <numeric>
-
 namespace dhp_test {
 
 // "TOY" and one letter: an image of one pixel of that value.

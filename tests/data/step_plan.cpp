@@ -1,9 +1,6 @@
 // Step plans: closed forms that cover each epoch exactly once, whatever the number of replicas.
 #include <dhp/data/loader.hpp>
-
-#include <doctest/doctest.h>
-
-#include <vector>
+#include <tests/support/test.hpp>
 
 namespace {
 

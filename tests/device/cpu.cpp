@@ -1,11 +1,7 @@
 #include <dhp/device/cpu.hpp>
+#include <tests/support/test.hpp>
 
-#include <doctest/doctest.h>
-
-#include <memory>
 #include <memory_resource>
-#include <mutex>
-#include <optional>
 
 namespace {
 

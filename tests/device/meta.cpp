@@ -1,9 +1,5 @@
 #include <dhp/device/meta.hpp>
-
-#include <doctest/doctest.h>
-
-#include <cstring>
-#include <vector>
+#include <tests/support/test.hpp>
 
 namespace {
 

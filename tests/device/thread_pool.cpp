@@ -1,16 +1,11 @@
 #include <dhp/device/thread_pool.hpp>
+#include <tests/support/test.hpp>
 
-#include <doctest/doctest.h>
 #include <pthread.h>
 #include <sys/resource.h>
 #include <unistd.h>
 
-#include <atomic>
-#include <chrono>
-#include <fstream>
 #include <stdexcept>
-#include <thread>
-#include <vector>
 
 namespace {
 

@@ -2,11 +2,7 @@
 #include <examples/common/fine_tuning.hpp>
 #include <examples/common/patience.hpp>
 #include <tests/support/folder.hpp>
-
-#include <doctest/doctest.h>
-
-#include <cmath>
-#include <fstream>
+#include <tests/support/test.hpp>
 
 using namespace examples;
 

@@ -1,8 +1,5 @@
 #include <examples/common/energy_meter.hpp>
-
-#include <doctest/doctest.h>
-
-#include <string>
+#include <tests/support/test.hpp>
 
 using examples::EnergyMeter;
 

@@ -4,11 +4,7 @@
 #include <examples/bert/model.hpp>
 #include <examples/resnet50/model.hpp>
 #include <tests/support/everything.hpp>
-
-#include <doctest/doctest.h>
-
-using namespace dhp;
-using namespace tests;
+#include <tests/support/test.hpp>
 
 namespace {
 

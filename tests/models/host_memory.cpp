@@ -1,11 +1,6 @@
 #include <examples/common/host_memory.hpp>
 #include <tests/support/folder.hpp>
-
-#include <doctest/doctest.h>
-
-#include <filesystem>
-#include <fstream>
-#include <string>
+#include <tests/support/test.hpp>
 
 namespace {
 

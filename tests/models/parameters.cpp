@@ -3,14 +3,7 @@
 #include <dhp/cpu.hpp>
 #include <examples/bert/model.hpp>
 #include <examples/resnet50/model.hpp>
-
-#include <doctest/doctest.h>
-
-#include <map>
-#include <set>
-#include <string>
-
-using namespace dhp;
+#include <tests/support/test.hpp>
 
 namespace {
 

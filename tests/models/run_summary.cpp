@@ -1,9 +1,5 @@
 #include <examples/common/run_summary.hpp>
-
-#include <doctest/doctest.h>
-
-#include <numeric>
-#include <thread>
+#include <tests/support/test.hpp>
 
 namespace {
 

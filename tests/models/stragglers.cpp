@@ -1,6 +1,5 @@
 #include <examples/common/stragglers.hpp>
-
-#include <doctest/doctest.h>
+#include <tests/support/test.hpp>
 
 namespace {
 

@@ -2,14 +2,8 @@
 #include <tests/comm/ranks.hpp>
 #include <tests/support/folder.hpp>
 
-#include <doctest/doctest.h>
-
-#include <cmath>
-#include <fstream>
-
 namespace {
 
-using namespace tests;
 using namespace examples;
 using nlohmann::json;
 

@@ -4,14 +4,7 @@
 #include <dhp/comm/progress.hpp>
 #include <tests/comm/collectives.hpp>
 
-#include <cstdio>
-#include <functional>
-#include <string>
-
 namespace {
-
-using namespace dhp;
-using namespace tests;
 
 /// The host's own traffic: with every tag that dhp's messages may have, to and from each other rank.
 class HostTraffic {
@@ -187,7 +180,7 @@ std::string wrong_after_close() {
   try {
     world.barrier();
   } catch (const Error& error) {
-    return contains(error.sentence(), "has been closed") ? "" : error.sentence();
+    return has(error.sentence(), "has been closed") ? "" : error.sentence();
   }
   return "a barrier after close() has returned";
 }
@@ -199,8 +192,7 @@ std::string wrong_refusals() {
       MpiSession session(host, {.timeout_s = 20, .address = address});
       detail::append_text(wrong, concat("not refused: ", part, "; "));
     } catch (const Error& error) {
-      if (!contains(error.sentence(), part))
-        detail::append_text(wrong, concat(error.sentence(), "; "));
+      if (!has(error.sentence(), part)) detail::append_text(wrong, concat(error.sentence(), "; "));
     }
   };
   int rank = 0;

@@ -1,12 +1,6 @@
 // Initial values: many at once have the same bits as one by one.
 #include <dhp/nn/init.hpp>
-
-#include <doctest/doctest.h>
-
-#include <cstring>
-#include <vector>
-
-using namespace dhp;
+#include <tests/support/test.hpp>
 
 namespace {
 
@@ -34,9 +28,7 @@ TEST_CASE_TEMPLATE("initial values: a range has the bits of its elements", T, do
   for (const auto& init : {constant(0.3), normal(0.02), normal(-3e4), normal(0), uniform(0.5)})
     for (const std::int64_t first : {0, 1, 255, 70001})
       for (const std::size_t count : {0, 1, 31, 32, 33, 256, 1000}) {
-        CAPTURE(init.value);
-        CAPTURE(first);
-        CAPTURE(count);
+        INFO("init.value ", init.value, " first ", first, " count ", count);
         check_same<T>(init, first, count);
       }
   check_same<T>(normal(0.02), 3, 2000000);

@@ -4,10 +4,6 @@
 #include <dhp/nn/recompute.hpp>
 #include <tests/support/gradients.hpp>
 
-#include <doctest/doctest.h>
-
-using namespace tests;
-
 namespace {
 
 /// One channel, one number for each of the batch's images.

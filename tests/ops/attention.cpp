@@ -4,13 +4,6 @@
 #include <tests/support/tensors.hpp>
 #include <tests/support/thirds.hpp>
 
-#include <doctest/doctest.h>
-
-#include <utility>
-
-using namespace dhp;
-using namespace tests;
-
 namespace {
 
 constexpr RandomStream stream{.seed = 11, .step = 2, .use = 9};
@@ -63,9 +56,9 @@ struct Side {
   std::int64_t longest;
 
   Side(Cpu& dev, const Layout& layout)
-      : offsets(list_on(dev, layout.offsets)),
-        lengths(list_on(dev, layout.lengths)),
-        numbers(list_on(dev, layout.numbers)),
+      : offsets(tensor_of(dev, layout.offsets)),
+        lengths(tensor_of(dev, layout.lengths)),
+        numbers(tensor_of(dev, layout.numbers)),
         longest(layout.longest) {}
   [[nodiscard]] Sequences<Cpu> view() const {
     return {offsets.view(), lengths.view(), numbers.view(), longest};
@@ -187,9 +180,7 @@ TEST_CASE_TEMPLATE("against whole matrices; padding gives 0, and its NaNs are no
   for (const double p : {0.0, 0.3})
     for (const bool padded : {true, false})
       for (const auto& [heads, columns] : {std::pair{1, 5}, {3, 12}, {2, 32}}) {
-        CAPTURE(p);
-        CAPTURE(padded);
-        CAPTURE(heads);
+        INFO("p ", p, " padded ", padded, " heads ", heads);
         const Layout layout(ragged, 9, padded);
         // With padding, the heads of the second of two ranks.
         const int before = padded ? 2 : 0;

@@ -2,11 +2,6 @@
 #include <dhp/cpu/batch_norm.hpp>
 #include <tests/support/tensors.hpp>
 
-#include <doctest/doctest.h>
-
-using namespace dhp;
-using namespace tests;
-
 namespace {
 
 constexpr double epsilon = 1e-5;
@@ -145,8 +140,7 @@ TEST_CASE_TEMPLATE("all ops against plain loops", T, double, float, bf16, f16) {
   const double elements = exact ? 1e-12 : is_16_bit<T> ? 3e-2 : 1e-4;
   for (const auto& shape : shapes)
     for (const auto behind : all_behind) {
-      CAPTURE(to_text(shape));
-      CAPTURE(behind.relu);
+      INFO("shape ", to_text(shape), " behind.relu ", behind.relu);
       CAPTURE(behind.residual);
       Cpu dev;
       const Results got = run<T>(dev, shape, behind);

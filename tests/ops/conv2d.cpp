@@ -3,13 +3,6 @@
 #include <dhp/cpu/elementwise.hpp>
 #include <tests/support/tensors.hpp>
 
-#include <doctest/doctest.h>
-
-#include <algorithm>
-
-using namespace dhp;
-using namespace tests;
-
 namespace {
 
 struct Case {
@@ -97,8 +90,7 @@ TEST_CASE_TEMPLATE("conv2d agrees with loops, also over several tiles and blocks
   layers.push_back({{2, 23, 25, 40}, 66, {3, 2, 1}});
   layers.push_back({{1, 28, 28, 32}, 48, {3, 1, 1}});
   for (const auto& layer : layers) {
-    CAPTURE(to_text(layer.x));
-    CAPTURE(layer.geometry.kernel);
+    INFO("layer.x ", to_text(layer.x), " layer.geometry.kernel ", layer.geometry.kernel);
     CAPTURE(layer.geometry.stride);
     CAPTURE(layer.geometry.padding);
     const auto x = random_tensor<T>(dev, layer.x, 1);
@@ -117,8 +109,7 @@ TEST_CASE_TEMPLATE("conv2d in f32 and 16 bits agrees with f64 on the same inputs
   Cpu dev;
   const double unit = std::is_same_v<T, float> ? 1e-6 : std::is_same_v<T, bf16> ? 0.004 : 0.0005;
   for (const auto& layer : cases()) {
-    CAPTURE(to_text(layer.x));
-    CAPTURE(layer.geometry.kernel);
+    INFO("layer.x ", to_text(layer.x), " layer.geometry.kernel ", layer.geometry.kernel);
     CAPTURE(layer.geometry.stride);
     const auto x = random_tensor<T>(dev, layer.x, 1);
     const auto w = random_tensor<T>(dev, weight_shape(layer), 2);

@@ -6,10 +6,6 @@
 #include <dhp/eigen.hpp>
 #include <tests/support/tensors.hpp>
 
-#include <doctest/doctest.h>
-
-using namespace tests;
-
 namespace {
 
 using Matrix = eigen::RowMajor<double>;
@@ -37,8 +33,7 @@ TEST_CASE("gemm agrees with Eigen's product in all four forms") {
   for (const auto& [m, n, k] : {Size{257, 131, 519}, Size{64, 64, 64}, Size{1, 700, 33}})
     for (int form = 0; form < 4; ++form) {
       const bool ta = (form & 1) != 0, tb = (form & 2) != 0;
-      CAPTURE(form);
-      CAPTURE(m);
+      INFO("form ", form, " m ", m);
       const auto a = random_tensor<double>(dev, ta ? Shape{k, m} : Shape{m, k}, 1);
       const auto b = random_tensor<double>(dev, tb ? Shape{n, k} : Shape{k, n}, 2);
       auto c = random_tensor<double>(dev, {m, n}, 3);

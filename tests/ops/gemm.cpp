@@ -3,13 +3,6 @@
 #include <dhp/cpu/rows.hpp>
 #include <tests/support/tensors.hpp>
 
-#include <doctest/doctest.h>
-
-#include <limits>
-
-using namespace dhp;
-using namespace tests;
-
 namespace {
 
 struct Case {
@@ -54,12 +47,8 @@ void check_against_loops(Cpu& dev, Case size, GemmOptions options, bool with_bia
     std::fill_n(c.mut().template data<C>(), c.count(), static_cast<C>(NAN));
   gemm(dev, a, b, c.mut(), options, with_bias ? bias.view() : ConstView<Cpu>());
   const double scale = 4 * (std::sqrt(static_cast<double>(k)) + 2);
-  CAPTURE(m);
-  CAPTURE(n);
-  CAPTURE(k);
-  CAPTURE(options.transpose_a);
-  CAPTURE(options.transpose_b);
-  CAPTURE(options.beta);
+  INFO("m ", m, " n ", n, " k ", k, " options.transpose_a ", options.transpose_a);
+  INFO("options.transpose_b ", options.transpose_b, " options.beta ", options.beta);
   CAPTURE(with_bias);
   CHECK(distance(widened(c), expected, scale) <= unit_error<C>());
 }

@@ -3,11 +3,6 @@
 #include <dhp/cpu/layer_norm.hpp>
 #include <tests/support/tensors.hpp>
 
-#include <doctest/doctest.h>
-
-using namespace dhp;
-using namespace tests;
-
 namespace {
 
 struct Results {
@@ -159,8 +154,7 @@ TEST_CASE_TEMPLATE("residual: what dropout, a sum and a norm make one after the 
                                                      : 6e-2;
   for (const auto& shape : {Shape{0, 4}, {1, 3}, {17, 16}, {2, 9, 33}, {40, 131}})
     for (const double p : {0.0, 0.3}) {
-      CAPTURE(to_text(shape));
-      CAPTURE(p);
+      INFO("shape ", to_text(shape), " p ", p);
       Residual one(Tag<T>{}, shape, p);
       one.forward();
       one.backward();

@@ -3,11 +3,6 @@
 #include <dhp/cpu/segments.hpp>
 #include <tests/support/weights.hpp>
 
-#include <doctest/doctest.h>
-
-using namespace dhp;
-using namespace tests;
-
 namespace {
 
 // One weight with its state, in double.
@@ -154,7 +149,7 @@ TEST_CASE_TEMPLATE("SGD: a rate inside the momentum, as LARS has it, for each we
     for (std::size_t k = 0; k < state.kinds.size(); ++k)
       rates.push_back(0.1 / (step + static_cast<double>(k)));
     const auto now = make_step_state(dev, with.now);
-    sgd_update(dev, with.update, state.table, now, list_on(dev, rates), state.gradient,
+    sgd_update(dev, with.update, state.table, now, tensor_of(dev, rates), state.gradient,
                state.m.mut(), state.masters.mut());
     state.expect([&](Scalar& s, const Kind& kind, std::size_t parameter, double gradient) {
       const double rate = kind.decays ? rates[parameter] : with.now.learning_rate;
@@ -192,7 +187,7 @@ TEST_CASE_TEMPLATE("LAMB: squared norms of the coming directions, then a step al
     std::vector<double> rates, weights(count), directions(count);
     for (std::size_t k = 0; k < count; ++k) rates.push_back(0.03 / (1 + static_cast<double>(k)));
     const auto found = lamb_squares_of(dev, with.update, state, now);
-    detail::lamb_update(dev, with.update, state.table, now, list_on(dev, rates), state.gradient,
+    detail::lamb_update(dev, with.update, state.table, now, tensor_of(dev, rates), state.gradient,
                         state.m.mut(), state.v.mut(), state.masters.mut());
     state.expect([&](Scalar& s, const Kind& kind, std::size_t parameter, double gradient) {
       weights[parameter] += s.w * s.w;
@@ -286,7 +281,7 @@ TEST_CASE("a step that does not go changes nothing; nor does a table of nothing"
   const auto go = make_step_state(dev, {.learning_rate = 0.1, .updates = 1});
   const auto stay =
       make_step_state(dev, {.learning_rate = 0.1, .updates = 1, .decision = StepDecision::skip});
-  const auto rates = list_on(dev, std::vector<double>(some_of_each.size(), 1.0));
+  const auto rates = tensor_of(dev, std::vector<double>(some_of_each.size(), 1.0));
   const auto unchanged = [&](Weights<Cpu, bf16>& w, const Tensor<Cpu>& now) {
     const auto before = values_of(w.written());
     sgd_update(dev, {.momentum = 0.9}, w.table, now, {}, w.gradient, w.m.mut(), w.masters.mut());

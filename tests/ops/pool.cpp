@@ -2,13 +2,6 @@
 #include <dhp/cpu/pool.hpp>
 #include <tests/support/tensors.hpp>
 
-#include <doctest/doctest.h>
-
-#include <limits>
-
-using namespace dhp;
-using namespace tests;
-
 namespace {
 
 struct Case {

@@ -3,13 +3,6 @@
 #include <dhp/cpu/reduce.hpp>
 #include <tests/support/tensors.hpp>
 
-#include <doctest/doctest.h>
-
-#include <limits>
-
-using namespace dhp;
-using namespace tests;
-
 namespace {
 
 // Rows around the tile of 128, columns around the width of vectors.

@@ -2,11 +2,6 @@
 #include <dhp/cpu/rows.hpp>
 #include <tests/support/tensors.hpp>
 
-#include <doctest/doctest.h>
-
-using namespace dhp;
-using namespace tests;
-
 TEST_CASE_TEMPLATE("copy_columns cuts and joins, of any type and rank", T, double, float, bf16,
                    f16) {
   Cpu dev({.threads = 3});

@@ -3,11 +3,6 @@
 #include <dhp/cpu/segments.hpp>
 #include <tests/support/weights.hpp>
 
-#include <doctest/doctest.h>
-
-using namespace dhp;
-using namespace tests;
-
 namespace {
 
 std::vector<double> squares_of(Cpu& dev, ConstView<Cpu> x) {

@@ -2,8 +2,6 @@
 #include <dhp/cpu.hpp>
 #include <tests/optim/lamb.hpp>
 
-using namespace tests;
-
 TEST_CASE(
     "lamb: three steps are the paper's, in every precision; biases and norms step as in Adam") {
   LambCases<Cpu>::steps();

@@ -2,8 +2,6 @@
 #include <dhp/cpu.hpp>
 #include <tests/optim/lars.hpp>
 
-using namespace tests;
-
 TEST_CASE(
     "lars: three steps are the paper's, in every precision; biases and norms are not scaled") {
   LarsCases<Cpu>::steps();

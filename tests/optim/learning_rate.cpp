@@ -2,10 +2,6 @@
 #include <dhp/optim/learning_rate.hpp>
 #include <tests/support/tensors.hpp>
 
-#include <doctest/doctest.h>
-
-using namespace tests;
-
 namespace {
 
 /// 10 steps of warm-up to 0.8, then 20 of decay to 0.2.

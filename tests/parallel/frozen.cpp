@@ -2,9 +2,6 @@
 #include <tests/parallel/layouts.hpp>
 #include <tests/support/tensors.hpp>
 
-using namespace dhp;
-using namespace tests;
-
 namespace {
 
 enum class Trained { adapters, head };

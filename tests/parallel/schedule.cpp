@@ -2,11 +2,6 @@
 #include <dhp/parallel/schedule.hpp>
 #include <tests/support/tensors.hpp>
 
-#include <doctest/doctest.h>
-
-#include <string>
-#include <vector>
-
 namespace {
 
 using dhp::Action;

@@ -2,14 +2,7 @@
 #include <dhp/parallel/schedule_check.hpp>
 #include <tests/support/tensors.hpp>
 
-#include <doctest/doctest.h>
-
 #include <deque>
-#include <map>
-#include <set>
-#include <string>
-#include <tuple>
-#include <utility>
 
 namespace {
 

@@ -1,10 +1,6 @@
 // Known durations of the schedules and their pictures, to the letter; what a simulation refuses.
 #include <dhp/parallel/schedule_time.hpp>
-
-#include <doctest/doctest.h>
-
-#include <limits>
-#include <string>
+#include <tests/support/test.hpp>
 
 namespace {
 

@@ -4,14 +4,9 @@
 #include <dhp/core/rng.hpp>
 #include <dhp/device/cpu.hpp>
 #include <dhp/tensor/tensor.hpp>
-
-#include <cmath>
-#include <string>
-#include <vector>
+#include <tests/support/test.hpp>
 
 namespace tests {
-
-using namespace dhp;
 
 // Values of a stream, rounded to T.
 template <class T>
@@ -71,7 +66,7 @@ inline std::vector<double> random_doubles(const Shape& shape, std::uint32_t use)
 }
 
 template <class T>
-Tensor<Cpu> list_on(Cpu& dev, const std::vector<T>& values) {
+Tensor<Cpu> tensor_of(Cpu& dev, const std::vector<T>& values) {
   return Tensor<Cpu>::from_host(dev, {static_cast<std::int64_t>(values.size())}, values);
 }
 

@@ -2,13 +2,6 @@
 #include <dhp/eigen.hpp>
 #include <tests/support/tensors.hpp>
 
-#include <doctest/doctest.h>
-
-#include <cstdint>
-#include <numeric>
-
-using namespace tests;
-
 namespace {
 
 // 0, 1, 2, ... in memory order.

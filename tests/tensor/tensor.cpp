@@ -3,10 +3,6 @@
 #include <dhp/tensor/tensor.hpp>
 #include <tests/support/tensors.hpp>
 
-#include <doctest/doctest.h>
-
-using namespace tests;
-
 namespace {
 
 static_assert(!std::is_copy_constructible_v<Tensor<Cpu>>);

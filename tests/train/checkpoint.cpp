@@ -5,10 +5,6 @@
 #include <sys/resource.h>
 
 #include <csignal>
-#include <fstream>
-#include <random>
-
-using namespace tests;
 
 namespace {
 
@@ -212,8 +208,7 @@ TEST_CASE(
   for (int round = 0; round < 60; ++round) {
     const auto& path = files[random() % files.size()];
     const auto at = random() % std::filesystem::file_size(path);
-    CAPTURE(path);
-    CAPTURE(at);
+    INFO("path ", path, " at ", at);
     flip_byte(path, at);
     const auto after = run({}, {}, directory.path, "", 1);
     CHECK(after.losses.empty());  // at step 1 there is nothing left to do

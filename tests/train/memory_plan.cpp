@@ -3,16 +3,6 @@
 #include <tests/support/device_ranks.hpp>
 #include <tests/support/everything.hpp>
 
-#include <doctest/doctest.h>
-
-#include <cmath>
-#include <mutex>
-#include <utility>
-#include <vector>
-
-using namespace dhp;
-using namespace tests;
-
 namespace {
 
 constexpr std::int64_t micro_batches = 8;
@@ -93,8 +83,7 @@ TEST_CASE("memory plan: what the allocator of the run counts, at rest and at the
       for (int at = 0; at < layout.pipeline; ++at) {
         const auto plan = plan_memory(planned(options), at);
         const auto& real = found[static_cast<std::size_t>(at)];
-        CAPTURE(to_text(layout));
-        CAPTURE(static_cast<int>(stage));
+        INFO("layout ", to_text(layout), " static_cast<int>(stage) ", static_cast<int>(stage));
         CAPTURE(at);
         CHECK(plan.at_rest == real.at_rest);
         // Messages that nobody has received yet are not planned.

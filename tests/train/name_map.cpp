@@ -1,6 +1,5 @@
 #include <dhp/train/name_map.hpp>
-
-#include <doctest/doctest.h>
+#include <tests/support/test.hpp>
 
 using dhp::NameMap;
 

@@ -1,10 +1,6 @@
 // Predictions on the Cpu.
 #include <tests/train/predictions.hpp>
 
-#include <cmath>
-
-using namespace tests;
-
 namespace {
 
 std::vector<Layout> layouts() {

@@ -1,13 +1,7 @@
 // safetensors: round trips, and every rule that the reader keeps.
 #include <dhp/train/safetensors.hpp>
 #include <tests/support/folder.hpp>
-
-#include <doctest/doctest.h>
-
-#include <fstream>
-#include <random>
-
-using namespace dhp;
+#include <tests/support/test.hpp>
 
 namespace {
 

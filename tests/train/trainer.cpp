@@ -2,8 +2,6 @@
 #include <dhp/cpu.hpp>
 #include <tests/train/trainer.hpp>
 
-using namespace tests;
-
 TEST_CASE(
     "trainer: a loss that is not finite ends with step, rank, micro-batch and the first layer") {
   TrainerCases<Cpu>::bad_loss();

@@ -11,13 +11,6 @@
 #include <tests/support/device_ranks.hpp>
 #include <tests/support/tensors.hpp>
 
-#include <doctest/doctest.h>
-
-#include <limits>
-#include <string>
-#include <utility>
-#include <vector>
-
 namespace tests {
 
 template <class Dev>

@@ -5,15 +5,6 @@
 #include <tests/support/folder.hpp>
 #include <tests/support/tensors.hpp>
 
-#include <doctest/doctest.h>
-
-#include <mutex>
-#include <span>
-#include <vector>
-
-using namespace dhp;
-using namespace tests;
-
 namespace {
 
 /// Sample i has the input (i, 1) and the target sin(i).

@@ -2,10 +2,6 @@
 #include <dhp/train/export.hpp>
 #include <tests/train/checkpoint.hpp>
 
-#include <fstream>
-
-using namespace tests;
-
 namespace {
 
 [[nodiscard]] CheckpointRun run(const Layout& layout, const std::string& load,

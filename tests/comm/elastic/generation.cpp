@@ -1,12 +1,8 @@
 #include <dhp/comm/elastic/generation.hpp>
-
-#include <doctest/doctest.h>
-
-#include <set>
+#include <tests/support/test.hpp>
 
 namespace {
 
-using namespace dhp;
 using dhp::detail::next_generation;
 
 std::map<MemberId, detail::MemberReport> reports_of(const Generation& last,

@@ -2,13 +2,10 @@
 #include <dhp/comm/elastic/membership.hpp>
 #include <tests/comm/process_ranks.hpp>
 
-#include <doctest/doctest.h>
-
 #include <future>
 
 namespace {
 
-using namespace tests;
 using dhp::detail::GenerationStore;
 
 struct Job {

@@ -2,11 +2,7 @@
 #include <dhp/comm/gloo/connect.hpp>
 #include <tests/comm/process_ranks.hpp>
 
-#include <doctest/doctest.h>
-
 namespace {
-
-using namespace tests;
 
 /// What a rank has of a store that it has reached from that address.
 class StoreFrom final : public KeyValueStore {

@@ -5,10 +5,6 @@
 #include <dhp/comm/progress.hpp>
 #include <tests/comm/ranks.hpp>
 
-#include <algorithm>
-#include <string>
-#include <vector>
-
 namespace tests {
 
 using Values = std::vector<int>;  // whole numbers, exact in every type

@@ -1,6 +1,6 @@
 // NCCL. Without a GPU: the refusal. With one: a world of one in this process, and, started as a rank by
 // tests/cuda/ranks.sh, every collective among all ranks. nccl_ranks.sh asks for the cases that end the world.
-#include <doctest/doctest.h>
+#include <tests/support/test.hpp>
 
 #if !__has_include(<nccl.h>)
 
@@ -13,8 +13,6 @@ TEST_CASE("nccl: there is no nccl.h") { MESSAGE("skipped: this build has no NCCL
 #include <csignal>
 
 namespace {
-
-using namespace tests;
 
 bool no_gpu() {
   try {
@@ -65,20 +63,19 @@ TEST_CASE("nccl: types, reductions and codes have names") {
   CHECK(dhp::detail::nccl_reduction(Reduce::min) == ncclMin);
   dhp::detail::check_nccl(ncclSuccess, "ncclSomething");
   const auto text = message_of([] { dhp::detail::check_nccl(ncclRemoteError, "ncclSomething"); });
-  CHECK(contains(text, "ncclSomething failed: remote process exited"));
-  CHECK(contains(text, "(code 6)"));
+  CHECK(has(text, "ncclSomething failed: remote process exited"));
+  CHECK(has(text, "(code 6)"));
 }
 
 TEST_CASE("nccl: ranks without GPUs of their own are told so") {
   int gpus = 0;
   dhp::detail::quietly(cudaGetDeviceCount(&gpus));
   const auto message = message_of([&] { run_ranks<Cuda>(gpus + 2, [](Comm<Cuda>) {}); });
-  if (gpus == 0) CHECK(contains(message, "no NVIDIA GPU is usable"));
-  else
-    CHECK(contains(message, concat("a world of ", gpus + 2, " ranks needs ", gpus + 2, " GPUs")));
+  if (gpus == 0) CHECK(has(message, "no NVIDIA GPU is usable"));
+  else CHECK(has(message, concat("a world of ", gpus + 2, " ranks needs ", gpus + 2, " GPUs")));
   const ProcessRank me{.rank = 0, .size = 2, .local_rank = 99};
   const auto other = message_of([&] { dhp::detail::check_local_gpu(me); });
-  CHECK(contains(other, gpus == 0 ? "no NVIDIA GPU is usable" : "is local rank 99"));
+  CHECK(has(other, gpus == 0 ? "no NVIDIA GPU is usable" : "is local rank 99"));
 }
 
 TEST_CASE("nccl: in a world of one every collective is the identity") {
@@ -95,8 +92,8 @@ TEST_CASE("nccl: in a world of one every collective is the identity") {
   CHECK(wrong_in(part, dev, DType::f32, 10) == "");
   CHECK(wrong_in(none, dev, DType::f32, 10) == "");
   auto x = on_gpu(dev, DType::f32, {1, 2, 3});
-  CHECK(contains(message_of([&] { world.send(dev, x.share(), 0); }),
-                 "rank 0 of 1 cannot send to rank 0"));
+  CHECK(
+      has(message_of([&] { world.send(dev, x.share(), 0); }), "rank 0 of 1 cannot send to rank 0"));
   CHECK(message_of([&] { world.broadcast(dev, x.mut(), 1); }) ==
         "broadcast: no rank 1 in a group of 1");
   world.abort("enough");
@@ -140,10 +137,9 @@ TEST_CASE("nccl: who does not come is waited for no longer than the time limit")
   if (no_gpu()) return;
   Cuda dev;
   const auto start = std::chrono::steady_clock::now();
-  CHECK(contains(message_of([&] {
-                   (void)nccl_world(dev, 0, 2, dhp::detail::new_nccl_id(), {.timeout_s = 2});
-                 }),
-                 "rank 0 waits in the creation of a group at nccl_comm.cpp:"));
+  CHECK(has(message_of(
+                [&] { (void)nccl_world(dev, 0, 2, dhp::detail::new_nccl_id(), {.timeout_s = 2}); }),
+            "rank 0 waits in the creation of a group at nccl_comm.cpp:"));
   CHECK(seconds_since(start) < 40);
 }
 
@@ -206,7 +202,7 @@ TEST_CASE("nccl end: ranks that call in unequal order end with the time limit" *
   };
   const auto message = among_all("-order", work, 5);
   MESSAGE(message);
-  CHECK(contains(message, "waits in all_reduce of 1 f32 (sum) at nccl_comm.cpp:"));
+  CHECK(has(message, "waits in all_reduce of 1 f32 (sum) at nccl_comm.cpp:"));
 }
 
 TEST_CASE("nccl end: a rank that is killed ends the others" * doctest::skip()) {
@@ -219,8 +215,8 @@ TEST_CASE("nccl end: a rank that is killed ends the others" * doctest::skip()) {
   };
   const auto message = among_all("-killed", work, 5);
   MESSAGE(message);
-  CHECK(contains(message, "rank "));
-  CHECK(contains(message, "all_reduce"));
+  CHECK(has(message, "rank "));
+  CHECK(has(message, "all_reduce"));
   CHECK(seconds_since(killed) < 40);
 }
 
@@ -232,9 +228,9 @@ TEST_CASE("nccl end: a rank that stops ends the others with the time limit" * do
   };
   const auto message = among_all("-stopped", work, 5);
   MESSAGE(message);
-  CHECK(contains(message, "rank 1"));
-  CHECK(contains(message, "all_reduce of 1 f32 (sum) at nccl_comm.cpp:"));
-  CHECK(contains(message, "beyond the time limit of 5 s"));
+  CHECK(has(message, "rank 1"));
+  CHECK(has(message, "all_reduce of 1 f32 (sum) at nccl_comm.cpp:"));
+  CHECK(has(message, "beyond the time limit of 5 s"));
 }
 
 }  // namespace

@@ -2,13 +2,7 @@
 #include <dhp/comm/progress.hpp>
 #include <tests/comm/collectives.hpp>
 
-#include <doctest/doctest.h>
-
-#include <thread>
-
 namespace {
-
-using namespace tests;
 
 // Rank 0 comes late by so much.
 void late(const Comm<Cpu>& world) {

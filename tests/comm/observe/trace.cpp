@@ -2,13 +2,7 @@
 #include <dhp/comm/progress.hpp>
 #include <tests/comm/collectives.hpp>
 
-#include <doctest/doctest.h>
-
-#include <algorithm>
-
 namespace {
-
-using namespace tests;
 
 Comm<Cpu> traced(Cpu& dev, Comm<Cpu> world) {
   auto tracing = std::make_shared<CallTracing<Cpu>>(dev, world);

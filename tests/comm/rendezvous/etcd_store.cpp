@@ -3,8 +3,6 @@
 
 namespace {
 
-using namespace tests;
-
 TEST_CASE("etcd store: every process of a job has the same keys") {
   if (!etcd_is_here()) return;
   const EtcdCluster etcd;
@@ -78,8 +76,8 @@ TEST_CASE("etcd store: members are told apart by their numbers, and jobs by thei
   CHECK(other.list("").size() == 2);
   store = std::make_unique<EtcdStore>(etcd.options(), member(5));
   CHECK(!other.find("left/5").has_value());
-  CHECK(contains(message_of([&] { other.set("left/6", ""); }),
-                 "a job only reads the keys of the store under left/, but \"left/6\""));
+  CHECK(has(message_of([&] { other.set("left/6", ""); }),
+            "a job only reads the keys of the store under left/, but \"left/6\""));
   CHECK_THROWS_AS(other.remove("left/6"), Error);
   CHECK_THROWS_AS((void)other.set_unless("left/6", "a", ""), Error);
 }

@@ -4,11 +4,9 @@
 #include <dhp/comm/rendezvous/tcp_store.hpp>
 #include <tests/comm/ranks.hpp>
 
-#include <doctest/doctest.h>
 #include <sys/wait.h>
 
 #include <csignal>
-#include <mutex>
 
 namespace tests {
 

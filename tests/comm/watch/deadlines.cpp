@@ -1,11 +1,8 @@
 #include <dhp/comm/watch/deadlines.hpp>
 #include <tests/comm/ranks.hpp>
 
-#include <doctest/doctest.h>
-
 namespace {
 
-using namespace tests;
 using Time = Deadlines::Clock::time_point;
 
 Time at(double s) {
@@ -88,7 +85,7 @@ TEST_CASE("deadlines: one that is given is for everything") {
   }
   CHECK(message_of([] { Deadlines(-1.0); }) ==
         "the time limit of a collective is a number of seconds, or 0 for none, got -1");
-  CHECK(contains(message_of([] { Deadlines({.factor = 0.5}); }), "a factor of at least 1"));
+  CHECK(has(message_of([] { Deadlines({.factor = 0.5}); }), "a factor of at least 1"));
 }
 
 }  // namespace
