@@ -198,7 +198,7 @@ TEST_CASE(
           if (world.rank() != rank || world.size() != n)
             dhp::detail::append_text(text, "another place; ");
           Cuda dev(small({.device = rank}));
-          dhp::detail::append_text(text, wrong_in(world, dev, DType::f32, 100));
+          dhp::detail::append_text(text, wrong_collectives(world, dev, {100}, {DType::f32}));
           dhp::detail::append_text(text, sum_over(hosts, n, rank));
           auto x = on_gpu(dev, DType::i32, {rank});
           auto event = world.all_reduce(dev, x.mut(), Reduce::max);

@@ -15,13 +15,12 @@ TEST_CASE("nccl fake: collectives, parts, messages, and communicators beside eac
   for (const int n : {1, 2, 3, 4}) {
     CAPTURE(n);
     const auto wrong = on_gpus(n, [](Comm<Cuda>& world, Cuda& dev) {
-      std::string text;
-      for (const auto dtype : {DType::f64, DType::f32, DType::i64, DType::i32, DType::u8})
-        for (const std::int64_t count : {1, 1000}) text += wrong_in(world, dev, dtype, count);
+      auto text = wrong_collectives(world, dev, {1, 1000},
+                                    {DType::f64, DType::f32, DType::i64, DType::i32, DType::u8});
       world.barrier();
       if (world.size() == 1) return text;
       text += wrong_parts(world, dev);
-      dhp::detail::append_text(text, concat(wrong_messages(world, dev), " messages"));
+      dhp::detail::append_text(text, concat(wrong_ring(world, dev), " messages"));
       dhp::detail::append_text(text,
                                concat(", ", wrong_beside_others(world, dev), " beside others"));
       return text;

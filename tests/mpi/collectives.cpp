@@ -56,8 +56,7 @@ std::string wrong_big(Comm<Cpu>& world, Cpu& dev) {
   if (!same_bits(x.to_host<float>(dev), brought_by<float>((me + n - 1) % n, count)))
     return "the message";
   world.all_reduce(dev, x.mut()).wait();
-  const auto sums =
-      generate<float>(count, [&](auto i) { return n * (n - 1) / 2 + n * collective_value(0, i); });
+  const auto sums = generate<float>(count, [&](auto i) { return reduced_value(n, i); });
   return same_bits(x.to_host<float>(dev), sums) ? "" : "all_reduce";
 }
 
@@ -149,7 +148,7 @@ std::string wrong_two_sessions(MpiSession& whole, Cpu& dev) {
     auto part = session.world();
     if (part.size() != world.size() / 2) return "the size of the half";
     if (part.rank() != (world.size() - 1 - world.rank()) / 2) wrong += "its order; ";
-    wrong += wrong_all_reduce(part, dev);
+    wrong += wrong_of_all_kinds(part, dev);
     if (part.size() > 1) wrong += wrong_messages(part, dev);
     auto x = tensor_of<std::int64_t>(dev, {1}), y = tensor_of<std::int64_t>(dev, {1});
     auto z = tensor_of<std::int64_t>(dev, {0});

@@ -88,8 +88,7 @@ void check_processes(const MakeMessages& make) {
       auto x = tensor_of(dev, brought_by<float>(world.rank(), count));
       world.all_reduce(dev, x.mut()).wait();
       const int n = world.size();
-      const auto expected = generate<float>(
-          count, [&](auto i) { return n * (n - 1) / 2 + n * collective_value(0, i); });
+      const auto expected = generate<float>(count, [&](auto i) { return reduced_value(n, i); });
       return same_bits(x.to_host<float>(dev), expected) ? "" : "all_reduce";
     });
   }

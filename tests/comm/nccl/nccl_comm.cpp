@@ -83,14 +83,14 @@ TEST_CASE("nccl: in a world of one every collective is the identity") {
   Cuda dev;
   auto world = nccl_world(dev, 0, 1, dhp::detail::new_nccl_id(), {.timeout_s = 60});
   CHECK(world.size() == 1);
-  CHECK(wrong_in_any_type(world, dev, 1000) == "");
+  CHECK(wrong_collectives(world, dev, {1000}) == "");
   world.barrier();
   auto part = world.split(0, 0);
   auto none = world.split(-1, 0);
   CHECK(part.size() == 1);
   CHECK(none.size() == 1);
-  CHECK(wrong_in(part, dev, DType::f32, 10) == "");
-  CHECK(wrong_in(none, dev, DType::f32, 10) == "");
+  CHECK(wrong_collectives(part, dev, {10}, {DType::f32}) == "");
+  CHECK(wrong_collectives(none, dev, {10}, {DType::f32}) == "");
   auto x = on_gpu(dev, DType::f32, {1, 2, 3});
   CHECK(
       has(message_of([&] { world.send(dev, x.share(), 0); }), "rank 0 of 1 cannot send to rank 0"));
@@ -126,7 +126,7 @@ TEST_CASE("nccl: a world of a host program's communicator, on its stream and in 
     auto world = nccl_world(hosts, {.timeout_s = 60});
     dhp::detail::check_nccl(ncclCommDestroy(hosts), "ncclCommDestroy");  // is not needed any more
     Cuda dev({.stream = stream, .allocator = ordered});
-    CHECK(wrong_in(world, dev, DType::f32, 1000) == "");
+    CHECK(wrong_collectives(world, dev, {1000}, {DType::f32}) == "");
     CHECK(blocks == 1);  // the workspace
   }
   CHECK(blocks == 0);
@@ -163,8 +163,7 @@ TEST_CASE("nccl: the event of a collective orders the device, also when it is dr
 
 TEST_CASE("nccl: all collectives of all types among all ranks") {
   CHECK(among_all("-all", [](Comm<Cuda>& world, Cuda& dev) {
-          for (const std::int64_t count : {1, 1000, 70001})
-            CHECK(wrong_in_any_type(world, dev, count) == "");
+          CHECK(wrong_collectives(world, dev, {1, 1000, 70001}) == "");
           world.barrier();
         }) == "no error");
 }
@@ -177,7 +176,7 @@ TEST_CASE("nccl: parts of the world, ordered by key, and ranks of no part") {
 
 TEST_CASE("nccl: as many messages as the capacity go before any is received, both ways at once") {
   CHECK(among_all("-messages", [](Comm<Cuda>& world, Cuda& dev) {
-          CHECK(wrong_messages(world, dev) == 0);
+          CHECK(wrong_ring(world, dev) == 0);
         }) == "no error");
 }
 
@@ -208,7 +207,7 @@ TEST_CASE("nccl end: ranks that call in unequal order end with the time limit" *
 TEST_CASE("nccl end: a rank that is killed ends the others" * doctest::skip()) {
   auto killed = std::chrono::steady_clock::now();
   const auto work = [&](Comm<Cuda>& world, Cuda& dev) {
-    CHECK(wrong_in(world, dev, DType::f32, 100) == "");
+    CHECK(wrong_collectives(world, dev, {100}, {DType::f32}) == "");
     if (world.rank() == 1) (void)std::raise(SIGKILL);
     killed = std::chrono::steady_clock::now();
     fail(end_of(world, dev));
@@ -222,7 +221,7 @@ TEST_CASE("nccl end: a rank that is killed ends the others" * doctest::skip()) {
 
 TEST_CASE("nccl end: a rank that stops ends the others with the time limit" * doctest::skip()) {
   const auto work = [](Comm<Cuda>& world, Cuda& dev) {
-    CHECK(wrong_in(world, dev, DType::f32, 100) == "");
+    CHECK(wrong_collectives(world, dev, {100}, {DType::f32}) == "");
     if (world.rank() == 1) (void)std::raise(SIGSTOP);
     fail(end_of(world, dev));
   };

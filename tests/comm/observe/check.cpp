@@ -19,7 +19,8 @@ std::vector<std::string> ends_of_checked(int n, Body body) {
 
 TEST_CASE("check: what agrees is done as before") {
   using Check = std::string (*)(Comm<Cpu>&, Cpu&);
-  for (const Check check_one : {Check(wrong_blocks), Check(wrong_messages), Check(wrong_rounds)})
+  for (const Check check_one :
+       {Check(wrong_of_all_kinds), Check(wrong_messages), Check(wrong_rounds)})
     for (const auto& end : ends_of_checked(4, [&](Comm<Cpu>&world, Cpu&dev) {
            check(world.transport() == "threads of one process", world.transport());
            const auto wrong = check_one(world, dev);

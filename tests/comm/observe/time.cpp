@@ -30,7 +30,8 @@ Waited waited(double least_s, Body body) {
 
 TEST_CASE("call timing: what is done is what was done before") {
   using Check = std::string (*)(Comm<Cpu>&, Cpu&);
-  for (const Check check_one : {Check(wrong_blocks), Check(wrong_messages), Check(wrong_rounds)})
+  for (const Check check_one :
+       {Check(wrong_of_all_kinds), Check(wrong_messages), Check(wrong_rounds)})
     (void)waited(0, [&](Comm<Cpu>& world, Cpu& dev) {
       const auto wrong = check_one(world, dev);
       check(wrong.empty(), wrong);
