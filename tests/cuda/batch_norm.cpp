@@ -180,8 +180,7 @@ TEST_CASE_TEMPLATE("batch_norm: statistics from sums", T, double, float) {
            deviations = side.fresh_sums(columns);
       detail::batch_norm_from_sums(side.dev, sums, 20, 1e-3, mean.mut(), inv_std.mut(),
                                    deviations.mut());
-      return {side.values(mean.view()), side.values(inv_std.view()),
-              side.values(deviations.view())};
+      return side.results(mean, inv_std, deviations);
     });
     for (std::size_t at = 0; at < got.size(); ++at)
       CHECK(relative_error(got[at], right[at]) <= tolerance<T> * 2);

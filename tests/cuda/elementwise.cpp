@@ -18,7 +18,7 @@ TEST_CASE_TEMPLATE("add, scale and cast agree with the Cpu at any count and addr
         scale(side.dev, 0.5, part(y.mut()));
         detail::scale_by(side.dev, 0.5, side.tensor({1}, std::vector{3.0}), part(y.mut()));
         axpy(side.dev, -2.0, part(b.view()), part(y.mut()));
-        return {side.values(part(y.view()))};
+        return side.results(part(y.view()));
       });
       CHECK(distance(got[0], right[0]) <= tolerance<T> * 8);
     }
@@ -37,7 +37,7 @@ TEST_CASE("casts and sums of any two types, at any address, are rounded once") {
           const auto part = [&](auto view) { return view.slice(skip, 37); };
           cast(side.dev, part(x.view()), part(y.mut()));
           axpy(side.dev, 0.5, part(x.view()), part(z.mut()));
-          return {side.values(y.view()), side.values(z.view())};
+          return side.results(y, z);
         });
         CHECK(got[0] == right[0]);
         const bool narrow =
@@ -60,7 +60,7 @@ TEST_CASE_TEMPLATE("add_both: vectors of two lengths, over what is not read if b
           fill(side.dev, z.mut(), NAN);
         }
         detail::add_both(side.dev, {1, a, y.mut()}, {-0.25, b, z.mut()}, beta);
-        return {side.values(y.view()), side.values(z.view())};
+        return side.results(y, z);
       });
       CHECK(distance(got[0], right[0]) <= tolerance<T> * 4);
       CHECK(distance(got[1], right[1]) <= tolerance<T> * 4);
@@ -74,7 +74,7 @@ TEST_CASE("sums of mixed types are rounded once") {
     const auto b = random_tensor(side.dev, DType::bf16, shape, 2);
     Tensor y(side.dev, DType::f16, shape);
     add(side.dev, side.elements(shape, 1), b, y.mut());
-    return {side.values(y.view())};
+    return side.results(y);
   });
   CHECK(got == right);
 }

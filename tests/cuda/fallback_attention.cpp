@@ -70,8 +70,7 @@ Results run(auto& side, const Case& with) {
   attention_forward(side.dev, q, k, v, sequences, options, y.mut(), logsumexp.mut());
   attention_backward(side.dev, dy, q, k, v, y, logsumexp, sequences, options, dq.mut(), dk.mut(),
                      dv.mut());
-  return {side.values(y.view()), side.values(dq.view()), side.values(dk.view()),
-          side.values(dv.view()), side.values(logsumexp.view())};
+  return side.results(y, dq, dk, dv, logsumexp);
 }
 
 template <class T>

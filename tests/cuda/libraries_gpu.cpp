@@ -57,7 +57,7 @@ TEST_CASE_TEMPLATE("gemm in all transpositions, types of c and of the bias", T, 
               gemm(side.dev, side.elements(a, 1), side.elements(b, 2), c.mut(),
                    {.transpose_a = ta, .transpose_b = tb, .alpha = 0.25, .beta = beta},
                    bias_kind == 0 ? ConstView<decltype(side.dev)>() : bias.view());
-              return {side.values(c.view())};
+              return side.results(c);
             });
             CHECK(relative_error(got[0], right[0]) <= (wide_c ? wide_tolerance<T> : tolerance<T>));
           }
@@ -80,7 +80,7 @@ TEST_CASE_TEMPLATE("gemm works at addresses that allow single elements only", T,
       return storage.mut().slice(1 + at * n * n, 1 + (at + 1) * n * n).as({n, n});
     };
     gemm(side.dev, matrix(0), matrix(1), matrix(2));
-    return {side.values(matrix(2))};
+    return side.results(matrix(2));
   });
   CHECK(relative_error(got[0], right[0]) <= tolerance<T>);
 }
@@ -194,8 +194,7 @@ TEST_CASE_TEMPLATE("attention, packed and padded, drops by number", T, bf16, f16
         attention_forward(side.dev, q, k, v, sequences, options, y.mut(), logsumexp.mut());
         attention_backward(side.dev, dy, q, k, v, y, logsumexp, sequences, options, dq.mut(),
                            dk.mut(), dv.mut());
-        return {side.values(y.view()), side.values(dv.view()), side.values(dq.view()),
-                side.values(dk.view()), side.values(logsumexp.view())};
+        return side.results(y, dv, dq, dk, logsumexp);
       });
       // Probabilities are rounded to T before they are used. A single key has no gradient but rounding's.
       for (std::size_t at = 0; at < (rows > 1 ? 4 : 2); ++at)

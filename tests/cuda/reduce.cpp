@@ -19,7 +19,7 @@ void check_column_sums(const Shape& shape, double beta, std::int64_t skip = 0,
     const auto all = side.elements({shape.count() + skip}, 1);
     column_sums(side.dev, all.view().slice(skip, all.count()).as(shape), sums.mut(), beta,
                 padding > 0);
-    return {side.values(sums.view())};
+    return side.results(sums);
   });
   // A sum of terms near 1 that may cancel.
   const double size = std::sqrt(static_cast<double>(shape.rows())) + 1;
