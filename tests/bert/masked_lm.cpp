@@ -109,8 +109,7 @@ TEST_CASE("masked lm: 15 % are hidden, of these 80 % as [MASK], 10 % random, 10 
     CHECK(place_counts[place] / samples == doctest::Approx(0.15).epsilon(0.08));
 }
 
-TEST_CASE(
-    "masked lm: no sample has more hidden tokens than most_hidden() says, and some have as many") {
+TEST_CASE("masked lm: no sample hides more tokens than most_hidden() says, and some as many") {
   CHECK(examples::most_hidden({}) == 19);  // of 125
   CHECK(examples::most_hidden({.sequence_length = 512}) == 77);
   CHECK(examples::most_hidden({.hidden = 0}) == 0);

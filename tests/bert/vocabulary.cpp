@@ -26,8 +26,7 @@ TEST_CASE("vocabulary: ids are line numbers") {
   }
 }
 
-TEST_CASE(
-    "vocabulary: special tokens may stand anywhere, lines may end with CR LF, copies live on") {
+TEST_CASE("vocabulary: special tokens stand anywhere, lines may end with CR LF, copies live on") {
   auto first = std::make_unique<examples::Vocabulary>(
       parse_vocabulary("a\r\n[MASK]\r\n[SEP]\r\n[CLS]\r\nb\r\n[UNK]\r\n[PAD]\r\n", "v"));
   const examples::Vocabulary copy = *first;

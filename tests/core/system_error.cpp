@@ -13,9 +13,7 @@ std::string changes_errno() {
   return "a descriptor";
 }
 
-TEST_CASE(
-    "system errors: errno is that of the call, whatever stood there and whatever else is "
-    "evaluated") {
+TEST_CASE("system errors: errno is that of the call, whatever stood there or is evaluated") {
   errno = EDOM;
   CHECK_THROWS_WITH_AS(check_system(::close(-1) == 0, "cannot close ", changes_errno(), " of ", -1),
                        doctest::Contains("cannot close a descriptor of -1: Bad file descriptor"),

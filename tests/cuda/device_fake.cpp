@@ -132,9 +132,7 @@ TEST_CASE("device fake: memory that bytes arrive in beside the work is not in us
   CHECK(holds(dev, x, 7));
 }
 
-TEST_CASE(
-    "device fake: without memory for it, or on a host program's stream, nothing goes beside the "
-    "work") {
+TEST_CASE("device fake: without memory, or on a host's stream, nothing goes beside the work") {
   cudaStream_t stream = nullptr;
   cudaStreamCreateWithFlags(&stream, cudaStreamNonBlocking);
   for (const bool guest : {false, true}) {
@@ -160,8 +158,7 @@ TEST_CASE(
   cudaStreamDestroy(stream);
 }
 
-TEST_CASE(
-    "device fake: a copy to the host keeps its block until it has ended, though nobody waits") {
+TEST_CASE("device fake: a copy to the host keeps its block to its end, though nobody waits") {
   Cuda dev(small());
   const auto from = dev.allocate(100);
   Gate gate(dev.stream());
@@ -383,8 +380,7 @@ TEST_CASE("device fake: a GPU's tensor goes out and comes in by DLPack on that G
   CHECK(dev.memory().in_use_bytes() == before);
 }
 
-TEST_CASE(
-    "device fake: a GPU begins with what others use of it; one that is not there is refused") {
+TEST_CASE("device fake: a GPU begins with what others use of it; an absent one is refused") {
   const auto before = Cuda::begin(1);
   CHECK(before.seconds >= 0);
   const std::size_t bytes = 5 << 20;

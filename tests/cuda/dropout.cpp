@@ -11,8 +11,7 @@ constexpr RandomStream stream{.seed = 0x123456789abcdefu, .step = 3, .use = 5};
 
 }  // namespace
 
-TEST_CASE_TEMPLATE("the Cpu's bits, however numbers and addresses are aligned", T, double, float,
-                   bf16, f16) {
+TEST_CASE_TEMPLATE("the Cpu's bits, however all is aligned", T, double, float, bf16, f16) {
   Sides<T, false> sides;
   struct Case {
     Shape shape;

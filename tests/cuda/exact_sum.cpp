@@ -35,9 +35,7 @@ Sums sum_all(Dev& dev, const std::vector<std::vector<T>>& vectors, std::int64_t 
 
 }  // namespace
 
-TEST_CASE_TEMPLATE(
-    "exact_accumulate and exact_finalize have the bits of the Cpu, small limbs and large", T,
-    double, float) {
+TEST_CASE_TEMPLATE("exact sums have the bits of the Cpu, small limbs and large", T, double, float) {
   Gpu gpu;
   Cpu cpu;
   std::vector<std::vector<T>> vectors;

@@ -86,8 +86,7 @@ void same_as_cpu(const Case& with) {
 
 }  // namespace
 
-TEST_CASE_TEMPLATE("plain attention agrees with the Cpu on ragged samples", T, double, float, bf16,
-                   f16) {
+TEST_CASE_TEMPLATE("plain attention on ragged samples", T, double, float, bf16, f16) {
   same_as_cpu<T>({.lengths = {5, 0, 1, 33, 32, 31}, .padding = {3, 2, 0, 0, 1, 9}});
   same_as_cpu<T>({.lengths = {40, 7}, .padding = {0, 1}, .dropout = 0.25});
 }

@@ -368,8 +368,7 @@ TEST_CASE("fused norm: without the sums, or a function that uses them, the other
   CHECK(fused.norms == 2);
 }
 
-TEST_CASE(
-    "fused norm: a convolution takes sums again for a recomputed pass, and none in evaluation") {
+TEST_CASE("fused norm: sums are taken again for a recomputed pass, and never in evaluation") {
   Emulated pieces;
   Fused fused;
   check_near(run(fused, recompute<Fused>(convolved_block<Fused>()), pixels),

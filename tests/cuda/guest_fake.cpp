@@ -186,8 +186,7 @@ TEST_CASE("guest fake: without one, freed blocks come again for the same size, u
   CHECK(fake::blocks == before);
 }
 
-TEST_CASE(
-    "guest fake: a world of the host's communicator, blocking or not, which stays the host's") {
+TEST_CASE("guest fake: a world of the host's communicator, which stays the host's") {
   for (const bool blocking : {true, false})
     for (const int n : {1, 2, 3}) {
       INFO("blocking ", blocking, " n ", n);
@@ -215,8 +214,7 @@ TEST_CASE(
   CHECK(fake::comms.load() == 0);
 }
 
-TEST_CASE(
-    "guest fake: stream, memory and communicator of the host's together, as docs/gpu.md has it") {
+TEST_CASE("guest fake: the host's stream, memory and communicator, as docs/gpu.md has it") {
   const auto wrong = with_host_comms(2, true, [&](ncclComm_t hosts, int rank) {
     HostMemory memory;
     const auto stream = new_stream();
@@ -227,8 +225,7 @@ TEST_CASE(
   for (const auto& text : wrong) CHECK(text == "");
 }
 
-TEST_CASE(
-    "guest fake: the end of a world, asked for or not, leaves the host's communicator alone") {
+TEST_CASE("guest fake: however a world ends, the host's communicator is left alone") {
   const auto ends = with_host_comms(2, false, [&](ncclComm_t hosts, int rank) {
     auto world = nccl_world(hosts, {.timeout_s = 60});
     world.barrier();

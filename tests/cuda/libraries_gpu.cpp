@@ -34,8 +34,7 @@ constexpr double wide_tolerance = sizeof(T) == 2 ? 1e-5 : tolerance<Accumulator<
 
 }  // namespace
 
-TEST_CASE_TEMPLATE("gemm in all transpositions, types of c and of the bias", T, double, float, bf16,
-                   f16) {
+TEST_CASE_TEMPLATE("gemm: transpositions, types of c and bias", T, double, float, bf16, f16) {
   Sides<T> sides;
   struct Sizes {
     std::int64_t m, n, k;
@@ -208,8 +207,7 @@ TEST_CASE_TEMPLATE("attention, packed and padded, drops by number", T, bf16, f16
   check_done_by_library(sides.gpu.dev, "attention");
 }
 
-TEST_CASE_TEMPLATE("the library's own dropout: one mask for both passes, another for other rows", T,
-                   bf16, f16) {
+TEST_CASE_TEMPLATE("own dropout: one mask for both passes, another for other rows", T, bf16, f16) {
   Gpu gpu({.library_dropout = true});
   constexpr std::int64_t rows = 256, columns = 128;
   const auto on_gpu = [&]<class U>(const std::vector<U>& values) {
@@ -297,8 +295,7 @@ TEST_CASE_TEMPLATE("attention takes nothing from the rows behind the last sample
   check_done_by_library(gpu, "attention");
 }
 
-TEST_CASE_TEMPLATE("linear layers with what stands beside them are what their pieces are", T, float,
-                   bf16, f16) {
+TEST_CASE_TEMPLATE("fused linear layers are what their pieces are", T, float, bf16, f16) {
   Side<T, Gpu> side;
   Gpu& gpu = side.dev;
   // Both kinds of GELU are within 5e-4 of each other; in f32 there is one.

@@ -318,8 +318,7 @@ TEST_CASE("cuDNN has kernels on each GPU for convolutions of every type, odd siz
   }
 }
 
-TEST_CASE(
-    "cuDNN has kernels on each GPU that take a convolution's sums, or add an input gradient") {
+TEST_CASE("cuDNN has kernels on each GPU for a convolution's sums, and to add an input gradient") {
   if (!has_driver_library()) return;
   using Kind = Conv2dProblem::Kind;
   struct Sizes {

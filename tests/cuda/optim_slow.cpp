@@ -13,8 +13,7 @@ TEST_CASE("three steps of every optimizer; a split weight has the trust ratio of
                            &LarsCases<Gpu>::split, &LambCases<Gpu>::steps, &LambCases<Gpu>::split})
     check();
 }
-TEST_CASE(
-    "optimizer: padding, masters, values from outside, steps that are not applied, prepare()") {
+TEST_CASE("optimizer: padding, masters, values from outside, skipped steps, prepare()") {
   using Cases = OptimizerCases<Gpu>;
   for (const auto check :
        {&Cases::padding, &Cases::masters, &Cases::values_from_outside,

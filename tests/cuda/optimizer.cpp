@@ -84,8 +84,7 @@ TEST_CASE_TEMPLATE("LAMB agrees with the Cpu", T, double, float, bf16, f16) {
     });
 }
 
-TEST_CASE_TEMPLATE("the squared norms that LAMB goes by agree with the Cpu", T, double, float, bf16,
-                   f16) {
+TEST_CASE_TEMPLATE("LAMB's squared norms agree with the Cpu", T, double, float, bf16, f16) {
   for (const auto& kinds : {small, kinds_around_a_tile()}) {
     const auto squares = [&](auto& dev) {
       using Dev = std::remove_reference_t<decltype(dev)>;
@@ -111,8 +110,7 @@ TEST_CASE_TEMPLATE("the squared norms that LAMB goes by agree with the Cpu", T, 
   }
 }
 
-TEST_CASE_TEMPLATE("squared norms of segments agree with the Cpu, and are the same every time", T,
-                   double, float, bf16, f16) {
+TEST_CASE_TEMPLATE("squared norms of segments have fixed bits", T, double, float, bf16, f16) {
   for (const auto& kinds : {small, kinds_around_a_tile()}) {
     const auto squares = [&](auto& dev, bool of_weights) {
       using Dev = std::remove_reference_t<decltype(dev)>;

@@ -91,8 +91,7 @@ TEST_CASE("plans fake: the first process compiles each candidate once, later one
   CHECK(process({.plan_cache = all.choices}, {"a", "b"}).compilations == 0);
 }
 
-TEST_CASE(
-    "plans fake: candidates are compiled at the same time, by as many threads as there may be") {
+TEST_CASE("plans fake: candidates are compiled at once, by as many threads as there may be") {
   for (const int threads : {1, 2, 8}) {
     CAPTURE(threads);
     std::mutex mutex;
@@ -183,8 +182,7 @@ TEST_CASE("plans fake: a plan that cuDNN refuses to read is compiled anew, which
   fake::text_version = "1";
 }
 
-TEST_CASE(
-    "plans fake: deterministic devices read and write plans, but no choices of the environment") {
+TEST_CASE("plans fake: deterministic devices keep plans, but read no choices of the environment") {
   const Processes all;
   ::setenv("DHP_PLAN_CACHE", all.choices.c_str(), 1);
   const dhp::detail::cuda::CudnnRules rules{.deterministic = true};

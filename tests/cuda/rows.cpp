@@ -108,8 +108,7 @@ TEST_CASE("every part of a long list has a slot of its own") {
     CHECK(begun[entry] == (lengths[entry] > detail::cuda::long_list ? 1 : 0));
 }
 
-TEST_CASE_TEMPLATE("copy_columns cuts and joins, of any type, at any column", T, double, float,
-                   bf16, f16) {
+TEST_CASE_TEMPLATE("copy_columns cuts and joins at any column", T, double, float, bf16, f16) {
   Gpu gpu;
   for (const std::int64_t cut : {1, 2, 4, 8, 11}) {
     const auto x = random_on<T>(gpu, {2, 19, 16}, 1);
@@ -158,8 +157,7 @@ TEST_CASE_TEMPLATE("gather takes rows; what is not there is NaN", T, double, flo
   }
 }
 
-TEST_CASE_TEMPLATE("scatter_add sums repeated rows onto what is there, in one rounding", T, double,
-                   float, bf16, f16) {
+TEST_CASE_TEMPLATE("scatter_add rounds the sum of rows once", T, double, float, bf16, f16) {
   Sides<T> sides;
   for (const std::int64_t columns : {1, 24}) {
     // Entry 1 has 150 rows, entry 4 has 64, 5 has 65, entries 3 and 6 none.

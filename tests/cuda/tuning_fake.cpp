@@ -118,9 +118,7 @@ struct NoOptimizer final : Optimizer<Cuda> {
 
 }  // namespace
 
-TEST_CASE(
-    "tuning fake: a device takes what is fastest on its GPU, a deterministic one the library's "
-    "favorite") {
+TEST_CASE("tuning fake: the fastest on its GPU, or deterministic, the library's favorite") {
   fake::fastest = {2, 1, 0, 0};
   for (int gpu = 0; gpu < 2; ++gpu) {
     CAPTURE(gpu);
@@ -140,9 +138,7 @@ TEST_CASE(
             "GPU 0 has recorded a step with timed algorithms"));
 }
 
-TEST_CASE(
-    "tuning fake: ranks of a tensor axis take the same algorithms, those of other axes what suits "
-    "them") {
+TEST_CASE("tuning fake: ranks of a tensor axis take the same algorithms, others their own") {
   fake::fastest = {2, 1, 2, 1};
   for (const auto shape :
        {MeshShape{.tensor = 2}, MeshShape{.data = 2}, MeshShape{.tensor = 2, .pipeline = 2}}) {
@@ -165,9 +161,7 @@ TEST_CASE(
   }
 }
 
-TEST_CASE(
-    "tuning fake: a thousand numbers of rows are timed a few times, and each is multiplied as "
-    "fast as it can be") {
+TEST_CASE("tuning fake: a thousand numbers of rows are timed a few times, and all are fast") {
   fake::fastest = {2, 1, 2, 1};
   const auto rows = all_rows();
   REQUIRE(std::set<std::int64_t>(rows.begin(), rows.end()).size() == 1000);
@@ -193,9 +187,7 @@ TEST_CASE(
   CHECK(dev.cached<dhp::detail::cuda::CublasPlans>().uses(true).empty());
 }
 
-TEST_CASE(
-    "tuning fake: where the algorithm of a class cannot do a size, the favorite for that size "
-    "does it") {
+TEST_CASE("tuning fake: where a class's algorithm cannot do a size, that size's favorite does") {
   fake::fastest = {2, 1, 2, 1};
   const auto fourths = [](int algorithm, const fake::ProductSize& size) {
     const auto rows = size.columns == out ? size.depth : size.columns;

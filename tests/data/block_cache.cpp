@@ -39,8 +39,7 @@ std::uint64_t bytes_in(const Folder& folder) {
 }
 void no_warning(const std::string& sentence) { FAIL(sentence); }
 
-TEST_CASE(
-    "block cache: what fits is read once, by all who share the folder, and the rest each time") {
+TEST_CASE("block cache: what fits is read once by all who share the folder, the rest each time") {
   const Folder folder;
   Slow first(100), second(50);
   for (const std::size_t more : {150u, 0u, 0u}) {
@@ -67,8 +66,7 @@ TEST_CASE(
   CHECK(bytes_in(folder) == 32);
 }
 
-TEST_CASE(
-    "block cache: blocks of changed files go, other files stay, and a torn block is read anew") {
+TEST_CASE("block cache: blocks of changed files go, others stay, a torn one is read anew") {
   const Folder folder;
   folder.write("mine.txt", dhp_test::bytes_of("stays"));
   Slow slow(64);

@@ -46,9 +46,7 @@ TEST_CASE("epoch order: a window has samples of few blocks, and is not in their 
     }
 }
 
-TEST_CASE(
-    "epoch order: another one in each epoch and seed, in blocks and in windows; without a window "
-    "the permutation") {
+TEST_CASE("epoch order: another one in each epoch and seed, in blocks, windows, or neither") {
   const auto order = all(dhp::detail::EpochOrder(500, 49, 1, 0));
   CHECK(order == all(dhp::detail::EpochOrder(500, 49, 1, 0)));
   CHECK(order != all(dhp::detail::EpochOrder(500, 49, 1, 1)));

@@ -66,9 +66,7 @@ TEST_CASE("image folder: a bad file is named, or skipped and counted") {
   CHECK(data.path_of(1) == folder / "/b/1.toy");
 }
 
-TEST_CASE(
-    "image folder: files are listed and not read at the start; a bad one is an error when it is "
-    "read") {
+TEST_CASE("image folder: files are only listed at the start; a bad one is an error when read") {
   const Folder folder;
   folder.write("a/1.toy", bytes_of("P1"));
   folder.write("a/2.toy", bytes_of("damaged"));

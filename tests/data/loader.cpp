@@ -152,8 +152,7 @@ TEST_CASE("loader: a start at any step is the same as running through") {
   }
 }
 
-TEST_CASE(
-    "loader: an evaluation pass goes over the set once, in order, at any number of replicas") {
+TEST_CASE("loader: an evaluation goes over the set once, in order, at any number of replicas") {
   Cpu cpu;
   for (const int replicas : {1, 2, 3, 5}) {
     std::map<std::pair<std::int64_t, std::int64_t>, std::vector<std::int64_t>> batches;

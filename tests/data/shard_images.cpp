@@ -57,8 +57,7 @@ TEST_CASE("shard images: both formats, several shards, labels from 0 or from 1")
                        doctest::Contains("its label is 0, but labels count from 1"), dhp::Error);
 }
 
-TEST_CASE(
-    "shard images: an index is made once, and anew when a shard changes or the index is damaged") {
+TEST_CASE("shard images: an index is made once, and anew if it or a shard is not the same") {
   const Folder folder;
   const auto shard = folder.write("s/0.tar", bytes_of(tar({{'a', 0}})));
   CHECK(!open(folder / "s").index_was_kept());
@@ -82,9 +81,7 @@ TEST_CASE(
       dhp::read_file(index), 100);
 }
 
-TEST_CASE(
-    "shard images: an index beside read-only shards is an error that is told, or it has a folder "
-    "of its own") {
+TEST_CASE("shard images: beside read-only shards there is no index, which is told") {
   const Folder folder;
   folder.write("a/0.tar", bytes_of(tar({{'a', 0}})));
   folder.write("b/0.tar", bytes_of(tar({{'b', 0}})));

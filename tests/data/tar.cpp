@@ -43,9 +43,7 @@ TEST_CASE("tar: consecutive members of one key are a sample, in any order") {
   CHECK(found.left_out.first.ends_with("a.tar: README"));
 }
 
-TEST_CASE(
-    "tar: long names, by prefix, by GNU's records and by pax headers, and archives one behind the "
-    "other") {
+TEST_CASE("tar: long names by prefix, GNU's records and pax headers; archives behind each other") {
   const std::string long_name(150, 'n');
   const auto pax_line = [](const std::string& text) {
     const auto length = text.size() + 5;  // three digits, a space and the end of the line

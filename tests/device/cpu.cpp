@@ -7,8 +7,7 @@ namespace {
 
 using dhp::Cpu;
 
-TEST_CASE(
-    "cpu: blocks are aligned to 64 bytes, come again when freed, and may outlive the device") {
+TEST_CASE("cpu: blocks are aligned to 64 bytes, come again when freed, may outlive the device") {
   std::shared_ptr<std::byte> last;
   Cpu dev;
   for (const std::size_t bytes : {0, 1, 63, 513, 100000}) {

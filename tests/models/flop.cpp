@@ -57,8 +57,7 @@ TEST_CASE("FLOP of BERT: three times the forward pass' formula, in any layout") 
   }
 }
 
-TEST_CASE(
-    "FLOP of ResNet: three times the forward pass' formula, without the gradient of the images") {
+TEST_CASE("FLOP of ResNet: three times the forward pass', without the gradient of the images") {
   for (const auto& config :
        {examples::ResNetConfig{}, examples::ResNetConfig{.depth = 14, .width = 8, .image_size = 33},
         examples::ResNetConfig{.depth = 26, .image_size = 32, .stem_stride = 2},

@@ -84,9 +84,7 @@ TEST_CASE("fused parameters: contributions reach each gradient, with and without
     }
 }
 
-TEST_CASE(
-    "fused parameters: what the rule lets join lies together in every store, behind whatever "
-    "else") {
+TEST_CASE("fused parameters: what may be joined lies together, in every store") {
   // A page has 16384 elements: all three on one, or whole pages of each.
   for (const auto& [rows, columns] : {std::pair<std::int64_t, std::int64_t>{64, 64},
                                       {128, 128},

@@ -106,8 +106,7 @@ TEST_CASE("store: keep_fp32 means the accumulation type; so have buffers") {
   for (const auto& each : list) CHECK(each->gradient.dtype() == DType::f32);
 }
 
-TEST_CASE(
-    "store: optimizers go over all trained parameters, norms over those counted on this rank") {
+TEST_CASE("store: optimizers go over all trained parameters, norms over those counted here") {
   Cpu dev;
   ModelBuilder<Cpu> build(Comm<Cpu>{});
   const ParameterList<Cpu> list{

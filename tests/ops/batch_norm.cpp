@@ -300,8 +300,7 @@ TEST_CASE("what does not fit is refused") {
         }) == "batch_norm: the sum [3] of f32 does not fit the columns of [3, 4] of bf16");
 }
 
-TEST_CASE_TEMPLATE("batch_norm_from_sums: statistics of rows whose sums are known", A, double,
-                   float) {
+TEST_CASE_TEMPLATE("batch_norm_from_sums: statistics by known sums", A, double, float) {
   Cpu dev;
   // Columns 1, 3, 5, 7 and 2, 2, 2, 2; of the third the squares were rounded down.
   const auto sums = Tensor<Cpu>::from_host(dev, {2, 3}, std::vector<A>{16, 8, 8, 84, 16, 15.999f});

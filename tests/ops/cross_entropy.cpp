@@ -132,8 +132,7 @@ TEST_CASE_TEMPLATE("threads change no bit", T, double, float, bf16, f16) {
   CHECK(same_on_threads([](Cpu& dev) { return run<T>(dev, 0.1, 1, unsplit); }));
 }
 
-TEST_CASE_TEMPLATE("equal logits: the smaller class number is the prediction", T, double, float,
-                   bf16, f16) {
+TEST_CASE_TEMPLATE("of equal logits the first is predicted", T, double, float, bf16, f16) {
   Cpu dev;
   std::vector<T> values;
   for (int row = 0; row < 5; ++row)
@@ -155,8 +154,7 @@ TEST_CASE("logits far from zero neither overflow nor vanish") {
   CHECK(got.rank == Ints{1, 2});
 }
 
-TEST_CASE_TEMPLATE("what is added to all logits of a row costs its loss no digits", T, double,
-                   float, bf16, f16) {
+TEST_CASE_TEMPLATE("a shift of all logits costs no digits", T, double, float, bf16, f16) {
   const double far = std::is_same_v<T, double>  ? 0x1p40
                      : std::is_same_v<T, float> ? 0x1p20
                      : std::is_same_v<T, f16>   ? 1024

@@ -98,8 +98,7 @@ TEST_CASE("every mix of types: add, axpy, cast") {
     }
 }
 
-TEST_CASE_TEMPLATE("cast rounds to nearest, once, and keeps what is not finite", T, float, bf16,
-                   f16) {
+TEST_CASE_TEMPLATE("cast rounds to nearest once, and keeps NaN and infinity", T, float, bf16, f16) {
   Cpu dev;
   const double infinity = std::numeric_limits<double>::infinity();
   const std::vector<double> values{

@@ -63,8 +63,7 @@ detail::Int128 on_grid(double value) {
 
 }  // namespace
 
-TEST_CASE_TEMPLATE("order, grouping and threads change no bit; one rounding of the exact sum", T,
-                   double, float) {
+TEST_CASE_TEMPLATE("order changes no bit; one rounding of the exact sum", T, double, float) {
   Cpu dev;
   const auto x = mixed<T>(dev);
   std::vector<detail::Int128> exact(width);
@@ -149,8 +148,7 @@ TEST_CASE("ties and near ties round once, in the fast form and in the wide one")
   }
 }
 
-TEST_CASE_TEMPLATE("out of range, NaN and infinity set the flag and add nothing", T, double,
-                   float) {
+TEST_CASE_TEMPLATE("out of range, NaN, infinity: a flag, and no sum", T, double, float) {
   Cpu dev({.threads = 2});
   const double infinity = std::numeric_limits<double>::infinity();
   for (const double bad :

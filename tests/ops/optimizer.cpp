@@ -119,8 +119,7 @@ void five_steps(Body body) {
 
 }  // namespace
 
-TEST_CASE_TEMPLATE("SGD: plain, momentum, Nesterov, decay, scaled gradient", T, double, float, bf16,
-                   f16) {
+TEST_CASE_TEMPLATE("SGD: momentum, Nesterov, decay, scale", T, double, float, bf16, f16) {
   const std::vector<Sgd> cases{
       {{}, {.learning_rate = 0.1}},
       {{.weight_decay = 0.01}, {.learning_rate = 0.1, .gradient_scale = 0.25}},
@@ -140,8 +139,7 @@ TEST_CASE_TEMPLATE("SGD: plain, momentum, Nesterov, decay, scaled gradient", T, 
     });
 }
 
-TEST_CASE_TEMPLATE("SGD: a rate inside the momentum, as LARS has it, for each weight that decays",
-                   T, double, float, bf16) {
+TEST_CASE_TEMPLATE("SGD: a rate inside the momentum, as LARS has it", T, double, float, bf16) {
   const Sgd with{{.momentum = 0.9, .weight_decay = 0.1, .rate_in_momentum = true},
                  {.learning_rate = 0.07, .gradient_scale = 0.5}};
   five_steps<T>([&](Cpu& dev, State<T>& state, std::uint32_t step) {
@@ -159,8 +157,7 @@ TEST_CASE_TEMPLATE("SGD: a rate inside the momentum, as LARS has it, for each we
   });
 }
 
-TEST_CASE_TEMPLATE("AdamW: bias correction, decay apart from the gradient", T, double, float, bf16,
-                   f16) {
+TEST_CASE_TEMPLATE("AdamW: bias correction, decay apart", T, double, float, bf16, f16) {
   const std::vector<Adam> cases{
       {{}, {.learning_rate = 0.01}},
       {{.beta1 = 0.8, .beta2 = 0.95, .epsilon = 1e-3, .weight_decay = 0.1},
@@ -177,8 +174,7 @@ TEST_CASE_TEMPLATE("AdamW: bias correction, decay apart from the gradient", T, d
     });
 }
 
-TEST_CASE_TEMPLATE("LAMB: squared norms of the coming directions, then a step along them", T,
-                   double, float, f16) {
+TEST_CASE_TEMPLATE("LAMB: squared norms of directions, then a step", T, double, float, f16) {
   five_steps<T>([&](Cpu& dev, State<T>& state, std::uint32_t step) {
     const Adam with{{.weight_decay = 0.02},
                     {.learning_rate = 0.05, .updates = step, .gradient_scale = 0.5}};
@@ -337,8 +333,7 @@ TEST_CASE("what does not fit is refused") {
         }) == "lamb_squares: the sums of 2 tiles are f64, got f64 [1]");
 }
 
-TEST_CASE_TEMPLATE("update_moving_averages: by a share of the mean, where the step goes", A, double,
-                   float) {
+TEST_CASE_TEMPLATE("update_moving_averages: by a share of the mean", A, double, float) {
   Cpu dev;
   auto mean = Tensor<Cpu>::from_host(dev, {2}, std::vector<A>{1, 8});
   auto variance = Tensor<Cpu>::from_host(dev, {1}, std::vector<A>{4});

@@ -185,8 +185,7 @@ TEST_CASE("odd layouts: dropout numbers the rows of samples that are not packed"
   }
 }
 
-TEST_CASE(
-    "optimizers: each takes the serial run's steps, also with trust ratios of split weights") {
+TEST_CASE("optimizers take the serial run's steps, also with trust ratios of split weights") {
   for (const OptimizerChoice& optimizer :
        {OptimizerChoice(LarsOptions{.momentum = 0.9, .weight_decay = 0.01}),
         OptimizerChoice(AdamWOptions{}), OptimizerChoice(LambOptions{})}) {

@@ -93,8 +93,7 @@ TEST_CASE("memory plan: what the allocator of the run counts, at rest and at the
     }
 }
 
-TEST_CASE(
-    "memory plan: activations are those of the micro-batches in flight, less with recompute") {
+TEST_CASE("memory plan: activations of the micro-batches in flight, less with recompute") {
   const auto options = options_of({.pipeline = 3}, ZeroStage::none);
   const auto first = plan_memory(planned(options), 0), last = plan_memory(planned(options), 2);
   CHECK(first.in_flight == 3);

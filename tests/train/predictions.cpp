@@ -36,8 +36,7 @@ TEST_CASE("predictions: of no micro-batches there are none") {
       [](Cpu&, Mesh<Cpu>&, auto&, auto& trainer) { CHECK(trainer.predict({}).empty()); });
 }
 
-TEST_CASE(
-    "predictions: two micro-batches of one index are refused, and so is a loss without predict") {
+TEST_CASE("predictions: two micro-batches of one index are refused; a loss without predict, too") {
   on_each_rank<Cpu>(
       Layout{}, {}, [](ModelBuilder<Cpu>& build) { return everything(build); },
       [](Cpu& dev) { return everything_batch(dev, 0, 0); },

@@ -156,8 +156,7 @@ TEST_CASE("training run: each optimizer by its options") {
   }
 }
 
-TEST_CASE(
-    "training run: an optimizer of one's own, in shares and in checkpoints of another layout") {
+TEST_CASE("training run: one's own optimizer, in shares and checkpoints of another layout") {
   const auto expected = train(options_of({}), false).losses;
   const Folder folder;
   std::vector<double> losses;

@@ -224,8 +224,7 @@ TEST_CASE("update: the same where replicas shard state, gradients or weights") {
     }
 }
 
-TEST_CASE(
-    "update: a step that is interrupted before it can be finished, or repeated, to the same bits") {
+TEST_CASE("update: an interrupted step is finished or repeated, to the same bits") {
   for (const auto& optimizer : choices)
     for (const auto compute : {DType::f32, DType::f16}) {
       auto settings = two_steps(optimizer, compute);

@@ -37,9 +37,7 @@ void says(const std::string& path, const std::string& words) {
 
 }  // namespace
 
-TEST_CASE(
-    "weight files: a folder with one file, with several and an index, or weights alone of a "
-    "checkpoint") {
+TEST_CASE("weight files: one file, several with an index, or weights alone of a checkpoint") {
   const Folder saved, one, several;
   const auto expected = run({{.tensor = 2}}, "", saved.path, {}, AdamWOptions{}).values;
   const auto checkpoint = saved / CheckpointFolder::name_of(1);

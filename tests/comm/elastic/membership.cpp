@@ -101,8 +101,7 @@ TEST_CASE("membership: without half of the last members nobody goes on") {
   CHECK_FALSE(job.store->find("generation/2").has_value());
 }
 
-TEST_CASE(
-    "membership: to whom a connection has broken need not be waited for long, if it says nothing") {
+TEST_CASE("membership: a silent member with a broken connection is not waited for long") {
   Job job;
   auto one = job.member(1), two = job.member(2), three = job.member(3);
   const auto first = job.next({&one, &two, &three}, {}, {}).front();

@@ -61,8 +61,7 @@ Found found_by(const std::vector<std::string>& from, const std::vector<std::stri
 const std::string here = host_name();
 using Addresses = std::vector<std::string>;
 
-TEST_CASE(
-    "gloo connect: a rank listens where it has reached rank 0, and that where it was reached") {
+TEST_CASE("gloo connect: ranks listen where they reach rank 0, and rank 0 where it is reached") {
   CHECK(
       found_by({"192.0.2.1", "192.0.2.1", "192.0.2.2"}, {here, here, "other", "other"}).addresses ==
       Addresses{"192.0.2.1", "192.0.2.1", "192.0.2.2"});
@@ -70,9 +69,7 @@ TEST_CASE(
   CHECK(found_by({"", ""}, {here, here}).addresses == Addresses(2, "127.0.0.1"));  // not known
 }
 
-TEST_CASE(
-    "gloo connect: a rank that has reached rank 0 within their machine listens where others have "
-    "reached that one") {
+TEST_CASE("gloo connect: a rank on rank 0's machine listens where others have reached rank 0") {
   CHECK(found_by({"192.0.2.1", "127.0.0.1", "127.0.1.1", "::1"}, {here, here, here, here, "other"})
             .addresses == Addresses(4, "192.0.2.1"));
 }

@@ -38,8 +38,7 @@ TEST_CASE("call timing: what is done is what was done before") {
     });
 }
 
-TEST_CASE(
-    "call timing: a rank that waits for another in a collective of a part, or for a message") {
+TEST_CASE("call timing: a rank waits for another in a collective of a part, or for a message") {
   const auto collectives = waited(0.05, [](Comm<Cpu>& world, Cpu& dev) {
     auto x = Tensor<Cpu>::zeros(dev, DType::f32, Shape{4});
     auto part = world.split(0, world.rank());

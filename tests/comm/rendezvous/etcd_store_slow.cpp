@@ -19,8 +19,7 @@ TEST_CASE("etcd store: one member of three may be killed, and even the store's o
   CHECK(other.find("still").value() == "here");
 }
 
-TEST_CASE(
-    "etcd store: when more than half of etcd is gone, the store is lost after the time limit") {
+TEST_CASE("etcd store: without half of etcd, the store is lost after the time limit") {
   if (!etcd_is_here()) return;
   EtcdCluster etcd(3);
   auto options = member(7);
@@ -60,8 +59,7 @@ TEST_CASE("etcd store: when etcd comes back, even after more than a lease, the s
   CHECK(store.list(dhp::detail::left_prefix).empty());
 }
 
-TEST_CASE(
-    "etcd store: a process that is killed has left when its lease ends, one that lives has not") {
+TEST_CASE("etcd store: a killed process has left when its lease ends, a living one has not") {
   if (!etcd_is_here()) return;
   const EtcdCluster etcd;
   int ready[2];

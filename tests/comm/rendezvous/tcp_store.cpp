@@ -346,8 +346,7 @@ TEST_CASE("tcp store: what a rank is reached at is where it has reached rank 0, 
   CHECK(server.own_address() == open);  // which is good for ranks of this machine, too
 }
 
-TEST_CASE(
-    "tcp store: a machine that calls itself by a loopback address listens at all of its own") {
+TEST_CASE("tcp store: a machine whose name is a loopback address listens at all of its own") {
   const auto listens = [](const std::string& host, const std::string& found, bool with_secret) {
     std::string all;
     for (const auto& one : addresses_to_listen({host}, {{found}}, with_secret))

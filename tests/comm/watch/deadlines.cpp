@@ -44,8 +44,7 @@ TEST_CASE("deadlines: no limit is shorter than the least") {
         "the limit of 30 s for a step, the least there is; a fixed limit can be given instead");
 }
 
-TEST_CASE(
-    "deadlines: one slow pass changes nothing, slow ones from now on do, old ones are forgotten") {
+TEST_CASE("deadlines: one slow pass changes nothing, several do, old ones are forgotten") {
   Deadlines deadlines({.least_s = 1, .factor = 10});
   (void)pass_steps(deadlines, {2, 2, 2, 2, 900});
   CHECK(deadlines.limit_s() == 20);

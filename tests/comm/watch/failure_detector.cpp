@@ -78,8 +78,7 @@ TEST_CASE("failure detector: a lost connection counts when its rank is silent, t
   CHECK(world.detector.judge(201) == "");
 }
 
-TEST_CASE(
-    "failure detector: a rank that has left the store is gone at once, unless it has finished") {
+TEST_CASE("failure detector: a rank that left the store is gone at once, unless it has finished") {
   Three world;
   world.states[1].finished = true;
   world.states[2].last = "barrier at a.cpp:1";
@@ -177,9 +176,7 @@ TEST_CASE("failure detector: of a chain of waits the last one, of a circle any")
   CHECK(has(world.detector.judge(101), " waits in "));
 }
 
-TEST_CASE(
-    "failure detector: a rank that cannot be heard any more is to blame, whoever else waits for "
-    "whom") {
+TEST_CASE("failure detector: a rank that is not heard any more is to blame, whoever else waits") {
   Three world;
   // Rank 2's link is cut in the midst of a sum, to which all have come.
   world.all_in("all_reduce", 26, {0, 1, 2});
@@ -193,8 +190,7 @@ TEST_CASE(
         "the time limit of 30 s; a larger limit waits longer");
 }
 
-TEST_CASE(
-    "failure detector: what a rank waited for before it went quiet is no verdict on the others") {
+TEST_CASE("failure detector: the last wait of a rank that went quiet is no verdict on others") {
   Three world;
   world.states[2].under_way = {call("recv of a message of 3 f32", 29, {1})};
   world.update(100);
