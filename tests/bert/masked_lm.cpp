@@ -99,14 +99,14 @@ TEST_CASE("masked lm: 15 % are hidden, of these 80 % as [MASK], 10 % random, 10 
       }
     }
   REQUIRE(samples == 12000);
-  CHECK(hidden / candidates == doctest::Approx(0.15).epsilon(0.01));
-  CHECK(masks / hidden == doctest::Approx(0.80).epsilon(0.01));
-  CHECK(random / hidden == doctest::Approx(0.10 * 506 / 507).epsilon(0.03));
-  CHECK(same / hidden == doctest::Approx(0.10 + 0.10 / 507).epsilon(0.03));
-  CHECK(random_next / samples == doctest::Approx(0.5).epsilon(0.03));
+  CHECK(hidden / candidates == Approx(0.15).epsilon(0.01));
+  CHECK(masks / hidden == Approx(0.80).epsilon(0.01));
+  CHECK(random / hidden == Approx(0.10 * 506 / 507).epsilon(0.03));
+  CHECK(same / hidden == Approx(0.10 + 0.10 / 507).epsilon(0.03));
+  CHECK(random_next / samples == Approx(0.5).epsilon(0.03));
   // The first words of A are hidden as often as each other: every sample has them.
   for (std::int64_t place = 1; place <= 6; ++place)
-    CHECK(place_counts[place] / samples == doctest::Approx(0.15).epsilon(0.08));
+    CHECK(place_counts[place] / samples == Approx(0.15).epsilon(0.08));
 }
 
 TEST_CASE("masked lm: no sample hides more tokens than most_hidden() says, and some as many") {
@@ -160,7 +160,7 @@ TEST_CASE("masked lm: whole words are hidden whole, and still 15 % of the tokens
       partly += (tokens[place] == 4) != (tokens[word_of(place)] == 4) ? 1 : 0;
   }
   CHECK(partly == 0);
-  CHECK(hidden / samples == doctest::Approx(0.15 * 42).epsilon(0.01));
+  CHECK(hidden / samples == Approx(0.15 * 42).epsilon(0.01));
 }
 
 TEST_CASE("masked lm: another epoch or seed is another draw; the same is the same") {
@@ -179,7 +179,7 @@ TEST_CASE("masked lm: another epoch or seed is another draw; the same is the sam
 
 TEST_CASE("masked lm: refuses wrong options") {
   CHECK_THROWS_WITH_AS(examples::check_options({.sequence_length = 4}),
-                       doctest::Contains("5 or more would be right"), dhp::Error);
+                       Contains("5 or more would be right"), dhp::Error);
   CHECK_THROWS_AS(examples::check_options({.hidden = 1.5}), dhp::Error);
   CHECK_THROWS_AS(examples::check_options({.as_mask = 0.8, .as_random = 0.3}), dhp::Error);
   CHECK_THROWS_AS(examples::check_options({.random_next = std::nan("")}), dhp::Error);
@@ -187,11 +187,11 @@ TEST_CASE("masked lm: refuses wrong options") {
 
 TEST_CASE("unigram: add-one smoothing by hand") {
   examples::Unigram unigram(4);
-  CHECK(unigram.loss_of(2) == doctest::Approx(std::log(4.0)));
+  CHECK(unigram.loss_of(2) == Approx(std::log(4.0)));
   unigram.add(2);
   unigram.add(2);
-  CHECK(unigram.loss_of(2) == doctest::Approx(std::log(6.0 / 3.0)));
-  CHECK(unigram.loss_of(0) == doctest::Approx(std::log(6.0)));
+  CHECK(unigram.loss_of(2) == Approx(std::log(6.0 / 3.0)));
+  CHECK(unigram.loss_of(0) == Approx(std::log(6.0)));
   CHECK_THROWS(unigram.add(4));
   CHECK_THROWS(unigram.loss_of(-1));
 }
@@ -212,7 +212,7 @@ TEST_CASE("unigram: over the hidden tokens of the held-out samples") {
       ++count;
     }
   CHECK(examples::unigram_cross_entropy(unigram, split.held_out, vocabulary, options, 50) ==
-        doctest::Approx(sum / count));
+        Approx(sum / count));
   // Near the entropy of the words, which is below that of 64 equal ones.
   const double whole =
       examples::unigram_cross_entropy(unigram, split.held_out, vocabulary, options);
@@ -220,7 +220,7 @@ TEST_CASE("unigram: over the hidden tokens of the held-out samples") {
   CHECK(whole > 0.8 * std::log(64.0));
   const examples::Unigram ignorant(69);
   CHECK(examples::unigram_cross_entropy(ignorant, split.held_out, vocabulary, options) ==
-        doctest::Approx(std::log(69.0)));
+        Approx(std::log(69.0)));
 }
 
 TEST_CASE("unigram: counts both sentences of each pair, without what does not fit") {
@@ -234,10 +234,10 @@ TEST_CASE("unigram: counts both sentences of each pair, without what does not fi
       dhp_test::all_pairs(std::make_shared<const examples::TokenText>(std::move(text)));
   const auto vocabulary = examples::synthetic_vocabulary(8);
   const auto whole = examples::unigram_of(pairs, vocabulary, {});  // 5: 6, 6: 2, [UNK] never
-  CHECK(whole.loss_of(5) == doctest::Approx(std::log(16.0 / 7.0)));
-  CHECK(whole.loss_of(1) == doctest::Approx(std::log(16.0)));
+  CHECK(whole.loss_of(5) == Approx(std::log(16.0 / 7.0)));
+  CHECK(whole.loss_of(1) == Approx(std::log(16.0)));
   const auto cut = examples::unigram_of(pairs, vocabulary, {.sequence_length = 6});  // 5 5 [SEP] 6
-  CHECK(cut.loss_of(5) == doctest::Approx(std::log(14.0 / 5.0)));
+  CHECK(cut.loss_of(5) == Approx(std::log(14.0 / 5.0)));
 }
 
 }  // namespace

@@ -148,8 +148,7 @@ TEST_CASE("masked lm batches: nothing hidden, and a batch without samples") {
 TEST_CASE("masked lm batches: a bad index names the sample") {
   const std::vector<std::int64_t> bad{0, 99999};
   CHECK_THROWS_WITH_AS(batcher(TokenLayout::packed).collate(bad, 0),
-                       doctest::Contains("sample 99999: no sample 99999 in a dataset of"),
-                       dhp::Error);
+                       Contains("sample 99999: no sample 99999 in a dataset of"), dhp::Error);
 }
 
 TEST_CASE("masked lm batches: on the device, row numbers count through the whole step") {

@@ -30,7 +30,7 @@ void write(const std::string& path, const nlohmann::json& json) { std::ofstream(
 /// What load(folder) refuses to read.
 template <class Load>
 void refuses(Load load, const std::string& words) {
-  CHECK_THROWS_WITH_AS((void)load(), doctest::Contains(words.c_str()), dhp::Error);
+  CHECK_THROWS_WITH_AS((void)load(), Contains(words.c_str()), dhp::Error);
 }
 
 }  // namespace

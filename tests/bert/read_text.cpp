@@ -46,7 +46,7 @@ TEST_CASE("text: the column of a table, each text a document") {
   const auto refused = [&](const std::string& file, const std::string& column,
                            const std::string& sentence) {
     CHECK_THROWS_WITH_AS((void)examples::read_text(folder / file, {.column = column}),
-                         doctest::Contains(sentence.c_str()), dhp::Error);
+                         Contains(sentence.c_str()), dhp::Error);
   };
   refused("corpus/b.csv", "", "has columns: say by --text-column which one has the text");
   refused("corpus/b.csv", "x", "has no column x, but n, t");
@@ -58,8 +58,7 @@ TEST_CASE("text: the column of a table, each text a document") {
 TEST_CASE("text: what is not text is named, with the byte") {
   const Folder folder;
   const auto refused = [](const std::string& path, const std::string& sentence) {
-    CHECK_THROWS_WITH_AS(examples::read_text(path), doctest::Contains(sentence.c_str()),
-                         dhp::Error);
+    CHECK_THROWS_WITH_AS(examples::read_text(path), Contains(sentence.c_str()), dhp::Error);
   };
   refused(folder / "none.txt", "none.txt: no such file");
   refused(folder.write("empty.txt", {}), "empty.txt: the file is empty");
@@ -134,7 +133,7 @@ TEST_CASE("wordnet: entries of a file; a wrong one is named with its byte") {
   const auto refused = [](const std::string& bytes, const std::string& sentence) {
     examples::Text into;
     CHECK_THROWS_WITH_AS(examples::add_wordnet(bytes, "data.noun", into),
-                         doctest::Contains(sentence.c_str()), dhp::Error);
+                         Contains(sentence.c_str()), dhp::Error);
   };
   const auto at = std::to_string(licence.size() + entry.size());
   refused(std::string(licence) + entry + "no entry\n", "data.noun, byte " + at + ": not an entry");
@@ -149,8 +148,8 @@ TEST_CASE("wordnet: a directory needs all four files") {
   const auto entry = dhp_test::bytes_of("00001740 03 n | gloss\n");
   folder.write("data.noun", entry);
   CHECK(examples::is_wordnet(folder / "."));
-  CHECK_THROWS_WITH_AS(examples::read_wordnet(folder / "."),
-                       doctest::Contains("data.verb: no such file"), dhp::Error);
+  CHECK_THROWS_WITH_AS(examples::read_wordnet(folder / "."), Contains("data.verb: no such file"),
+                       dhp::Error);
   for (const auto* name : {"data.verb", "data.adj", "data.adv"}) folder.write(name, entry);
   CHECK(examples::read_wordnet(folder / ".").size() == 4);
 }

@@ -36,7 +36,7 @@ TEST_CASE("sentence pairs: each with its next, or the first with each other") {
 
 TEST_CASE("sentence pairs: too little text is refused") {
   CHECK_THROWS_WITH_AS(dhp_test::all_pairs(numbered({1, 1, 1})),
-                       doctest::Contains("has 0 pairs of sentences"), dhp::Error);
+                       Contains("has 0 pairs of sentences"), dhp::Error);
   CHECK_THROWS_AS(dhp_test::all_pairs(numbered({2})), dhp::Error);
 }
 
@@ -114,9 +114,9 @@ TEST_CASE("sentence pairs: training and held-out share no sentence and no random
   for (const double fraction : {1.0, -1.0, std::nan("")})
     CHECK_THROWS_WITH_AS(
         examples::split_sentence_pairs(numbered({9, 9}), Pairing::next, fraction, 0),
-        doctest::Contains("a held-out fraction lies in [0, 1)"), dhp::Error);
+        Contains("a held-out fraction lies in [0, 1)"), dhp::Error);
   CHECK_THROWS_WITH_AS(examples::split_sentence_pairs(numbered({2, 2}), Pairing::next, 0.5, 0),
-                       doctest::Contains("at least 2 are needed on each side"), dhp::Error);
+                       Contains("at least 2 are needed on each side"), dhp::Error);
 }
 
 TEST_CASE("sentence pairs: a fraction of 0 holds nothing out, and all pairs are trained on") {

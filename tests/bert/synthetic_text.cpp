@@ -59,7 +59,7 @@ TEST_CASE("synthetic text: a document keeps to one topic, a word mostly decides 
 
 TEST_CASE("synthetic text: refuses wrong options") {
   CHECK_THROWS_WITH_AS(examples::synthetic_text({.vocabulary_size = 20}),
-                       doctest::Contains("21 or more would be right"), dhp::Error);
+                       Contains("21 or more would be right"), dhp::Error);
   CHECK_THROWS_AS(examples::synthetic_text({.documents = 0}), dhp::Error);
   CHECK_THROWS_AS(examples::synthetic_text({.shortest = 9, .longest = 8}), dhp::Error);
   CHECK_THROWS_AS(examples::synthetic_text({.order = 1.5}), dhp::Error);

@@ -38,7 +38,7 @@ TEST_CASE("vocabulary: special tokens stand anywhere, lines may end with CR LF, 
 
 TEST_CASE("vocabulary: errors name the file and the line") {
   const auto refused = [](const std::string& text, const char* sentence) {
-    CHECK_THROWS_WITH_AS(parse_vocabulary(text, "v.txt"), doctest::Contains(sentence), dhp::Error);
+    CHECK_THROWS_WITH_AS(parse_vocabulary(text, "v.txt"), Contains(sentence), dhp::Error);
   };
   refused("", "v.txt: the file is empty");
   refused(good + "the\n", "v.txt, line 9: the token \"the\" stands already in line 6");
@@ -56,9 +56,9 @@ TEST_CASE("vocabulary: a file written is the file read; a missing or empty one i
   dhp::replace_file(path, vocabulary_text(vocabulary));
   CHECK(examples::load_vocabulary(path).tokens() == vocabulary.tokens());
   CHECK_THROWS_WITH_AS(examples::load_vocabulary(folder / "none.txt"),
-                       doctest::Contains("none.txt: no such file"), dhp::Error);
+                       Contains("none.txt: no such file"), dhp::Error);
   CHECK_THROWS_WITH_AS(examples::load_vocabulary(folder.write("empty.txt", {})),
-                       doctest::Contains("empty.txt: the file is empty"), dhp::Error);
+                       Contains("empty.txt: the file is empty"), dhp::Error);
 }
 
 TEST_CASE("vocabulary: flipped bits never crash") {

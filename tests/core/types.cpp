@@ -120,9 +120,9 @@ TEST_CASE("types: sizes, names and the types that sums are taken in") {
   for (const auto type : {DType::f32, DType::bf16, DType::f16})
     CHECK(accumulation_type(type) == DType::f32);
   CHECK_THROWS_WITH_AS(visit_floating(DType::i32, [](auto) {}),
-                       doctest::Contains("expected a floating-point tensor, got i32"), Error);
+                       Contains("expected a floating-point tensor, got i32"), Error);
   CHECK_THROWS_WITH_AS(detail::visit_accumulator(DType::bf16, [](auto) {}),
-                       doctest::Contains("f64 or f32), got bf16"), Error);
+                       Contains("f64 or f32), got bf16"), Error);
 }
 
 }  // namespace

@@ -166,7 +166,7 @@ TEST_CASE("squared deviations follow from the library's 1 / sqrt(variance + epsi
                       x.view().slice(skip, 7).template data<float>());
     const auto found = widened(gpu, y);
     for (auto at = static_cast<std::size_t>(skip); at < found.size(); ++at)
-      CHECK(found[at] == doctest::Approx(rows * variances[at]).epsilon(1e-4));
+      CHECK(found[at] == Approx(rows * variances[at]).epsilon(1e-4));
   }
 }
 

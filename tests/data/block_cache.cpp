@@ -128,8 +128,8 @@ TEST_CASE("block cache: a folder that cannot be written to is one warning, and a
   REQUIRE(warnings.size() == 2);
   CHECK(warnings[1].find("no more is kept in the cache") != std::string::npos);
   std::byte past{};
-  CHECK_THROWS_WITH_AS(full.read(other, 64, {&past, 1}, slow.load()),
-                       doctest::Contains("past the end"), dhp::Error);
+  CHECK_THROWS_WITH_AS(full.read(other, 64, {&past, 1}, slow.load()), Contains("past the end"),
+                       dhp::Error);
 }
 
 }  // namespace

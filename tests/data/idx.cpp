@@ -30,7 +30,7 @@ TEST_CASE("idx: damage never gets through") {
     return bytes;
   };
   const auto says = [](const dhp::Bytes& bytes, const char* what) {
-    CHECK_THROWS_WITH_AS(parse(bytes, "file"), doctest::Contains(what), dhp::Error);
+    CHECK_THROWS_WITH_AS(parse(bytes, "file"), Contains(what), dhp::Error);
   };
   says(changed(0, 1), "not an IDX file");
   says(changed(2, 0x0d), "IDX type 13 is not supported");

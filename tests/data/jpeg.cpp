@@ -93,7 +93,7 @@ TEST_CASE("jpeg: damage is named and never crashes; what is cut off is not paint
   dhp_test::check_damage(parse, encode(smooth(16, 16, 3)), 400);
   dhp_test::check_damage(parse, encode(smooth(8, 16, 3), true), 400);
   CHECK_THROWS_WITH_AS(parse(dhp_test::bytes_of("\x89PNG is a PNG"), "a.jpg"),
-                       doctest::Contains("a.jpg: damaged JPEG (Not a JPEG file"), dhp::Error);
+                       Contains("a.jpg: damaged JPEG (Not a JPEG file"), dhp::Error);
 }
 
 TEST_CASE("jpeg: untidy files are read, but not if they are cut off as well") {
@@ -102,13 +102,13 @@ TEST_CASE("jpeg: untidy files are read, but not if they are cut off as well") {
   const auto read = dhp::detail::decode_jpeg(file, "x");
   CHECK(largest_difference(read, smooth(16, 16, 3)) < 6);
   file.erase(file.end() - 2, file.end());
-  CHECK_THROWS_WITH_AS(parse(file, "x"), doctest::Contains("x: damaged JPEG ("), dhp::Error);
+  CHECK_THROWS_WITH_AS(parse(file, "x"), Contains("x: damaged JPEG ("), dhp::Error);
 }
 
 TEST_CASE("jpeg: size and number of scans are limited") {
   CHECK_THROWS_WITH_AS(
       (void)dhp::detail::decode_jpeg(encode(smooth(4, 4, 3)), "x", {.pixel_limit = 15}),
-      doctest::Contains("above the limit"), dhp::Error);
+      Contains("above the limit"), dhp::Error);
   // The last scan, very often.
   auto file = encode(smooth(8, 8, 3), true);
   parse(file, "x");
@@ -117,7 +117,7 @@ TEST_CASE("jpeg: size and number of scans are limited") {
     if (file[at] == std::byte{0xff} && file[at + 1] == std::byte{0xda}) last = at;
   const dhp::Bytes scan(file.begin() + static_cast<std::ptrdiff_t>(last), file.end() - 2);
   for (int copy = 0; copy < 510; ++copy) file.insert(file.end() - 2, scan.begin(), scan.end());
-  CHECK_THROWS_WITH_AS(parse(file, "x"), doctest::Contains("more than 500 scans"), dhp::Error);
+  CHECK_THROWS_WITH_AS(parse(file, "x"), Contains("more than 500 scans"), dhp::Error);
 }
 
 }  // namespace

@@ -164,7 +164,7 @@ TEST_CASE("loader: an evaluation goes over the set once, in order, at any number
                                                .from = {3, 30}}));
       CHECK(loader.steps() == 3);
       for (auto& seen : drain(cpu, loader, 99)) batches[{seen.step, seen.index}] = seen.ids;
-      CHECK_THROWS_WITH_AS(loader.next(), doctest::Contains("all 3 steps were taken"), dhp::Error);
+      CHECK_THROWS_WITH_AS(loader.next(), Contains("all 3 steps were taken"), dhp::Error);
     }
     std::vector<std::int64_t> ids;
     for (const auto& [place, part] : batches) ids.insert(ids.end(), part.begin(), part.end());
@@ -182,7 +182,7 @@ TEST_CASE("loader: the error of a sample reaches the caller, names it, and the l
     CHECK(loader.next().batches.size() == 2);
     for (int again = 0; again < 2; ++again)
       CHECK_THROWS_WITH_AS((void)loader.next(),
-                           doctest::Contains("step 1, micro-batch 1, sample 6: damaged on purpose"),
+                           Contains("step 1, micro-batch 1, sample 6: damaged on purpose"),
                            dhp::Error);
     CHECK(loader.step() == 1);
     loader.start_at(loader.batching().after(2));
@@ -225,14 +225,13 @@ TEST_CASE("loader: refuses wrong options") {
     dhp::Loader loader(cpu, numbers, options);
   };
   CHECK_THROWS_WITH_AS(make({.global_batch = 6, .micro_batch = 4}),
-                       doctest::Contains("not a positive multiple"), dhp::Error);
+                       Contains("not a positive multiple"), dhp::Error);
   CHECK_THROWS_WITH_AS(make({.reader = {.replica = 2, .replicas = 2}}),
-                       doctest::Contains("no replica 2 of 2"), dhp::Error);
+                       Contains("no replica 2 of 2"), dhp::Error);
   CHECK_THROWS_AS(make({.threads = -1}), dhp::Error);
   CHECK_THROWS_AS(make({.steps_ahead = 0}), dhp::Error);
   CHECK_THROWS_AS(make({.from = {-1, 0}}), dhp::Error);
-  CHECK_THROWS_WITH_AS(dhp::Loader(cpu, Numbers{}, LoaderOptions{}), doctest::Contains("empty"),
-                       dhp::Error);
+  CHECK_THROWS_WITH_AS(dhp::Loader(cpu, Numbers{}, LoaderOptions{}), Contains("empty"), dhp::Error);
 }
 
 TEST_CASE("loader: with a shuffle window each sample comes once in an epoch, from any step on") {

@@ -57,8 +57,8 @@ TEST_CASE("npy: damage never gets through") {
 
 TEST_CASE("npy: says what is wrong") {
   const auto says = [](const dhp::Bytes& bytes, const char* what) {
-    CHECK_THROWS_WITH_AS(parse(bytes, "file"), doctest::Contains(what), dhp::Error);
-    CHECK_THROWS_WITH_AS(parse(bytes, "file"), doctest::Contains("file, byte"), dhp::Error);
+    CHECK_THROWS_WITH_AS(parse(bytes, "file"), Contains(what), dhp::Error);
+    CHECK_THROWS_WITH_AS(parse(bytes, "file"), Contains("file, byte"), dhp::Error);
   };
   const std::string rest = "'fortran_order': False, 'shape': (2,)}";
   says(bytes_of("PK\3\4 is a zip"), "not an .npy file: it is a ZIP archive");

@@ -86,13 +86,13 @@ TEST_CASE("png: damage is named and never crashes") {
       encode(six, 2, 3, PNG_FORMAT_RGB), 400);
   CHECK_THROWS_WITH_AS(
       (void)dhp::detail::decode_png(dhp_test::bytes_of("\xff\xd8\xff\xe0 is a JPEG"), "a.png"),
-      doctest::Contains("a.png, byte 8: not a PNG file"), dhp::Error);
+      Contains("a.png, byte 8: not a PNG file"), dhp::Error);
 }
 
 TEST_CASE("png: size is limited before decoding") {
   const auto file = encode(six, 2, 3, PNG_FORMAT_RGB);
   CHECK_THROWS_WITH_AS((void)dhp::detail::decode_png(file, "x", {.pixel_limit = 5}),
-                       doctest::Contains("above the limit of 5 pixels"), dhp::Error);
+                       Contains("above the limit of 5 pixels"), dhp::Error);
   CHECK_THROWS_AS((void)dhp::detail::decode_png(file, "x", {.channels = 2}), dhp::Error);
 }
 

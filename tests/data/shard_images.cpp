@@ -54,7 +54,7 @@ TEST_CASE("shard images: both formats, several shards, labels from 0 or from 1")
   CHECK(letters(open(folder / "t", {.first_label = 0})) == "a2b1c1d3");
   CHECK(letters(open(folder / "w/*.tar")) == "x0y2");
   CHECK_THROWS_WITH_AS(open(folder / "w", {.first_label = 1}),
-                       doctest::Contains("its label is 0, but labels count from 1"), dhp::Error);
+                       Contains("its label is 0, but labels count from 1"), dhp::Error);
 }
 
 TEST_CASE("shard images: an index is made once, and anew if it or a shard is not the same") {
@@ -118,7 +118,7 @@ TEST_CASE("shard images: a damaged record is named, or left out when the index i
   folder.write("s/1.tar", bytes_of(member("k.toy", "word") + member("k.cls", "1") + tar_end));
   const auto images = open(folder / "s");
   const auto said = [&](std::int64_t index, const std::string& sentence) {
-    CHECK_THROWS_WITH_AS((void)images.get(index), doctest::Contains(sentence.c_str()), dhp::Error);
+    CHECK_THROWS_WITH_AS((void)images.get(index), Contains(sentence.c_str()), dhp::Error);
   };
   said(1, dhp::concat("s/0.tfrecord, byte ", at, ": the checksum of its record is wrong"));
   said(1, "its key is b.toy; --skip-bad leaves out");
@@ -139,11 +139,10 @@ TEST_CASE("shard images: a shard that is cut off after its index was made") {
   const auto path = folder.write("s/0.tfrecord", bytes_of(records({{'a', 0}, {'b', 0}})));
   const auto images = open(folder / "s");
   std::filesystem::resize_file(path, 100);
-  CHECK_THROWS_WITH_AS((void)images.get(1), doctest::Contains("0.tfrecord at byte"), dhp::Error);
+  CHECK_THROWS_WITH_AS((void)images.get(1), Contains("0.tfrecord at byte"), dhp::Error);
   std::filesystem::resize_file(path, 0);
-  CHECK_THROWS_WITH_AS(open(folder / "s"), doctest::Contains("0.tfrecord: the shard is empty"),
-                       dhp::Error);
-  CHECK_THROWS_WITH_AS(open(folder / "none"), doctest::Contains("there is no shard"), dhp::Error);
+  CHECK_THROWS_WITH_AS(open(folder / "s"), Contains("0.tfrecord: the shard is empty"), dhp::Error);
+  CHECK_THROWS_WITH_AS(open(folder / "none"), Contains("there is no shard"), dhp::Error);
 }
 
 TEST_CASE("find shards: by the names that converters give, the held-out part beside") {

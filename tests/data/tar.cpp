@@ -63,7 +63,7 @@ TEST_CASE("tar: long names by prefix, GNU's records and pax headers; archives be
 
 TEST_CASE("tar: what is wrong is named with its byte") {
   const auto said = [&](const std::string& contents, const std::string& sentence) {
-    CHECK_THROWS_WITH_AS(scan(contents), doctest::Contains(sentence.c_str()), dhp::Error);
+    CHECK_THROWS_WITH_AS(scan(contents), Contains(sentence.c_str()), dhp::Error);
   };
   const auto good = member("1.toy", "TOY1") + member("1.cls", "1");
   const auto next = dhp::concat("a.tar, byte ", good.size(), ": ");
@@ -97,7 +97,7 @@ TEST_CASE("tar: what is wrong is named with its byte") {
     CHECK(error.sentence().find("skip-bad") == error.sentence().rfind("skip-bad"));
   }
   CHECK_THROWS_WITH_AS(scan(member("1.json", "12") + tar_end, false, false),
-                       doctest::Contains("built without JSON"), dhp::Error);
+                       Contains("built without JSON"), dhp::Error);
 }
 
 TEST_CASE("tar: what is damaged is left out and counted, and the rest is kept") {

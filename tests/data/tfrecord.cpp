@@ -50,7 +50,7 @@ TEST_CASE("tfrecord: other converters' names, unpacked numbers, and which name c
 
 TEST_CASE("tfrecord: what is wrong is named with its byte") {
   const auto said = [&](const std::string& contents, const char* sentence) {
-    CHECK_THROWS_WITH_AS(scan(contents), doctest::Contains(sentence), dhp::Error);
+    CHECK_THROWS_WITH_AS(scan(contents), Contains(sentence), dhp::Error);
   };
   const auto good = record(imagenet("TOY1", 3, "one.toy"));
   const auto next = dhp::concat("byte ", good.size(), ": ");

@@ -82,8 +82,7 @@ TEST_CASE("cpu: a host program's memory gives all, and gets back each block at o
   host.full = true;
   CHECK_THROWS_WITH_AS(
       (void)dev->allocate(7),
-      doctest::Contains("cannot allocate 7 bytes for a tensor in the host program's memory"),
-      dhp::Error);
+      Contains("cannot allocate 7 bytes for a tensor in the host program's memory"), dhp::Error);
   dev.reset();
   block.reset();  // may outlive the device
   CHECK(host.in_use == 0);
@@ -91,7 +90,7 @@ TEST_CASE("cpu: a host program's memory gives all, and gets back each block at o
 
 TEST_CASE("cpu: more than there is, is refused in a sentence") {
   Cpu dev;
-  CHECK_THROWS_WITH_AS((void)dev.allocate(std::size_t{1} << 60), doctest::Contains("out of memory"),
+  CHECK_THROWS_WITH_AS((void)dev.allocate(std::size_t{1} << 60), Contains("out of memory"),
                        dhp::Error);
 }
 

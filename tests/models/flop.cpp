@@ -85,5 +85,5 @@ TEST_CASE("FLOP of ResNet: three times the forward pass', without the gradient o
     }
   }
   // 4.09 billion multiplications and as many additions, as torchvision tells for its resnet50.
-  CHECK(examples::resnet_forward_flop({}) == doctest::Approx(2 * 4.09e9).epsilon(0.005));
+  CHECK(examples::resnet_forward_flop({}) == Approx(2 * 4.09e9).epsilon(0.005));
 }

@@ -100,10 +100,10 @@ TEST_CASE("each weight's gradient is twice the mean square of all samples, in ev
       const auto found = one_step(layout, inputs, lr);
       const auto linears = static_cast<std::size_t>(2 * layout.chunks);
       const double norm = 2 * mean * std::sqrt(static_cast<double>(linears));
-      CHECK(found.loss == doctest::Approx(mean).epsilon(1e-14));
-      CHECK(found.gradient_norm == doctest::Approx(norm).epsilon(1e-14));
+      CHECK(found.loss == Approx(mean).epsilon(1e-14));
+      CHECK(found.gradient_norm == Approx(norm).epsilon(1e-14));
       CHECK(found.weights.size() == linears * static_cast<std::size_t>(layout.mesh.data));
       for (const double weight : found.weights)
-        CHECK(weight == doctest::Approx(1 - lr * 2 * mean).epsilon(1e-14));
+        CHECK(weight == Approx(1 - lr * 2 * mean).epsilon(1e-14));
     }
 }

@@ -254,7 +254,7 @@ TEST_CASE("a mean far larger than the deviation costs no digits") {
                            y.mut());
   const double expected = 0.5 / std::sqrt(0.25 + epsilon);
   for (std::size_t r = 0; r < static_cast<std::size_t>(rows); ++r)
-    CHECK(widened(y)[r] == doctest::Approx(r % 2 == 0 ? expected : -expected).epsilon(1e-6));
+    CHECK(widened(y)[r] == Approx(r % 2 == 0 ? expected : -expected).epsilon(1e-6));
 }
 
 TEST_CASE("no rows: the sums are 0") {

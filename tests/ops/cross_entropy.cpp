@@ -148,8 +148,8 @@ TEST_CASE("logits far from zero neither overflow nor vanish") {
   const auto x = Tensor<Cpu>::from_host(dev, {2, 3},
                                         std::vector<float>{9000, 9001, -9000, -500, -500, -1e30f});
   const Results got = run<float>(dev, x, {0, 2}, 0, 1, {{0, 2}, {2, 3}});
-  CHECK(got.loss[0] == doctest::Approx(1 + std::log1p(std::exp(-1))).epsilon(1e-6));
-  CHECK(got.loss[1] == doctest::Approx(1e30));
+  CHECK(got.loss[0] == Approx(1 + std::log1p(std::exp(-1))).epsilon(1e-6));
+  CHECK(got.loss[1] == Approx(1e30));
   CHECK(distance(got.gradient, {-0.7310586, 0.7310586, 0, 0.5, 0.5, -1}) < 1e-6);
   CHECK(got.rank == Ints{1, 2});
 }
@@ -186,7 +186,7 @@ TEST_CASE("a NaN spoils its own row, and is no right prediction; an ignored row 
   CHECK(std::isnan(got.gradient[0]));
   CHECK(got.loss[2] == 0);
   CHECK(got.gradient[4] == 0);
-  CHECK(got.loss[3] == doctest::Approx(std::log1p(std::exp(-1.0))));
+  CHECK(got.loss[3] == Approx(std::log1p(std::exp(-1.0))));
   CHECK((got.rank[0] > 0 && got.rank[1] > 0 && got.rank[2] == 0 && got.rank[3] == 0));
 }
 

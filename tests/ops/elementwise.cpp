@@ -126,7 +126,7 @@ TEST_CASE_TEMPLATE("rsqrt", T, double, float) {
   rsqrt(dev, x, 1e-5, x.mut());
   const auto got = widened(x);
   for (std::size_t i = 0; i < got.size(); ++i)
-    CHECK(got[i] == doctest::Approx(expected[i]).epsilon(std::is_same_v<T, double> ? 1e-15 : 3e-7));
+    CHECK(got[i] == Approx(expected[i]).epsilon(std::is_same_v<T, double> ? 1e-15 : 3e-7));
 }
 
 TEST_CASE_TEMPLATE("threads change no bit", T, double, float, bf16, f16) {

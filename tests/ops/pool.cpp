@@ -118,7 +118,7 @@ TEST_CASE_TEMPLATE("an average over many pixels keeps their digits", T, double, 
   Tensor<Cpu> y(dev, dtype_of<T>(), {2, 3});
   global_average_pool_forward(dev, x, y.mut());
   for (const double got : widened(y))
-    CHECK(got == doctest::Approx(static_cast<double>(value)).epsilon(4e-6));
+    CHECK(got == Approx(static_cast<double>(value)).epsilon(4e-6));
 }
 
 TEST_CASE("of equals the first wins, and a NaN wins its window") {

@@ -42,9 +42,9 @@ TEST_CASE_TEMPLATE("sum and sum_of_squares are taken in double", T, double, floa
     }
     auto out = Tensor<Cpu>::zeros(dev, DType::f64, {1});
     sum(dev, x, out.mut());
-    CHECK(widened(out)[0] == doctest::Approx(static_cast<double>(total)).epsilon(1e-12));
+    CHECK(widened(out)[0] == Approx(static_cast<double>(total)).epsilon(1e-12));
     sum_of_squares(dev, x, out.mut());
-    CHECK(widened(out)[0] == doctest::Approx(static_cast<double>(squares)).epsilon(1e-12));
+    CHECK(widened(out)[0] == Approx(static_cast<double>(squares)).epsilon(1e-12));
   }
 }
 

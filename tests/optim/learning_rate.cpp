@@ -13,7 +13,7 @@ LearningRate schedule(Decay decay) {
           .decay = decay,
           .step_every = decay == Decay::step ? 10 : 0};
 }
-doctest::Approx near(double value) { return doctest::Approx(value).epsilon(1e-14); }
+Approx near(double value) { return Approx(value).epsilon(1e-14); }
 
 }  // namespace
 

@@ -40,3 +40,4 @@ namespace tests {
 using namespace dhp;
 }
 using namespace tests;
+using doctest::Approx, doctest::Contains;

@@ -88,7 +88,7 @@ TEST_CASE("memory plan: what the allocator of the run counts, at rest and at the
         CHECK(plan.at_rest == real.at_rest);
         // Messages that nobody has received yet are not planned.
         CHECK(static_cast<double>(plan.most) ==
-              doctest::Approx(static_cast<double>(real.most)).epsilon(0.02));
+              Approx(static_cast<double>(real.most)).epsilon(0.02));
       }
     }
 }
@@ -110,7 +110,7 @@ TEST_CASE("memory plan: activations of the micro-batches in flight, less with re
 
 TEST_CASE("memory plan: a layout that cannot be is refused as the run refuses it") {
   CHECK_THROWS_WITH_AS((void)plan_memory(planned(options_of({.tensor = 16}, ZeroStage::none)), 0),
-                       doctest::Contains("tensor axis"), Error);
+                       Contains("tensor axis"), Error);
 }
 
 TEST_CASE("memory plan: ZeRO's shares of BERT base, at most 2 % over the formula") {

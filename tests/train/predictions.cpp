@@ -44,8 +44,7 @@ TEST_CASE("predictions: two micro-batches of one index are refused; a loss witho
         StepBatches<Cpu> twice;
         twice.micro_batches = 2;
         for (int k = 0; k < 2; ++k) twice.batches.push_back(everything_batch(dev, 0, 0));
-        CHECK_THROWS_WITH_AS(trainer.predict(twice), doctest::Contains("by no replica, or by two"),
-                             Error);
+        CHECK_THROWS_WITH_AS(trainer.predict(twice), Contains("by no replica, or by two"), Error);
       });
   struct Silent {
     [[nodiscard]] std::vector<std::string> term_names() const { return {}; }
@@ -58,7 +57,7 @@ TEST_CASE("predictions: two micro-batches of one index are refused; a loss witho
   AnyLoss<Cpu> loss(Silent{});
   MicroBatch<Cpu> batch;
   Tape<Cpu> tape({}, &batch);
-  CHECK_THROWS_WITH_AS(loss.predict(dev, {}, tape), doctest::Contains("has no predictions"), Error);
+  CHECK_THROWS_WITH_AS(loss.predict(dev, {}, tape), Contains("has no predictions"), Error);
 }
 
 TEST_CASE("normalised rows have length 1, and those of zeros stay") {

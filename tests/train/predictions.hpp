@@ -37,7 +37,7 @@ class PredictionCases {
         double sum = 0;
         for (std::size_t row = 0; row < counted_rows; ++row)
           sum += single[(place / 16 * everything_length + row) * 16 + place % 16];
-        CHECK(found[place] == doctest::Approx(sum / counted_rows).epsilon(1e-12));
+        CHECK(found[place] == Approx(sum / counted_rows).epsilon(1e-12));
       }
     }
     for (const auto& layout : layouts) {

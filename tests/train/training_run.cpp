@@ -134,7 +134,7 @@ TEST_CASE("training run: the same bits on replicas and stages, from all batches 
     for (const bool from_loader : {false, true}) {
       const auto found = train(options_of(layout), from_loader);
       CHECK(found.losses == serial.losses);
-      CHECK(found.held_out == doctest::Approx(serial.held_out).epsilon(1e-12));
+      CHECK(found.held_out == Approx(serial.held_out).epsilon(1e-12));
       CHECK(found.counted == serial.counted);
     }
 }
@@ -143,7 +143,7 @@ TEST_CASE("training run: near on the tensor axis") {
   const auto serial = train(options_of({}), false);
   const auto split = train(options_of({.tensor = 2}), false);
   for (std::size_t step = 0; step < serial.losses.size(); ++step)
-    CHECK(split.losses[step] == doctest::Approx(serial.losses[step]).epsilon(1e-12));
+    CHECK(split.losses[step] == Approx(serial.losses[step]).epsilon(1e-12));
 }
 
 TEST_CASE("training run: each optimizer by its options") {
@@ -177,7 +177,7 @@ TEST_CASE("training run: one's own optimizer, in shares and checkpoints of anoth
     });
   REQUIRE(losses.size() == 4);
   for (std::size_t step = 0; step < losses.size(); ++step)
-    CHECK(losses[step] == doctest::Approx(expected[step]).epsilon(1e-14));
+    CHECK(losses[step] == Approx(expected[step]).epsilon(1e-14));
   Cpu dev;
   CHECK(has(message_of([&] {
               TrainingRun run(dev, Comm<Cpu>{}, options_of({}), network,

@@ -62,13 +62,13 @@ TEST_CASE("deadlines: one slow pass changes nothing, several do, old ones are fo
 TEST_CASE("deadlines: a limit that becomes shorter counts from there") {
   Deadlines deadlines({.least_s = 30, .unlearned_s = 600, .passes = 2});
   const double end_s = pass_steps(deadlines, {1, 1});  // the second one learns it, at its end
-  CHECK(s_of(deadlines.end_of_wait(at(end_s + 5))) == doctest::Approx(end_s + 35));
-  CHECK(s_of(deadlines.end_of_wait(at(500))) == doctest::Approx(end_s + 30));
+  CHECK(s_of(deadlines.end_of_wait(at(end_s + 5))) == Approx(end_s + 35));
+  CHECK(s_of(deadlines.end_of_wait(at(500))) == Approx(end_s + 30));
   deadlines.enter(Section::saving, at(end_s + 100));
-  CHECK(s_of(deadlines.end_of_wait(at(end_s + 100))) == doctest::Approx(end_s + 700));
+  CHECK(s_of(deadlines.end_of_wait(at(end_s + 100))) == Approx(end_s + 700));
   deadlines.enter(Section::step, at(end_s + 300));
   // Has waited all the time for who was saving.
-  CHECK(s_of(deadlines.end_of_wait(at(end_s + 101))) == doctest::Approx(end_s + 330));
+  CHECK(s_of(deadlines.end_of_wait(at(end_s + 101))) == Approx(end_s + 330));
 }
 
 TEST_CASE("deadlines: one that is given is for everything") {
@@ -77,7 +77,7 @@ TEST_CASE("deadlines: one that is given is for everything") {
   (void)pass_steps(deadlines, {1, 1, 1, 1, 1, 1, 1});
   CHECK(deadlines.fixed());
   CHECK(to_text(deadlines.limit()) == "the time limit of 7 s; a larger limit waits longer");
-  CHECK(s_of(deadlines.end_of_wait(at(500))) == doctest::Approx(507));
+  CHECK(s_of(deadlines.end_of_wait(at(500))) == Approx(507));
   for (const double none : {0.0, 1e10}) {
     CHECK(Deadlines(none).limit_s() == 0);
     CHECK(Deadlines(none).end_of_wait(at(1)) == Time::max());
