@@ -58,6 +58,37 @@ class MemoryStore final : public KeyValueStore {
   bool down_ = false;
 };
 
+/// A member's way to the store of all, from an address of its own, until it is cut.
+class Connection final : public KeyValueStore {
+ public:
+  explicit Connection(std::shared_ptr<MemoryStore> store, std::string from = {}, std::uint32_t me = 0)
+      : store_(std::move(store)), from_(std::move(from)), me_(me) {}
+  void set(const std::string& key, const std::string& value) override { there().set(key, value); }
+  std::optional<std::string> find(const std::string& key) override { return there().find(key); }
+  Entries list(const std::string& prefix) override { return there().list(prefix); }
+  void remove(const std::string& key) override { there().remove(key); }
+  bool set_unless(const std::string& guard, const std::string& key,
+                  const std::string& value) override {
+    return there().set_unless(guard, key, value);
+  }
+  std::string own_address() override { return from_; }
+  [[nodiscard]] std::string description() const override { return store_->description(); }
+  void cut() {
+    cut_ = true;
+    store_->set(concat("left/", me_), "");
+  }
+
+ private:
+  MemoryStore& there() {
+    if (cut_) throw KeyValueStoreLost("the connection is cut");
+    return *store_;
+  }
+  std::shared_ptr<MemoryStore> store_;
+  std::string from_;
+  std::uint32_t me_;
+  std::atomic<bool> cut_ = false;
+};
+
 /// What is under way between the ranks of a job.
 struct MemoryNetwork {
   struct Message {

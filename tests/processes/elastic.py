@@ -3,7 +3,6 @@
 each step's numbers are those of a steady run, no step is there twice, and where every piece of the state has a living holder
 none is done again."""
 
-import concurrent.futures
 import functools
 import pathlib
 import random

@@ -4,27 +4,6 @@
 
 namespace {
 
-/// What a rank has of a store that it has reached from that address.
-class StoreFrom final : public KeyValueStore {
- public:
-  StoreFrom(std::shared_ptr<KeyValueStore> store, std::string from)
-      : store_(std::move(store)), from_(std::move(from)) {}
-  void set(const std::string& key, const std::string& value) override { store_->set(key, value); }
-  std::optional<std::string> find(const std::string& key) override { return store_->find(key); }
-  Entries list(const std::string& prefix) override { return store_->list(prefix); }
-  void remove(const std::string& key) override { store_->remove(key); }
-  bool set_unless(const std::string& guard, const std::string& key,
-                  const std::string& value) override {
-    return store_->set_unless(guard, key, value);
-  }
-  std::string own_address() override { return from_; }
-  [[nodiscard]] std::string description() const override { return store_->description(); }
-
- private:
-  std::shared_ptr<KeyValueStore> store_;
-  std::string from_;
-};
-
 struct Found {
   std::vector<std::string> addresses;
   std::vector<std::string> ends;
@@ -41,7 +20,7 @@ Found found_by(const std::vector<std::string>& from, const std::vector<std::stri
   std::vector<std::thread> threads;
   for (std::size_t rank = 0; rank < from.size(); ++rank)
     threads.emplace_back([&, rank] {
-      ProcessWatchdog world(std::make_shared<StoreFrom>(store, from[rank]), static_cast<int>(rank),
+      ProcessWatchdog world(std::make_shared<Connection>(store, from[rank]), static_cast<int>(rank),
                             static_cast<int>(from.size()), {.period_s = 0.02});
       found.ends[rank] = message_of([&] {
         try {
