@@ -15,12 +15,8 @@ TEST_CASE("tcp store: the server and its clients have the same keys") {
   TcpStore client(client_of(server));
   check_store(client);
   TcpStore other(client_of(server, 2));
-  server.set("from", "rank 0");
-  CHECK(client.find("from").value() == "rank 0");
-  client.set("from", "rank 1");
-  CHECK(other.find("from").value() == "rank 1");
-  other.remove("from");
-  CHECK(!server.find("from").has_value());
+  check_shared(server, client, 300);
+  CHECK(other.list("big/") == server.list("big/"));
   CHECK(client.description() == concat("TCP store at 127.0.0.1:", server.port()));
   CHECK(client.description() == server.description());
 }
@@ -33,20 +29,6 @@ TEST_CASE("tcp store: it says which ranks have left") {
   first.reset();
   CHECK(server.get("left/1", 10) == "");
   CHECK(server.list(dhp::detail::left_prefix).size() == 1);
-}
-
-TEST_CASE("tcp store: long lists come whole and sorted") {
-  TcpStoreServer server(serve());
-  TcpStore client(client_of(server));
-  KeyValueStore::Entries expected;
-  for (int i = 0; i < 7; ++i)
-    expected.emplace_back(concat("big/", i), std::string(KeyValueStore::longest_value_bytes, 'a'));
-  for (int i = 100; i < 400; ++i) expected.emplace_back(concat("big/", i), concat(i));
-  std::sort(expected.begin(), expected.end());
-  for (const auto& [key, value] : expected) client.set(key, value);
-  server.set("bih", "no");
-  server.set("bif", "no");
-  CHECK(client.list("big/") == expected);
 }
 
 TEST_CASE("tcp store: threads of a rank share one client, and many ranks one server") {
