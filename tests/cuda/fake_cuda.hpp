@@ -29,8 +29,8 @@ inline constexpr int gpus = 4;
 /// What the machine has: how many GPUs are seen, their compute capability, versions of libraries.
 inline int visible_gpus = gpus, capability_major = 9, capability_minor = 0, multiprocessors = 132;
 inline std::size_t cudnn_version = CUDNN_VERSION, cublas_version = CUBLAS_VERSION;
-/// Whether a copy, or a fill (from null), is carried out. Empty: yes.
-inline std::function<bool(void* to, const void* from, std::size_t bytes)> moves;
+/// Called instead of a copy, or of a fill with zeros (from null), if set.
+inline std::function<void(void* to, const void* from, std::size_t bytes)> instead_of_copy;
 
 /// Work in order, on a thread of its own.
 class Queue {
@@ -259,7 +259,7 @@ cudaError_t cudaMemGetInfo(size_t* free, size_t* total) {
 }
 cudaError_t cudaMemcpyAsync(void* to, const void* from, size_t bytes, cudaMemcpyKind kind,
                             cudaStream_t stream) {
-  if (fake::moves && !fake::moves(to, from, bytes)) return cudaSuccess;
+  if (fake::instead_of_copy) return fake::instead_of_copy(to, from, bytes), cudaSuccess;
   const int ms = kind == cudaMemcpyDeviceToDevice ? 0 : fake::copy_ms.load();
   const auto copy = [=] {
     std::this_thread::sleep_for(std::chrono::milliseconds(ms));
@@ -275,7 +275,7 @@ cudaError_t cudaMemcpyAsync(void* to, const void* from, size_t bytes, cudaMemcpy
   return cudaStreamSynchronize(stream);
 }
 cudaError_t cudaMemsetAsync(void* to, int value, size_t bytes, cudaStream_t stream) {
-  if (fake::moves && !fake::moves(to, nullptr, bytes)) return cudaSuccess;
+  if (fake::instead_of_copy) return fake::instead_of_copy(to, nullptr, bytes), cudaSuccess;
   fake::issue(stream, [=] { return [=] { std::memset(to, value, bytes); }; });
   return cudaSuccess;
 }
