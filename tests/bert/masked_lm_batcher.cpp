@@ -7,7 +7,6 @@
 
 namespace {
 
-using dhp::Cpu;
 using examples::MaskedLmBatcher;
 using examples::MaskedLmOptions;
 using examples::TokenLayout;

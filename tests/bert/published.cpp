@@ -6,7 +6,6 @@
 #include <tests/support/test.hpp>
 
 using namespace examples;
-using tests::Folder;
 
 namespace {
 

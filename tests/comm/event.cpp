@@ -4,9 +4,6 @@
 
 namespace {
 
-using dhp::Cpu;
-using dhp::Event;
-
 TEST_CASE("event: nobody's is done") {
   Event<Cpu> event;
   CHECK(event.done());

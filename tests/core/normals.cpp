@@ -4,7 +4,6 @@
 
 namespace {
 
-using dhp::RandomStream;
 using dhp::detail::NormalBlock;
 
 TEST_CASE("normals: a block is within its error of the stream's normals") {

@@ -7,9 +7,6 @@
 
 namespace {
 
-using dhp::OpenFile;
-using tests::Folder;
-
 TEST_CASE("files: what fails half-way leaves the old one and nothing else") {
   const Folder folder;
   dhp::replace_file(folder / "a", "old");

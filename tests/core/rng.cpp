@@ -4,7 +4,6 @@
 
 namespace {
 
-using dhp::RandomStream;
 using Words = std::array<std::uint32_t, 4>;
 
 TEST_CASE("rng: the known answers of Philox 4x32-10") {

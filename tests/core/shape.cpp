@@ -3,11 +3,6 @@
 
 namespace {
 
-using dhp::Error;
-using dhp::part_of;
-using dhp::Range;
-using dhp::Shape;
-
 TEST_CASE("shape: extents, counts and rows") {
   const Shape shape{2, 3, 4};
   CHECK(shape.rank() == 3);

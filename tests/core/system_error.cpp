@@ -6,8 +6,6 @@
 
 namespace {
 
-using dhp::check_system;
-
 std::string changes_errno() {
   errno = ERANGE;
   return "a descriptor";

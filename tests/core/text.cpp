@@ -4,8 +4,6 @@
 
 namespace {
 
-using dhp::concat;
-
 TEST_CASE("concat: strings, characters, truth and numbers in their shortest exact form") {
   const std::string name = "x";
   CHECK(concat("a", name, std::string_view("b"), 'c', true, false) == "axbctruefalse");

@@ -3,8 +3,6 @@
 
 namespace {
 
-using dhp::WaitClock;
-
 void sleep_ms(int ms) { std::this_thread::sleep_for(std::chrono::milliseconds(ms)); }
 
 TEST_CASE("wait clock: waits of its own thread by kind, each once") {

@@ -4,9 +4,6 @@
 
 namespace {
 
-using dhp::AugmentOptions;
-using dhp::SampleRandom;
-
 dhp::Image ramp(int height, int width) {
   auto made = dhp::Image::blank(height, width, 1);
   for (std::size_t at = 0; at < made.pixels.size(); ++at)

@@ -5,8 +5,6 @@
 
 namespace {
 
-using dhp::DType;
-
 dhp::ImageArray images(const dhp::Shape& shape, const std::vector<std::uint8_t>& pixels,
                        const std::vector<std::int32_t>& labels) {
   return {dhp::HostArray(shape, pixels), dhp::HostArray({shape[0]}, labels), 5, "images", "labels"};

@@ -6,9 +6,6 @@
 
 namespace {
 
-using dhp::Cpu;
-using dhp::LoaderOptions;
-
 // Side input "ids" [N] i64, and one random number per sample and epoch as the input [N, 1].
 struct Numbers {
   std::int64_t count = 0;

@@ -4,9 +4,6 @@
 
 namespace {
 
-using dhp::DataUse;
-using dhp::SampleRandom;
-
 TEST_CASE("sample random: each part of the key changes the numbers, the same key repeats them") {
   const auto first = [](std::uint64_t seed, std::int64_t epoch, std::int64_t sample, DataUse use) {
     return SampleRandom(seed, epoch, sample, use).bits();

@@ -5,8 +5,6 @@
 
 namespace {
 
-using dhp::Cpu;
-
 TEST_CASE("cpu: blocks are aligned to 64 bytes, come again when freed, may outlive the device") {
   std::shared_ptr<std::byte> last;
   Cpu dev;

@@ -3,8 +3,6 @@
 
 namespace {
 
-using dhp::Meta;
-
 TEST_CASE("meta: memory is counted as that of a caching allocator, and not used") {
   Meta dev;
   const auto& memory = dev.memory();

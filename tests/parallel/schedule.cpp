@@ -4,9 +4,6 @@
 
 namespace {
 
-using dhp::Action;
-using dhp::AnySchedule;
-using tests::message_of;
 using Kind = Action::Kind;
 
 const auto all_schedules = dhp::built_in_schedules();

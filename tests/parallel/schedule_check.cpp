@@ -6,15 +6,6 @@
 
 namespace {
 
-using dhp::Action;
-using dhp::AnySchedule;
-using dhp::GPipe;
-using dhp::Interleaved;
-using dhp::OneForwardOneBackward;
-using dhp::Pass;
-using dhp::StageLists;
-using dhp::ZeroBubble;
-using tests::has;
 using Kind = Action::Kind;
 
 const AnySchedule one_chunk[] = {GPipe{}, OneForwardOneBackward{}, ZeroBubble{}};

@@ -4,12 +4,6 @@
 
 namespace {
 
-using dhp::Action;
-using dhp::AnySchedule;
-using dhp::GPipe;
-using dhp::Interleaved;
-using dhp::OneForwardOneBackward;
-using dhp::ZeroBubble;
 using Kind = Action::Kind;
 
 double slots(const AnySchedule& schedule, int stages, int micro_batches, int chunks,

@@ -1,8 +1,6 @@
 #include <dhp/train/name_map.hpp>
 #include <tests/support/test.hpp>
 
-using dhp::NameMap;
-
 namespace {
 NameMap names_of(std::initializer_list<const char*> names) {
   std::map<std::string, int> all;
