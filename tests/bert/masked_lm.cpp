@@ -10,7 +10,7 @@ namespace {
 using examples::MaskedLmOptions;
 
 struct Corpus {
-  examples::SentencePairs pairs = dhp_test::all_pairs(dhp_test::some_text({.documents = 1000}));
+  examples::SentencePairs pairs = all_pairs(some_text({.documents = 1000}));
   examples::Vocabulary vocabulary = examples::synthetic_vocabulary(512);
   [[nodiscard]] examples::MaskedLmSample sample(const MaskedLmOptions& options, std::int64_t index,
                                                 std::int64_t epoch = 0) const {
@@ -197,7 +197,7 @@ TEST_CASE("unigram: add-one smoothing by hand") {
 }
 
 TEST_CASE("unigram: over the hidden tokens of the held-out samples") {
-  const auto text = dhp_test::some_text({.documents = 2000, .vocabulary_size = 69, .topics = 4});
+  const auto text = some_text({.documents = 2000, .vocabulary_size = 69, .topics = 4});
   const auto split = examples::split_sentence_pairs(text, examples::Pairing::next, 0.1, 0);
   const auto vocabulary = examples::synthetic_vocabulary(69);
   const examples::MaskedLmOptions options{.sequence_length = 32};
@@ -230,8 +230,7 @@ TEST_CASE("unigram: counts both sentences of each pair, without what does not fi
     text.add_sentence(std::vector<std::int32_t>{6});
     text.end_document();
   }
-  const auto pairs =
-      dhp_test::all_pairs(std::make_shared<const examples::TokenText>(std::move(text)));
+  const auto pairs = all_pairs(std::make_shared<const examples::TokenText>(std::move(text)));
   const auto vocabulary = examples::synthetic_vocabulary(8);
   const auto whole = examples::unigram_of(pairs, vocabulary, {});  // 5: 6, 6: 2, [UNK] never
   CHECK(whole.loss_of(5) == Approx(std::log(16.0 / 7.0)));

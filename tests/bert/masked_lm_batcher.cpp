@@ -15,8 +15,8 @@ using Ids = std::vector<std::int32_t>;
 constexpr std::int64_t length = 40;
 
 MaskedLmBatcher batcher(TokenLayout layout, MaskedLmOptions options = {.sequence_length = length}) {
-  return {dhp_test::all_pairs(dhp_test::some_text({.documents = 40})),
-          examples::synthetic_vocabulary(512), options, layout};
+  return {all_pairs(some_text({.documents = 40})), examples::synthetic_vocabulary(512), options,
+          layout};
 }
 
 const dhp::HostArray& side(const dhp::HostBatch& batch, const std::string& name) {

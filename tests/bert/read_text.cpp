@@ -4,9 +4,6 @@
 
 namespace {
 
-using dhp_test::bytes_of;
-using dhp_test::Folder;
-
 std::string all(const examples::Text& text) {
   std::string joined;
   for (std::int64_t number = 0; number < text.sentences(); ++number)
@@ -92,7 +89,7 @@ TEST_CASE("text: damaged bytes are read or refused, never more") {
     for (std::uint64_t change = 0; change < 1 + round % 4; ++change)
       bytes[random.below(static_cast<std::uint32_t>(bytes.size()), round * 8 + 2 * change)] =
           static_cast<std::byte>(random.bits(round * 8 + 2 * change + 1));
-    (void)dhp_test::survives(parse, bytes, "some/file.txt");
+    (void)survives(parse, bytes, "some/file.txt");
   }
 }
 
@@ -143,9 +140,9 @@ TEST_CASE("wordnet: entries of a file; a wrong one is named with its byte") {
 }
 
 TEST_CASE("wordnet: a directory needs all four files") {
-  const dhp_test::Folder folder;
+  const Folder folder;
   CHECK(!examples::is_wordnet(folder / "."));
-  const auto entry = dhp_test::bytes_of("00001740 03 n | gloss\n");
+  const auto entry = bytes_of("00001740 03 n | gloss\n");
   folder.write("data.noun", entry);
   CHECK(examples::is_wordnet(folder / "."));
   CHECK_THROWS_WITH_AS(examples::read_wordnet(folder / "."), Contains("data.verb: no such file"),

@@ -35,13 +35,13 @@ TEST_CASE("sentence pairs: each with its next, or the first with each other") {
 }
 
 TEST_CASE("sentence pairs: too little text is refused") {
-  CHECK_THROWS_WITH_AS(dhp_test::all_pairs(numbered({1, 1, 1})),
-                       Contains("has 0 pairs of sentences"), dhp::Error);
-  CHECK_THROWS_AS(dhp_test::all_pairs(numbered({2})), dhp::Error);
+  CHECK_THROWS_WITH_AS(all_pairs(numbered({1, 1, 1})), Contains("has 0 pairs of sentences"),
+                       dhp::Error);
+  CHECK_THROWS_AS(all_pairs(numbered({2})), dhp::Error);
 }
 
 TEST_CASE("sentence pairs: a random second is never the true one, and from another part") {
-  const auto pairs = dhp_test::all_pairs(numbered({3, 4, 2, 2, 2, 2}), Pairing::first);
+  const auto pairs = all_pairs(numbered({3, 4, 2, 2, 2, 2}), Pairing::first);
   std::set<std::int64_t> seen;
   for (std::int64_t index = 0; index < pairs.size(); ++index)
     for (std::int64_t epoch = 0; epoch < 50; ++epoch) {
@@ -124,9 +124,9 @@ TEST_CASE("sentence pairs: a fraction of 0 holds nothing out, and all pairs are 
   const auto split = examples::split_sentence_pairs(text, Pairing::next, 0, 7);
   CHECK(split.held_out.size() == 0);
   auto trained = list(split.train);
-  CHECK(trained != list(dhp_test::all_pairs(text)));  // in a random order
+  CHECK(trained != list(all_pairs(text)));  // in a random order
   std::sort(trained.begin(), trained.end());
-  CHECK(trained == list(dhp_test::all_pairs(text)));
+  CHECK(trained == list(all_pairs(text)));
   // Two pairs are enough then.
   CHECK(examples::split_sentence_pairs(numbered({2, 2}), Pairing::next, 0, 0).train.size() == 2);
   CHECK_THROWS_AS((void)split.held_out.get(0), dhp::Error);

@@ -50,7 +50,7 @@ TEST_CASE("vocabulary: errors name the file and the line") {
 }
 
 TEST_CASE("vocabulary: a file written is the file read; a missing or empty one is named") {
-  const dhp_test::Folder folder;
+  const Folder folder;
   const auto vocabulary = parse_vocabulary(good, "vocab.txt");
   const auto path = folder / "vocab.txt";
   dhp::replace_file(path, vocabulary_text(vocabulary));
@@ -65,14 +65,14 @@ TEST_CASE("vocabulary: flipped bits never crash") {
   const dhp::RandomStream random{3, 0, 0};
   int read = 0;
   for (std::uint64_t round = 0; round < 3000; ++round) {
-    auto bytes = dhp_test::bytes_of(good);
+    auto bytes = bytes_of(good);
     for (const std::uint64_t draw : {4 * round, 4 * round + 2})
       bytes[random.below(static_cast<std::uint32_t>(bytes.size()), draw)] =
           static_cast<std::byte>(random.bits(draw + 1));
     const auto parse = [](const dhp::Bytes& bad, const std::string& name) {
       (void)parse_vocabulary({reinterpret_cast<const char*>(bad.data()), bad.size()}, name);
     };
-    read += dhp_test::survives(parse, bytes, "fuzz") ? 1 : 0;
+    read += survives(parse, bytes, "fuzz") ? 1 : 0;
   }
   CHECK(read > 0);
 }

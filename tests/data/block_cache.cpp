@@ -6,8 +6,6 @@
 
 namespace {
 
-using dhp_test::Folder;
-
 // A file of bytes 0, 1, 2, ... in memory, and what was read of it.
 struct Slow {
   explicit Slow(std::size_t size) : bytes(size) {
@@ -68,7 +66,7 @@ TEST_CASE("block cache: what fits is read once by all who share the folder, the 
 
 TEST_CASE("block cache: blocks of changed files go, others stay, a torn one is read anew") {
   const Folder folder;
-  folder.write("mine.txt", dhp_test::bytes_of("stays"));
+  folder.write("mine.txt", bytes_of("stays"));
   Slow slow(64);
   for (const auto* identity : {"old", "new"}) {
     dhp::detail::BlockCache cache(folder.path, 1000, no_warning, 16);
@@ -106,7 +104,7 @@ TEST_CASE("block cache: many threads and processes read each block once") {
 
 TEST_CASE("block cache: a folder that cannot be written to is one warning, and all is read") {
   const Folder folder;
-  folder.write("file", dhp_test::bytes_of("in the way"));
+  folder.write("file", bytes_of("in the way"));
   std::vector<std::string> warnings;
   dhp::detail::BlockCache cache(
       folder / "file", 1000, [&](auto& sentence) { warnings.push_back(sentence); }, 16);
@@ -117,7 +115,7 @@ TEST_CASE("block cache: a folder that cannot be written to is one warning, and a
   CHECK(warnings.size() == 1);
   CHECK(slow.read == 64);
   // A full disk: what was read is used.
-  folder.write("full/there", dhp_test::bytes_of("x"));
+  folder.write("full/there", bytes_of("x"));
   dhp::detail::BlockCache full(
       folder / "full", 1000, [&](auto& sentence) { warnings.push_back(sentence); }, 16);
   const auto other = full.add("a", 64);

@@ -3,10 +3,8 @@
 
 namespace {
 
-using dhp_test::bytes_of;
-
 TEST_CASE("file: missing, empty, a directory, too large: each is named") {
-  const dhp_test::Folder folder;
+  const Folder folder;
   const auto good = folder.write("good", bytes_of("abc"));
   CHECK(dhp::read_file(good) == bytes_of("abc"));
   const auto empty = folder.write("empty", {});
@@ -48,7 +46,7 @@ TEST_CASE("file: an array has the number of bytes that its dims say, and no more
 }
 
 TEST_CASE("file: compressed bytes without a way to unpack them are explained") {
-  const dhp_test::Folder folder;
+  const Folder folder;
   const auto path = folder.write("a.gz", bytes_of("\x1f\x8b and more"));
   CHECK_THROWS_WITH_AS((void)dhp::detail::read_unpacked(path, nullptr), Contains("without zlib"),
                        dhp::Error);

@@ -6,8 +6,6 @@
 
 namespace {
 
-using dhp_test::bytes_of;
-
 dhp::Bytes gzip(const dhp::Bytes& plain) {
   z_stream stream{};
   REQUIRE(deflateInit2(&stream, 9, Z_DEFLATED, 16 + MAX_WBITS, 8, Z_DEFAULT_STRATEGY) == Z_OK);
@@ -38,7 +36,7 @@ TEST_CASE("gzip: what was packed comes back, small and large, in one member or t
 
 TEST_CASE("gzip: damaged data is named, never accepted") {
   const auto good = gzip(bytes_of("some text, some text, some text"));
-  dhp_test::check_damage(
+  check_damage(
       [](const dhp::Bytes& bytes, const std::string& name) { (void)dhp::gunzip(bytes, name); },
       good);
   auto trailing = good;
@@ -56,7 +54,7 @@ TEST_CASE("gzip: a small file that unpacks to very much is stopped at the limit"
 }
 
 TEST_CASE("gzip: a read through read_unpacked") {
-  const dhp_test::Folder folder;
+  const Folder folder;
   const auto packed = folder.write("packed.gz", gzip(bytes_of("inside")));
   const auto plain = folder.write("plain", bytes_of("inside"));
   CHECK(dhp::detail::read_unpacked(packed, &dhp::gunzip) == bytes_of("inside"));

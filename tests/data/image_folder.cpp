@@ -5,9 +5,6 @@
 
 namespace {
 
-using dhp_test::bytes_of;
-using dhp_test::Folder;
-
 // "P" and one letter: an image of one pixel of that value.
 dhp::Image decode_toy(std::span<const std::byte> bytes, const std::string& name,
                       const dhp::DecodeOptions& options) {

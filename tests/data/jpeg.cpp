@@ -69,7 +69,7 @@ TEST_CASE("jpeg: a large image comes in a half, a quarter or an eighth, with the
     CHECK(std::abs(read.pixels[read.at(2, 2)] - whole.pixels[whole.at(at, at)]) < 6);
   }
   CHECK(dhp::detail::decode_jpeg(encode(smooth(33, 41, 3)), "x", {.least_side = 10}).height == 17);
-  dhp_test::check_damage(
+  check_damage(
       [](const dhp::Bytes& bytes, const std::string& name) {
         (void)dhp::detail::decode_jpeg(bytes, name, {.least_side = 4});
       },
@@ -90,9 +90,9 @@ TEST_CASE("jpeg: four inks become three colours or grey") {
 }
 
 TEST_CASE("jpeg: damage is named and never crashes; what is cut off is not painted grey") {
-  dhp_test::check_damage(parse, encode(smooth(16, 16, 3)), 400);
-  dhp_test::check_damage(parse, encode(smooth(8, 16, 3), true), 400);
-  CHECK_THROWS_WITH_AS(parse(dhp_test::bytes_of("\x89PNG is a PNG"), "a.jpg"),
+  check_damage(parse, encode(smooth(16, 16, 3)), 400);
+  check_damage(parse, encode(smooth(8, 16, 3), true), 400);
+  CHECK_THROWS_WITH_AS(parse(bytes_of("\x89PNG is a PNG"), "a.jpg"),
                        Contains("a.jpg: damaged JPEG (Not a JPEG file"), dhp::Error);
 }
 

@@ -6,13 +6,6 @@
 
 namespace {
 
-using dhp_test::bytes_of;
-using dhp_test::Folder;
-using dhp_test::imagenet;
-using dhp_test::member;
-using dhp_test::record;
-using dhp_test::tar_end;
-
 static_assert(dhp::Dataset<dhp::ShardImages>);
 
 std::string records(std::initializer_list<std::pair<char, int>> samples) {
@@ -29,7 +22,7 @@ std::string tar(std::initializer_list<std::pair<char, int>> samples) {
   return made + tar_end;
 }
 dhp::ShardImages open(const std::string& path, const dhp::ShardOptions& options = {}) {
-  return {dhp::find_shards(path).train, dhp_test::toy_decoders(), options};
+  return {dhp::find_shards(path).train, toy_decoders(), options};
 }
 std::string letters(const dhp::ShardImages& images) {
   std::string made;
@@ -74,11 +67,9 @@ TEST_CASE("shard images: an index is made once, and anew if it or a shard is not
   folder.write("s/" + index.substr(index.rfind('/') + 1), bytes);
   CHECK(!open(folder / "s").index_was_kept());
   CHECK(open(folder / "s").index_was_kept());
-  dhp_test::check_damage(
-      [](const dhp::Bytes& damaged, const std::string& name) {
-        (void)dhp::detail::ShardIndex::parse(damaged, name);
-      },
-      dhp::read_file(index), 100);
+  check_damage([](const dhp::Bytes& damaged,
+                  const std::string& name) { (void)dhp::detail::ShardIndex::parse(damaged, name); },
+               dhp::read_file(index), 100);
 }
 
 TEST_CASE("shard images: beside read-only shards there is no index, which is told") {

@@ -5,19 +5,15 @@
 
 namespace {
 
-using dhp_test::bytes_of;
-using dhp_test::member;
-using dhp_test::tar_end;
-
 std::optional<std::int64_t> label_of_toy_json(const std::string& text) {
   if (text == "{}") return std::nullopt;
   return static_cast<std::int64_t>(text.size());
 }
 
 dhp::detail::ShardScan scan(const std::string& contents, bool skip_bad = false, bool json = true) {
-  const dhp_test::Folder folder;
+  const Folder folder;
   dhp::detail::ShardScan made{.skip_bad = skip_bad};
-  dhp::detail::scan_tar(folder.write("a.tar", bytes_of(contents)), dhp_test::toy_decoders(),
+  dhp::detail::scan_tar(folder.write("a.tar", bytes_of(contents)), toy_decoders(),
                         json ? &label_of_toy_json : nullptr, made);
   return made;
 }
@@ -113,15 +109,15 @@ TEST_CASE("tar: what is damaged is left out and counted, and the rest is kept") 
 }
 
 TEST_CASE("tar: every torn file and flipped byte is a sentence or read") {
-  const dhp_test::Folder folder;
+  const Folder folder;
   const auto parse = [&](const dhp::Bytes& bytes, const std::string& name) {
     dhp::detail::ShardScan made;
-    dhp::detail::scan_tar(folder.write(name, bytes), dhp_test::toy_decoders(), nullptr, made);
+    dhp::detail::scan_tar(folder.write(name, bytes), toy_decoders(), nullptr, made);
     dhp::check(!made.samples.empty(), "", name, ": nothing");
   };
-  dhp_test::check_damage(
-      parse, bytes_of(member("1.toy", "TOY1") + member("1.cls", "1") + std::string(512, '\0')),
-      300);
+  check_damage(parse,
+               bytes_of(member("1.toy", "TOY1") + member("1.cls", "1") + std::string(512, '\0')),
+               300);
 }
 
 }  // namespace
