@@ -202,8 +202,8 @@ TEST_CASE_TEMPLATE("LAMB: squared norms of directions, then a step", T, double, 
 TEST_CASE("rates of LARS and LAMB: by norms, and the learning rate where one is zero") {
   Cpu dev;
   const auto state = make_step_state(dev, {.learning_rate = 0.5, .gradient_scale = 0.25});
-  const auto weights = list_on<double>(dev, {4, 4, 0, 9}),
-             others = list_on<double>(dev, {16, 0, 16, 0});
+  const auto weights = tensor_of<double>(dev, {4, 4, 0, 9}),
+             others = tensor_of<double>(dev, {16, 0, 16, 0});
   Tensor<Cpu> rates(dev, DType::f64, {4});
   detail::lars_rates(dev, {.trust = 0.01, .weight_decay = 0.5}, state, weights, others,
                      rates.mut());
@@ -297,7 +297,7 @@ TEST_CASE("what does not fit is refused") {
   Cpu dev;
   Weights<Cpu, bf16> w(dev, {{4}, {40}});
   const auto now = make_step_state(dev, {.learning_rate = 0.1, .updates = 1});
-  const auto rates = list_on<double>(dev, {1, 1});
+  const auto rates = tensor_of<double>(dev, {1, 1});
   const auto small = random_tensor<float>(dev, {71}, 1);
   CHECK(message_of([&] { sgd_update(dev, {}, w.table, now, {}, small, {}, w.masters.mut()); }) ==
         "sgd_update: the gradient [71] of f32 does not fit 72 weights that are accumulated in f32");
@@ -326,7 +326,7 @@ TEST_CASE("what does not fit is refused") {
           detail::lamb_update(dev, {}, w.table, now, {}, w.gradient, w.m.mut(), w.v.mut(),
                               w.masters.mut());
         }) == "lamb_update: rates of 2 parameters are f64, got f32 []");
-  auto sums = list_on<double>(dev, {0, 0});
+  auto sums = tensor_of<double>(dev, {0, 0});
   CHECK(message_of([&] {
           detail::lamb_squares(dev, {}, w.table, now, w.gradient, w.m, w.v, w.masters, sums.mut(),
                                sums.mut().slice(0, 1));
