@@ -1,6 +1,7 @@
 """What the pictures share: colours, an axis whose units are points, boxes, legends, and the file."""
 
 import re
+import textwrap
 
 # Fills carry dark text. All are seen on a light and on a dark page, and so is the grey of lines and of text beside them.
 FORWARD, BACKWARD, WEIGHTS, EXCHANGE = "#5fa2dd", "#eb9850", "#93bf5c", "#b391d8"
@@ -84,11 +85,26 @@ def arrow(axis, start, end, color=GREY):
     axis.annotate("", end, start, arrowprops=style)
 
 
+def slim(svg):
+    """The same picture in fewer lines: without groups that only number things, many coordinates on a line."""
+    svg = re.sub(r"\d+\.\d{3,}", lambda number: f"{float(number[0]):.2f}", svg)  # a hundredth of a point is enough
+    version = re.search(r"Matplotlib v[\d.]+", svg)[0]
+    svg = re.sub(r"<metadata>.*?</metadata>", f"<!-- {version} -->", svg, flags=re.DOTALL)
+    svg = re.sub(r' d="([^"]*)"', lambda path: ' d="' + textwrap.fill(" ".join(path[1].split()), 118) + '"', svg)
+    lines, drawn = [], []
+    for line in map(str.strip, svg.splitlines()):
+        if line.startswith("<g"):
+            drawn.append(not re.fullmatch(r'<g( id="[^"]*")?>', line))
+        if drawn.pop() if line == "</g>" else not line.startswith("<g") or drawn[-1]:
+            lines.append(line)
+    return "\n".join(lines) + "\n"
+
+
 def save(plt, figure, path):
-    """The same figure gives the same bytes. A hundredth of a point is enough."""
+    """The same figure gives the same bytes."""
     figure.savefig(path, transparent=True, metadata={"Date": None})
     plt.close(figure)
-    path.write_text(re.sub(r"\d+\.\d{3,}", lambda number: f"{float(number[0]):.2f}", path.read_text()))
+    path.write_text(slim(path.read_text()))
 
 
 def made_by(path):

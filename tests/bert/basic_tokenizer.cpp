@@ -1,8 +1,7 @@
 // From UTF-8 to words. The expected words are those of Hugging Face's BertTokenizer (tokenizers 0.23).
 #include <dhp/core/rng.hpp>
 #include <examples/bert/basic_tokenizer.hpp>
-
-#include <doctest/doctest.h>
+#include <tests/support/test.hpp>
 
 #include <cctype>
 
@@ -109,11 +108,11 @@ TEST_CASE("basic tokenizer: random bytes give words that are UTF-8, not empty, w
 TEST_CASE("utf8: errors name the file and the byte") {
   examples::check_utf8("plain, \xC3\xA9, \xE2\x82\xAC, \xF0\x9F\x98\x80", "a.txt");
   CHECK_THROWS_WITH_AS(examples::check_utf8("caf\xE9 au lait", "a.txt"),
-                       doctest::Contains("a.txt, byte 3: not UTF-8"), dhp::Error);
+                       Contains("a.txt, byte 3: not UTF-8"), dhp::Error);
   CHECK_THROWS_WITH_AS(examples::check_utf8(std::string("ab\0c", 4), "b.bin"),
-                       doctest::Contains("b.bin, byte 2: a zero byte"), dhp::Error);
+                       Contains("b.bin, byte 2: a zero byte"), dhp::Error);
   CHECK_THROWS_WITH_AS(examples::check_utf8("\xC3\xA9\xE2\x82", "cut.txt"),
-                       doctest::Contains("cut.txt, byte 2"), dhp::Error);
+                       Contains("cut.txt, byte 2"), dhp::Error);
 }
 
 }  // namespace

@@ -1,20 +1,16 @@
 // Samples of masked language modelling: their form, the statistics of what is hidden, whole words, and
 // that they depend on nothing but seed, epoch and index.
 #include <examples/bert/masked_lm.hpp>
+#include <tests/support/test.hpp>
 
 #include "text_fixture.hpp"
-
-#include <doctest/doctest.h>
-
-#include <cmath>
-#include <map>
 
 namespace {
 
 using examples::MaskedLmOptions;
 
 struct Corpus {
-  examples::SentencePairs pairs = dhp_test::all_pairs(dhp_test::some_text({.documents = 1000}));
+  examples::SentencePairs pairs = all_pairs(some_text({.documents = 1000}));
   examples::Vocabulary vocabulary = examples::synthetic_vocabulary(512);
   [[nodiscard]] examples::MaskedLmSample sample(const MaskedLmOptions& options, std::int64_t index,
                                                 std::int64_t epoch = 0) const {
@@ -103,18 +99,17 @@ TEST_CASE("masked lm: 15 % are hidden, of these 80 % as [MASK], 10 % random, 10 
       }
     }
   REQUIRE(samples == 12000);
-  CHECK(hidden / candidates == doctest::Approx(0.15).epsilon(0.01));
-  CHECK(masks / hidden == doctest::Approx(0.80).epsilon(0.01));
-  CHECK(random / hidden == doctest::Approx(0.10 * 506 / 507).epsilon(0.03));
-  CHECK(same / hidden == doctest::Approx(0.10 + 0.10 / 507).epsilon(0.03));
-  CHECK(random_next / samples == doctest::Approx(0.5).epsilon(0.03));
+  CHECK(hidden / candidates == Approx(0.15).epsilon(0.01));
+  CHECK(masks / hidden == Approx(0.80).epsilon(0.01));
+  CHECK(random / hidden == Approx(0.10 * 506 / 507).epsilon(0.03));
+  CHECK(same / hidden == Approx(0.10 + 0.10 / 507).epsilon(0.03));
+  CHECK(random_next / samples == Approx(0.5).epsilon(0.03));
   // The first words of A are hidden as often as each other: every sample has them.
   for (std::int64_t place = 1; place <= 6; ++place)
-    CHECK(place_counts[place] / samples == doctest::Approx(0.15).epsilon(0.08));
+    CHECK(place_counts[place] / samples == Approx(0.15).epsilon(0.08));
 }
 
-TEST_CASE(
-    "masked lm: no sample has more hidden tokens than most_hidden() says, and some have as many") {
+TEST_CASE("masked lm: no sample hides more tokens than most_hidden() says, and some as many") {
   CHECK(examples::most_hidden({}) == 19);  // of 125
   CHECK(examples::most_hidden({.sequence_length = 512}) == 77);
   CHECK(examples::most_hidden({.hidden = 0}) == 0);
@@ -165,7 +160,7 @@ TEST_CASE("masked lm: whole words are hidden whole, and still 15 % of the tokens
       partly += (tokens[place] == 4) != (tokens[word_of(place)] == 4) ? 1 : 0;
   }
   CHECK(partly == 0);
-  CHECK(hidden / samples == doctest::Approx(0.15 * 42).epsilon(0.01));
+  CHECK(hidden / samples == Approx(0.15 * 42).epsilon(0.01));
 }
 
 TEST_CASE("masked lm: another epoch or seed is another draw; the same is the same") {
@@ -184,7 +179,7 @@ TEST_CASE("masked lm: another epoch or seed is another draw; the same is the sam
 
 TEST_CASE("masked lm: refuses wrong options") {
   CHECK_THROWS_WITH_AS(examples::check_options({.sequence_length = 4}),
-                       doctest::Contains("5 or more would be right"), dhp::Error);
+                       Contains("5 or more would be right"), dhp::Error);
   CHECK_THROWS_AS(examples::check_options({.hidden = 1.5}), dhp::Error);
   CHECK_THROWS_AS(examples::check_options({.as_mask = 0.8, .as_random = 0.3}), dhp::Error);
   CHECK_THROWS_AS(examples::check_options({.random_next = std::nan("")}), dhp::Error);
@@ -192,17 +187,17 @@ TEST_CASE("masked lm: refuses wrong options") {
 
 TEST_CASE("unigram: add-one smoothing by hand") {
   examples::Unigram unigram(4);
-  CHECK(unigram.loss_of(2) == doctest::Approx(std::log(4.0)));
+  CHECK(unigram.loss_of(2) == Approx(std::log(4.0)));
   unigram.add(2);
   unigram.add(2);
-  CHECK(unigram.loss_of(2) == doctest::Approx(std::log(6.0 / 3.0)));
-  CHECK(unigram.loss_of(0) == doctest::Approx(std::log(6.0)));
+  CHECK(unigram.loss_of(2) == Approx(std::log(6.0 / 3.0)));
+  CHECK(unigram.loss_of(0) == Approx(std::log(6.0)));
   CHECK_THROWS(unigram.add(4));
   CHECK_THROWS(unigram.loss_of(-1));
 }
 
 TEST_CASE("unigram: over the hidden tokens of the held-out samples") {
-  const auto text = dhp_test::some_text({.documents = 2000, .vocabulary_size = 69, .topics = 4});
+  const auto text = some_text({.documents = 2000, .vocabulary_size = 69, .topics = 4});
   const auto split = examples::split_sentence_pairs(text, examples::Pairing::next, 0.1, 0);
   const auto vocabulary = examples::synthetic_vocabulary(69);
   const examples::MaskedLmOptions options{.sequence_length = 32};
@@ -217,7 +212,7 @@ TEST_CASE("unigram: over the hidden tokens of the held-out samples") {
       ++count;
     }
   CHECK(examples::unigram_cross_entropy(unigram, split.held_out, vocabulary, options, 50) ==
-        doctest::Approx(sum / count));
+        Approx(sum / count));
   // Near the entropy of the words, which is below that of 64 equal ones.
   const double whole =
       examples::unigram_cross_entropy(unigram, split.held_out, vocabulary, options);
@@ -225,7 +220,7 @@ TEST_CASE("unigram: over the hidden tokens of the held-out samples") {
   CHECK(whole > 0.8 * std::log(64.0));
   const examples::Unigram ignorant(69);
   CHECK(examples::unigram_cross_entropy(ignorant, split.held_out, vocabulary, options) ==
-        doctest::Approx(std::log(69.0)));
+        Approx(std::log(69.0)));
 }
 
 TEST_CASE("unigram: counts both sentences of each pair, without what does not fit") {
@@ -235,14 +230,13 @@ TEST_CASE("unigram: counts both sentences of each pair, without what does not fi
     text.add_sentence(std::vector<std::int32_t>{6});
     text.end_document();
   }
-  const auto pairs =
-      dhp_test::all_pairs(std::make_shared<const examples::TokenText>(std::move(text)));
+  const auto pairs = all_pairs(std::make_shared<const examples::TokenText>(std::move(text)));
   const auto vocabulary = examples::synthetic_vocabulary(8);
   const auto whole = examples::unigram_of(pairs, vocabulary, {});  // 5: 6, 6: 2, [UNK] never
-  CHECK(whole.loss_of(5) == doctest::Approx(std::log(16.0 / 7.0)));
-  CHECK(whole.loss_of(1) == doctest::Approx(std::log(16.0)));
+  CHECK(whole.loss_of(5) == Approx(std::log(16.0 / 7.0)));
+  CHECK(whole.loss_of(1) == Approx(std::log(16.0)));
   const auto cut = examples::unigram_of(pairs, vocabulary, {.sequence_length = 6});  // 5 5 [SEP] 6
-  CHECK(cut.loss_of(5) == doctest::Approx(std::log(14.0 / 5.0)));
+  CHECK(cut.loss_of(5) == Approx(std::log(14.0 / 5.0)));
 }
 
 }  // namespace

@@ -1,16 +1,12 @@
 // BERT's micro-batches: the names, types and shapes that layers read, and all layouts alike.
 #include <dhp/device/cpu.hpp>
 #include <examples/bert/masked_lm_batcher.hpp>
+#include <tests/support/test.hpp>
 
 #include "text_fixture.hpp"
 
-#include <doctest/doctest.h>
-
-#include <numeric>
-
 namespace {
 
-using dhp::Cpu;
 using examples::MaskedLmBatcher;
 using examples::MaskedLmOptions;
 using examples::TokenLayout;
@@ -19,8 +15,8 @@ using Ids = std::vector<std::int32_t>;
 constexpr std::int64_t length = 40;
 
 MaskedLmBatcher batcher(TokenLayout layout, MaskedLmOptions options = {.sequence_length = length}) {
-  return {dhp_test::all_pairs(dhp_test::some_text({.documents = 40})),
-          examples::synthetic_vocabulary(512), options, layout};
+  return {all_pairs(some_text({.documents = 40})), examples::synthetic_vocabulary(512), options,
+          layout};
 }
 
 const dhp::HostArray& side(const dhp::HostBatch& batch, const std::string& name) {
@@ -151,8 +147,7 @@ TEST_CASE("masked lm batches: nothing hidden, and a batch without samples") {
 TEST_CASE("masked lm batches: a bad index names the sample") {
   const std::vector<std::int64_t> bad{0, 99999};
   CHECK_THROWS_WITH_AS(batcher(TokenLayout::packed).collate(bad, 0),
-                       doctest::Contains("sample 99999: no sample 99999 in a dataset of"),
-                       dhp::Error);
+                       Contains("sample 99999: no sample 99999 in a dataset of"), dhp::Error);
 }
 
 TEST_CASE("masked lm batches: on the device, row numbers count through the whole step") {

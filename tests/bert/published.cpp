@@ -3,13 +3,9 @@
 #include <examples/bert/published.hpp>
 #include <examples/bert/published_tokenizer.hpp>
 #include <tests/support/folder.hpp>
-
-#include <doctest/doctest.h>
-
-#include <fstream>
+#include <tests/support/test.hpp>
 
 using namespace examples;
-using tests::Folder;
 
 namespace {
 
@@ -33,7 +29,7 @@ void write(const std::string& path, const nlohmann::json& json) { std::ofstream(
 /// What load(folder) refuses to read.
 template <class Load>
 void refuses(Load load, const std::string& words) {
-  CHECK_THROWS_WITH_AS((void)load(), doctest::Contains(words.c_str()), dhp::Error);
+  CHECK_THROWS_WITH_AS((void)load(), Contains(words.c_str()), dhp::Error);
 }
 
 }  // namespace

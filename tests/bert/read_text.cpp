@@ -2,12 +2,7 @@
 #include <examples/bert/read_text.hpp>
 #include <tests/data/damage.hpp>
 
-#include <doctest/doctest.h>
-
 namespace {
-
-using dhp_test::bytes_of;
-using dhp_test::Folder;
 
 std::string all(const examples::Text& text) {
   std::string joined;
@@ -48,7 +43,7 @@ TEST_CASE("text: the column of a table, each text a document") {
   const auto refused = [&](const std::string& file, const std::string& column,
                            const std::string& sentence) {
     CHECK_THROWS_WITH_AS((void)examples::read_text(folder / file, {.column = column}),
-                         doctest::Contains(sentence.c_str()), dhp::Error);
+                         Contains(sentence.c_str()), dhp::Error);
   };
   refused("corpus/b.csv", "", "has columns: say by --text-column which one has the text");
   refused("corpus/b.csv", "x", "has no column x, but n, t");
@@ -60,8 +55,7 @@ TEST_CASE("text: the column of a table, each text a document") {
 TEST_CASE("text: what is not text is named, with the byte") {
   const Folder folder;
   const auto refused = [](const std::string& path, const std::string& sentence) {
-    CHECK_THROWS_WITH_AS(examples::read_text(path), doctest::Contains(sentence.c_str()),
-                         dhp::Error);
+    CHECK_THROWS_WITH_AS(examples::read_text(path), Contains(sentence.c_str()), dhp::Error);
   };
   refused(folder / "none.txt", "none.txt: no such file");
   refused(folder.write("empty.txt", {}), "empty.txt: the file is empty");
@@ -95,7 +89,7 @@ TEST_CASE("text: damaged bytes are read or refused, never more") {
     for (std::uint64_t change = 0; change < 1 + round % 4; ++change)
       bytes[random.below(static_cast<std::uint32_t>(bytes.size()), round * 8 + 2 * change)] =
           static_cast<std::byte>(random.bits(round * 8 + 2 * change + 1));
-    (void)dhp_test::survives(parse, bytes, "some/file.txt");
+    (void)survives(parse, bytes, "some/file.txt");
   }
 }
 
@@ -136,7 +130,7 @@ TEST_CASE("wordnet: entries of a file; a wrong one is named with its byte") {
   const auto refused = [](const std::string& bytes, const std::string& sentence) {
     examples::Text into;
     CHECK_THROWS_WITH_AS(examples::add_wordnet(bytes, "data.noun", into),
-                         doctest::Contains(sentence.c_str()), dhp::Error);
+                         Contains(sentence.c_str()), dhp::Error);
   };
   const auto at = std::to_string(licence.size() + entry.size());
   refused(std::string(licence) + entry + "no entry\n", "data.noun, byte " + at + ": not an entry");
@@ -146,13 +140,13 @@ TEST_CASE("wordnet: entries of a file; a wrong one is named with its byte") {
 }
 
 TEST_CASE("wordnet: a directory needs all four files") {
-  const dhp_test::Folder folder;
+  const Folder folder;
   CHECK(!examples::is_wordnet(folder / "."));
-  const auto entry = dhp_test::bytes_of("00001740 03 n | gloss\n");
+  const auto entry = bytes_of("00001740 03 n | gloss\n");
   folder.write("data.noun", entry);
   CHECK(examples::is_wordnet(folder / "."));
-  CHECK_THROWS_WITH_AS(examples::read_wordnet(folder / "."),
-                       doctest::Contains("data.verb: no such file"), dhp::Error);
+  CHECK_THROWS_WITH_AS(examples::read_wordnet(folder / "."), Contains("data.verb: no such file"),
+                       dhp::Error);
   for (const auto* name : {"data.verb", "data.adj", "data.adv"}) folder.write(name, entry);
   CHECK(examples::read_wordnet(folder / ".").size() == 4);
 }

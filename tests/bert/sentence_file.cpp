@@ -1,7 +1,6 @@
 #include <examples/bert/sentence_batcher.hpp>
 #include <examples/bert/sentence_file.hpp>
-
-#include <doctest/doctest.h>
+#include <tests/support/test.hpp>
 
 using examples::SentenceFile;
 
@@ -29,7 +28,7 @@ TEST_CASE("sentence file: lines, or a column of several") {
 TEST_CASE("sentence file: what is wrong is said with its line") {
   const auto says = [](std::string_view text, const std::string& name, const std::string& column,
                        const char* words) {
-    CHECK_THROWS_WITH_AS((void)read(text, name, column), doctest::Contains(words), dhp::Error);
+    CHECK_THROWS_WITH_AS((void)read(text, name, column), Contains(words), dhp::Error);
   };
   says("a\n", "x.txt", "text", "has no columns");
   says("a,b\n1,2\n", "x.csv", "", "say by --text-column");
@@ -76,7 +75,7 @@ TEST_CASE("sentence file: several columns, by name, or by number where no line h
   CHECK(rows("{\"t\": \"a\", \"n\": 7}\n", "x.jsonl", {"t", "n"}) == Rows{{"a", "7"}});
   const auto says = [&](std::string_view text, const std::string& name, const Lines& columns,
                         const char* words) {
-    CHECK_THROWS_WITH_AS((void)rows(text, name, columns), doctest::Contains(words), dhp::Error);
+    CHECK_THROWS_WITH_AS((void)rows(text, name, columns), Contains(words), dhp::Error);
   };
   says("a\tb\n", "x.tsv", {"a", "c"}, "has no column c, but a, b");
   says("a\tb\n", "x.tsv", {"a", "2"}, "has no column 2, but a, b");

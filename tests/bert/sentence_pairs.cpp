@@ -1,13 +1,8 @@
 // Pairs of sentences: true seconds, random seconds, and a split that shares no sentence.
 #include <examples/bert/sentence_pairs.hpp>
+#include <tests/support/test.hpp>
 
 #include "text_fixture.hpp"
-
-#include <doctest/doctest.h>
-
-#include <algorithm>
-#include <cmath>
-#include <set>
 
 namespace {
 
@@ -40,13 +35,13 @@ TEST_CASE("sentence pairs: each with its next, or the first with each other") {
 }
 
 TEST_CASE("sentence pairs: too little text is refused") {
-  CHECK_THROWS_WITH_AS(dhp_test::all_pairs(numbered({1, 1, 1})),
-                       doctest::Contains("has 0 pairs of sentences"), dhp::Error);
-  CHECK_THROWS_AS(dhp_test::all_pairs(numbered({2})), dhp::Error);
+  CHECK_THROWS_WITH_AS(all_pairs(numbered({1, 1, 1})), Contains("has 0 pairs of sentences"),
+                       dhp::Error);
+  CHECK_THROWS_AS(all_pairs(numbered({2})), dhp::Error);
 }
 
 TEST_CASE("sentence pairs: a random second is never the true one, and from another part") {
-  const auto pairs = dhp_test::all_pairs(numbered({3, 4, 2, 2, 2, 2}), Pairing::first);
+  const auto pairs = all_pairs(numbered({3, 4, 2, 2, 2, 2}), Pairing::first);
   std::set<std::int64_t> seen;
   for (std::int64_t index = 0; index < pairs.size(); ++index)
     for (std::int64_t epoch = 0; epoch < 50; ++epoch) {
@@ -119,9 +114,9 @@ TEST_CASE("sentence pairs: training and held-out share no sentence and no random
   for (const double fraction : {1.0, -1.0, std::nan("")})
     CHECK_THROWS_WITH_AS(
         examples::split_sentence_pairs(numbered({9, 9}), Pairing::next, fraction, 0),
-        doctest::Contains("a held-out fraction lies in [0, 1)"), dhp::Error);
+        Contains("a held-out fraction lies in [0, 1)"), dhp::Error);
   CHECK_THROWS_WITH_AS(examples::split_sentence_pairs(numbered({2, 2}), Pairing::next, 0.5, 0),
-                       doctest::Contains("at least 2 are needed on each side"), dhp::Error);
+                       Contains("at least 2 are needed on each side"), dhp::Error);
 }
 
 TEST_CASE("sentence pairs: a fraction of 0 holds nothing out, and all pairs are trained on") {
@@ -129,9 +124,9 @@ TEST_CASE("sentence pairs: a fraction of 0 holds nothing out, and all pairs are 
   const auto split = examples::split_sentence_pairs(text, Pairing::next, 0, 7);
   CHECK(split.held_out.size() == 0);
   auto trained = list(split.train);
-  CHECK(trained != list(dhp_test::all_pairs(text)));  // in a random order
+  CHECK(trained != list(all_pairs(text)));  // in a random order
   std::sort(trained.begin(), trained.end());
-  CHECK(trained == list(dhp_test::all_pairs(text)));
+  CHECK(trained == list(all_pairs(text)));
   // Two pairs are enough then.
   CHECK(examples::split_sentence_pairs(numbered({2, 2}), Pairing::next, 0, 0).train.size() == 2);
   CHECK_THROWS_AS((void)split.held_out.get(0), dhp::Error);

@@ -1,10 +1,6 @@
 // Sentences and documents of plain text, and the flat corpus that holds them.
 #include <examples/bert/sentences.hpp>
-
-#include <doctest/doctest.h>
-
-#include <string>
-#include <vector>
+#include <tests/support/test.hpp>
 
 namespace {
 

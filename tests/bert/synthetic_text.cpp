@@ -1,10 +1,6 @@
 // Synthetic text: a function of its seed, inside its vocabulary, with a structure to be learnt.
 #include <examples/bert/synthetic_text.hpp>
-
-#include <doctest/doctest.h>
-
-#include <algorithm>
-#include <map>
+#include <tests/support/test.hpp>
 
 namespace {
 
@@ -63,7 +59,7 @@ TEST_CASE("synthetic text: a document keeps to one topic, a word mostly decides 
 
 TEST_CASE("synthetic text: refuses wrong options") {
   CHECK_THROWS_WITH_AS(examples::synthetic_text({.vocabulary_size = 20}),
-                       doctest::Contains("21 or more would be right"), dhp::Error);
+                       Contains("21 or more would be right"), dhp::Error);
   CHECK_THROWS_AS(examples::synthetic_text({.documents = 0}), dhp::Error);
   CHECK_THROWS_AS(examples::synthetic_text({.shortest = 9, .longest = 8}), dhp::Error);
   CHECK_THROWS_AS(examples::synthetic_text({.order = 1.5}), dhp::Error);

@@ -2,12 +2,7 @@
 #include <examples/bert/text_cache.hpp>
 #include <tests/bert/text_fixture.hpp>
 #include <tests/support/folder.hpp>
-
-#include <doctest/doctest.h>
-
-#include <atomic>
-#include <fstream>
-#include <thread>
+#include <tests/support/test.hpp>
 
 using namespace examples;
 
@@ -28,7 +23,7 @@ struct Used {
   [[nodiscard]] TokenisedText get(const TextCacheOptions& options) {
     return TextCache(options).get([&] {
       ++made;
-      return TokenisedText{vocabulary(), dhp_test::some_text()};
+      return TokenisedText{vocabulary(), some_text()};
     });
   }
   [[nodiscard]] TokenisedText get() { return get(options()); }
@@ -36,7 +31,7 @@ struct Used {
 };
 
 void check_same(const TokenisedText& found) {
-  CHECK(*found.tokens == *dhp_test::some_text());
+  CHECK(*found.tokens == *some_text());
   CHECK(found.vocabulary.tokens() == Used::vocabulary().tokens());
 }
 
@@ -127,9 +122,9 @@ TEST_CASE("text cache: of several processes one makes it, and the others wait") 
       const auto found = TextCache(options).get([&] {
         ++used.made;
         std::this_thread::sleep_for(std::chrono::milliseconds(200));
-        return TokenisedText{Used::vocabulary(), dhp_test::some_text()};
+        return TokenisedText{Used::vocabulary(), some_text()};
       });
-      same += *found.tokens == *dhp_test::some_text() ? 1 : 0;
+      same += *found.tokens == *some_text() ? 1 : 0;
     });
   for (auto& process : processes) process.join();
   CHECK(used.made == 1);

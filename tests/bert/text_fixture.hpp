@@ -6,7 +6,7 @@
 
 #include <memory>
 
-namespace dhp_test {
+namespace tests {
 
 inline std::shared_ptr<const examples::TokenText> some_text(
     const examples::SyntheticTextOptions& options = {}) {
@@ -20,4 +20,4 @@ inline examples::SentencePairs all_pairs(std::shared_ptr<const examples::TokenTe
   return {std::move(text), parts, pairing};
 }
 
-}  // namespace dhp_test
+}  // namespace tests

@@ -2,8 +2,6 @@
 #include <examples/bert/wordpiece.hpp>
 #include <tests/data/damage.hpp>
 
-#include <doctest/doctest.h>
-
 namespace {
 
 using examples::parse_vocabulary;
@@ -28,8 +26,7 @@ TEST_CASE("vocabulary: ids are line numbers") {
   }
 }
 
-TEST_CASE(
-    "vocabulary: special tokens may stand anywhere, lines may end with CR LF, copies live on") {
+TEST_CASE("vocabulary: special tokens stand anywhere, lines may end with CR LF, copies live on") {
   auto first = std::make_unique<examples::Vocabulary>(
       parse_vocabulary("a\r\n[MASK]\r\n[SEP]\r\n[CLS]\r\nb\r\n[UNK]\r\n[PAD]\r\n", "v"));
   const examples::Vocabulary copy = *first;
@@ -41,7 +38,7 @@ TEST_CASE(
 
 TEST_CASE("vocabulary: errors name the file and the line") {
   const auto refused = [](const std::string& text, const char* sentence) {
-    CHECK_THROWS_WITH_AS(parse_vocabulary(text, "v.txt"), doctest::Contains(sentence), dhp::Error);
+    CHECK_THROWS_WITH_AS(parse_vocabulary(text, "v.txt"), Contains(sentence), dhp::Error);
   };
   refused("", "v.txt: the file is empty");
   refused(good + "the\n", "v.txt, line 9: the token \"the\" stands already in line 6");
@@ -53,29 +50,29 @@ TEST_CASE("vocabulary: errors name the file and the line") {
 }
 
 TEST_CASE("vocabulary: a file written is the file read; a missing or empty one is named") {
-  const dhp_test::Folder folder;
+  const Folder folder;
   const auto vocabulary = parse_vocabulary(good, "vocab.txt");
   const auto path = folder / "vocab.txt";
   dhp::replace_file(path, vocabulary_text(vocabulary));
   CHECK(examples::load_vocabulary(path).tokens() == vocabulary.tokens());
   CHECK_THROWS_WITH_AS(examples::load_vocabulary(folder / "none.txt"),
-                       doctest::Contains("none.txt: no such file"), dhp::Error);
+                       Contains("none.txt: no such file"), dhp::Error);
   CHECK_THROWS_WITH_AS(examples::load_vocabulary(folder.write("empty.txt", {})),
-                       doctest::Contains("empty.txt: the file is empty"), dhp::Error);
+                       Contains("empty.txt: the file is empty"), dhp::Error);
 }
 
 TEST_CASE("vocabulary: flipped bits never crash") {
   const dhp::RandomStream random{3, 0, 0};
   int read = 0;
   for (std::uint64_t round = 0; round < 3000; ++round) {
-    auto bytes = dhp_test::bytes_of(good);
+    auto bytes = bytes_of(good);
     for (const std::uint64_t draw : {4 * round, 4 * round + 2})
       bytes[random.below(static_cast<std::uint32_t>(bytes.size()), draw)] =
           static_cast<std::byte>(random.bits(draw + 1));
     const auto parse = [](const dhp::Bytes& bad, const std::string& name) {
       (void)parse_vocabulary({reinterpret_cast<const char*>(bad.data()), bad.size()}, name);
     };
-    read += dhp_test::survives(parse, bytes, "fuzz") ? 1 : 0;
+    read += survives(parse, bytes, "fuzz") ? 1 : 0;
   }
   CHECK(read > 0);
 }

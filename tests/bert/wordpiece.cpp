@@ -2,8 +2,7 @@
 #include <dhp/core/rng.hpp>
 #include <examples/bert/sentences.hpp>
 #include <examples/bert/wordpiece.hpp>
-
-#include <doctest/doctest.h>
+#include <tests/support/test.hpp>
 
 namespace {
 

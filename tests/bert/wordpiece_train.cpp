@@ -2,10 +2,7 @@
 #include <examples/bert/sentences.hpp>
 #include <examples/bert/synthetic_text.hpp>
 #include <examples/bert/wordpiece_train.hpp>
-
-#include <doctest/doctest.h>
-
-#include <set>
+#include <tests/support/test.hpp>
 
 namespace {
 
@@ -83,8 +80,7 @@ TEST_CASE("wordpiece training: the same as the slow twin, to every size") {
     }
     const Counts words(counts.begin(), counts.end());
     for (const std::int64_t size : {14, 20, 40, 200}) {
-      CAPTURE(round);
-      CAPTURE(size);
+      INFO("round ", round, " size ", size);
       CHECK(examples::WordPieceTrainer(words, {.size = size}).run() == slow_twin(words, size, 2));
     }
   }
@@ -114,12 +110,12 @@ TEST_CASE("wordpiece training: sizes are kept, rare characters go first") {
   CHECK(small.find("##b") >= 0);
   CHECK(small.find("\xE4\xB8\xAD") == -1);
   CHECK(small.find("cc") == -1);
-  CHECK_THROWS_WITH_AS(examples::train_wordpiece(text, {.size = 5}), doctest::Contains("no room"),
+  CHECK_THROWS_WITH_AS(examples::train_wordpiece(text, {.size = 5}), Contains("no room"),
                        dhp::Error);
-  CHECK_THROWS_WITH_AS(examples::train_wordpiece(text, {.least_count = 0}),
-                       doctest::Contains("least_count"), dhp::Error);
-  CHECK_THROWS_WITH_AS(examples::train_wordpiece(text_of("\u200B"), {}),
-                       doctest::Contains("holds no word"), dhp::Error);
+  CHECK_THROWS_WITH_AS(examples::train_wordpiece(text, {.least_count = 0}), Contains("least_count"),
+                       dhp::Error);
+  CHECK_THROWS_WITH_AS(examples::train_wordpiece(text_of("\u200B"), {}), Contains("holds no word"),
+                       dhp::Error);
 }
 
 }  // namespace

@@ -1,11 +1,8 @@
 #include <dhp/comm/collective.hpp>
 #include <tests/comm/ranks.hpp>
 
-#include <doctest/doctest.h>
-
 namespace {
 
-using namespace tests;
 using Calls = Collective<Cpu>;
 
 TEST_CASE("collective: what ranks agree on is what it does to how much of which type") {
@@ -44,18 +41,18 @@ TEST_CASE("collective: views that do not fit the group are refused") {
   CHECK(refused(Calls::reduce_scatter(x, y.mut())) ==
         "reduce_scatter: f32 [6] is not 2 blocks of f32 [5]");
   CHECK(refused(Calls::all_gather(x, y.mut())) == "all_gather: f32 [5] is not 2 blocks of f32 [6]");
-  CHECK(contains(refused(Calls::all_to_all(y, y.mut())), "2 equal blocks each"));
-  CHECK(contains(refused(Calls::all_to_all(x, x.mut())), "in place"));
+  CHECK(has(refused(Calls::all_to_all(y, y.mut())), "2 equal blocks each"));
+  CHECK(has(refused(Calls::all_to_all(x, x.mut())), "in place"));
   CHECK(refused(Calls::broadcast(x.mut(), 2)) == "broadcast: no rank 2 in a group of 2");
-  CHECK(contains(refused(Calls::broadcast(x.mut(), -1)), "no rank -1"));
+  CHECK(has(refused(Calls::broadcast(x.mut(), -1)), "no rank -1"));
   CHECK(refused(Calls::broadcast(x.mut(), 1)) == "no error");
 
   const auto message = [](CallKind kind, int other) {
     return message_of([&] { dhp::detail::check_message(kind, 0, 2, other, CallSite::current()); });
   };
   CHECK(message(CallKind::send, 0) == "send: rank 0 of 2 cannot send to rank 0");
-  CHECK(contains(message(CallKind::send, 2), "cannot send to rank 2"));
-  CHECK(contains(message(CallKind::recv, -1), "cannot receive from rank -1"));
+  CHECK(has(message(CallKind::send, 2), "cannot send to rank 2"));
+  CHECK(has(message(CallKind::recv, -1), "cannot receive from rank -1"));
   CHECK(message(CallKind::recv, 1) == "no error");
 }
 

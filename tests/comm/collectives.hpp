@@ -3,52 +3,78 @@
 
 #include <tests/comm/ranks.hpp>
 
-#include <atomic>
-#include <cstdint>
-#include <functional>
-#include <string>
-#include <vector>
-
 namespace tests {
 
-// Small integers, so that every sum is exact in every type.
-inline std::int64_t collective_value(int rank, std::int64_t i) { return rank + i % 3 + 1; }
-
+// Small integers, so that every sum is exact in every type; the largest may be on any rank.
+inline std::int64_t collective_value(int rank, std::int64_t i) {
+  return (i * 5 + rank * 3) % 7 + rank % 2;
+}
+inline std::int64_t reduced_value(int ranks, std::int64_t i, Reduce reduce = Reduce::sum) {
+  auto all = collective_value(0, i);
+  for (int rank = 1; rank < ranks; ++rank) {
+    const auto other = collective_value(rank, i);
+    if (reduce == Reduce::sum) all += other;
+    else all = reduce == Reduce::max ? std::max(all, other) : std::min(all, other);
+  }
+  return all;
+}
 template <class T>
 std::vector<T> brought_by(int rank, std::int64_t count) {
   return generate<T>(count, [&](auto i) { return collective_value(rank, i); });
 }
 
-// All types, in counts below and above the sizes at which ways change, and not divisible by the ranks.
-template <class Check>
-std::string in_every_type(const std::vector<std::int64_t>& counts, Check check_one) {
+// Every collective, of `count` elements or of so many for each rank, on any device.
+template <class T, class Dev>
+std::string wrong_collectives_of(Comm<Dev>& world, Dev& dev, std::int64_t count) {
+  const int n = world.size(), me = world.rank();
   std::string wrong;
-  for (const auto type :
-       {DType::f64, DType::f32, DType::bf16, DType::f16, DType::i64, DType::i32, DType::u8})
+  const auto expect = [&](const char* what, const Tensor<Dev>& got, auto value) {
+    if (!same_bits(got.template to_host<T>(dev), generate<T>(got.count(), value)))
+      dhp::detail::append_text(wrong, concat(what, " of ", count, " ", dtype_of<T>(), "; "));
+  };
+  for (const auto reduce : {Reduce::sum, Reduce::max, Reduce::min}) {
+    auto x = tensor_of(dev, brought_by<T>(me, count));
+    world.all_reduce(dev, x.mut(), reduce).wait(dev);
+    expect(name_of(reduce), x, [&](auto i) { return reduced_value(n, i, reduce); });
+  }
+  for (int root = 0; root < n; ++root) {
+    auto x = tensor_of(dev, brought_by<T>(me, count));
+    world.broadcast(dev, x.mut(), root).wait();
+    expect("broadcast", x, [&](auto i) { return collective_value(root, i); });
+  }
+  const auto one = tensor_of(dev, brought_by<T>(me, count)),
+             whole = tensor_of(dev, brought_by<T>(me, n * count));
+  Tensor<Dev> block(dev, dtype_of<T>(), {count}), all(dev, dtype_of<T>(), {n, count});
+  world.all_gather(dev, one, all.mut()).wait();
+  expect("all_gather", all,
+         [&](auto i) { return collective_value(static_cast<int>(i / count), i % count); });
+  world.reduce_scatter(dev, whole, block.mut()).wait();
+  expect("reduce_scatter", block, [&](auto i) { return reduced_value(n, me * count + i); });
+  world.all_to_all(dev, whole, all.mut()).wait();
+  expect("all_to_all", all, [&](auto i) {
+    return collective_value(static_cast<int>(i / count), me * count + i % count);
+  });
+  return wrong;
+}
+// Counts below and above the sizes at which ways change, and not divisible by the ranks.
+template <class Dev>
+std::string wrong_collectives(Comm<Dev>& world, Dev& dev,
+                              const std::vector<std::int64_t>& counts = {0, 1, 5, 64, 1037, 5001,
+                                                                         20000},
+                              const std::vector<DType>& types = {
+                                  DType::f64, DType::f32, DType::bf16, DType::f16, DType::i64,
+                                  DType::i32, DType::u8}) {
+  std::string wrong;
+  for (const auto type : types)
     for (const auto count : counts)
       visit_any(type, [&]<class T>(Tag<T>) {
-        const auto text = check_one.template operator()<T>(count);
-        if (!text.empty())
-          dhp::detail::append_text(wrong, concat(text, " of ", count, " ", type, "; "));
+        dhp::detail::append_text(wrong, wrong_collectives_of<T>(world, dev, count));
       });
   return wrong;
 }
 
-inline std::string wrong_all_reduce(Comm<Cpu>& world, Cpu& dev) {
-  const int n = world.size();
-  return in_every_type({0, 1, 5, 64, 1037, 20000}, [&]<class T>(std::int64_t count) {
-    std::string wrong;
-    for (const auto reduce : {Reduce::sum, Reduce::max, Reduce::min}) {
-      auto x = tensor_of(dev, brought_by<T>(world.rank(), count));
-      world.all_reduce(dev, x.mut(), reduce).wait(dev);
-      const auto expected = generate<T>(count, [&](auto i) {
-        if (reduce == Reduce::sum) return n * (n - 1) / 2 + n * collective_value(0, i);
-        return collective_value(reduce == Reduce::max ? n - 1 : 0, i);
-      });
-      if (!same_bits(x.template to_host<T>(dev), expected)) wrong += name_of(reduce);
-    }
-    return wrong;
-  });
+inline std::string wrong_of_all_kinds(Comm<Cpu>& world, Cpu& dev) {
+  return wrong_collectives(world, dev);
 }
 
 inline std::string wrong_small_all_reduces(Comm<Cpu>& world, Cpu& dev, std::int64_t rounds) {
@@ -63,46 +89,6 @@ inline std::string wrong_small_all_reduces(Comm<Cpu>& world, Cpu& dev, std::int6
     if (round % 400 == 100 * world.rank()) sleep_ms(0.1);  // ranks a step apart
   }
   return wrong == 0 ? "" : concat(wrong, " sums are wrong");
-}
-
-inline std::string wrong_blocks(Comm<Cpu>& world, Cpu& dev) {
-  const int n = world.size(), rank = world.rank();
-  return in_every_type({0, 1, 300, 5001}, [&]<class T>(std::int64_t block) {
-    const auto whole = tensor_of(dev, brought_by<T>(rank, n * block));
-    Tensor<Cpu> part(dev, dtype_of<T>(), {block});
-    Tensor<Cpu> all(dev, dtype_of<T>(), {n, block});
-    Tensor<Cpu> exchanged(dev, dtype_of<T>(), {n, block});
-    world.reduce_scatter(dev, whole, part.mut()).wait();
-    const auto sent = tensor_of(dev, brought_by<T>(rank, block));
-    world.all_gather(dev, sent, all.mut()).wait();
-    world.all_to_all(dev, whole, exchanged.mut()).wait();
-    std::string wrong;
-    if (!same_bits(part.template to_host<T>(dev), generate<T>(block, [&](auto i) {
-                     return n * (n - 1) / 2 + n * collective_value(0, rank * block + i);
-                   })))
-      wrong += "reduce_scatter ";
-    if (!same_bits(all.template to_host<T>(dev), generate<T>(n * block, [&](auto i) {
-                     return collective_value(static_cast<int>(i / block), i % block);
-                   })))
-      wrong += "all_gather ";
-    if (!same_bits(exchanged.template to_host<T>(dev), generate<T>(n * block, [&](auto i) {
-                     return collective_value(static_cast<int>(i / block), rank * block + i % block);
-                   })))
-      wrong += "all_to_all ";
-    return wrong;
-  });
-}
-
-inline std::string wrong_broadcast(Comm<Cpu>& world, Cpu& dev) {
-  std::string wrong;
-  for (int root = 0; root < world.size(); ++root)
-    for (const std::int64_t count : {0, 1, 5, 1037, 20000}) {
-      auto x = tensor_of(dev, brought_by<float>(world.rank(), count));
-      world.broadcast(dev, x.mut(), root).wait();
-      if (!same_bits(x.to_host<float>(dev), brought_by<float>(root, count)))
-        dhp::detail::append_text(wrong, concat(count, " from rank ", root, "; "));
-    }
-  return wrong;
 }
 
 // A sum has the bits of the order of the ranks, whoever comes last.
@@ -223,10 +209,8 @@ inline std::vector<CollectiveCheck> all_checks() {
   const auto back_to_back = [](Comm<Cpu>& world, Cpu& dev) {
     return wrong_small_all_reduces(world, dev, 200);
   };
-  return {{"all_reduce", {2, 3, 4, 8}, wrong_all_reduce},
+  return {{"every collective", {2, 3, 4, 8}, wrong_of_all_kinds},
           {"small all_reduces back to back, with ranks a step apart", {4}, back_to_back},
-          {"reduce_scatter, all_gather and all_to_all", {2, 3, 4, 8}, wrong_blocks},
-          {"broadcast from every root", {2, 3, 8}, wrong_broadcast},
           {"a sum has the bits of the order of the ranks, whoever comes last", {5}, wrong_bits},
           {"scatter and gather in place", {4}, wrong_laws},
           {"messages arrive whole, in order, and from whom they should", {2, 3, 8}, wrong_messages},

@@ -1,16 +1,8 @@
 #include <dhp/comm/event.hpp>
 #include <dhp/device/cpu.hpp>
-
-#include <doctest/doctest.h>
-
-#include <string>
-#include <thread>
-#include <vector>
+#include <tests/support/test.hpp>
 
 namespace {
-
-using dhp::Cpu;
-using dhp::Event;
 
 TEST_CASE("event: nobody's is done") {
   Event<Cpu> event;

@@ -1,11 +1,7 @@
 #include <dhp/comm/gather.hpp>
 #include <tests/comm/ranks.hpp>
 
-#include <doctest/doctest.h>
-
 namespace {
-
-using namespace tests;
 
 TEST_CASE("gather: numbers and texts of all ranks, at all of them") {
   for (const int ranks : {1, 2, 3}) {

@@ -1,11 +1,7 @@
 #include <dhp/comm/latch.hpp>
 #include <tests/comm/ranks.hpp>
 
-#include <doctest/doctest.h>
-
 namespace {
-
-using namespace tests;
 
 TEST_CASE("latch: the first end counts, and all who listen hear of it and of ranks that finish") {
   Latch latch;

@@ -1,14 +1,10 @@
 #include <dhp/comm/launch.hpp>
 #include <tests/comm/ranks.hpp>
 
-#include <doctest/doctest.h>
-
-#include <functional>
 #include <future>
 
 namespace {
 
-using namespace tests;
 using Clock = std::chrono::steady_clock;
 using Waits = std::function<void(Comm<Cpu>&, Comm<Cpu>&, Cpu&)>;
 
@@ -112,9 +108,9 @@ TEST_CASE("launch: a rank that has finished is not waited for, without a watchdo
       });
       over = true;
       CHECK(message.starts_with("rank "));
-      CHECK(contains(message, " waits in "));
-      CHECK(contains(message, " at launch.cpp:"));
-      CHECK(contains(message, " for rank 2, which has finished"));
+      CHECK(has(message, " waits in "));
+      CHECK(has(message, " at launch.cpp:"));
+      CHECK(has(message, " for rank 2, which has finished"));
       CHECK(ended == 3);
     }
   // What it has sent is received, and who needs it no longer goes on.
@@ -188,8 +184,8 @@ TEST_CASE("launch: whatever is thrown arrives as an Error, with the place where 
   } catch (const Error& error) {
     what = error.what();
   }
-  CHECK(contains(what, "rank 1: here ["));
-  CHECK(contains(what, concat("launch.cpp:", line, "]")));
+  CHECK(has(what, "rank 1: here ["));
+  CHECK(has(what, concat("launch.cpp:", line, "]")));
 }
 
 TEST_CASE("launch: abort is heard even when every rank returns") {

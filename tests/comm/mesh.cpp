@@ -1,11 +1,8 @@
 #include <dhp/comm/mesh.hpp>
 #include <tests/comm/ranks.hpp>
 
-#include <doctest/doctest.h>
-
 namespace {
 
-using namespace tests;
 using Ranks = std::vector<std::int32_t>;
 
 // The world ranks of a group, in its order.
@@ -80,15 +77,15 @@ TEST_CASE("mesh: a shape that does not fit the world is refused") {
   };
   CHECK(refused({.data = 4, .tensor = 2, .pipeline = 2}) ==
         "a mesh of 4x2x2 (data x tensor x pipeline) needs 16 ranks, the world has 1");
-  CHECK(contains(refused({.data = 0}), "every axis of a mesh has at least 1 rank, got 0x1x1"));
-  CHECK(contains(refused({.data = -1, .tensor = -1}), "at least 1 rank"));
-  CHECK(contains(refused({.data = 1 << 20, .tensor = 1 << 20, .pipeline = 1 << 20}),
-                 "needs 2147483647 ranks"));
-  CHECK(contains(refused({.data = 1 << 16, .tensor = 1 << 16}), "needs 2147483647 ranks"));
+  CHECK(has(refused({.data = 0}), "every axis of a mesh has at least 1 rank, got 0x1x1"));
+  CHECK(has(refused({.data = -1, .tensor = -1}), "at least 1 rank"));
+  CHECK(has(refused({.data = 1 << 20, .tensor = 1 << 20, .pipeline = 1 << 20}),
+            "needs 2147483647 ranks"));
+  CHECK(has(refused({.data = 1 << 16, .tensor = 1 << 16}), "needs 2147483647 ranks"));
   // All ranks say so, whatever the world.
-  CHECK(contains(
-      message_of([] { run_ranks(3, [](Comm<Cpu> world) { Mesh<Cpu>(world, {.data = 2}); }); }),
-      "needs 2 ranks, the world has 3"));
+  CHECK(
+      has(message_of([] { run_ranks(3, [](Comm<Cpu> world) { Mesh<Cpu>(world, {.data = 2}); }); }),
+          "needs 2 ranks, the world has 3"));
 }
 
 }  // namespace

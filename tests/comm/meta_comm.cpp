@@ -2,13 +2,6 @@
 #include <dhp/device/meta.hpp>
 #include <tests/comm/ranks.hpp>
 
-#include <doctest/doctest.h>
-
-#include <mutex>
-#include <vector>
-
-using namespace dhp;
-
 TEST_CASE("meta comm: a mesh of one rank alone has the places that it has among all") {
   for (const auto& shape :
        {MeshShape{}, MeshShape{.data = 3}, MeshShape{.tensor = 2, .pipeline = 2},

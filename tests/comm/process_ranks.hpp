@@ -7,19 +7,7 @@
 #include <dhp/comm/watch/process_watchdog.hpp>
 #include <tests/comm/ranks.hpp>
 
-#include <condition_variable>
-#include <cstring>
 #include <deque>
-#include <functional>
-#include <map>
-#include <memory>
-#include <mutex>
-#include <optional>
-#include <string>
-#include <thread>
-#include <tuple>
-#include <utility>
-#include <vector>
 
 namespace tests {
 
@@ -68,6 +56,37 @@ class MemoryStore final : public KeyValueStore {
   std::mutex mutex_;
   std::map<std::string, std::string> values_;
   bool down_ = false;
+};
+
+/// A member's way to the store of all, from an address of its own, until it is cut.
+class Connection final : public KeyValueStore {
+ public:
+  explicit Connection(std::shared_ptr<MemoryStore> store, std::string from = {}, std::uint32_t me = 0)
+      : store_(std::move(store)), from_(std::move(from)), me_(me) {}
+  void set(const std::string& key, const std::string& value) override { there().set(key, value); }
+  std::optional<std::string> find(const std::string& key) override { return there().find(key); }
+  Entries list(const std::string& prefix) override { return there().list(prefix); }
+  void remove(const std::string& key) override { there().remove(key); }
+  bool set_unless(const std::string& guard, const std::string& key,
+                  const std::string& value) override {
+    return there().set_unless(guard, key, value);
+  }
+  std::string own_address() override { return from_; }
+  [[nodiscard]] std::string description() const override { return store_->description(); }
+  void cut() {
+    cut_ = true;
+    store_->set(concat("left/", me_), "");
+  }
+
+ private:
+  MemoryStore& there() {
+    if (cut_) throw KeyValueStoreLost("the connection is cut");
+    return *store_;
+  }
+  std::shared_ptr<MemoryStore> store_;
+  std::string from_;
+  std::uint32_t me_;
+  std::atomic<bool> cut_ = false;
 };
 
 /// What is under way between the ranks of a job.

@@ -1,11 +1,8 @@
 #include <dhp/comm/progress.hpp>
 #include <tests/comm/ranks.hpp>
 
-#include <doctest/doctest.h>
-
 namespace {
 
-using namespace tests;
 using Calls = Collective<Cpu>;
 
 TEST_CASE("progress: runs while its rank does something else with the same ranks") {
@@ -82,8 +79,8 @@ TEST_CASE("progress: a failure travels through the event, and the thread goes on
     return y.to_host<float>(dev)[0] == 2 ? text : "the second failed too";
   });
   for (const auto& message : messages) {
-    CHECK(contains(message, "all_reduce of 3 f32 (sum) at progress.cpp:"));
-    CHECK(contains(message, "all_reduce of 4 f32 (sum) at progress.cpp:"));
+    CHECK(has(message, "all_reduce of 3 f32 (sum) at progress.cpp:"));
+    CHECK(has(message, "all_reduce of 4 f32 (sum) at progress.cpp:"));
   }
 }
 
@@ -123,8 +120,8 @@ TEST_CASE("progress: what nobody waits for is not lost") {
         },
         patient);
   });
-  CHECK(contains(message, "rank 0 waits in all_reduce of 1 f32 (sum) at progress.cpp:"));
-  CHECK(contains(message, "for rank 1, which has finished"));
+  CHECK(has(message, "rank 0 waits in all_reduce of 1 f32 (sum) at progress.cpp:"));
+  CHECK(has(message, "for rank 1, which has finished"));
 }
 
 }  // namespace

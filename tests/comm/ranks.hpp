@@ -4,15 +4,6 @@
 #include <dhp/watch.hpp>
 #include <tests/support/tensors.hpp>
 
-#include <atomic>
-#include <chrono>
-#include <cstring>
-#include <optional>
-#include <string>
-#include <thread>
-#include <utility>
-#include <vector>
-
 namespace tests {
 
 // No test may hang, whatever is broken. Only a hang takes as long, also on a machine that is busy with other work.
@@ -40,17 +31,8 @@ inline void sleep_ms(double ms) {
   std::this_thread::sleep_for(std::chrono::duration<double, std::milli>(ms));
 }
 
-inline bool contains(const std::string& text, const std::string& part) {
-  return text.find(part) != text.npos;
-}
-
 inline double seconds_since(std::chrono::steady_clock::time_point start) {
   return std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
-}
-
-template <class T>
-Tensor<Cpu> tensor_of(Cpu& dev, const std::vector<T>& values) {
-  return Tensor<Cpu>::from_host(dev, Shape{static_cast<std::int64_t>(values.size())}, values);
 }
 
 // f(i) for i in [0, count), as T.

@@ -1,13 +1,7 @@
 #include <dhp/comm/reduce_slice.hpp>
 #include <tests/comm/ranks.hpp>
 
-#include <doctest/doctest.h>
-
-#include <limits>
-
 namespace {
-
-using namespace tests;
 
 template <class T>
 std::byte* bytes(std::vector<T>& values) {

@@ -1,8 +1,5 @@
 #include <dhp/core/copy_bytes.hpp>
-
-#include <doctest/doctest.h>
-
-#include <vector>
+#include <tests/support/test.hpp>
 
 namespace {
 

@@ -1,12 +1,6 @@
 // CRC-32C: the vectors of RFC 3720, appendix B.4, and the same by bytes, by words and in pieces.
 #include <dhp/core/crc32c.hpp>
-
-#include <doctest/doctest.h>
-
-#include <string_view>
-#include <vector>
-
-using namespace dhp;
+#include <tests/support/test.hpp>
 
 TEST_CASE("crc32c: known values") {
   std::vector<std::byte> bytes(32, std::byte{0});

@@ -1,13 +1,7 @@
 #include <dhp/core/function_ref.hpp>
-
-#include <doctest/doctest.h>
-
-#include <memory>
-#include <string>
+#include <tests/support/test.hpp>
 
 namespace {
-
-using dhp::FunctionRef;
 
 int twice(int value) { return 2 * value; }
 std::string call(FunctionRef<std::string(int)> function) { return function(3); }

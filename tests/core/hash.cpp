@@ -1,6 +1,5 @@
 #include <dhp/core/hash.hpp>
-
-#include <doctest/doctest.h>
+#include <tests/support/test.hpp>
 
 namespace {
 

@@ -1,15 +1,9 @@
 // Blocks of normals: as near to the stream's normals as they promise, also at the ends of the random words.
 #include <dhp/core/normals.hpp>
-
-#include <doctest/doctest.h>
-
-#include <algorithm>
-#include <cmath>
-#include <cstdint>
+#include <tests/support/test.hpp>
 
 namespace {
 
-using dhp::RandomStream;
 using dhp::detail::NormalBlock;
 
 TEST_CASE("normals: a block is within its error of the stream's normals") {
@@ -40,8 +34,7 @@ TEST_CASE("normals: the ends of the logarithm and the turns of the cosine") {
   }
   const NormalBlock block(u, v);
   for (int at = 0; at < NormalBlock::count; ++at) {
-    CAPTURE(u[at]);
-    CAPTURE(v[at]);
+    INFO("u[at] ", u[at], " v[at] ", v[at]);
     const double radius = std::sqrt(-2.0 * std::log((u[at] + 1.0) * 0x1p-32));
     CHECK(std::abs(block.radius[at] - radius) <= 0x1p-50 * radius);
     const double value = radius * std::cos(6.283185307179586 * (v[at] * 0x1p-32));

@@ -1,13 +1,11 @@
 #include <dhp/core/on_signal.hpp>
 #include <tests/comm/ranks.hpp>
 
-#include <doctest/doctest.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
 namespace {
 
-using namespace tests;
 using dhp::detail::OnSignal;
 
 // Waits, with a deadline, until the condition holds.

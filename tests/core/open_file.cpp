@@ -1,16 +1,11 @@
 // A file is replaced only when the new one is complete.
 #include <dhp/core/open_file.hpp>
 #include <tests/support/folder.hpp>
+#include <tests/support/test.hpp>
 
-#include <doctest/doctest.h>
-
-#include <filesystem>
 #include <stdexcept>
 
 namespace {
-
-using dhp::OpenFile;
-using tests::Folder;
 
 TEST_CASE("files: what fails half-way leaves the old one and nothing else") {
   const Folder folder;
@@ -29,24 +24,22 @@ TEST_CASE("files: what fails half-way leaves the old one and nothing else") {
 TEST_CASE("files: errors name the file, and what its own call left in errno") {
   const Folder folder;
   errno = EDOM;
-  CHECK_THROWS_WITH_AS(OpenFile(folder / "none", O_RDONLY), doctest::Contains("none: No such file"),
+  CHECK_THROWS_WITH_AS(OpenFile(folder / "none", O_RDONLY), Contains("none: No such file"),
                        dhp::Error);
   const OpenFile directory(folder.path, O_RDONLY);
-  CHECK_THROWS_WITH_AS((void)directory.size(), doctest::Contains("is not a file"), dhp::Error);
+  CHECK_THROWS_WITH_AS((void)directory.size(), Contains("is not a file"), dhp::Error);
   dhp::replace_file(folder / "short", "12");
   const OpenFile file(folder / "short", O_RDONLY);
   std::byte bytes[4];
-  CHECK_THROWS_WITH_AS(file.read(1, bytes), doctest::Contains("at byte 2: end of file"),
-                       dhp::Error);
+  CHECK_THROWS_WITH_AS(file.read(1, bytes), Contains("at byte 2: end of file"), dhp::Error);
   std::filesystem::create_directory(folder / "a");
   CHECK_THROWS_WITH_AS(dhp::replace_file(folder / "a", "a"),
-                       doctest::Contains("/a is not a file; give the name of one"), dhp::Error);
+                       Contains("/a is not a file; give the name of one"), dhp::Error);
   OpenFile null("/dev/null", O_WRONLY);
-  CHECK_THROWS_WITH_AS(null.sync(), doctest::Contains("cannot write /dev/null: Invalid argument"),
+  CHECK_THROWS_WITH_AS(null.sync(), Contains("cannot write /dev/null: Invalid argument"),
                        dhp::Error);
   OpenFile full("/dev/full", O_WRONLY);
-  CHECK_THROWS_WITH_AS(full.write("x"), doctest::Contains("cannot write /dev/full: No space"),
-                       dhp::Error);
+  CHECK_THROWS_WITH_AS(full.write("x"), Contains("cannot write /dev/full: No space"), dhp::Error);
 }
 
 }  // namespace

@@ -1,15 +1,9 @@
 // Random numbers: the published answers of Philox, and what the distributions promise.
 #include <dhp/core/rng.hpp>
-
-#include <doctest/doctest.h>
-
-#include <cmath>
-#include <set>
-#include <vector>
+#include <tests/support/test.hpp>
 
 namespace {
 
-using dhp::RandomStream;
 using Words = std::array<std::uint32_t, 4>;
 
 TEST_CASE("rng: the known answers of Philox 4x32-10") {

@@ -1,28 +1,24 @@
 // What the system says about a call that failed: read after the call, and before anything else can change it.
 #include <dhp/core/system_error.hpp>
+#include <tests/support/test.hpp>
 
-#include <doctest/doctest.h>
 #include <unistd.h>
 
 namespace {
-
-using dhp::check_system;
 
 std::string changes_errno() {
   errno = ERANGE;
   return "a descriptor";
 }
 
-TEST_CASE(
-    "system errors: errno is that of the call, whatever stood there and whatever else is "
-    "evaluated") {
+TEST_CASE("system errors: errno is that of the call, whatever stood there or is evaluated") {
   errno = EDOM;
   CHECK_THROWS_WITH_AS(check_system(::close(-1) == 0, "cannot close ", changes_errno(), " of ", -1),
-                       doctest::Contains("cannot close a descriptor of -1: Bad file descriptor"),
+                       Contains("cannot close a descriptor of -1: Bad file descriptor"),
                        dhp::Error);
   errno = EDOM;
   CHECK_THROWS_WITH_AS(check_system(::close(-1) == 0, changes_errno() + " cannot be closed"),
-                       doctest::Contains("cannot be closed: Bad file descriptor"), dhp::Error);
+                       Contains("cannot be closed: Bad file descriptor"), dhp::Error);
 }
 
 TEST_CASE("system errors: no error where the call went well, and the place is that of the caller") {

@@ -1,15 +1,8 @@
 #include <dhp/core/error.hpp>
 #include <dhp/core/text.hpp>
-
-#include <doctest/doctest.h>
-
-#include <cmath>
-#include <limits>
-#include <set>
+#include <tests/support/test.hpp>
 
 namespace {
-
-using dhp::concat;
 
 TEST_CASE("concat: strings, characters, truth and numbers in their shortest exact form") {
   const std::string name = "x";

@@ -1,18 +1,7 @@
 #include <dhp/core/exposure.hpp>
-
-#include <doctest/doctest.h>
-
-#include <cmath>
-#include <memory>
-#include <string>
-#include <thread>
+#include <tests/support/test.hpp>
 
 namespace {
-
-using dhp::Trace;
-using dhp::TraceKind;
-using dhp::TraceMoment;
-using dhp::TraceSpan;
 
 TraceSpan span(TraceKind kind, double start_s, double end_s, std::string name = "all_reduce") {
   return {.kind = kind, .name = std::move(name), .start = start_s, .end = end_s};

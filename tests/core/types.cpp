@@ -1,14 +1,8 @@
 // 16-bit types: every value there and back, rounding to nearest even, and what is not finite.
 #include <dhp/core/types.hpp>
-
-#include <doctest/doctest.h>
-
-#include <cmath>
-#include <limits>
+#include <tests/support/test.hpp>
 
 namespace {
-
-using namespace dhp;
 
 constexpr float infinity = std::numeric_limits<float>::infinity();
 
@@ -126,9 +120,9 @@ TEST_CASE("types: sizes, names and the types that sums are taken in") {
   for (const auto type : {DType::f32, DType::bf16, DType::f16})
     CHECK(accumulation_type(type) == DType::f32);
   CHECK_THROWS_WITH_AS(visit_floating(DType::i32, [](auto) {}),
-                       doctest::Contains("expected a floating-point tensor, got i32"), Error);
+                       Contains("expected a floating-point tensor, got i32"), Error);
   CHECK_THROWS_WITH_AS(detail::visit_accumulator(DType::bf16, [](auto) {}),
-                       doctest::Contains("f64 or f32), got bf16"), Error);
+                       Contains("f64 or f32), got bf16"), Error);
 }
 
 }  // namespace

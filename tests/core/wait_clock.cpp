@@ -1,10 +1,7 @@
 #include <dhp/core/wait_clock.hpp>
-
-#include <doctest/doctest.h>
+#include <tests/support/test.hpp>
 
 namespace {
-
-using dhp::WaitClock;
 
 void sleep_ms(int ms) { std::this_thread::sleep_for(std::chrono::milliseconds(ms)); }
 

@@ -3,13 +3,7 @@
 #include <tests/cuda/described_device.hpp>
 #include <tests/support/tensors.hpp>
 
-#include <doctest/doctest.h>
-
-#include <set>
-
-using namespace dhp;
 using namespace dhp::detail::cuda;
-using namespace tests;
 
 TEST_CASE("attention: what cuDNN has on each GPU, and what is said of the rest") {
   if (!has_driver_library()) return;

@@ -2,13 +2,7 @@
 #include <dhp/cuda/attention_layout.hpp>
 #include <tests/cuda/gpu.hpp>
 
-#include <doctest/doctest.h>
-
-#include <set>
-
-using namespace dhp;
 using namespace dhp::detail::cuda;
-using namespace tests;
 
 namespace {
 
@@ -146,8 +140,7 @@ TEST_CASE("statistics go to cuDNN's layout and back; padding is 0 in both") {
   }
 }
 
-TEST_CASE_TEMPLATE("rows of padding are cleared, tokens are left alone", T, double, float, bf16,
-                   f16) {
+TEST_CASE_TEMPLATE("padding is cleared, tokens are left alone", T, double, float, bf16, f16) {
   Gpu gpu;
   for (const auto& batch : batches())
     for (const std::int64_t columns : {1, 40}) {

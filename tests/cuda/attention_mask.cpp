@@ -4,13 +4,6 @@
 #include <dhp/cuda/attention_mask.hpp>
 #include <tests/cuda/gpu.hpp>
 
-#include <doctest/doctest.h>
-
-#include <numeric>
-
-using namespace dhp;
-using namespace tests;
-
 namespace {
 
 struct Batch {
@@ -102,8 +95,7 @@ TEST_CASE_TEMPLATE("the mask is what the Cpu's attention keeps", T, bf16, f16) {
   Side<T, Gpu> side;
   for (const auto& batch : batches())
     for (const double dropout : {0.1, 0.5, 1 - 0x1p-10}) {
-      CAPTURE(batch.name);
-      CAPTURE(dropout);
+      INFO("batch.name ", batch.name, " dropout ", dropout);
       const auto length = (batch.max_length + 63) / 64 * 64;
       const auto options = options_for(dropout);
       CHECK(mask_of(side, batch, options, length) == kept_by_cpu(batch, options, length));

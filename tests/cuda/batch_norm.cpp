@@ -6,19 +6,13 @@
 #include <dhp/cuda/squared_deviations.hpp>
 #include <tests/cuda/gpu.hpp>
 
-#include <doctest/doctest.h>
-
-using namespace dhp;
-using namespace tests;
-
 namespace {
 
 // The rows of x, dy and what is as large start `skip` elements into their tensors.
 template <class T>
 void check_all(const Shape& shape, std::int64_t skip, bool relu) {
   using A = Accumulator<T>;
-  CAPTURE(to_text(shape));
-  CAPTURE(skip);
+  INFO("shape ", to_text(shape), " skip ", skip);
   const auto [got, right] = with_oracle<T>([&](auto& side) -> Results {
     const Shape all{shape.count() + skip}, columns{shape.back()};
     const auto part = [&](auto view) { return view.slice(skip, all[0]).as(shape); };
@@ -172,7 +166,7 @@ TEST_CASE("squared deviations follow from the library's 1 / sqrt(variance + epsi
                       x.view().slice(skip, 7).template data<float>());
     const auto found = widened(gpu, y);
     for (auto at = static_cast<std::size_t>(skip); at < found.size(); ++at)
-      CHECK(found[at] == doctest::Approx(rows * variances[at]).epsilon(1e-4));
+      CHECK(found[at] == Approx(rows * variances[at]).epsilon(1e-4));
   }
 }
 
@@ -186,8 +180,7 @@ TEST_CASE_TEMPLATE("batch_norm: statistics from sums", T, double, float) {
            deviations = side.fresh_sums(columns);
       detail::batch_norm_from_sums(side.dev, sums, 20, 1e-3, mean.mut(), inv_std.mut(),
                                    deviations.mut());
-      return {side.values(mean.view()), side.values(inv_std.view()),
-              side.values(deviations.view())};
+      return side.results(mean, inv_std, deviations);
     });
     for (std::size_t at = 0; at < got.size(); ++at)
       CHECK(relative_error(got[at], right[at]) <= tolerance<T> * 2);

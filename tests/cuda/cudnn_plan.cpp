@@ -5,14 +5,7 @@
 #include <dhp/device/thread_pool.hpp>
 #include <tests/cuda/described_device.hpp>
 
-#include <doctest/doctest.h>
-
-#include <atomic>
-#include <chrono>
-
-using namespace dhp;
 using namespace dhp::detail::cuda;
-using namespace tests;
 
 namespace {
 

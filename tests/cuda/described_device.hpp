@@ -2,11 +2,9 @@
 #pragma once
 
 #include <tests/cuda/described_gpus.hpp>
+#include <tests/support/test.hpp>
 
 #include <dlfcn.h>
-#include <doctest/doctest.h>
-
-#include <cstdlib>
 
 namespace tests {
 

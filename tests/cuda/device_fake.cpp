@@ -7,16 +7,7 @@
 #include <dhp/train/state_copy.hpp>
 #include <tests/comm/ranks.hpp>
 
-#include <doctest/doctest.h>
-
-#include <algorithm>
-#include <cstddef>
-#include <random>
-#include <vector>
-
 namespace {
-
-using namespace tests;
 
 CudaOptions small() { return {.pinned_bytes = 1 << 12, .workspace_bytes = 256}; }
 
@@ -141,9 +132,7 @@ TEST_CASE("device fake: memory that bytes arrive in beside the work is not in us
   CHECK(holds(dev, x, 7));
 }
 
-TEST_CASE(
-    "device fake: without memory for it, or on a host program's stream, nothing goes beside the "
-    "work") {
+TEST_CASE("device fake: without memory, or on a host's stream, nothing goes beside the work") {
   cudaStream_t stream = nullptr;
   cudaStreamCreateWithFlags(&stream, cudaStreamNonBlocking);
   for (const bool guest : {false, true}) {
@@ -169,8 +158,7 @@ TEST_CASE(
   cudaStreamDestroy(stream);
 }
 
-TEST_CASE(
-    "device fake: a copy to the host keeps its block until it has ended, though nobody waits") {
+TEST_CASE("device fake: a copy to the host keeps its block to its end, though nobody waits") {
   Cuda dev(small());
   const auto from = dev.allocate(100);
   Gate gate(dev.stream());
@@ -187,8 +175,7 @@ TEST_CASE("device fake: state is copied beside later work, as it was") {
   constexpr int pieces = 4;
   for (const bool replayed : {false, true})
     for (const bool short_of_memory : {false, true}) {
-      CAPTURE(replayed);
-      CAPTURE(short_of_memory);
+      INFO("replayed ", replayed, " short_of_memory ", short_of_memory);
       Cuda dev(roomy());
       fake::copy_ms = 20;
       std::vector<std::shared_ptr<std::byte>> state;
@@ -287,17 +274,16 @@ TEST_CASE("device fake: where memory is short free blocks make room, and else it
     CHECK(memory.held == most + (1 << 20));   // which has gone back; the graph has kept its own
     CHECK(dev.memory().held_bytes() == memory.held - before);
     const auto said = message_of([&] { (void)dev.allocate(5 << 20); });
-    CHECK(contains(said,
-                   "out of memory: cannot allocate 5242880 bytes for a tensor in GPU 0 (1049088 "
-                   "of its "));
-    CHECK(contains(said, concat(" bytes are this rank's tensors, ", 4 << 20, " are free)")));
-    CHECK(contains(said, "a smaller micro-batch, recomputation"));
+    CHECK(has(said,
+              "out of memory: cannot allocate 5242880 bytes for a tensor in GPU 0 (1049088 "
+              "of its "));
+    CHECK(has(said, concat(" bytes are this rank's tensors, ", 4 << 20, " are free)")));
+    CHECK(has(said, "a smaller micro-batch, recomputation"));
     CHECK(cudaGetLastError() == cudaSuccess);  // the next kernel is not blamed
     // Nothing is lost: what fits still comes.
     CHECK(dev.allocate(4 << 20) != nullptr);
     memory.total = memory.held;
-    CHECK(contains(message_of([&] { Cuda other(small()); }),
-                   "out of memory: cannot allocate 256 byt"));
+    CHECK(has(message_of([&] { Cuda other(small()); }), "out of memory: cannot allocate 256 byt"));
   }
   memory.total = std::numeric_limits<std::size_t>::max();
   CHECK(memory.held == before);
@@ -329,7 +315,7 @@ TEST_CASE("device fake: GPUs and libraries that do not do are refused in a sente
   const auto says = [](CudaOptions options) { return message_of([&] { Cuda dev(options); }); };
   auto options = small();
   options.device = fake::gpus;
-  CHECK(contains(says(options), "no GPU 4: this process sees 4; see CUDA_VISIBLE_DEVICES"));
+  CHECK(has(says(options), "no GPU 4: this process sees 4; see CUDA_VISIBLE_DEVICES"));
   fake::visible_gpus = 0;
   CHECK(says(small()) ==
         "no NVIDIA GPU is usable (none is visible); on this machine use a build for the CPU: cmake "
@@ -348,12 +334,12 @@ TEST_CASE("device fake: GPUs and libraries that do not do are refused in a sente
     const auto compiled = version;
     CAPTURE(name);
     version = compiled + 10000;
-    CHECK(contains(says(options), concat(name, " ", compiled / 10000 + 1, ".")));
+    CHECK(has(says(options), concat(name, " ", compiled / 10000 + 1, ".")));
     version = compiled - 1;  // older
-    CHECK(contains(says(options), concat(" was loaded, but this program was compiled for ",
-                                         compiled / 10000, ".", compiled / 100 % 100, ".",
-                                         compiled % 100, ", and needs the same major ")));
-    CHECK(contains(says(options), concat("put the folder of the right ", file, " into LD_")));
+    CHECK(has(says(options),
+              concat(" was loaded, but this program was compiled for ", compiled / 10000, ".",
+                     compiled / 100 % 100, ".", compiled % 100, ", and needs the same major ")));
+    CHECK(has(says(options), concat("put the folder of the right ", file, " into LD_")));
     version = compiled + 100;  // newer
     CHECK(says(options) == "no error");
     version = compiled;
@@ -394,8 +380,7 @@ TEST_CASE("device fake: a GPU's tensor goes out and comes in by DLPack on that G
   CHECK(dev.memory().in_use_bytes() == before);
 }
 
-TEST_CASE(
-    "device fake: a GPU begins with what others use of it; one that is not there is refused") {
+TEST_CASE("device fake: a GPU begins with what others use of it; an absent one is refused") {
   const auto before = Cuda::begin(1);
   CHECK(before.seconds >= 0);
   const std::size_t bytes = 5 << 20;

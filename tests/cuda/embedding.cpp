@@ -3,11 +3,6 @@
 #include <dhp/cuda/embedding.hpp>
 #include <tests/cuda/gpu.hpp>
 
-#include <doctest/doctest.h>
-
-using namespace dhp;
-using namespace tests;
-
 namespace {
 
 // Words as in a text: some often, most rarely.
@@ -32,8 +27,7 @@ std::vector<double> gradient(auto& side, const std::vector<std::int32_t>& ids, s
 template <class T>
 void same_gradient(Sides<T>& sides, const std::vector<std::int32_t>& ids, std::int64_t columns,
                    std::int64_t entries, double beta) {
-  CAPTURE(columns);
-  CAPTURE(beta);
+  INFO("columns ", columns, " beta ", beta);
   const auto [got, right] = sides([&](auto& side) -> Results {
     return {gradient(side, ids, columns, {0, entries}, beta)};
   });
@@ -51,7 +45,7 @@ TEST_CASE_TEMPLATE("rows by id, zero for an id of another part", T, double, floa
         auto y = side.fresh({9, columns});
         embedding_forward(side.dev, side.elements({8, columns}, 1), side.tensor({9}, ids), first,
                           y.mut());
-        return {side.values(y.view())};
+        return side.results(y);
       });
       CHECK(got == right);
     }

@@ -6,7 +6,6 @@
 #include <dhp/cuda/block.hpp>
 #include <dhp/device/cpu.hpp>
 #include <tests/cuda/executor.hpp>
-#include <tests/cuda/watch.hpp>
 
 #include <setjmp.h>
 #include <ucontext.h>
@@ -15,7 +14,6 @@
 #include <deque>
 #include <functional>
 #include <memory>
-#include <source_location>
 #include <span>
 #include <utility>
 #include <vector>
@@ -49,7 +47,6 @@ class Context {
     setcontext(&to.context_);
 #endif
   }
-  [[nodiscard]] std::span<const std::byte> stack() const { return {stack_.get(), stack_bytes}; }
 
  private:
   static constexpr std::size_t stack_bytes = 128 << 10;
@@ -195,7 +192,6 @@ class EmulatedBlockRun {
   EmulatedBlockRun(std::int64_t index, const dhp::detail::cuda::Grid& grid)
       : index_(index), grid_(grid), shared_(grid.shared_bytes / 16 + 1) {
     std::memset(shared_.data(), Emulated::poison, shared_.size() * 16);
-    watch::block_begins(index, std::as_bytes(std::span(shared_)));
   }
 
   /// body(thread) for each thread, until all are done.
@@ -207,8 +203,7 @@ class EmulatedBlockRun {
     for (current_ = 0; current_ < grid_.threads; ++current_) start(now());
     for (int done = 0; done < grid_.threads;) {
       bool moved = false;
-      for (const int thread : watch::order(grid_.threads)) {
-        current_ = thread;
+      for (current_ = 0; current_ < grid_.threads; ++current_) {
         if (now().state != Fiber::State::ready) continue;
         scheduler_.switch_to(now().context);
         if (error_) std::rethrow_exception(error_);
@@ -227,11 +222,9 @@ class EmulatedBlockRun {
   [[nodiscard]] Fiber& fiber(int thread) { return (*fibers_)[static_cast<std::size_t>(thread)]; }
   [[nodiscard]] void* shared() { return shared_.data(); }
   void wait(Fiber::State state) {
-    watch::thread_stops();
     Fiber& mine = now();
     mine.state = state;
     mine.context.switch_to(scheduler_);
-    watch::thread_runs(current_, mine.context.stack());
   }
 
  private:
@@ -251,13 +244,11 @@ class EmulatedBlockRun {
     }
   }
   void run_thread() {
-    watch::thread_runs(current_, now().context.stack());
     try {
       body_(argument_, *this);
     } catch (...) {
       error_ = std::current_exception();
     }
-    watch::thread_stops();
     now().state = Fiber::State::done;
   }
   /// Continues blocks and warps of which all threads wait.
@@ -276,10 +267,7 @@ class EmulatedBlockRun {
     for (int first = 0; first < grid_.threads; first += dhp::detail::cuda::warp_size)
       if (all(first, first + dhp::detail::cuda::warp_size, State::waits_for_warp))
         moved = go(first, first + dhp::detail::cuda::warp_size);
-    if (all(0, grid_.threads, State::waits_for_block)) {
-      moved = go(0, grid_.threads);
-      watch::barrier();
-    }
+    if (all(0, grid_.threads, State::waits_for_block)) moved = go(0, grid_.threads);
     return moved;
   }
 
@@ -302,13 +290,10 @@ class EmulatedBlock {
   [[nodiscard]] std::int64_t blocks() const { return run_.grid().blocks; }
   [[nodiscard]] int thread() const { return thread_; }
   [[nodiscard]] int threads() const { return run_.grid().threads; }
-  void sync(const std::source_location& where = std::source_location::current()) {
-    if (!watch::leaves_out(where)) run_.wait(Fiber::State::waits_for_block);
-  }
+  void sync() { run_.wait(Fiber::State::waits_for_block); }
   template <class A>
   [[nodiscard]] A shuffle_xor(A value, int mask) {
     static_assert(sizeof(A) <= sizeof(Fiber::slot));
-    watch::thread_stops();  // a slot is no memory of the kernel
     std::memcpy(run_.fiber(thread_).slot, &value, sizeof value);
     run_.wait(Fiber::State::waits_for_warp);
     A theirs;
@@ -338,7 +323,6 @@ void launch(Emulated& dev, const dhp::detail::cuda::Grid& grid, const Kernel& ke
             {typeid(Kernel), std::as_bytes(std::span(&kernel, 1)), alignof(Kernel), grid}))
       return;
     auto& fibers = dev.fibers(grid.threads);
-    watch::launch_begins(typeid(Kernel));
     for (std::int64_t index = 0; index < grid.blocks; ++index) {
       EmulatedBlockRun run(index, grid);
       run.run(fibers, [&](EmulatedBlockRun& block_run) {
@@ -346,7 +330,6 @@ void launch(Emulated& dev, const dhp::detail::cuda::Grid& grid, const Kernel& ke
         kernel(block);
       });
     }
-    watch::launch_ends();
   });
 }
 

@@ -7,12 +7,6 @@
 #include <tests/parallel/pipeline.hpp>
 #include <tests/train/checkpoint.hpp>
 
-#include <functional>
-#include <map>
-#include <memory>
-
-using namespace tests;
-
 namespace {
 
 struct Settings {

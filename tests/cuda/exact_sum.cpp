@@ -5,13 +5,6 @@
 #include <dhp/cuda/fingerprint.hpp>
 #include <tests/cuda/gpu.hpp>
 
-#include <doctest/doctest.h>
-
-#include <limits>
-
-using namespace dhp;
-using namespace tests;
-
 namespace {
 
 struct Sums {
@@ -42,9 +35,7 @@ Sums sum_all(Dev& dev, const std::vector<std::vector<T>>& vectors, std::int64_t 
 
 }  // namespace
 
-TEST_CASE_TEMPLATE(
-    "exact_accumulate and exact_finalize have the bits of the Cpu, small limbs and large", T,
-    double, float) {
+TEST_CASE_TEMPLATE("exact sums have the bits of the Cpu, small limbs and large", T, double, float) {
   Gpu gpu;
   Cpu cpu;
   std::vector<std::vector<T>> vectors;

@@ -29,6 +29,8 @@ inline constexpr int gpus = 4;
 /// What the machine has: how many GPUs are seen, their compute capability, versions of libraries.
 inline int visible_gpus = gpus, capability_major = 9, capability_minor = 0, multiprocessors = 132;
 inline std::size_t cudnn_version = CUDNN_VERSION, cublas_version = CUBLAS_VERSION;
+/// Called instead of a copy, or of a fill with zeros (from null), if set.
+inline std::function<void(void* to, const void* from, std::size_t bytes)> instead_of_copy;
 
 /// Work in order, on a thread of its own.
 class Queue {
@@ -211,7 +213,12 @@ cudaError_t cudaGetDeviceProperties(cudaDeviceProp* properties, int) {
   properties->major = fake::capability_major;
   properties->minor = fake::capability_minor;
   properties->multiProcessorCount = fake::multiprocessors;
+  properties->sharedMemPerBlockOptin = std::size_t{227} << 10;
+  properties->totalGlobalMem = fake::gpu_memory.total;
   return cudaSuccess;
+}
+cudaError_t cudaDeviceGetAttribute(int* value, cudaDeviceAttr, int) {
+  return *value = 0, cudaSuccess;
 }
 const char* cudaGetErrorString(cudaError_t) { return "an error"; }
 cudaError_t cudaGetLastError() { return std::exchange(fake::last_error, cudaSuccess); }
@@ -252,6 +259,7 @@ cudaError_t cudaMemGetInfo(size_t* free, size_t* total) {
 }
 cudaError_t cudaMemcpyAsync(void* to, const void* from, size_t bytes, cudaMemcpyKind kind,
                             cudaStream_t stream) {
+  if (fake::instead_of_copy) return fake::instead_of_copy(to, from, bytes), cudaSuccess;
   const int ms = kind == cudaMemcpyDeviceToDevice ? 0 : fake::copy_ms.load();
   const auto copy = [=] {
     std::this_thread::sleep_for(std::chrono::milliseconds(ms));
@@ -267,6 +275,7 @@ cudaError_t cudaMemcpyAsync(void* to, const void* from, size_t bytes, cudaMemcpy
   return cudaStreamSynchronize(stream);
 }
 cudaError_t cudaMemsetAsync(void* to, int value, size_t bytes, cudaStream_t stream) {
+  if (fake::instead_of_copy) return fake::instead_of_copy(to, nullptr, bytes), cudaSuccess;
   fake::issue(stream, [=] { return [=] { std::memset(to, value, bytes); }; });
   return cudaSuccess;
 }

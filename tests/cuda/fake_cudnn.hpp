@@ -2,6 +2,7 @@
 // an engine says when it is to run is for the test to say. For one program without CUDA's libraries.
 #pragma once
 
+#include <dhp/core/types.hpp>
 #include <tests/cuda/fake_cuda.hpp>
 
 #include <cudnn_backend.h>
@@ -9,16 +10,16 @@
 #include <algorithm>
 #include <atomic>
 #include <functional>
+#include <map>
+#include <memory>
 #include <string>
 #include <vector>
 
 namespace fake {
 
 inline constexpr int engines = 3;
-/// What an engine answers when it is to run, and those that were asked. Empty: it runs.
-inline std::function<cudnnStatus_t(int engine)> engine_runs;
+/// The engines that have run, and the arguments' addresses in each of these runs.
 inline std::vector<int> engines_asked;
-/// The arguments' addresses in each of these runs.
 inline std::vector<std::vector<void*>> addresses_asked;
 /// Whether making a plan compiles it; called where that is so. Plans that do are also made from their text.
 inline std::function<void(int engine)> engine_compiles;
@@ -26,22 +27,36 @@ inline std::atomic<int> compilations, plans_read, heuristics_asked;
 /// A text of another version is refused.
 inline std::string text_version = "1";
 
+/// What was set, by name: numbers, other descriptors, and the rest as members.
 struct Descriptor {
-  int engine = 0;
-  cudnnBackendHeurMode_t mode = CUDNN_HEUR_MODE_A;
+  using Name = cudnnBackendAttributeName_t;
   cudnnBackendDescriptorType_t type{};
-  bool has_handle = false, has_device = false;
+  std::map<Name, std::vector<std::int64_t>> numbers{};
+  std::map<Name, std::vector<std::shared_ptr<Descriptor>>> nodes{};
+  int engine = 0;
   std::string text{};
   std::vector<void*> addresses{};
 
+  /// 0 where it was not set.
+  [[nodiscard]] std::int64_t number(Name name) const {
+    const auto found = numbers.find(name);
+    return found == numbers.end() ? 0 : found->second.front();
+  }
+  [[nodiscard]] const Descriptor& node(Name name) const { return *nodes.at(name).front(); }
+  [[nodiscard]] bool has_handle() const {
+    return numbers.contains(CUDNN_ATTR_EXECUTION_PLAN_HANDLE);
+  }
   [[nodiscard]] std::string to_text() const {
     return "{\"version\":" + text_version + ",\"engine\":" + std::to_string(engine) + "}";
   }
   cudnnStatus_t finalize() {
     if (type == CUDNN_BACKEND_ENGINEHEUR_DESCRIPTOR) ++heuristics_asked;
+    if (nodes.contains(CUDNN_ATTR_EXECUTION_PLAN_ENGINE_CONFIG))
+      engine = node(CUDNN_ATTR_EXECUTION_PLAN_ENGINE_CONFIG).engine;
     if (type != CUDNN_BACKEND_EXECUTION_PLAN_DESCRIPTOR || !engine_compiles)
       return CUDNN_STATUS_SUCCESS;
-    if (has_handle == has_device) return CUDNN_STATUS_BAD_PARAM;
+    if (has_handle() == nodes.contains(CUDNN_ATTR_EXECUTION_PLAN_DEVICEPROP))
+      return CUDNN_STATUS_BAD_PARAM;
     if (text.empty()) {
       ++compilations;
       engine_compiles(engine);
@@ -52,37 +67,59 @@ struct Descriptor {
     return CUDNN_STATUS_BAD_PARAM;
   }
 };
-inline Descriptor& of(cudnnBackendDescriptor_t raw) { return *static_cast<Descriptor*>(raw); }
+/// Whether an engine is proposed for what the heuristics are asked about, and what a plan answers when it is to run.
+/// Empty: yes, and that it has run.
+inline std::function<bool(int engine, const Descriptor& asked)> proposes;
+inline std::function<cudnnStatus_t(const Descriptor& plan)> plan_runs;
+
+/// Descriptors may go while others refer to what they stand for.
+using Handle = std::shared_ptr<Descriptor>;
+inline Handle& handle_of(cudnnBackendDescriptor_t raw) { return *static_cast<Handle*>(raw); }
+inline Descriptor& of(cudnnBackendDescriptor_t raw) { return *handle_of(raw); }
 
 }  // namespace fake
 
 extern "C" {
 cudnnStatus_t cudnnBackendCreateDescriptor(cudnnBackendDescriptorType_t type,
                                            cudnnBackendDescriptor_t* made) {
-  return *made = new fake::Descriptor{.type = type}, CUDNN_STATUS_SUCCESS;
+  return *made = new fake::Handle(new fake::Descriptor{.type = type}), CUDNN_STATUS_SUCCESS;
 }
 cudnnStatus_t cudnnBackendDestroyDescriptor(cudnnBackendDescriptor_t old) {
-  return delete &fake::of(old), CUDNN_STATUS_SUCCESS;
+  return delete &fake::handle_of(old), CUDNN_STATUS_SUCCESS;
 }
 cudnnStatus_t cudnnBackendFinalize(cudnnBackendDescriptor_t raw) {
   return fake::of(raw).finalize();
 }
 cudnnStatus_t cudnnBackendSetAttribute(cudnnBackendDescriptor_t raw,
                                        cudnnBackendAttributeName_t name,
-                                       cudnnBackendAttributeType_t, int64_t count,
+                                       cudnnBackendAttributeType_t type, int64_t count,
                                        const void* values) {
   auto& to = fake::of(raw);
-  if (name == CUDNN_ATTR_ENGINEHEUR_MODE)
-    to.mode = *static_cast<const cudnnBackendHeurMode_t*>(values);
-  if (name == CUDNN_ATTR_EXECUTION_PLAN_ENGINE_CONFIG)
-    to.engine = fake::of(*static_cast<const cudnnBackendDescriptor_t*>(values)).engine;
-  if (name == CUDNN_ATTR_EXECUTION_PLAN_HANDLE) to.has_handle = true;
-  if (name == CUDNN_ATTR_EXECUTION_PLAN_DEVICEPROP) to.has_device = true;
+  const auto keep = [&]<class T>(dhp::Tag<T>) {
+    const auto* const first = static_cast<const T*>(values);
+    to.numbers[name].assign(first, first + count);
+  };
   if (name == CUDNN_ATTR_VARIANT_PACK_DATA_POINTERS)
     to.addresses.assign(static_cast<void* const*>(values),
                         static_cast<void* const*>(values) + count);
-  if (name == CUDNN_ATTR_EXECUTION_PLAN_JSON_REPRESENTATION)
-    to.text.assign(static_cast<const char*>(values), static_cast<std::size_t>(count));
+  switch (type) {
+    case CUDNN_TYPE_BACKEND_DESCRIPTOR:
+      for (int64_t at = 0; at < count; ++at)
+        to.nodes[name].push_back(
+            fake::handle_of(static_cast<const cudnnBackendDescriptor_t*>(values)[at]));
+      break;
+    case CUDNN_TYPE_CHAR:
+      to.text.assign(static_cast<const char*>(values), static_cast<std::size_t>(count));
+      break;
+    case CUDNN_TYPE_INT64: keep(dhp::Tag<std::int64_t>()); break;
+    case CUDNN_TYPE_BOOLEAN: keep(dhp::Tag<bool>()); break;
+    case CUDNN_TYPE_DATA_TYPE: keep(dhp::Tag<cudnnDataType_t>()); break;
+    case CUDNN_TYPE_HEUR_MODE: keep(dhp::Tag<cudnnBackendHeurMode_t>()); break;
+    case CUDNN_TYPE_FLOAT:  // of a convolution's beta only whether it is 0
+      to.numbers[name] = {*static_cast<const float*>(values) != 0};
+      break;
+    default: to.numbers[name] = {1}; break;
+  }
   return CUDNN_STATUS_SUCCESS;
 }
 cudnnStatus_t cudnnBackendGetAttribute(cudnnBackendDescriptor_t raw,
@@ -92,9 +129,15 @@ cudnnStatus_t cudnnBackendGetAttribute(cudnnBackendDescriptor_t raw,
   const auto& asked = fake::of(raw);
   auto* const made = static_cast<cudnnBackendDescriptor_t*>(values);
   *count = 0;
-  if (name == CUDNN_ATTR_ENGINEHEUR_RESULTS && asked.mode == CUDNN_HEUR_MODE_A)
-    for (; *count < most && *count < fake::engines; ++*count)
-      fake::of(made[*count]).engine = static_cast<int>(*count);
+  if (name == CUDNN_ATTR_ENGINEHEUR_RESULTS &&
+      asked.number(CUDNN_ATTR_ENGINEHEUR_MODE) == CUDNN_HEUR_MODE_A)
+    for (int engine = 0; engine < fake::engines && *count < most; ++engine) {
+      if (fake::proposes && !fake::proposes(engine, asked)) continue;
+      auto& config = fake::of(made[(*count)++]);
+      config.engine = engine;
+      config.nodes[CUDNN_ATTR_ENGINEHEUR_OPERATION_GRAPH] =
+          asked.nodes.at(CUDNN_ATTR_ENGINEHEUR_OPERATION_GRAPH);
+    }
   if (name == CUDNN_ATTR_ENGINECFG_ENGINE) fake::of(made[(*count)++]).engine = asked.engine;
   if (name == CUDNN_ATTR_ENGINE_GLOBAL_INDEX)
     static_cast<std::int64_t*>(values)[(*count)++] = asked.engine;
@@ -115,9 +158,9 @@ cudnnStatus_t cudnnBackendExecute(cudnnHandle_t, cudnnBackendDescriptor_t plan,
                                   cudnnBackendDescriptor_t pack) {
   const auto& asked = fake::of(plan);
   // Compiled for a description alone, it is not yet a plan of the handle.
-  if (fake::engine_compiles && !asked.has_handle) return CUDNN_STATUS_BAD_PARAM;
+  if (fake::engine_compiles && !asked.has_handle()) return CUDNN_STATUS_BAD_PARAM;
   fake::engines_asked.push_back(asked.engine);
   fake::addresses_asked.push_back(fake::of(pack).addresses);
-  return fake::engine_runs ? fake::engine_runs(asked.engine) : CUDNN_STATUS_SUCCESS;
+  return fake::plan_runs ? fake::plan_runs(asked) : CUDNN_STATUS_SUCCESS;
 }
 }

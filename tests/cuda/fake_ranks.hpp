@@ -6,10 +6,6 @@
 #include <dhp/comm/nccl/launch.hpp>
 #include <tests/comm/nccl/checks.hpp>
 
-#include <memory>
-#include <string>
-#include <vector>
-
 namespace tests {
 
 /// body(world, dev) on n ranks; what they return.

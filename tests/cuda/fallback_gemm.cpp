@@ -6,19 +6,12 @@
 #include <dhp/cuda/fallback_conv2d.hpp>
 #include <tests/cuda/gpu.hpp>
 
-#include <doctest/doctest.h>
-
-using namespace dhp;
-using namespace tests;
-
 namespace {
 
 template <class T>
 void same_product(std::int64_t m, std::int64_t n, std::int64_t k, const GemmOptions& options,
                   bool wide_c, bool has_bias) {
-  CAPTURE(m);
-  CAPTURE(n);
-  CAPTURE(k);
+  INFO("m ", m, " n ", n, " k ", k);
   const std::int64_t more = options.padded ? 3 : 0;
   const Shape a = options.transpose_a ? Shape{k, m + more} : Shape{m, k + more};
   const Shape b = options.transpose_b ? Shape{n, k} : Shape{k, n};
@@ -29,7 +22,7 @@ void same_product(std::int64_t m, std::int64_t n, std::int64_t k, const GemmOpti
     const auto bias = has_bias ? side.sums({n}, 4) : side.sums({0}, 4);
     gemm(side.dev, side.elements(a, 1), side.elements(b, 2), c.mut(), options,
          has_bias ? bias.view() : ConstView<decltype(side.dev)>());
-    return {side.values(c.view())};
+    return side.results(c);
   });
   CHECK(relative_error(got[0], right[0]) < (wide_c && is_16_bit<T> ? 2e-6 : tolerance<T>));
 }
@@ -48,8 +41,7 @@ TEST_CASE_TEMPLATE("plain gemm: transposes, scales, bias, odd sizes", T, double,
   same_product<T>(5, 3, 0, {.beta = 0.5}, false, true);
 }
 
-TEST_CASE_TEMPLATE("plain convolutions: kernels, strides, padding, many pixels", T, double, float,
-                   bf16, f16) {
+TEST_CASE_TEMPLATE("plain convolutions of all kinds", T, double, float, bf16, f16) {
   Sides<T> sides;
   struct Case {
     Shape x;
@@ -73,8 +65,7 @@ TEST_CASE_TEMPLATE("plain convolutions: kernels, strides, padding, many pixels",
       conv2d_backward_data(side.dev, dy, weights, each.geometry, dx.mut());
       conv2d_backward_data(side.dev, dy, weights, each.geometry, added.mut(), 0.5);
       conv2d_backward_filter(side.dev, x, dy, each.geometry, dw.mut(), 0.5);
-      return {side.values(y.view()), side.values(dx.view()), side.values(dw.view()),
-              side.values(added.view())};
+      return side.results(y, dx, dw, added);
     });
     CHECK(relative_error(got[0], right[0]) < tolerance<T>);
     CHECK(relative_error(got[1], right[1]) < tolerance<T>);

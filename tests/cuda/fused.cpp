@@ -9,8 +9,6 @@
 #include <tests/cuda/emulator.hpp>
 #include <tests/support/tensors.hpp>
 
-#include <doctest/doctest.h>
-
 namespace tests {
 
 struct Fused : Emulated {
@@ -149,9 +147,6 @@ std::optional<detail::BatchNormGradients<Dev>> batch_norm_fused_backward_on(
 }
 
 }  // namespace dhp
-
-using namespace dhp;
-using namespace tests;
 
 namespace {
 
@@ -373,8 +368,7 @@ TEST_CASE("fused norm: without the sums, or a function that uses them, the other
   CHECK(fused.norms == 2);
 }
 
-TEST_CASE(
-    "fused norm: a convolution takes sums again for a recomputed pass, and none in evaluation") {
+TEST_CASE("fused norm: sums are taken again for a recomputed pass, and never in evaluation") {
   Emulated pieces;
   Fused fused;
   check_near(run(fused, recompute<Fused>(convolved_block<Fused>()), pixels),

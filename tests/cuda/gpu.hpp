@@ -9,10 +9,6 @@
 #endif
 #include <tests/support/tensors.hpp>
 
-#include <type_traits>
-#include <utility>
-#include <vector>
-
 namespace tests {
 
 #ifdef __CUDACC__
@@ -20,6 +16,8 @@ using Gpu = dhp::Cuda;
 #else
 using Gpu = Emulated;
 #endif
+
+using Results = std::vector<std::vector<double>>;
 
 /// A device and random values, rounded to T or to its accumulation type, then widened to double if `widens`.
 template <class T, class Dev, bool widens = false>
@@ -36,6 +34,7 @@ struct Side {
     return Tensor<Dev>::from_host(dev, shape, values);
   }
   std::vector<double> values(In<Dev> view) { return widened(dev, view); }
+  Results results(const auto&... of) { return {values(of)...}; }
 
  private:
   template <class U>
@@ -49,7 +48,6 @@ struct Side {
   }
 };
 
-using Results = std::vector<std::vector<double>>;
 /// The GPU, and the oracle: the Cpu in double from the same values, or in T without `widens`, to compare bits.
 template <class T, bool widens = true>
 struct Sides {

@@ -4,19 +4,8 @@
 set -u
 root=$1 folder=$2 trainers=$3
 python=${PYTHON:-python3}
-status=0
+. "$(dirname "$0")/../support/expect.sh"
 mkdir -p "$folder" || exit 1
-expect() {  # expect STATUS LINE COMMAND...: its exit status, and a part of a line that it prints
-  local wanted=$1 line=$2 said got
-  shift 2
-  said=$("$@" 2>&1)
-  got=$?
-  if [ "$got" -ne "$wanted" ] || ! grep -qF -- "$line" <<<"$said"; then
-    echo "expected status $wanted and '$line' of '$*', got $got and"
-    echo "$said"
-    status=1
-  fi
-}
 shows() {  # shows FILE LINE...: the file has each of the lines
   local file=$1 line
   shift

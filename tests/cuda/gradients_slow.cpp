@@ -4,10 +4,6 @@
 #include <tests/cuda/gpu.hpp>
 #include <tests/support/layer_gradients.hpp>
 
-#include <doctest/doctest.h>
-
-using namespace tests;
-
 TEST_CASE("gradients of every kind of layer") {
   using Layers = LayerGradients<Gpu>;
   for (const auto check :

@@ -4,13 +4,7 @@
 // The fake first: what follows calls it.
 #include <dhp/comm/mesh.hpp>
 
-#include <doctest/doctest.h>
-
-#include <optional>
-
 namespace {
-
-using namespace tests;
 
 /// What a step of training does between ranks, without its kernels: x becomes what `expected` says.
 class Step {
@@ -123,9 +117,9 @@ TEST_CASE("graph fake: who waits in a recorded step for a rank that does not run
     dev.synchronize();
     world.barrier();
   });
-  CHECK(contains(message, concat("rank 0 waits in all_reduce of 3 f32 (sum) and 2 more of a "
-                                 "recorded step at graph_fake.cpp:",
-                                 line, " for rank 1, which is alive and in no call")));
+  CHECK(has(message, concat("rank 0 waits in all_reduce of 3 f32 (sum) and 2 more of a "
+                            "recorded step at graph_fake.cpp:",
+                            line, " for rank 1, which is alive and in no call")));
 }
 
 TEST_CASE("graph fake: after the end of the world nothing recorded is run") {
@@ -170,8 +164,7 @@ TEST_CASE("graph fake: what cannot be recorded is refused, and the step goes on 
     work();
     const auto said = message_of([&] { (void)dev.record(work); });
     work();
-    return contains(said, "a recorded step cannot contain a copy to the host") ? std::string()
-                                                                               : said;
+    return has(said, "a recorded step cannot contain a copy to the host") ? std::string() : said;
   });
   for (const auto& text : wrong) CHECK(text == "");
 }

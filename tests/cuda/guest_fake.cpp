@@ -5,11 +5,7 @@
 #include <dhp/comm/nccl/nccl_comm.hpp>
 #include <tests/comm/nccl/checks.hpp>
 
-#include <doctest/doctest.h>
-
 namespace {
-
-using namespace tests;
 
 CudaOptions small(CudaOptions options = {}) {
   options.pinned_bytes = 1 << 20;
@@ -119,7 +115,7 @@ TEST_CASE("guest fake: work is ordered on the host's stream, which stays the hos
   Cuda dev(small({.stream = nullptr}));  // CUDA's default stream
   CHECK(dev.stream() == nullptr);
   CHECK(on_gpu(dev, DType::i32, {3, 4}).to_host<int>(dev) == std::vector{3, 4});
-  CHECK(contains(message_of([&] { (void)dev.record([] {}); }), "on its default stream"));
+  CHECK(has(message_of([&] { (void)dev.record([] {}); }), "on its default stream"));
 }
 
 TEST_CASE("guest fake: a stream of the device's own lives as long as its tensors") {
@@ -153,11 +149,11 @@ TEST_CASE("guest fake: the host's allocator gives all memory, and gets back each
   CHECK(dev->memory().most_held_bytes() == 357);
 
   host.empty = true;
-  CHECK(contains(
-      message_of([&] { (void)dev->allocate(1000); }),
-      "out of memory: cannot allocate 1000 bytes for a tensor in the host program's memory of "
-      "GPU 0 (356 bytes of it are this rank's tensors)"));
-  CHECK(contains(message_of([&] { (void)dev->record([] {}); }), "a recorded step owns its memory"));
+  CHECK(
+      has(message_of([&] { (void)dev->allocate(1000); }),
+          "out of memory: cannot allocate 1000 bytes for a tensor in the host program's memory of "
+          "GPU 0 (356 bytes of it are this rank's tensors)"));
+  CHECK(has(message_of([&] { (void)dev->record([] {}); }), "a recorded step owns its memory"));
 
   // Tensors may outlive the device.
   dev.reset();
@@ -190,12 +186,10 @@ TEST_CASE("guest fake: without one, freed blocks come again for the same size, u
   CHECK(fake::blocks == before);
 }
 
-TEST_CASE(
-    "guest fake: a world of the host's communicator, blocking or not, which stays the host's") {
+TEST_CASE("guest fake: a world of the host's communicator, which stays the host's") {
   for (const bool blocking : {true, false})
     for (const int n : {1, 2, 3}) {
-      CAPTURE(blocking);
-      CAPTURE(n);
+      INFO("blocking ", blocking, " n ", n);
       const auto wrong = with_host_comms(n, blocking, [&](ncclComm_t hosts, int rank) {
         std::string text;
         {
@@ -203,7 +197,7 @@ TEST_CASE(
           if (world.rank() != rank || world.size() != n)
             dhp::detail::append_text(text, "another place; ");
           Cuda dev(small({.device = rank}));
-          dhp::detail::append_text(text, wrong_in(world, dev, DType::f32, 100));
+          dhp::detail::append_text(text, wrong_collectives(world, dev, {100}, {DType::f32}));
           dhp::detail::append_text(text, sum_over(hosts, n, rank));
           auto x = on_gpu(dev, DType::i32, {rank});
           auto event = world.all_reduce(dev, x.mut(), Reduce::max);
@@ -220,8 +214,7 @@ TEST_CASE(
   CHECK(fake::comms.load() == 0);
 }
 
-TEST_CASE(
-    "guest fake: stream, memory and communicator of the host's together, as docs/gpu.md has it") {
+TEST_CASE("guest fake: the host's stream, memory and communicator, as docs/gpu.md has it") {
   const auto wrong = with_host_comms(2, true, [&](ncclComm_t hosts, int rank) {
     HostMemory memory;
     const auto stream = new_stream();
@@ -232,8 +225,7 @@ TEST_CASE(
   for (const auto& text : wrong) CHECK(text == "");
 }
 
-TEST_CASE(
-    "guest fake: the end of a world, asked for or not, leaves the host's communicator alone") {
+TEST_CASE("guest fake: however a world ends, the host's communicator is left alone") {
   const auto ends = with_host_comms(2, false, [&](ncclComm_t hosts, int rank) {
     auto world = nccl_world(hosts, {.timeout_s = 60});
     world.barrier();
@@ -252,8 +244,8 @@ TEST_CASE(
     dhp::detail::append_text(text, sum_over(hosts, 2, rank));
     return text;
   });
-  CHECK(contains(late[0], "rank 0 waits in barrier at guest_fake.cpp:"));
-  CHECK(contains(late[0], "beyond the time limit of 1 s"));
+  CHECK(has(late[0], "rank 0 waits in barrier at guest_fake.cpp:"));
+  CHECK(has(late[0], "beyond the time limit of 1 s"));
   CHECK(late[1] == "no error");
 }
 
@@ -282,8 +274,8 @@ TEST_CASE("guest fake: a rank that does not come to the copy is missed after the
   for (auto* const each : hosts)
     for (auto code = ncclInProgress; code == ncclInProgress;) ncclCommGetAsyncError(each, &code);
   const auto late = message_of([&] { (void)nccl_world(hosts[0], {.timeout_s = 1}); });
-  CHECK(contains(late, "rank 0 waits in the copy of a communicator at guest_fake.cpp:"));
-  CHECK(contains(late, "for the ranks of its group, beyond the time limit of 1 s"));
+  CHECK(has(late, "rank 0 waits in the copy of a communicator at guest_fake.cpp:"));
+  CHECK(has(late, "for the ranks of its group, beyond the time limit of 1 s"));
   for (auto* const each : hosts) ncclCommAbort(each);
   CHECK(fake::comms.load() == 0);
 }

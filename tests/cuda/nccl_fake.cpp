@@ -9,23 +9,18 @@
 #include <tests/comm/process_ranks.hpp>
 #endif
 
-#include <doctest/doctest.h>
-
 namespace {
-
-using namespace tests;
 
 TEST_CASE("nccl fake: collectives, parts, messages, and communicators beside each other") {
   for (const int n : {1, 2, 3, 4}) {
     CAPTURE(n);
     const auto wrong = on_gpus(n, [](Comm<Cuda>& world, Cuda& dev) {
-      std::string text;
-      for (const auto dtype : {DType::f64, DType::f32, DType::i64, DType::i32, DType::u8})
-        for (const std::int64_t count : {1, 1000}) text += wrong_in(world, dev, dtype, count);
+      auto text = wrong_collectives(world, dev, {1, 1000},
+                                    {DType::f64, DType::f32, DType::i64, DType::i32, DType::u8});
       world.barrier();
       if (world.size() == 1) return text;
       text += wrong_parts(world, dev);
-      dhp::detail::append_text(text, concat(wrong_messages(world, dev), " messages"));
+      dhp::detail::append_text(text, concat(wrong_ring(world, dev), " messages"));
       dhp::detail::append_text(text,
                                concat(", ", wrong_beside_others(world, dev), " beside others"));
       return text;
@@ -125,7 +120,7 @@ TEST_CASE("nccl fake: a rank that throws with collectives under way does not wai
     dev.synchronize();
     world.barrier();
   });
-  CHECK(contains(message, "rank 0"));
+  CHECK(has(message, "rank 0"));
   CHECK(seconds_since(start) < hang_s);
 }
 
@@ -139,10 +134,9 @@ TEST_CASE("nccl fake: who waits for a rank that does not come says where, after 
     dev.synchronize();
     world.barrier();
   });
-  CHECK(contains(missing,
-                 concat("rank 0 waits in all_reduce of 3 f32 (sum) at nccl_fake.cpp:", line,
-                        " for rank 1, which is alive and in no call; its last one, barrier")));
-  CHECK(contains(missing, "beyond the time limit of 1 s"));
+  CHECK(has(missing, concat("rank 0 waits in all_reduce of 3 f32 (sum) at nccl_fake.cpp:", line,
+                            " for rank 1, which is alive and in no call; its last one, barrier")));
+  CHECK(has(missing, "beyond the time limit of 1 s"));
 
   const auto crossed = end_of(2, 1, [](Comm<Cuda>& world, Cuda& dev) {
     auto a = world.split(0, world.rank()), b = world.split(0, world.rank());
@@ -153,7 +147,7 @@ TEST_CASE("nccl fake: who waits for a rank that does not come says where, after 
     dev.synchronize();
     world.barrier();
   });
-  CHECK(contains(crossed, "waits in all_reduce of 1 f32 (sum) at nccl_fake.cpp:"));
+  CHECK(has(crossed, "waits in all_reduce of 1 f32 (sum) at nccl_fake.cpp:"));
 
   for (const bool sends : {false, true}) {  // the first message splits the group, too
     const auto alone = end_of(2, 1, [&](Comm<Cuda>& world, Cuda& dev) {
@@ -161,7 +155,7 @@ TEST_CASE("nccl fake: who waits for a rank that does not come says where, after 
       if (sends) world.send(dev, on_gpu(dev, DType::f32, {1}), 1);
       else (void)world.split(0, 0);
     });
-    CHECK(contains(alone, "rank 0 waits in split at nccl_fake.cpp:"));
+    CHECK(has(alone, "rank 0 waits in split at nccl_fake.cpp:"));
   }
 }
 
@@ -225,7 +219,7 @@ TEST_CASE("nccl fake: what ranks wait in fits into the GPU together, or is refus
           "NcclOptions' collective_ctas and message_ctas at 0, or take a larger GPU or MIG slice");
   }
   fake::multiprocessors = 8;
-  CHECK(contains(end_of(2, 60, [](Comm<Cuda>&, Cuda&) {}), "do not fit into the 8 of GPU"));
+  CHECK(has(end_of(2, 60, [](Comm<Cuda>&, Cuda&) {}), "do not fit into the 8 of GPU"));
   fake::multiprocessors = 132;
 }
 
@@ -241,10 +235,10 @@ TEST_CASE("nccl fake: another NCCL than the one that was compiled for is refused
   for (const int version : {NCCL_VERSION_CODE - 1, major + 10000, major + 1000}) {
     const auto said = says(version);
     CAPTURE(said);
-    CHECK(contains(said, concat("NCCL ", version / 10000, ".", version / 100 % 100, ".",
-                                version % 100, " was loaded, but this program was compiled for ",
-                                NCCL_MAJOR, ".", NCCL_MINOR, ".", NCCL_PATCH)));
-    CHECK(contains(said, "put the folder of the right libnccl into LD_LIBRARY_PATH"));
+    CHECK(has(said, concat("NCCL ", version / 10000, ".", version / 100 % 100, ".", version % 100,
+                           " was loaded, but this program was compiled for ", NCCL_MAJOR, ".",
+                           NCCL_MINOR, ".", NCCL_PATCH)));
+    CHECK(has(said, "put the folder of the right libnccl into LD_LIBRARY_PATH"));
   }
 }
 
@@ -352,7 +346,7 @@ TEST_CASE("nccl fake: a tensor of another GPU is refused") {
       world.all_reduce(dev, x.mut()).wait();
     });
   });
-  CHECK(contains(message, "rank 1 is on GPU 1, but the tensor on GPU 0"));
+  CHECK(has(message, "rank 1 is on GPU 1, but the tensor on GPU 0"));
 }
 
 }  // namespace

@@ -8,15 +8,12 @@
 #include <tests/optim/optimizer.hpp>
 #include <tests/optim/sgd.hpp>
 
-using namespace tests;
-
 TEST_CASE("three steps of every optimizer; a split weight has the trust ratio of the unsplit one") {
   for (const auto check : {&SgdCases<Gpu>::steps, &AdamWCases<Gpu>::steps, &LarsCases<Gpu>::steps,
                            &LarsCases<Gpu>::split, &LambCases<Gpu>::steps, &LambCases<Gpu>::split})
     check();
 }
-TEST_CASE(
-    "optimizer: padding, masters, values from outside, steps that are not applied, prepare()") {
+TEST_CASE("optimizer: padding, masters, values from outside, skipped steps, prepare()") {
   using Cases = OptimizerCases<Gpu>;
   for (const auto check :
        {&Cases::padding, &Cases::masters, &Cases::values_from_outside,

@@ -11,11 +11,6 @@
 #include <tests/cuda/gpu.hpp>
 #include <tests/support/weights.hpp>
 
-#include <doctest/doctest.h>
-
-using namespace dhp;
-using namespace tests;
-
 namespace {
 
 const StepState now{.learning_rate = 0.05, .updates = 3, .gradient_scale = 0.5};
@@ -89,8 +84,7 @@ TEST_CASE_TEMPLATE("LAMB agrees with the Cpu", T, double, float, bf16, f16) {
     });
 }
 
-TEST_CASE_TEMPLATE("the squared norms that LAMB goes by agree with the Cpu", T, double, float, bf16,
-                   f16) {
+TEST_CASE_TEMPLATE("LAMB's squared norms agree with the Cpu", T, double, float, bf16, f16) {
   for (const auto& kinds : {small, kinds_around_a_tile()}) {
     const auto squares = [&](auto& dev) {
       using Dev = std::remove_reference_t<decltype(dev)>;
@@ -116,8 +110,7 @@ TEST_CASE_TEMPLATE("the squared norms that LAMB goes by agree with the Cpu", T, 
   }
 }
 
-TEST_CASE_TEMPLATE("squared norms of segments agree with the Cpu, and are the same every time", T,
-                   double, float, bf16, f16) {
+TEST_CASE_TEMPLATE("squared norms of segments have fixed bits", T, double, float, bf16, f16) {
   for (const auto& kinds : {small, kinds_around_a_tile()}) {
     const auto squares = [&](auto& dev, bool of_weights) {
       using Dev = std::remove_reference_t<decltype(dev)>;

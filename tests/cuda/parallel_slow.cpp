@@ -14,8 +14,6 @@
 #include <tests/train/step_recorder.hpp>
 #include <tests/train/trainer.hpp>
 
-using namespace tests;
-
 TEST_CASE_TEMPLATE("scattered and gathered channels are what they were", T, double, float, bf16) {
   ChannelCases<Gpu>::there_and_back<T>();
 }

@@ -6,19 +6,7 @@
 #include <dhp/cuda/library_report.hpp>
 #include <tests/comm/ranks.hpp>
 
-#include <doctest/doctest.h>
-
-#include <chrono>
-#include <condition_variable>
-#include <filesystem>
-#include <fstream>
-#include <mutex>
-#include <set>
-#include <thread>
-
 namespace {
-
-using namespace tests;
 
 // A folder for the files of choices and plans, and engines that compile, until it goes.
 struct Processes {
@@ -103,8 +91,7 @@ TEST_CASE("plans fake: the first process compiles each candidate once, later one
   CHECK(process({.plan_cache = all.choices}, {"a", "b"}).compilations == 0);
 }
 
-TEST_CASE(
-    "plans fake: candidates are compiled at the same time, by as many threads as there may be") {
+TEST_CASE("plans fake: candidates are compiled at once, by as many threads as there may be") {
   for (const int threads : {1, 2, 8}) {
     CAPTURE(threads);
     std::mutex mutex;
@@ -155,8 +142,7 @@ TEST_CASE("plans fake: a damaged plan is compiled anew, which is said once") {
       CHECK(then.compilations == 2);
       CHECK(then.plans_read == 0);
       REQUIRE(then.said.size() == 1);
-      CHECK(contains(then.said[0],
-                     concat(all.choices, ".plans cannot be used (its file is damaged)")));
+      CHECK(has(then.said[0], concat(all.choices, ".plans cannot be used (its file is damaged)")));
       CHECK(all.read(files[0]) == whole);
     }
   CHECK(process({.plan_cache = all.choices}, {"a", "b"}).compilations == 0);
@@ -176,7 +162,7 @@ TEST_CASE("plans fake: plans of another version are not given to cuDNN, and repl
     // Without a choice for the version, a device that times asks for no kept plan.
     REQUIRE(then.said.size() == (deterministic ? 1 : 0));
     if (deterministic)
-      CHECK(contains(then.said[0], "(it is of another GPU, driver or library version)"));
+      CHECK(has(then.said[0], "(it is of another GPU, driver or library version)"));
     CHECK(all.files().size() == 1);
     CHECK(process(options).compilations == 0);
     --fake::cudnn_version;
@@ -191,13 +177,12 @@ TEST_CASE("plans fake: a plan that cuDNN refuses to read is compiled anew, which
   CHECK(then.ran);
   CHECK(then.compilations == 2);
   REQUIRE(then.said.size() == 1);
-  CHECK(contains(then.said[0], "(cuDNN refuses it)"));
+  CHECK(has(then.said[0], "(cuDNN refuses it)"));
   CHECK(process({.plan_cache = all.choices}, {"a", "b"}).compilations == 0);
   fake::text_version = "1";
 }
 
-TEST_CASE(
-    "plans fake: deterministic devices read and write plans, but no choices of the environment") {
+TEST_CASE("plans fake: deterministic devices keep plans, but read no choices of the environment") {
   const Processes all;
   ::setenv("DHP_PLAN_CACHE", all.choices.c_str(), 1);
   const dhp::detail::cuda::CudnnRules rules{.deterministic = true};

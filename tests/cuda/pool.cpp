@@ -5,13 +5,6 @@
 #include <dhp/cuda/pool.hpp>
 #include <tests/cuda/gpu.hpp>
 
-#include <doctest/doctest.h>
-
-#include <limits>
-
-using namespace dhp;
-using namespace tests;
-
 namespace {
 
 struct Case {
@@ -92,7 +85,7 @@ TEST_CASE_TEMPLATE("the average over images and its gradient", T, double, float,
       auto y = side.fresh(small), dx = side.fresh(shape);
       global_average_pool_forward(side.dev, side.elements(shape, 1), y.mut());
       global_average_pool_backward(side.dev, side.elements(small, 2), dx.mut());
-      return {side.values(y.view()), side.values(dx.view())};
+      return side.results(y, dx);
     });
     CHECK(relative_error(got[0], right[0]) <= tolerance<T>);
     CHECK(relative_error(got[1], right[1]) <= tolerance<T>);
@@ -109,7 +102,7 @@ TEST_CASE_TEMPLATE("images at an address that allows no packs, and none", T, flo
     Tensor index(side.dev, DType::i32, small);
     max_pool_forward(side.dev, x, {}, y.mut(), index.mut());
     global_average_pool_forward(side.dev, x, mean.mut());
-    return {side.values(y.view()), side.values(mean.view())};
+    return side.results(y, mean);
   });
   CHECK(got[0] == right[0]);
   CHECK(relative_error(got[1], right[1]) <= tolerance<T>);

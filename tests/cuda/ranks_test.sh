@@ -2,18 +2,7 @@
 # What ranks.sh and nccl_ranks.sh promise; needs no GPU.
 set -u
 ranks=$(dirname "$0")/ranks.sh
-status=0
-expect() {  # expect STATUS LINE COMMAND...: its exit status, and a line that it prints
-  local wanted=$1 line=$2 said got
-  shift 2
-  said=$("$@" 2>&1)
-  got=$?
-  if [ "$got" -ne "$wanted" ] || ! grep -qxF -- "$line" <<<"$said"; then
-    echo "expected status $wanted and '$line' of '$*', got $got and"
-    echo "$said"
-    status=1
-  fi
-}
+. "$(dirname "$0")/../support/expect.sh"
 # shellcheck disable=SC2016  # the ranks' shells expand it
 who='echo "I am $RANK of $WORLD_SIZE on $NCCL_HOSTID" | sed "s/ on .*-rank/ on /"'
 expect 0 "[2] I am 2 of 3 on 2" "$ranks" 3 bash -c "$who"

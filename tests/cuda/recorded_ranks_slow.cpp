@@ -6,14 +6,6 @@
 #include <tests/support/layouts.hpp>
 #include <tests/support/tensors.hpp>
 
-#include <doctest/doctest.h>
-
-#include <mutex>
-#include <vector>
-
-using namespace dhp;
-using namespace tests;
-
 namespace {
 
 constexpr examples::BertConfig config{.layers = 1,
@@ -85,8 +77,7 @@ TEST_CASE("recorded ranks: BERT with masked rows that are filled up, the same bi
   }
 }
 
-TEST_CASE(
-    "recorded ranks: masked rows as they fall break the promise of same shapes, which is said") {
+TEST_CASE("recorded ranks: any number of masked rows breaks the promise of same shapes") {
   const auto but_the_third = [](int step) { return step != 2; };
   CHECK(has(message_of([&] { (void)train({{.data = 2}}, true, but_the_third); }),
             "step 3: its inputs have other shapes than those of the steps before"));

@@ -3,13 +3,6 @@
 #include <dhp/cuda/optimizer.hpp>
 #include <tests/cuda/gpu.hpp>
 
-#include <doctest/doctest.h>
-
-#include <limits>
-
-using namespace dhp;
-using namespace tests;
-
 namespace {
 
 template <class Dev>
@@ -48,8 +41,7 @@ TEST_CASE("decide_step agrees with the Cpu on good and bad steps") {
   CHECK(decide(gpu, {}, {1}) == decide(cpu, {}, {1}));
 }
 
-TEST_CASE(
-    "objective_scales, update_moving_averages and the rates of LARS and LAMB agree with the Cpu") {
+TEST_CASE("objective_scales, update_moving_averages, rates of LARS and LAMB agree with the Cpu") {
   const auto run = []<class A>(auto& dev, Tag<A>, std::int64_t skip) {
     using Dev = std::remove_reference_t<decltype(dev)>;
     const auto part = [&](auto view) { return view.slice(skip, view.count()); };

@@ -10,12 +10,6 @@
 #include <tests/cuda/gpu.hpp>
 #include <tests/support/everything.hpp>
 
-#include <doctest/doctest.h>
-
-#include <memory>
-
-using namespace tests;
-
 namespace {
 
 #ifdef __CUDACC__

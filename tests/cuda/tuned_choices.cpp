@@ -1,11 +1,8 @@
 #include <dhp/cuda/tuned_choices.hpp>
+#include <tests/support/test.hpp>
 
-#include <doctest/doctest.h>
 #include <unistd.h>
 
-#include <filesystem>
-
-using namespace dhp;
 using namespace dhp::detail::cuda;
 
 namespace {
@@ -52,8 +49,7 @@ TEST_CASE("choices come back from their file, and only whole and for their own m
   CHECK(TunedChoices(file.path, "GPU 1, driver 2").size() == 0);
 }
 
-TEST_CASE(
-    "what two processes find is kept of both, and a file that cannot be written stops nobody") {
+TEST_CASE("both of two processes' finds are kept; a file that cannot be written stops nobody") {
   const TemporaryFile file;
   TunedChoices one(file.path, "GPU"), other(file.path, "GPU");
   one.keep("p", "1");

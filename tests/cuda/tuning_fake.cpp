@@ -8,15 +8,7 @@
 #include <dhp/cuda/plan_cache.hpp>
 #include <dhp/train/trainer.hpp>
 
-#include <doctest/doctest.h>
-
-#include <filesystem>
-#include <set>
-#include <span>
-
 namespace {
-
-using namespace tests;
 
 CudaOptions small() { return {.device = 0, .pinned_bytes = 1 << 12, .workspace_bytes = 256}; }
 
@@ -126,9 +118,7 @@ struct NoOptimizer final : Optimizer<Cuda> {
 
 }  // namespace
 
-TEST_CASE(
-    "tuning fake: a device takes what is fastest on its GPU, a deterministic one the library's "
-    "favorite") {
+TEST_CASE("tuning fake: the fastest on its GPU, or deterministic, the library's favorite") {
   fake::fastest = {2, 1, 0, 0};
   for (int gpu = 0; gpu < 2; ++gpu) {
     CAPTURE(gpu);
@@ -144,13 +134,11 @@ TEST_CASE(
   }
   Cuda recorded({.device = 0, .pinned_bytes = 1 << 12, .workspace_bytes = 256});
   (void)recorded.record([] {});
-  CHECK(contains(message_of([&] { recorded.make_deterministic(); }),
-                 "GPU 0 has recorded a step with timed algorithms"));
+  CHECK(has(message_of([&] { recorded.make_deterministic(); }),
+            "GPU 0 has recorded a step with timed algorithms"));
 }
 
-TEST_CASE(
-    "tuning fake: ranks of a tensor axis take the same algorithms, those of other axes what suits "
-    "them") {
+TEST_CASE("tuning fake: ranks of a tensor axis take the same algorithms, others their own") {
   fake::fastest = {2, 1, 2, 1};
   for (const auto shape :
        {MeshShape{.tensor = 2}, MeshShape{.data = 2}, MeshShape{.tensor = 2, .pipeline = 2}}) {
@@ -173,9 +161,7 @@ TEST_CASE(
   }
 }
 
-TEST_CASE(
-    "tuning fake: a thousand numbers of rows are timed a few times, and each is multiplied as "
-    "fast as it can be") {
+TEST_CASE("tuning fake: a thousand numbers of rows are timed a few times, and all are fast") {
   fake::fastest = {2, 1, 2, 1};
   const auto rows = all_rows();
   REQUIRE(std::set<std::int64_t>(rows.begin(), rows.end()).size() == 1000);
@@ -201,9 +187,7 @@ TEST_CASE(
   CHECK(dev.cached<dhp::detail::cuda::CublasPlans>().uses(true).empty());
 }
 
-TEST_CASE(
-    "tuning fake: where the algorithm of a class cannot do a size, the favorite for that size "
-    "does it") {
+TEST_CASE("tuning fake: where a class's algorithm cannot do a size, that size's favorite does") {
   fake::fastest = {2, 1, 2, 1};
   const auto fourths = [](int algorithm, const fake::ProductSize& size) {
     const auto rows = size.columns == out ? size.depth : size.columns;
@@ -286,8 +270,8 @@ TEST_CASE("tuning fake: plans of cuDNN that do not run give way to the next, the
         dev, problem, {}, {}, [] { return dhp::detail::cuda::CudnnGraph(); });
   };
   const auto refuse_below = [](int first) {
-    fake::engine_runs = [first](int engine) {
-      return engine < first ? CUDNN_STATUS_NOT_SUPPORTED_SHAPE : CUDNN_STATUS_SUCCESS;
+    fake::plan_runs = [first](const auto& plan) {
+      return plan.engine < first ? CUDNN_STATUS_NOT_SUPPORTED_SHAPE : CUDNN_STATUS_SUCCESS;
     };
   };
   for (const bool deterministic : {false, true}) {
@@ -316,15 +300,15 @@ TEST_CASE("tuning fake: plans of cuDNN that do not run give way to the next, the
       CHECK(fake::engines_asked.empty());
     }
     REQUIRE(plans.uses(true).size() == 2);
-    CHECK(contains(plans.uses(true).front().refusal, "cudnnBackendExecute"));
+    CHECK(has(plans.uses(true).front().refusal, "cudnnBackendExecute"));
   }
   // Any other error is one.
   auto options = small();
   options.deterministic = true;
   Cuda dev(options);
-  fake::engine_runs = [](int) { return CUDNN_STATUS_EXECUTION_FAILED; };
-  CHECK(contains(message_of([&] { (void)run(dev, "c"); }), "cudnnBackendExecute failed"));
-  fake::engine_runs = {};
+  fake::plan_runs = [](const auto&) { return CUDNN_STATUS_EXECUTION_FAILED; };
+  CHECK(has(message_of([&] { (void)run(dev, "c"); }), "cudnnBackendExecute failed"));
+  fake::plan_runs = {};
 }
 
 TEST_CASE("tuning fake: what a file says of a class holds for all its sizes, and times nothing") {

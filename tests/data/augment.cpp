@@ -1,14 +1,8 @@
 // Augmentation: a pure function of (seed, epoch, sample), that keeps its promises about size and area.
 #include <dhp/data/augment.hpp>
-
-#include <doctest/doctest.h>
-
-#include <set>
+#include <tests/support/test.hpp>
 
 namespace {
-
-using dhp::AugmentOptions;
-using dhp::SampleRandom;
 
 dhp::Image ramp(int height, int width) {
   auto made = dhp::Image::blank(height, width, 1);

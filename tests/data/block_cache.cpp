@@ -4,12 +4,7 @@
 
 #include "damage.hpp"
 
-#include <numeric>
-#include <thread>
-
 namespace {
-
-using dhp_test::Folder;
 
 // A file of bytes 0, 1, 2, ... in memory, and what was read of it.
 struct Slow {
@@ -42,8 +37,7 @@ std::uint64_t bytes_in(const Folder& folder) {
 }
 void no_warning(const std::string& sentence) { FAIL(sentence); }
 
-TEST_CASE(
-    "block cache: what fits is read once, by all who share the folder, and the rest each time") {
+TEST_CASE("block cache: what fits is read once by all who share the folder, the rest each time") {
   const Folder folder;
   Slow first(100), second(50);
   for (const std::size_t more : {150u, 0u, 0u}) {
@@ -70,10 +64,9 @@ TEST_CASE(
   CHECK(bytes_in(folder) == 32);
 }
 
-TEST_CASE(
-    "block cache: blocks of changed files go, other files stay, and a torn block is read anew") {
+TEST_CASE("block cache: blocks of changed files go, others stay, a torn one is read anew") {
   const Folder folder;
-  folder.write("mine.txt", dhp_test::bytes_of("stays"));
+  folder.write("mine.txt", bytes_of("stays"));
   Slow slow(64);
   for (const auto* identity : {"old", "new"}) {
     dhp::detail::BlockCache cache(folder.path, 1000, no_warning, 16);
@@ -111,7 +104,7 @@ TEST_CASE("block cache: many threads and processes read each block once") {
 
 TEST_CASE("block cache: a folder that cannot be written to is one warning, and all is read") {
   const Folder folder;
-  folder.write("file", dhp_test::bytes_of("in the way"));
+  folder.write("file", bytes_of("in the way"));
   std::vector<std::string> warnings;
   dhp::detail::BlockCache cache(
       folder / "file", 1000, [&](auto& sentence) { warnings.push_back(sentence); }, 16);
@@ -122,7 +115,7 @@ TEST_CASE("block cache: a folder that cannot be written to is one warning, and a
   CHECK(warnings.size() == 1);
   CHECK(slow.read == 64);
   // A full disk: what was read is used.
-  folder.write("full/there", dhp_test::bytes_of("x"));
+  folder.write("full/there", bytes_of("x"));
   dhp::detail::BlockCache full(
       folder / "full", 1000, [&](auto& sentence) { warnings.push_back(sentence); }, 16);
   const auto other = full.add("a", 64);
@@ -133,8 +126,8 @@ TEST_CASE("block cache: a folder that cannot be written to is one warning, and a
   REQUIRE(warnings.size() == 2);
   CHECK(warnings[1].find("no more is kept in the cache") != std::string::npos);
   std::byte past{};
-  CHECK_THROWS_WITH_AS(full.read(other, 64, {&past, 1}, slow.load()),
-                       doctest::Contains("past the end"), dhp::Error);
+  CHECK_THROWS_WITH_AS(full.read(other, 64, {&past, 1}, slow.load()), Contains("past the end"),
+                       dhp::Error);
 }
 
 }  // namespace

@@ -1,8 +1,7 @@
 // Host arrays and their way to the device.
 #include <dhp/data/collate.hpp>
 #include <dhp/device/cpu.hpp>
-
-#include <doctest/doctest.h>
+#include <tests/support/test.hpp>
 
 namespace {
 
@@ -34,10 +33,10 @@ TEST_CASE("collate: arrays know their type and size") {
 }
 
 TEST_CASE("collate: an error names its sample") {
-  CHECK_THROWS_WITH_AS(dhp::naming_sample(5, [] { dhp::fail("bad"); }),
-                       doctest::Contains("sample 5: bad"), dhp::Error);
+  CHECK_THROWS_WITH_AS(dhp::naming_sample(5, [] { dhp::fail("bad"); }), Contains("sample 5: bad"),
+                       dhp::Error);
   CHECK_THROWS_WITH_AS(dhp::naming_sample(5, [] { throw std::runtime_error("odd"); }),
-                       doctest::Contains("sample 5: odd"), dhp::Error);
+                       Contains("sample 5: odd"), dhp::Error);
   CHECK(dhp::naming_sample(5, [] { return 2; }) == 2);
 }
 

@@ -4,14 +4,9 @@
 #include <dhp/core/rng.hpp>
 #include <dhp/data/file.hpp>
 #include <tests/support/folder.hpp>
+#include <tests/support/test.hpp>
 
-#include <doctest/doctest.h>
-
-#include <filesystem>
-#include <fstream>
-#include <string>
-
-namespace dhp_test {
+namespace tests {
 
 /// parse(bytes, name) returns whether it was read, or throws.
 template <class Parse>
@@ -46,24 +41,10 @@ void check_damage(const Parse& parse, const dhp::Bytes& good, int flips = 200) {
   }
 }
 
-/// A directory of its own for one test case.
-struct Folder : tests::Folder {
-  /// Writes a file, with the directories above it, and says where.
-  std::string write(const std::string& name, const dhp::Bytes& bytes) const {
-    const auto to = *this / name;
-    std::filesystem::create_directories(std::filesystem::path(to).parent_path());
-    std::ofstream file(to, std::ios::binary);
-    file.write(reinterpret_cast<const char*>(bytes.data()),
-               static_cast<std::streamsize>(bytes.size()));
-    REQUIRE(file.flush().good());
-    return to;
-  }
-};
-
 inline dhp::Bytes bytes_of(std::string_view text) {
   dhp::Bytes made(text.size());
   for (std::size_t at = 0; at < text.size(); ++at) made[at] = static_cast<std::byte>(text[at]);
   return made;
 }
 
-}  // namespace dhp_test
+}  // namespace tests

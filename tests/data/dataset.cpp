@@ -1,9 +1,6 @@
 // Datasets over datasets: each adaptor is again a dataset, a pure function of the index.
 #include <dhp/data/dataset.hpp>
-
-#include <doctest/doctest.h>
-
-#include <vector>
+#include <tests/support/test.hpp>
 
 namespace {
 
@@ -52,8 +49,7 @@ TEST_CASE("dataset: a part that is held out evenly, disjoint and complete, in or
   for (const std::int64_t count : {1, 2, 3, 7, 10, 100, 101})
     for (const double fraction : {0.0, 0.02, 0.3, 0.5, 0.9, 1.0})
       for (const std::uint64_t seed : {0u, 1u, 2u}) {
-        CAPTURE(count);
-        CAPTURE(fraction);
+        INFO("count ", count, " fraction ", fraction);
         const auto split = dhp::split_evenly(Squares{.count = count}, fraction, seed);
         auto both = all(split.train);
         CHECK(std::is_sorted(both.begin(), both.end()));
@@ -72,8 +68,7 @@ TEST_CASE("dataset: a part that is held out evenly, disjoint and complete, in or
 }
 
 TEST_CASE("dataset: refuses samples, slices and fractions out of range") {
-  CHECK_THROWS_WITH_AS(dhp::Slice(Squares{}, 5, 11), doctest::Contains("no slice [5, 11)"),
-                       dhp::Error);
+  CHECK_THROWS_WITH_AS(dhp::Slice(Squares{}, 5, 11), Contains("no slice [5, 11)"), dhp::Error);
   CHECK_THROWS_AS((void)dhp::Slice(Squares{}, 2, 5).get(3), dhp::Error);
   CHECK_THROWS_AS((void)dhp::split_fraction(Squares{}, 1.5), dhp::Error);
 }

@@ -1,10 +1,6 @@
 // The order of an epoch: each sample once, for every size and window; reads of a window stay in few blocks.
 #include <dhp/data/epoch_order.hpp>
-
-#include <doctest/doctest.h>
-
-#include <set>
-#include <vector>
+#include <tests/support/test.hpp>
 
 namespace {
 
@@ -18,8 +14,7 @@ TEST_CASE("epoch order: each sample once, at every size and window") {
   for (const std::int64_t size : {0, 1, 2, 3, 5, 8, 17, 64, 65, 100, 1000, 1023})
     for (const std::int64_t window : {0, 1, 2, 3, 4, 7, 16, 50, 63, 64, 100, 999, 5000})
       for (const std::int64_t epoch : {0, 1}) {
-        CAPTURE(size);
-        CAPTURE(window);
+        INFO("size ", size, " window ", window);
         const auto order = all(dhp::detail::EpochOrder(size, window, 3, epoch));
         const std::set<std::int64_t> seen(order.begin(), order.end());
         REQUIRE(seen.size() == static_cast<std::size_t>(size));
@@ -51,9 +46,7 @@ TEST_CASE("epoch order: a window has samples of few blocks, and is not in their 
     }
 }
 
-TEST_CASE(
-    "epoch order: another one in each epoch and seed, in blocks and in windows; without a window "
-    "the permutation") {
+TEST_CASE("epoch order: another one in each epoch and seed, in blocks, windows, or neither") {
   const auto order = all(dhp::detail::EpochOrder(500, 49, 1, 0));
   CHECK(order == all(dhp::detail::EpochOrder(500, 49, 1, 0)));
   CHECK(order != all(dhp::detail::EpochOrder(500, 49, 1, 1)));

@@ -3,17 +3,14 @@
 
 namespace {
 
-using dhp_test::bytes_of;
-
 TEST_CASE("file: missing, empty, a directory, too large: each is named") {
-  const dhp_test::Folder folder;
+  const Folder folder;
   const auto good = folder.write("good", bytes_of("abc"));
   CHECK(dhp::read_file(good) == bytes_of("abc"));
   const auto empty = folder.write("empty", {});
   const auto throws_with = [](const std::string& path, const char* what, std::size_t limit) {
-    CHECK_THROWS_WITH_AS((void)dhp::read_file(path, limit), doctest::Contains(what), dhp::Error);
-    CHECK_THROWS_WITH_AS((void)dhp::read_file(path, limit), doctest::Contains(path.c_str()),
-                         dhp::Error);
+    CHECK_THROWS_WITH_AS((void)dhp::read_file(path, limit), Contains(what), dhp::Error);
+    CHECK_THROWS_WITH_AS((void)dhp::read_file(path, limit), Contains(path.c_str()), dhp::Error);
   };
   throws_with(folder / "none", "no such file", 10);
   throws_with(folder / "", "is a directory", 10);
@@ -27,9 +24,9 @@ TEST_CASE("file: a cursor reads numbers in both orders and never past the end") 
   dhp::detail::ByteCursor at(bytes, "x");
   CHECK(at.big_endian(2, "a") == 0x0102);
   CHECK(at.little_endian(2, "b") == 0x0403);
-  CHECK_THROWS_WITH_AS(
-      (void)at.take(2, "c"),
-      doctest::Contains("x, byte 4: ends in the middle of c: 2 bytes wanted, 1 left"), dhp::Error);
+  CHECK_THROWS_WITH_AS((void)at.take(2, "c"),
+                       Contains("x, byte 4: ends in the middle of c: 2 bytes wanted, 1 left"),
+                       dhp::Error);
   CHECK(at.left() == 1);
 }
 
@@ -41,18 +38,18 @@ TEST_CASE("file: an array has the number of bytes that its dims say, and no more
     return dhp::detail::take_array(at, dhp::DType::i32, extents, limit);
   };
   CHECK(take({2, 1}, 8) == dhp::HostArray(dhp::DType::i32, {2, 1}, bytes));
-  CHECK_THROWS_WITH_AS(take({2}, 7), doctest::Contains("exceed the limit of 7"), dhp::Error);
+  CHECK_THROWS_WITH_AS(take({2}, 7), Contains("exceed the limit of 7"), dhp::Error);
   CHECK_THROWS_WITH_AS(take({1ULL << 32, 1ULL << 32, 1}, ~std::size_t{0}),
-                       doctest::Contains("exceed the limit"), dhp::Error);
-  CHECK_THROWS_WITH_AS(take({1}, 8), doctest::Contains("4 bytes more"), dhp::Error);
-  CHECK_THROWS_WITH_AS(take({3}, 12), doctest::Contains("ends in the middle"), dhp::Error);
+                       Contains("exceed the limit"), dhp::Error);
+  CHECK_THROWS_WITH_AS(take({1}, 8), Contains("4 bytes more"), dhp::Error);
+  CHECK_THROWS_WITH_AS(take({3}, 12), Contains("ends in the middle"), dhp::Error);
 }
 
 TEST_CASE("file: compressed bytes without a way to unpack them are explained") {
-  const dhp_test::Folder folder;
+  const Folder folder;
   const auto path = folder.write("a.gz", bytes_of("\x1f\x8b and more"));
-  CHECK_THROWS_WITH_AS((void)dhp::detail::read_unpacked(path, nullptr),
-                       doctest::Contains("without zlib"), dhp::Error);
+  CHECK_THROWS_WITH_AS((void)dhp::detail::read_unpacked(path, nullptr), Contains("without zlib"),
+                       dhp::Error);
 }
 
 }  // namespace

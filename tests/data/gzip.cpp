@@ -6,8 +6,6 @@
 
 namespace {
 
-using dhp_test::bytes_of;
-
 dhp::Bytes gzip(const dhp::Bytes& plain) {
   z_stream stream{};
   REQUIRE(deflateInit2(&stream, 9, Z_DEFLATED, 16 + MAX_WBITS, 8, Z_DEFAULT_STRATEGY) == Z_OK);
@@ -38,25 +36,25 @@ TEST_CASE("gzip: what was packed comes back, small and large, in one member or t
 
 TEST_CASE("gzip: damaged data is named, never accepted") {
   const auto good = gzip(bytes_of("some text, some text, some text"));
-  dhp_test::check_damage(
+  check_damage(
       [](const dhp::Bytes& bytes, const std::string& name) { (void)dhp::gunzip(bytes, name); },
       good);
   auto trailing = good;
   trailing.push_back(std::byte{7});
-  CHECK_THROWS_WITH_AS((void)dhp::gunzip(trailing, "x"),
-                       doctest::Contains("not gzip after its end"), dhp::Error);
+  CHECK_THROWS_WITH_AS((void)dhp::gunzip(trailing, "x"), Contains("not gzip after its end"),
+                       dhp::Error);
 }
 
 TEST_CASE("gzip: a small file that unpacks to very much is stopped at the limit") {
   const auto bomb = gzip(dhp::Bytes(10'000'000));
   CHECK(bomb.size() < 20'000);
   CHECK(dhp::gunzip(bomb, "x", 10'000'001).size() == 10'000'000);
-  CHECK_THROWS_WITH_AS((void)dhp::gunzip(bomb, "x", 1'000'000),
-                       doctest::Contains("more than the limit"), dhp::Error);
+  CHECK_THROWS_WITH_AS((void)dhp::gunzip(bomb, "x", 1'000'000), Contains("more than the limit"),
+                       dhp::Error);
 }
 
 TEST_CASE("gzip: a read through read_unpacked") {
-  const dhp_test::Folder folder;
+  const Folder folder;
   const auto packed = folder.write("packed.gz", gzip(bytes_of("inside")));
   const auto plain = folder.write("plain", bytes_of("inside"));
   CHECK(dhp::detail::read_unpacked(packed, &dhp::gunzip) == bytes_of("inside"));

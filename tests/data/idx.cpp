@@ -5,8 +5,6 @@
 
 namespace {
 
-using dhp_test::bytes_of;
-
 dhp::Bytes small_idx() {
   return bytes_of(
       std::string_view("\0\0\x08\x03\0\0\0\x02\0\0\0\x02\0\0\0\x03"
@@ -23,14 +21,14 @@ TEST_CASE("idx: dims and elements") {
 }
 
 TEST_CASE("idx: damage never gets through") {
-  dhp_test::check_damage(parse, small_idx());
+  check_damage(parse, small_idx());
   auto changed = [&](std::size_t at, int value) {
     auto bytes = small_idx();
     bytes[at] = static_cast<std::byte>(value);
     return bytes;
   };
   const auto says = [](const dhp::Bytes& bytes, const char* what) {
-    CHECK_THROWS_WITH_AS(parse(bytes, "file"), doctest::Contains(what), dhp::Error);
+    CHECK_THROWS_WITH_AS(parse(bytes, "file"), Contains(what), dhp::Error);
   };
   says(changed(0, 1), "not an IDX file");
   says(changed(2, 0x0d), "IDX type 13 is not supported");

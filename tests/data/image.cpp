@@ -6,8 +6,6 @@
 
 namespace {
 
-using dhp_test::Folder;
-
 dhp::Bytes idx(std::vector<int> dims, int values) {
   dhp::Bytes made{std::byte{0}, std::byte{0}, std::byte{8}, static_cast<std::byte>(dims.size())};
   for (const int dim : dims) {
@@ -29,22 +27,22 @@ TEST_CASE("image: an IDX pair") {
   CHECK(data.get(1).label == 1);
   CHECK(data.get(1).image == dhp::Image{2, 2, 1, {4, 5, 6, 7}});
   CHECK_THROWS_WITH_AS((void)dhp::load_idx_images(images, labels, 2),
-                       doctest::Contains("labels: label 2 is 2, not in [0, 2)"), dhp::Error);
+                       Contains("labels: label 2 is 2, not in [0, 2)"), dhp::Error);
   const auto fewer = folder.write("fewer", idx({2}, 2));
   CHECK_THROWS_WITH_AS((void)dhp::load_idx_images(images, fewer, 3),
-                       doctest::Contains("images has 3 samples, but"), dhp::Error);
+                       Contains("images has 3 samples, but"), dhp::Error);
   CHECK_THROWS_WITH_AS((void)dhp::load_idx_images(labels, images, 3),
-                       doctest::Contains("[N] would be right"), dhp::Error);
+                       Contains("[N] would be right"), dhp::Error);
   CHECK_THROWS_AS((void)data.get(3), dhp::Error);
 }
 
 TEST_CASE("image: an .npy pair, with every integer type of labels") {
   const Folder folder;
   const auto images = folder.write(
-      "i.npy", dhp_test::npy_bytes<std::uint8_t>(
+      "i.npy", npy_bytes<std::uint8_t>(
                    {2, 1, 2, 3}, std::vector<std::uint8_t>{1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12}));
   const auto check_labels = [&]<class T>(dhp::Tag<T>) {
-    const auto labels = folder.write("l.npy", dhp_test::npy_bytes<T>({2}, std::vector<T>{3, 0}));
+    const auto labels = folder.write("l.npy", npy_bytes<T>({2}, std::vector<T>{3, 0}));
     const auto data = dhp::load_npy_images(images, labels, 4);
     CHECK(data.get(0).label == 3);
     CHECK(data.get(1).image == dhp::Image{1, 2, 3, {7, 8, 9, 10, 11, 12}});
@@ -52,23 +50,22 @@ TEST_CASE("image: an .npy pair, with every integer type of labels") {
   check_labels(dhp::Tag<std::uint8_t>{});
   check_labels(dhp::Tag<std::int32_t>{});
   check_labels(dhp::Tag<std::int64_t>{});
-  const auto large = folder.write("l.npy", dhp_test::npy_bytes<std::int64_t>(
-                                               {2}, std::vector<std::int64_t>{(1LL << 32) + 1, 0}));
-  CHECK_THROWS_WITH_AS((void)dhp::load_npy_images(images, large, 4), doctest::Contains("label 0"),
+  const auto large = folder.write(
+      "l.npy", npy_bytes<std::int64_t>({2}, std::vector<std::int64_t>{(1LL << 32) + 1, 0}));
+  CHECK_THROWS_WITH_AS((void)dhp::load_npy_images(images, large, 4), Contains("label 0"),
                        dhp::Error);
-  const auto none = folder.write("none.npy", dhp_test::npy_bytes<std::uint8_t>({0, 2, 2}, {}));
+  const auto none = folder.write("none.npy", npy_bytes<std::uint8_t>({0, 2, 2}, {}));
   CHECK_THROWS_WITH_AS((void)dhp::load_npy_images(none, large, 4),
-                       doctest::Contains("none.npy: holds no sample"), dhp::Error);
-  const auto real =
-      folder.write("f.npy", dhp_test::npy_bytes<float>({2}, std::vector<float>{1, 0}));
-  CHECK_THROWS_WITH_AS((void)dhp::load_npy_images(images, real, 4),
-                       doctest::Contains("integer type"), dhp::Error);
+                       Contains("none.npy: holds no sample"), dhp::Error);
+  const auto real = folder.write("f.npy", npy_bytes<float>({2}, std::vector<float>{1, 0}));
+  CHECK_THROWS_WITH_AS((void)dhp::load_npy_images(images, real, 4), Contains("integer type"),
+                       dhp::Error);
   CHECK_THROWS_WITH_AS((void)dhp::load_npy_images(real, large, 4),
-                       doctest::Contains("would be right: (255 * images).round()"), dhp::Error);
-  const auto first = folder.write(
-      "c.npy", dhp_test::npy_bytes<std::uint8_t>({1, 3, 5, 5}, std::vector<std::uint8_t>(75)));
+                       Contains("would be right: (255 * images).round()"), dhp::Error);
+  const auto first =
+      folder.write("c.npy", npy_bytes<std::uint8_t>({1, 3, 5, 5}, std::vector<std::uint8_t>(75)));
   CHECK_THROWS_WITH_AS((void)dhp::load_npy_images(first, large, 4),
-                       doctest::Contains("numpy.transpose(images, (0, 2, 3, 1))"), dhp::Error);
+                       Contains("numpy.transpose(images, (0, 2, 3, 1))"), dhp::Error);
 }
 
 }  // namespace

@@ -1,12 +1,9 @@
 // Image batches: shape, normalisation in every type, labels, and which sample an error is about.
 #include <dhp/data/image_batcher.hpp>
 #include <dhp/data/synthetic.hpp>
-
-#include <doctest/doctest.h>
+#include <tests/support/test.hpp>
 
 namespace {
-
-using dhp::DType;
 
 dhp::ImageArray images(const dhp::Shape& shape, const std::vector<std::uint8_t>& pixels,
                        const std::vector<std::int32_t>& labels) {
@@ -30,7 +27,7 @@ TEST_CASE("image batcher: normalised values in the order asked for") {
   const auto values = batch.input.values<double>();
   const std::vector<double> expected{1.6, -0.4, -0.4, 1.6, -0.4, 0.0, 0.4, 0.8};
   for (std::size_t at = 0; at < expected.size(); ++at)
-    CHECK(values[at] == doctest::Approx(expected[at]).epsilon(1e-12));
+    CHECK(values[at] == Approx(expected[at]).epsilon(1e-12));
   CHECK(batch.side.front().first == "labels");
   CHECK(batch.side.front().second == dhp::HostArray({2}, std::vector<std::int32_t>{1, 4}));
   CHECK(batch.counts.front() == std::pair<std::string, std::int64_t>{"samples", 2});
@@ -79,9 +76,9 @@ TEST_CASE("image batcher: wrong options and samples are explained") {
     dhp::ImageBatcher batcher(two_images(), std::move(options));
     return batcher.collate(both, 0);
   };
-  CHECK_THROWS_WITH_AS(make({}), doctest::Contains("set height, width"), dhp::Error);
+  CHECK_THROWS_WITH_AS(make({}), Contains("set height, width"), dhp::Error);
   CHECK_THROWS_WITH_AS(make({.height = 2, .width = 2, .channels = 3}),
-                       doctest::Contains("sample 1: has 1 channels; 3 would be right"), dhp::Error);
+                       Contains("sample 1: has 1 channels; 3 would be right"), dhp::Error);
   CHECK_THROWS_AS(make({.height = 2, .width = 2, .channels = 1, .dtype = DType::i32}), dhp::Error);
   CHECK_THROWS_AS(make({.height = 2, .width = 2, .channels = 1, .mean = {1, 2}}), dhp::Error);
   CHECK_THROWS_AS(make({.height = 2, .width = 2, .channels = 1, .deviation = {0}}), dhp::Error);
@@ -90,9 +87,9 @@ TEST_CASE("image batcher: wrong options and samples are explained") {
 TEST_CASE("image batcher: statistics of the channels") {
   const auto statistics =
       dhp::channel_statistics(images({2, 1, 1, 2}, {0, 51, 255, 51}, {0, 0}), 100);
-  CHECK(statistics.mean[0] == doctest::Approx(0.5));
-  CHECK(statistics.mean[1] == doctest::Approx(0.2));
-  CHECK(statistics.deviation[0] == doctest::Approx(0.5));
+  CHECK(statistics.mean[0] == Approx(0.5));
+  CHECK(statistics.mean[1] == Approx(0.2));
+  CHECK(statistics.deviation[0] == Approx(0.5));
   CHECK(statistics.deviation[1] == 1);
 }
 

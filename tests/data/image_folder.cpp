@@ -5,9 +5,6 @@
 
 namespace {
 
-using dhp_test::bytes_of;
-using dhp_test::Folder;
-
 // "P" and one letter: an image of one pixel of that value.
 dhp::Image decode_toy(std::span<const std::byte> bytes, const std::string& name,
                       const dhp::DecodeOptions& options) {
@@ -55,7 +52,7 @@ TEST_CASE("image folder: a bad file is named, or skipped and counted") {
   folder.write("b/notes.txt", bytes_of("words"));
   std::filesystem::create_symlink("/nowhere/at/all", folder / "b/link.toy");
   CHECK_THROWS_WITH_AS(dhp::ImageFolder(folder / "", toy()),
-                       doctest::Contains("b/notes.txt: not an image format"), dhp::Error);
+                       Contains("b/notes.txt: not an image format"), dhp::Error);
   const dhp::ImageFolder data(folder / "", toy(), {.skip_bad = true, .threads = 2});
   CHECK(data.size() == 2);
   REQUIRE(data.skipped().size() == 4);
@@ -66,17 +63,14 @@ TEST_CASE("image folder: a bad file is named, or skipped and counted") {
   CHECK(data.path_of(1) == folder / "/b/1.toy");
 }
 
-TEST_CASE(
-    "image folder: files are listed and not read at the start; a bad one is an error when it is "
-    "read") {
+TEST_CASE("image folder: files are only listed at the start; a bad one is an error when read") {
   const Folder folder;
   folder.write("a/1.toy", bytes_of("P1"));
   folder.write("a/2.toy", bytes_of("damaged"));
   const dhp::ImageFolder data(folder / "", toy());
   CHECK(data.size() == 2);
   CHECK(data.get(0).label == 0);
-  CHECK_THROWS_WITH_AS((void)data.get(1), doctest::Contains("a/2.toy: not a toy; --skip-bad"),
-                       dhp::Error);
+  CHECK_THROWS_WITH_AS((void)data.get(1), Contains("a/2.toy: not a toy; --skip-bad"), dhp::Error);
 }
 
 TEST_CASE("image folder: what a file begins with comes before its name") {
@@ -111,7 +105,7 @@ TEST_CASE("image folder: a file that is not what its name says is named for what
   for (const auto& [contents, says] : files) {
     const Folder folder;
     folder.write("a/1.toy", bytes_of(contents));
-    CHECK_THROWS_WITH_AS((void)dhp::ImageFolder(folder / "", toy()).get(0), doctest::Contains(says),
+    CHECK_THROWS_WITH_AS((void)dhp::ImageFolder(folder / "", toy()).get(0), Contains(says),
                          dhp::Error);
   }
 }
@@ -119,13 +113,12 @@ TEST_CASE("image folder: a file that is not what its name says is named for what
 TEST_CASE("image folder: a directory that is no set of images is explained") {
   const Folder folder;
   const auto make = [&](const std::string& path) { return dhp::ImageFolder(path, toy()); };
-  CHECK_THROWS_WITH_AS(make(folder / "none"), doctest::Contains("no such directory"), dhp::Error);
-  CHECK_THROWS_WITH_AS(make(folder / ""), doctest::Contains("holds no directory of a class"),
-                       dhp::Error);
+  CHECK_THROWS_WITH_AS(make(folder / "none"), Contains("no such directory"), dhp::Error);
+  CHECK_THROWS_WITH_AS(make(folder / ""), Contains("holds no directory of a class"), dhp::Error);
   std::filesystem::create_directory(folder / "empty");
-  CHECK_THROWS_WITH_AS(make(folder / ""), doctest::Contains("empty: holds no image"), dhp::Error);
-  CHECK_THROWS_WITH_AS(dhp::ImageFolder(folder / "", {}),
-                       doctest::Contains("without any image format"), dhp::Error);
+  CHECK_THROWS_WITH_AS(make(folder / ""), Contains("empty: holds no image"), dhp::Error);
+  CHECK_THROWS_WITH_AS(dhp::ImageFolder(folder / "", {}), Contains("without any image format"),
+                       dhp::Error);
 }
 
 }  // namespace

@@ -4,10 +4,6 @@
 #ifdef DHP_HAS_TURBOJPEG
 #include <dhp/data/jpeg.hpp>
 
-#include <array>
-#include <cstdlib>
-#include <memory>
-
 namespace {
 
 // A smooth image, so that the loss of the format stays small.
@@ -73,7 +69,7 @@ TEST_CASE("jpeg: a large image comes in a half, a quarter or an eighth, with the
     CHECK(std::abs(read.pixels[read.at(2, 2)] - whole.pixels[whole.at(at, at)]) < 6);
   }
   CHECK(dhp::detail::decode_jpeg(encode(smooth(33, 41, 3)), "x", {.least_side = 10}).height == 17);
-  dhp_test::check_damage(
+  check_damage(
       [](const dhp::Bytes& bytes, const std::string& name) {
         (void)dhp::detail::decode_jpeg(bytes, name, {.least_side = 4});
       },
@@ -94,10 +90,10 @@ TEST_CASE("jpeg: four inks become three colours or grey") {
 }
 
 TEST_CASE("jpeg: damage is named and never crashes; what is cut off is not painted grey") {
-  dhp_test::check_damage(parse, encode(smooth(16, 16, 3)), 400);
-  dhp_test::check_damage(parse, encode(smooth(8, 16, 3), true), 400);
-  CHECK_THROWS_WITH_AS(parse(dhp_test::bytes_of("\x89PNG is a PNG"), "a.jpg"),
-                       doctest::Contains("a.jpg: damaged JPEG (Not a JPEG file"), dhp::Error);
+  check_damage(parse, encode(smooth(16, 16, 3)), 400);
+  check_damage(parse, encode(smooth(8, 16, 3), true), 400);
+  CHECK_THROWS_WITH_AS(parse(bytes_of("\x89PNG is a PNG"), "a.jpg"),
+                       Contains("a.jpg: damaged JPEG (Not a JPEG file"), dhp::Error);
 }
 
 TEST_CASE("jpeg: untidy files are read, but not if they are cut off as well") {
@@ -106,13 +102,13 @@ TEST_CASE("jpeg: untidy files are read, but not if they are cut off as well") {
   const auto read = dhp::detail::decode_jpeg(file, "x");
   CHECK(largest_difference(read, smooth(16, 16, 3)) < 6);
   file.erase(file.end() - 2, file.end());
-  CHECK_THROWS_WITH_AS(parse(file, "x"), doctest::Contains("x: damaged JPEG ("), dhp::Error);
+  CHECK_THROWS_WITH_AS(parse(file, "x"), Contains("x: damaged JPEG ("), dhp::Error);
 }
 
 TEST_CASE("jpeg: size and number of scans are limited") {
   CHECK_THROWS_WITH_AS(
       (void)dhp::detail::decode_jpeg(encode(smooth(4, 4, 3)), "x", {.pixel_limit = 15}),
-      doctest::Contains("above the limit"), dhp::Error);
+      Contains("above the limit"), dhp::Error);
   // The last scan, very often.
   auto file = encode(smooth(8, 8, 3), true);
   parse(file, "x");
@@ -121,7 +117,7 @@ TEST_CASE("jpeg: size and number of scans are limited") {
     if (file[at] == std::byte{0xff} && file[at + 1] == std::byte{0xda}) last = at;
   const dhp::Bytes scan(file.begin() + static_cast<std::ptrdiff_t>(last), file.end() - 2);
   for (int copy = 0; copy < 510; ++copy) file.insert(file.end() - 2, scan.begin(), scan.end());
-  CHECK_THROWS_WITH_AS(parse(file, "x"), doctest::Contains("more than 500 scans"), dhp::Error);
+  CHECK_THROWS_WITH_AS(parse(file, "x"), Contains("more than 500 scans"), dhp::Error);
 }
 
 }  // namespace

@@ -2,18 +2,9 @@
 // errors that name the sample, and a clean end at any time.
 #include <dhp/data/loader.hpp>
 #include <dhp/device/cpu.hpp>
-
-#include <doctest/doctest.h>
-
-#include <atomic>
-#include <chrono>
-#include <map>
-#include <set>
+#include <tests/support/test.hpp>
 
 namespace {
-
-using dhp::Cpu;
-using dhp::LoaderOptions;
 
 // Side input "ids" [N] i64, and one random number per sample and epoch as the input [N, 1].
 struct Numbers {
@@ -158,8 +149,7 @@ TEST_CASE("loader: a start at any step is the same as running through") {
   }
 }
 
-TEST_CASE(
-    "loader: an evaluation pass goes over the set once, in order, at any number of replicas") {
+TEST_CASE("loader: an evaluation goes over the set once, in order, at any number of replicas") {
   Cpu cpu;
   for (const int replicas : {1, 2, 3, 5}) {
     std::map<std::pair<std::int64_t, std::int64_t>, std::vector<std::int64_t>> batches;
@@ -171,7 +161,7 @@ TEST_CASE(
                                                .from = {3, 30}}));
       CHECK(loader.steps() == 3);
       for (auto& seen : drain(cpu, loader, 99)) batches[{seen.step, seen.index}] = seen.ids;
-      CHECK_THROWS_WITH_AS(loader.next(), doctest::Contains("all 3 steps were taken"), dhp::Error);
+      CHECK_THROWS_WITH_AS(loader.next(), Contains("all 3 steps were taken"), dhp::Error);
     }
     std::vector<std::int64_t> ids;
     for (const auto& [place, part] : batches) ids.insert(ids.end(), part.begin(), part.end());
@@ -189,7 +179,7 @@ TEST_CASE("loader: the error of a sample reaches the caller, names it, and the l
     CHECK(loader.next().batches.size() == 2);
     for (int again = 0; again < 2; ++again)
       CHECK_THROWS_WITH_AS((void)loader.next(),
-                           doctest::Contains("step 1, micro-batch 1, sample 6: damaged on purpose"),
+                           Contains("step 1, micro-batch 1, sample 6: damaged on purpose"),
                            dhp::Error);
     CHECK(loader.step() == 1);
     loader.start_at(loader.batching().after(2));
@@ -232,14 +222,13 @@ TEST_CASE("loader: refuses wrong options") {
     dhp::Loader loader(cpu, numbers, options);
   };
   CHECK_THROWS_WITH_AS(make({.global_batch = 6, .micro_batch = 4}),
-                       doctest::Contains("not a positive multiple"), dhp::Error);
+                       Contains("not a positive multiple"), dhp::Error);
   CHECK_THROWS_WITH_AS(make({.reader = {.replica = 2, .replicas = 2}}),
-                       doctest::Contains("no replica 2 of 2"), dhp::Error);
+                       Contains("no replica 2 of 2"), dhp::Error);
   CHECK_THROWS_AS(make({.threads = -1}), dhp::Error);
   CHECK_THROWS_AS(make({.steps_ahead = 0}), dhp::Error);
   CHECK_THROWS_AS(make({.from = {-1, 0}}), dhp::Error);
-  CHECK_THROWS_WITH_AS(dhp::Loader(cpu, Numbers{}, LoaderOptions{}), doctest::Contains("empty"),
-                       dhp::Error);
+  CHECK_THROWS_WITH_AS(dhp::Loader(cpu, Numbers{}, LoaderOptions{}), Contains("empty"), dhp::Error);
 }
 
 TEST_CASE("loader: with a shuffle window each sample comes once in an epoch, from any step on") {

@@ -6,8 +6,6 @@
 
 namespace {
 
-using dhp_test::bytes_of;
-
 void parse(const dhp::Bytes& bytes, const std::string& name) {
   (void)dhp::detail::parse_npy(bytes, name);
 }
@@ -15,7 +13,7 @@ void parse(const dhp::Bytes& bytes, const std::string& name) {
 template <class T>
 void round_trip() {
   const std::vector<T> values{T(1), T(2), T(3), T(4), T(5), T(6)};
-  CHECK(dhp::detail::parse_npy(dhp_test::npy_bytes<T>({2, 3}, values), "x") ==
+  CHECK(dhp::detail::parse_npy(npy_bytes<T>({2, 3}, values), "x") ==
         dhp::HostArray({2, 3}, values));
 }
 
@@ -35,9 +33,8 @@ TEST_CASE("npy: written and read again, every type") {
   round_trip<std::int64_t>();
   round_trip<float>();
   round_trip<double>();
-  CHECK(dhp::detail::parse_npy(dhp_test::npy_bytes<float>({}, std::vector<float>{2}), "x")
-            .shape()
-            .rank() == 0);
+  CHECK(dhp::detail::parse_npy(npy_bytes<float>({}, std::vector<float>{2}), "x").shape().rank() ==
+        0);
 }
 
 TEST_CASE("npy: headers as NumPy writes them") {
@@ -50,15 +47,14 @@ TEST_CASE("npy: headers as NumPy writes them") {
 }
 
 TEST_CASE("npy: damage never gets through") {
-  const auto good =
-      dhp_test::npy_bytes<std::int32_t>({2, 2}, std::vector<std::int32_t>{1, 2, 3, 4});
-  dhp_test::check_damage(parse, good, 400);
+  const auto good = npy_bytes<std::int32_t>({2, 2}, std::vector<std::int32_t>{1, 2, 3, 4});
+  check_damage(parse, good, 400);
 }
 
 TEST_CASE("npy: says what is wrong") {
   const auto says = [](const dhp::Bytes& bytes, const char* what) {
-    CHECK_THROWS_WITH_AS(parse(bytes, "file"), doctest::Contains(what), dhp::Error);
-    CHECK_THROWS_WITH_AS(parse(bytes, "file"), doctest::Contains("file, byte"), dhp::Error);
+    CHECK_THROWS_WITH_AS(parse(bytes, "file"), Contains(what), dhp::Error);
+    CHECK_THROWS_WITH_AS(parse(bytes, "file"), Contains("file, byte"), dhp::Error);
   };
   const std::string rest = "'fortran_order': False, 'shape': (2,)}";
   says(bytes_of("PK\3\4 is a zip"), "not an .npy file: it is a ZIP archive");

@@ -7,7 +7,7 @@
 #include <span>
 #include <string>
 
-namespace dhp_test {
+namespace tests {
 
 /// The bytes of a version-1 file; T is u8, i32, i64, float or double.
 template <class T>
@@ -34,4 +34,4 @@ dhp::Bytes npy_bytes(const dhp::Shape& shape, std::span<const T> values) {
   return made;
 }
 
-}  // namespace dhp_test
+}  // namespace tests

@@ -1,10 +1,6 @@
 // The permutation: a bijection for every size, and spread well enough to be a shuffle.
 #include <dhp/data/permutation.hpp>
-
-#include <doctest/doctest.h>
-
-#include <array>
-#include <vector>
+#include <tests/support/test.hpp>
 
 namespace {
 

@@ -47,7 +47,7 @@ TEST_CASE("png: gamma is ignored, and the orientation of EXIF is applied or coun
     const auto sum = crc32(0, reinterpret_cast<const Bytef*>(bytes.data()) + 4,
                            static_cast<uInt>(bytes.size() - 4));
     for (int shift = 24; shift >= 0; shift -= 8) bytes += static_cast<char>(sum >> shift);
-    const auto added = dhp_test::bytes_of(bytes);
+    const auto added = bytes_of(bytes);
     file.insert(file.begin() + 33, added.begin(), added.end());
   };
   chunk("gAMA", std::string("\0\1\x86\xa0", 4));  // 1: linear
@@ -79,20 +79,18 @@ TEST_CASE("png: gamma is ignored, and the orientation of EXIF is applied or coun
 }
 
 TEST_CASE("png: damage is named and never crashes") {
-  dhp_test::check_damage(
-      [](const dhp::Bytes& bytes, const std::string& name) {
-        (void)dhp::detail::decode_png(bytes, name);
-      },
-      encode(six, 2, 3, PNG_FORMAT_RGB), 400);
+  check_damage([](const dhp::Bytes& bytes,
+                  const std::string& name) { (void)dhp::detail::decode_png(bytes, name); },
+               encode(six, 2, 3, PNG_FORMAT_RGB), 400);
   CHECK_THROWS_WITH_AS(
-      (void)dhp::detail::decode_png(dhp_test::bytes_of("\xff\xd8\xff\xe0 is a JPEG"), "a.png"),
-      doctest::Contains("a.png, byte 8: not a PNG file"), dhp::Error);
+      (void)dhp::detail::decode_png(bytes_of("\xff\xd8\xff\xe0 is a JPEG"), "a.png"),
+      Contains("a.png, byte 8: not a PNG file"), dhp::Error);
 }
 
 TEST_CASE("png: size is limited before decoding") {
   const auto file = encode(six, 2, 3, PNG_FORMAT_RGB);
   CHECK_THROWS_WITH_AS((void)dhp::detail::decode_png(file, "x", {.pixel_limit = 5}),
-                       doctest::Contains("above the limit of 5 pixels"), dhp::Error);
+                       Contains("above the limit of 5 pixels"), dhp::Error);
   CHECK_THROWS_AS((void)dhp::detail::decode_png(file, "x", {.channels = 2}), dhp::Error);
 }
 

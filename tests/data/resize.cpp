@@ -1,7 +1,6 @@
 // Crops and sizes.
 #include <dhp/data/resize.hpp>
-
-#include <doctest/doctest.h>
+#include <tests/support/test.hpp>
 
 namespace {
 

@@ -1,15 +1,8 @@
 // The random numbers of a sample: repeatable, and apart from those of other samples, epochs and uses.
 #include <dhp/data/sample_random.hpp>
-
-#include <doctest/doctest.h>
-
-#include <cmath>
-#include <set>
+#include <tests/support/test.hpp>
 
 namespace {
-
-using dhp::DataUse;
-using dhp::SampleRandom;
 
 TEST_CASE("sample random: each part of the key changes the numbers, the same key repeats them") {
   const auto first = [](std::uint64_t seed, std::int64_t epoch, std::int64_t sample, DataUse use) {

@@ -4,16 +4,7 @@
 
 #include "shards.hpp"
 
-#include <thread>
-
 namespace {
-
-using dhp_test::bytes_of;
-using dhp_test::Folder;
-using dhp_test::imagenet;
-using dhp_test::member;
-using dhp_test::record;
-using dhp_test::tar_end;
 
 static_assert(dhp::Dataset<dhp::ShardImages>);
 
@@ -31,7 +22,7 @@ std::string tar(std::initializer_list<std::pair<char, int>> samples) {
   return made + tar_end;
 }
 dhp::ShardImages open(const std::string& path, const dhp::ShardOptions& options = {}) {
-  return {dhp::find_shards(path).train, dhp_test::toy_decoders(), options};
+  return {dhp::find_shards(path).train, toy_decoders(), options};
 }
 std::string letters(const dhp::ShardImages& images) {
   std::string made;
@@ -56,11 +47,10 @@ TEST_CASE("shard images: both formats, several shards, labels from 0 or from 1")
   CHECK(letters(open(folder / "t", {.first_label = 0})) == "a2b1c1d3");
   CHECK(letters(open(folder / "w/*.tar")) == "x0y2");
   CHECK_THROWS_WITH_AS(open(folder / "w", {.first_label = 1}),
-                       doctest::Contains("its label is 0, but labels count from 1"), dhp::Error);
+                       Contains("its label is 0, but labels count from 1"), dhp::Error);
 }
 
-TEST_CASE(
-    "shard images: an index is made once, and anew when a shard changes or the index is damaged") {
+TEST_CASE("shard images: an index is made once, and anew if it or a shard is not the same") {
   const Folder folder;
   const auto shard = folder.write("s/0.tar", bytes_of(tar({{'a', 0}})));
   CHECK(!open(folder / "s").index_was_kept());
@@ -77,16 +67,12 @@ TEST_CASE(
   folder.write("s/" + index.substr(index.rfind('/') + 1), bytes);
   CHECK(!open(folder / "s").index_was_kept());
   CHECK(open(folder / "s").index_was_kept());
-  dhp_test::check_damage(
-      [](const dhp::Bytes& damaged, const std::string& name) {
-        (void)dhp::detail::ShardIndex::parse(damaged, name);
-      },
-      dhp::read_file(index), 100);
+  check_damage([](const dhp::Bytes& damaged,
+                  const std::string& name) { (void)dhp::detail::ShardIndex::parse(damaged, name); },
+               dhp::read_file(index), 100);
 }
 
-TEST_CASE(
-    "shard images: an index beside read-only shards is an error that is told, or it has a folder "
-    "of its own") {
+TEST_CASE("shard images: beside read-only shards there is no index, which is told") {
   const Folder folder;
   folder.write("a/0.tar", bytes_of(tar({{'a', 0}})));
   folder.write("b/0.tar", bytes_of(tar({{'b', 0}})));
@@ -123,7 +109,7 @@ TEST_CASE("shard images: a damaged record is named, or left out when the index i
   folder.write("s/1.tar", bytes_of(member("k.toy", "word") + member("k.cls", "1") + tar_end));
   const auto images = open(folder / "s");
   const auto said = [&](std::int64_t index, const std::string& sentence) {
-    CHECK_THROWS_WITH_AS((void)images.get(index), doctest::Contains(sentence.c_str()), dhp::Error);
+    CHECK_THROWS_WITH_AS((void)images.get(index), Contains(sentence.c_str()), dhp::Error);
   };
   said(1, dhp::concat("s/0.tfrecord, byte ", at, ": the checksum of its record is wrong"));
   said(1, "its key is b.toy; --skip-bad leaves out");
@@ -144,11 +130,10 @@ TEST_CASE("shard images: a shard that is cut off after its index was made") {
   const auto path = folder.write("s/0.tfrecord", bytes_of(records({{'a', 0}, {'b', 0}})));
   const auto images = open(folder / "s");
   std::filesystem::resize_file(path, 100);
-  CHECK_THROWS_WITH_AS((void)images.get(1), doctest::Contains("0.tfrecord at byte"), dhp::Error);
+  CHECK_THROWS_WITH_AS((void)images.get(1), Contains("0.tfrecord at byte"), dhp::Error);
   std::filesystem::resize_file(path, 0);
-  CHECK_THROWS_WITH_AS(open(folder / "s"), doctest::Contains("0.tfrecord: the shard is empty"),
-                       dhp::Error);
-  CHECK_THROWS_WITH_AS(open(folder / "none"), doctest::Contains("there is no shard"), dhp::Error);
+  CHECK_THROWS_WITH_AS(open(folder / "s"), Contains("0.tfrecord: the shard is empty"), dhp::Error);
+  CHECK_THROWS_WITH_AS(open(folder / "none"), Contains("there is no shard"), dhp::Error);
 }
 
 TEST_CASE("find shards: by the names that converters give, the held-out part beside") {

@@ -6,9 +6,7 @@
 
 #include "damage.hpp"
 
-#include <numeric>
-
-namespace dhp_test {
+namespace tests {
 
 // "TOY" and one letter: an image of one pixel of that value.
 inline dhp::Image decode_toy(std::span<const std::byte> bytes, const std::string& name,
@@ -82,4 +80,4 @@ inline std::string member(const std::string& name, const std::string& contents, 
 }
 inline const std::string tar_end = std::string(1024, '\0');
 
-}  // namespace dhp_test
+}  // namespace tests

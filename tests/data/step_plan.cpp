@@ -1,9 +1,6 @@
 // Step plans: closed forms that cover each epoch exactly once, whatever the number of replicas.
 #include <dhp/data/loader.hpp>
-
-#include <doctest/doctest.h>
-
-#include <vector>
+#include <tests/support/test.hpp>
 
 namespace {
 
@@ -71,9 +68,9 @@ TEST_CASE("step plan: another global batch goes on at the sample where the last 
 }
 
 TEST_CASE("step plan: refuses wrong sizes and numbers") {
-  CHECK_THROWS_WITH_AS(dhp::Batching(0, 4, 2), doctest::Contains("dataset is empty"), dhp::Error);
+  CHECK_THROWS_WITH_AS(dhp::Batching(0, 4, 2), Contains("dataset is empty"), dhp::Error);
   CHECK_THROWS_AS(dhp::Batching(10, 4, 0), dhp::Error);
-  CHECK_THROWS_WITH_AS(dhp::Batching(10, 4, 3), doctest::Contains("multiple of the micro-batch"),
+  CHECK_THROWS_WITH_AS(dhp::Batching(10, 4, 3), Contains("multiple of the micro-batch"),
                        dhp::Error);
   CHECK_THROWS_AS((void)dhp::Batching(10, 4, 2).plan(-1), dhp::Error);
   CHECK_THROWS_AS((void)dhp::Batching(10, 4, 2).plan(0).samples_of(2), dhp::Error);

@@ -1,9 +1,6 @@
 // Synthetic images: repeatable, and with labels that can be learnt.
 #include <dhp/data/synthetic.hpp>
-
-#include <doctest/doctest.h>
-
-#include <cmath>
+#include <tests/support/test.hpp>
 
 namespace {
 

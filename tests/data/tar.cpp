@@ -5,19 +5,15 @@
 
 namespace {
 
-using dhp_test::bytes_of;
-using dhp_test::member;
-using dhp_test::tar_end;
-
 std::optional<std::int64_t> label_of_toy_json(const std::string& text) {
   if (text == "{}") return std::nullopt;
   return static_cast<std::int64_t>(text.size());
 }
 
 dhp::detail::ShardScan scan(const std::string& contents, bool skip_bad = false, bool json = true) {
-  const dhp_test::Folder folder;
+  const Folder folder;
   dhp::detail::ShardScan made{.skip_bad = skip_bad};
-  dhp::detail::scan_tar(folder.write("a.tar", bytes_of(contents)), dhp_test::toy_decoders(),
+  dhp::detail::scan_tar(folder.write("a.tar", bytes_of(contents)), toy_decoders(),
                         json ? &label_of_toy_json : nullptr, made);
   return made;
 }
@@ -43,9 +39,7 @@ TEST_CASE("tar: consecutive members of one key are a sample, in any order") {
   CHECK(found.left_out.first.ends_with("a.tar: README"));
 }
 
-TEST_CASE(
-    "tar: long names, by prefix, by GNU's records and by pax headers, and archives one behind the "
-    "other") {
+TEST_CASE("tar: long names by prefix, GNU's records and pax headers; archives behind each other") {
   const std::string long_name(150, 'n');
   const auto pax_line = [](const std::string& text) {
     const auto length = text.size() + 5;  // three digits, a space and the end of the line
@@ -65,7 +59,7 @@ TEST_CASE(
 
 TEST_CASE("tar: what is wrong is named with its byte") {
   const auto said = [&](const std::string& contents, const std::string& sentence) {
-    CHECK_THROWS_WITH_AS(scan(contents), doctest::Contains(sentence.c_str()), dhp::Error);
+    CHECK_THROWS_WITH_AS(scan(contents), Contains(sentence.c_str()), dhp::Error);
   };
   const auto good = member("1.toy", "TOY1") + member("1.cls", "1");
   const auto next = dhp::concat("a.tar, byte ", good.size(), ": ");
@@ -99,7 +93,7 @@ TEST_CASE("tar: what is wrong is named with its byte") {
     CHECK(error.sentence().find("skip-bad") == error.sentence().rfind("skip-bad"));
   }
   CHECK_THROWS_WITH_AS(scan(member("1.json", "12") + tar_end, false, false),
-                       doctest::Contains("built without JSON"), dhp::Error);
+                       Contains("built without JSON"), dhp::Error);
 }
 
 TEST_CASE("tar: what is damaged is left out and counted, and the rest is kept") {
@@ -115,15 +109,15 @@ TEST_CASE("tar: what is damaged is left out and counted, and the rest is kept") 
 }
 
 TEST_CASE("tar: every torn file and flipped byte is a sentence or read") {
-  const dhp_test::Folder folder;
+  const Folder folder;
   const auto parse = [&](const dhp::Bytes& bytes, const std::string& name) {
     dhp::detail::ShardScan made;
-    dhp::detail::scan_tar(folder.write(name, bytes), dhp_test::toy_decoders(), nullptr, made);
+    dhp::detail::scan_tar(folder.write(name, bytes), toy_decoders(), nullptr, made);
     dhp::check(!made.samples.empty(), "", name, ": nothing");
   };
-  dhp_test::check_damage(
-      parse, bytes_of(member("1.toy", "TOY1") + member("1.cls", "1") + std::string(512, '\0')),
-      300);
+  check_damage(parse,
+               bytes_of(member("1.toy", "TOY1") + member("1.cls", "1") + std::string(512, '\0')),
+               300);
 }
 
 }  // namespace

@@ -5,16 +5,8 @@
 
 namespace {
 
-using dhp_test::bytes_feature;
-using dhp_test::bytes_of;
-using dhp_test::entry;
-using dhp_test::example;
-using dhp_test::imagenet;
-using dhp_test::int_feature;
-using dhp_test::record;
-
 dhp::detail::ShardScan scan(const std::string& contents, bool skip_bad = false) {
-  const dhp_test::Folder folder;
+  const Folder folder;
   dhp::detail::ShardScan made{.skip_bad = skip_bad};
   dhp::detail::scan_tfrecord(folder.write("a.tfrecord", bytes_of(contents)), made);
   return made;
@@ -50,7 +42,7 @@ TEST_CASE("tfrecord: other converters' names, unpacked numbers, and which name c
 
 TEST_CASE("tfrecord: what is wrong is named with its byte") {
   const auto said = [&](const std::string& contents, const char* sentence) {
-    CHECK_THROWS_WITH_AS(scan(contents), doctest::Contains(sentence), dhp::Error);
+    CHECK_THROWS_WITH_AS(scan(contents), Contains(sentence), dhp::Error);
   };
   const auto good = record(imagenet("TOY1", 3, "one.toy"));
   const auto next = dhp::concat("byte ", good.size(), ": ");
@@ -68,8 +60,7 @@ TEST_CASE("tfrecord: what is wrong is named with its byte") {
   said(record("words"), "a.tfrecord, byte ");
   for (const std::string& list :
        {std::string("\x0a\x02\x01\x00", 4), std::string("\x08\x01\x08\x00", 4)})
-    said(record(example(entry("image", bytes_feature("TOY1")) +
-                        entry("label", dhp_test::field(3, list)))),
+    said(record(example(entry("image", bytes_feature("TOY1")) + entry("label", field(3, list)))),
          "its label has several values");
   said("<html>404</html>", "byte 0: is an HTML page");
   // Of a number that never ends, a field longer than its message, and a group.
@@ -87,14 +78,14 @@ TEST_CASE("tfrecord: what is damaged is left out and counted, and the rest is ke
 }
 
 TEST_CASE("tfrecord: every torn file and flipped byte is a sentence or read") {
-  const dhp_test::Folder folder;
+  const Folder folder;
   const auto parse = [&](const dhp::Bytes& bytes, const std::string& name) {
     const auto path = folder.write(name, bytes);
     dhp::detail::ShardScan made;
     dhp::detail::scan_tfrecord(path, made);
     dhp::check(!made.samples.empty(), "", name, ": nothing");
   };
-  dhp_test::check_damage(parse, bytes_of(record(imagenet("TOY1", 3, "one.toy"))), 300);
+  check_damage(parse, bytes_of(record(imagenet("TOY1", 3, "one.toy"))), 300);
 }
 
 }  // namespace

@@ -1,18 +1,11 @@
 #include <dhp/device/cpu.hpp>
+#include <tests/support/test.hpp>
 
-#include <doctest/doctest.h>
-
-#include <memory>
 #include <memory_resource>
-#include <mutex>
-#include <optional>
 
 namespace {
 
-using dhp::Cpu;
-
-TEST_CASE(
-    "cpu: blocks are aligned to 64 bytes, come again when freed, and may outlive the device") {
+TEST_CASE("cpu: blocks are aligned to 64 bytes, come again when freed, may outlive the device") {
   std::shared_ptr<std::byte> last;
   Cpu dev;
   for (const std::size_t bytes : {0, 1, 63, 513, 100000}) {
@@ -87,8 +80,7 @@ TEST_CASE("cpu: a host program's memory gives all, and gets back each block at o
   host.full = true;
   CHECK_THROWS_WITH_AS(
       (void)dev->allocate(7),
-      doctest::Contains("cannot allocate 7 bytes for a tensor in the host program's memory"),
-      dhp::Error);
+      Contains("cannot allocate 7 bytes for a tensor in the host program's memory"), dhp::Error);
   dev.reset();
   block.reset();  // may outlive the device
   CHECK(host.in_use == 0);
@@ -96,7 +88,7 @@ TEST_CASE("cpu: a host program's memory gives all, and gets back each block at o
 
 TEST_CASE("cpu: more than there is, is refused in a sentence") {
   Cpu dev;
-  CHECK_THROWS_WITH_AS((void)dev.allocate(std::size_t{1} << 60), doctest::Contains("out of memory"),
+  CHECK_THROWS_WITH_AS((void)dev.allocate(std::size_t{1} << 60), Contains("out of memory"),
                        dhp::Error);
 }
 

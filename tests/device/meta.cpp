@@ -1,13 +1,7 @@
 #include <dhp/device/meta.hpp>
-
-#include <doctest/doctest.h>
-
-#include <cstring>
-#include <vector>
+#include <tests/support/test.hpp>
 
 namespace {
-
-using dhp::Meta;
 
 TEST_CASE("meta: memory is counted as that of a caching allocator, and not used") {
   Meta dev;

@@ -1,16 +1,11 @@
 #include <dhp/device/thread_pool.hpp>
+#include <tests/support/test.hpp>
 
-#include <doctest/doctest.h>
 #include <pthread.h>
 #include <sys/resource.h>
 #include <unistd.h>
 
-#include <atomic>
-#include <chrono>
-#include <fstream>
 #include <stdexcept>
-#include <thread>
-#include <vector>
 
 namespace {
 
@@ -115,15 +110,15 @@ TEST_CASE("pool: a loop inside a tile is done there, whatever the number of thre
 }
 
 TEST_CASE("pool: no threads is no pool") {
-  CHECK_THROWS_WITH_AS(ThreadPool(0), doctest::Contains("at least 1 thread, got 0"), dhp::Error);
+  CHECK_THROWS_WITH_AS(ThreadPool(0), Contains("at least 1 thread, got 0"), dhp::Error);
 }
 
 TEST_CASE("pool: where a thread cannot be started the others end, and an error says so") {
   const RoomForThreads room(2);
   for (int round = 0; round < 3; ++round) {  // the room is free again after each
     CHECK_THROWS_WITH_AS(ThreadPool(8),
-                         doctest::Contains("thread 4 of a pool of 8 cannot be started (Resource "
-                                           "temporarily unavailable); choose fewer"),
+                         Contains("thread 4 of a pool of 8 cannot be started (Resource "
+                                  "temporarily unavailable); choose fewer"),
                          dhp::Error);
     ThreadPool fits(3);
     std::atomic<int> done = 0;

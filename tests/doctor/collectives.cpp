@@ -1,10 +1,7 @@
 #include <examples/doctor/collectives.hpp>
 #include <tests/comm/ranks.hpp>
 
-#include <doctest/doctest.h>
-
 using namespace examples::doctor;
-using namespace tests;
 
 namespace {
 
@@ -78,7 +75,7 @@ TEST_CASE("collectives: a wrong result of one rank names that rank and the opera
     CHECK(problems[0].ranks == std::set<int>{1});
     CHECK(problems[0].verdict == Verdict::failed);
     CHECK(problems[0].sentence.starts_with("rank 1 got "));
-    CHECK(contains(problems[0].sentence, operation));
+    CHECK(has(problems[0].sentence, operation));
   }
 }
 
@@ -88,6 +85,6 @@ TEST_CASE("collectives: a wrong element in a sum names the rank that it comes fr
     REQUIRE(problems.size() == 1);
     CHECK(problems[0].ranks == std::set<int>{bad});
     CHECK(problems[0].sentence.starts_with("ranks 0, 1 and 2 got "));
-    CHECK(contains(problems[0].sentence, concat(", which comes from rank ", bad)));
+    CHECK(has(problems[0].sentence, concat(", which comes from rank ", bad)));
   }
 }

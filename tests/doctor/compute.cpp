@@ -1,7 +1,6 @@
 #include <dhp/cpu.hpp>
 #include <examples/doctor/compute.hpp>
-
-#include <doctest/doctest.h>
+#include <tests/support/test.hpp>
 
 using namespace examples::doctor;
 

@@ -1,6 +1,5 @@
 #include <examples/doctor/differences.hpp>
-
-#include <doctest/doctest.h>
+#include <tests/support/test.hpp>
 
 using namespace examples::doctor;
 

@@ -1,7 +1,6 @@
 #include <dhp/device/cpu.hpp>
 #include <examples/doctor/links.hpp>
-
-#include <doctest/doctest.h>
+#include <tests/support/test.hpp>
 
 using namespace examples::doctor;
 

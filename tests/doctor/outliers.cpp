@@ -1,6 +1,5 @@
 #include <examples/doctor/outliers.hpp>
-
-#include <doctest/doctest.h>
+#include <tests/support/test.hpp>
 
 using namespace examples::doctor;
 

@@ -1,6 +1,6 @@
 #include <examples/doctor/finding.hpp>
+#include <tests/support/test.hpp>
 
-#include <doctest/doctest.h>
 #include <nlohmann/json.hpp>
 
 using namespace examples::doctor;

@@ -2,11 +2,7 @@
 #include <examples/common/fine_tuning.hpp>
 #include <examples/common/patience.hpp>
 #include <tests/support/folder.hpp>
-
-#include <doctest/doctest.h>
-
-#include <cmath>
-#include <fstream>
+#include <tests/support/test.hpp>
 
 using namespace examples;
 
@@ -28,23 +24,23 @@ ClassCounts counts(std::size_t classes, const std::vector<std::int32_t>& labels,
 // Expected values: scikit-learn's accuracy_score, f1_score and matthews_corrcoef of the same lists.
 TEST_CASE("class measures: two classes") {
   const auto made = counts(2, {0, 1, 1, 0, 1, 0, 1, 1}, {0, 1, 0, 0, 1, 1, 1, 0});
-  CHECK(made.accuracy() == doctest::Approx(0.625));
-  CHECK(made.f1() == doctest::Approx(0.6666666667));
-  CHECK(made.matthews() == doctest::Approx(0.2581988897));
-  CHECK(counts(2, {0, 1}, {0, 1}).matthews() == doctest::Approx(1));
+  CHECK(made.accuracy() == Approx(0.625));
+  CHECK(made.f1() == Approx(0.6666666667));
+  CHECK(made.matthews() == Approx(0.2581988897));
+  CHECK(counts(2, {0, 1}, {0, 1}).matthews() == Approx(1));
   CHECK(counts(2, {0, 1, 0}, {0, 0, 0}).matthews() == 0);
 }
 TEST_CASE("class measures: several classes, one of which is nowhere") {
   const auto made = counts(4, {0, 1, 2, 2, 1, 0, 2}, {0, 2, 2, 1, 1, 0, 2});
-  CHECK(made.accuracy() == doctest::Approx(0.7142857143));
-  CHECK(made.f1() == doctest::Approx(0.7222222222));
-  CHECK(made.matthews() == doctest::Approx(0.5625));
+  CHECK(made.accuracy() == Approx(0.7142857143));
+  CHECK(made.f1() == Approx(0.7222222222));
+  CHECK(made.matthews() == Approx(0.5625));
 }
 TEST_CASE("class measures: the loss is the mean cross-entropy") {
   ClassCounts made(2);
   made.add(dhp::HostArray({2, 2}, std::vector<double>{1000, 1000, 0, std::log(3.0)}),
            std::vector<std::int32_t>{0, 1});
-  CHECK(made.loss() == doctest::Approx((std::log(2.0) + std::log(4.0 / 3)) / 2));
+  CHECK(made.loss() == Approx((std::log(2.0) + std::log(4.0 / 3)) / 2));
   CHECK(ClassCounts(2).measures() ==
         decltype(made.measures()){{"loss", 0}, {"accuracy", 0}, {"f1", 0}, {"matthews", 0}});
 }
@@ -64,8 +60,7 @@ TEST_CASE("patience: so many evaluations without a better value, of a loss a low
   CHECK(takes(25, 1.5));
   CHECK(patience.sentence() ==
         "loss was best after step 15 (1.5), and no better in 2 evaluations since");
-  CHECK_THROWS_WITH_AS(patience.take(30, {{"top1", 1}}), doctest::Contains("measure top1"),
-                       dhp::Error);
+  CHECK_THROWS_WITH_AS(patience.take(30, {{"top1", 1}}), Contains("measure top1"), dhp::Error);
   Patience later("loss", 3, best);  // of a loaded run
   later.take(25, {{"loss", 1}});    // it is measured again
   later.take(30, {{"loss", 1.6}});
@@ -113,8 +108,7 @@ TEST_CASE("fine-tuning: an adapter's configuration, as PEFT has it") {
   CHECK(read.dropout == 0.1);
   const auto says = [&](const std::string& text, const char* words) {
     write(text);
-    CHECK_THROWS_WITH_AS((void)read_adapter_config(folder.path), doctest::Contains(words),
-                         dhp::Error);
+    CHECK_THROWS_WITH_AS((void)read_adapter_config(folder.path), Contains(words), dhp::Error);
   };
   says("[]", "is damaged: it is no JSON object");
   says(R"({"r": 4, "lora_alpha": 8})", "is damaged: r, lora_alpha and target_modules are");
@@ -123,5 +117,5 @@ TEST_CASE("fine-tuning: an adapter's configuration, as PEFT has it") {
   says(R"({"use_dora": true, "r": 4, "lora_alpha": 8, "target_modules": ["a"]})",
        "another adapter");
   CHECK_THROWS_WITH_AS((void)read_adapter_config("/nowhere"),
-                       doctest::Contains("it is no adapter in PEFT's format"), dhp::Error);
+                       Contains("it is no adapter in PEFT's format"), dhp::Error);
 }

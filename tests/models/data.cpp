@@ -1,6 +1,5 @@
 #include <examples/common/data.hpp>
-
-#include <doctest/doctest.h>
+#include <tests/support/test.hpp>
 
 namespace {
 

@@ -1,8 +1,5 @@
 #include <examples/common/energy_meter.hpp>
-
-#include <doctest/doctest.h>
-
-#include <string>
+#include <tests/support/test.hpp>
 
 using examples::EnergyMeter;
 
@@ -15,7 +12,7 @@ TEST_CASE("energy meter: none without a GPU, without NVML, or where NVML does no
 TEST_CASE("energy meter: what NVML has counted since it was made") {
   const std::string fake = DHP_FAKE_NVML;
   const EnergyMeter meter("0000:3B:00.0", fake);
-  CHECK(meter.joules().value_or(0) == doctest::Approx(1.5));
-  CHECK(meter.joules().value_or(0) == doctest::Approx(3));
+  CHECK(meter.joules().value_or(0) == Approx(1.5));
+  CHECK(meter.joules().value_or(0) == Approx(3));
   CHECK_FALSE(EnergyMeter("0000:AF:00.0", fake).joules());
 }

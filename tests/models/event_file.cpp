@@ -3,14 +3,8 @@
 #include <tests/comm/ranks.hpp>
 #include <tests/support/folder.hpp>
 
-#include <doctest/doctest.h>
-
-#include <algorithm>
-#include <map>
-
 namespace {
 
-using namespace tests;
 using namespace examples;
 
 /// CRC-32C bit by bit, most significant first, on reversed bytes (RFC 3720, appendix B.4).
@@ -179,8 +173,8 @@ TEST_CASE("event file: a run that goes on has a file of its own, and says from w
 TEST_CASE("event file: a directory that cannot be made") {
   const Folder folder;
   dhp::replace_file(folder / "file", "text");
-  CHECK(contains(message_of([&] { const EventFile events(folder / "file/in_it", 0); }),
-                 "cannot write --tensorboard"));
+  CHECK(has(message_of([&] { const EventFile events(folder / "file/in_it", 0); }),
+            "cannot write --tensorboard"));
 }
 
 }  // namespace

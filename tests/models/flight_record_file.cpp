@@ -2,14 +2,8 @@
 #include <tests/comm/ranks.hpp>
 #include <tests/support/folder.hpp>
 
-#include <doctest/doctest.h>
-
-#include <fstream>
-#include <sstream>
-
 namespace {
 
-using namespace tests;
 using examples::FlightRecordFile;
 
 std::string text_of(const std::string& path) {
@@ -72,7 +66,7 @@ TEST_CASE("flight record file: what is written is what is read") {
   CHECK(message.needs == std::vector<int>{0});
   CHECK(!barrier.end_s.has_value());
   CHECK(barrier.needs == std::vector<int>{0, 1, 2});
-  CHECK(contains(barrier.where, "flight_record_file.cpp:"));
+  CHECK(has(barrier.where, "flight_record_file.cpp:"));
   CHECK(other.group == "");
   CHECK(folder.files().size() == 1);  // nothing is left beside it
 }
@@ -95,16 +89,15 @@ TEST_CASE("flight record file: what cannot be written or read is said in one sen
     CHECK(message.starts_with(path + " is no flight record: "));
     return message;
   };
-  CHECK(contains(message_of([&] { FlightRecordFile().write(folder.path + "/no/x"); }),
-                 "cannot open"));
-  CHECK(contains(message_of([&] { (void)FlightRecordFile::read(folder.path + "/y"); }),
-                 "cannot open " + folder.path + "/y: No such file"));
-  CHECK(contains(message_of([&] { (void)FlightRecordFile::read(folder.path); }), "not a file"));
-  CHECK(contains(said(""), "parse"));
-  CHECK(contains(said("{\"rank\": 1"), "parse"));
+  CHECK(has(message_of([&] { FlightRecordFile().write(folder.path + "/no/x"); }), "cannot open"));
+  CHECK(has(message_of([&] { (void)FlightRecordFile::read(folder.path + "/y"); }),
+            "cannot open " + folder.path + "/y: No such file"));
+  CHECK(has(message_of([&] { (void)FlightRecordFile::read(folder.path); }), "not a file"));
+  CHECK(has(said(""), "parse"));
+  CHECK(has(said("{\"rank\": 1"), "parse"));
   (void)said("[]");
-  CHECK(contains(said("{}"), "format"));
-  CHECK(contains(said("{\"format\": \"else\"}"), "its format is not \"dhp flight record 1\""));
+  CHECK(has(said("{}"), "format"));
+  CHECK(has(said("{\"format\": \"else\"}"), "its format is not \"dhp flight record 1\""));
 
   const Calls calls;
   calls.file().write(path);
@@ -115,11 +108,11 @@ TEST_CASE("flight record file: what cannot be written or read is said in one sen
     REQUIRE(at != text.npos);
     return said(text.replace(at, old.size(), other));
   };
-  CHECK(contains(with("\"rank\": 3", "\"rank\": 4"), "\"rank\" is no rank of 4"));
-  CHECK(contains(with("\"world_size\": 4", "\"world_size\": 1e3"), "is no whole number"));
-  CHECK(contains(with("\"world_size\": 4", "\"world_size\": 0"), "is no number of ranks"));
-  CHECK(contains(with("[0,1,2]", "[0,1,4]"), "\"needs\" is no rank of 4"));
-  CHECK(contains(with("\"name\": \"host", "\"names\": \"host"), "name"));
+  CHECK(has(with("\"rank\": 3", "\"rank\": 4"), "\"rank\" is no rank of 4"));
+  CHECK(has(with("\"world_size\": 4", "\"world_size\": 1e3"), "is no whole number"));
+  CHECK(has(with("\"world_size\": 4", "\"world_size\": 0"), "is no number of ranks"));
+  CHECK(has(with("[0,1,2]", "[0,1,4]"), "\"needs\" is no rank of 4"));
+  CHECK(has(with("\"name\": \"host", "\"names\": \"host"), "name"));
   (void)with("\"failed\":false", "\"failed\":0");
 }
 
@@ -137,7 +130,7 @@ TEST_CASE("flight record file: damaged ones are harmless") {
     (void)message_of([&] { (void)FlightRecordFile::read(path); });
   }
   put(path, good.substr(0, good.size() / 2));
-  CHECK(contains(message_of([&] { (void)FlightRecordFile::read(path); }), "no flight record"));
+  CHECK(has(message_of([&] { (void)FlightRecordFile::read(path); }), "no flight record"));
 }
 
 }  // namespace

@@ -4,11 +4,7 @@
 #include <examples/bert/model.hpp>
 #include <examples/resnet50/model.hpp>
 #include <tests/support/everything.hpp>
-
-#include <doctest/doctest.h>
-
-using namespace dhp;
-using namespace tests;
+#include <tests/support/test.hpp>
 
 namespace {
 
@@ -61,8 +57,7 @@ TEST_CASE("FLOP of BERT: three times the forward pass' formula, in any layout") 
   }
 }
 
-TEST_CASE(
-    "FLOP of ResNet: three times the forward pass' formula, without the gradient of the images") {
+TEST_CASE("FLOP of ResNet: three times the forward pass', without the gradient of the images") {
   for (const auto& config :
        {examples::ResNetConfig{}, examples::ResNetConfig{.depth = 14, .width = 8, .image_size = 33},
         examples::ResNetConfig{.depth = 26, .image_size = 32, .stem_stride = 2},
@@ -90,5 +85,5 @@ TEST_CASE(
     }
   }
   // 4.09 billion multiplications and as many additions, as torchvision tells for its resnet50.
-  CHECK(examples::resnet_forward_flop({}) == doctest::Approx(2 * 4.09e9).epsilon(0.005));
+  CHECK(examples::resnet_forward_flop({}) == Approx(2 * 4.09e9).epsilon(0.005));
 }

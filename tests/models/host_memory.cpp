@@ -1,11 +1,6 @@
 #include <examples/common/host_memory.hpp>
 #include <tests/support/folder.hpp>
-
-#include <doctest/doctest.h>
-
-#include <filesystem>
-#include <fstream>
-#include <string>
+#include <tests/support/test.hpp>
 
 namespace {
 
@@ -16,8 +11,7 @@ void put(const std::string& path, const std::string& text) {
   std::ofstream(path) << text;
 }
 
-TEST_CASE(
-    "host memory: what is free, or the least limit of the control groups around the process") {
+TEST_CASE("host memory: what is free, or the least limit of the control groups around it") {
   const tests::Folder root;
   put(root / "proc/meminfo", "MemTotal: 9000 kB\nMemAvailable:    2000 kB\n");
   CHECK(host_memory_bytes(root.path) == 2000 * 1024);

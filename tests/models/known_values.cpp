@@ -9,14 +9,7 @@
 #include <dhp/parallel/data.hpp>
 #include <dhp/parallel/pipeline.hpp>
 #include <dhp/train/trainer.hpp>
-
-#include <doctest/doctest.h>
-
-#include <cmath>
-#include <mutex>
-#include <vector>
-
-using namespace dhp;
+#include <tests/support/test.hpp>
 
 namespace {
 
@@ -103,15 +96,14 @@ TEST_CASE("each weight's gradient is twice the mean square of all samples, in ev
   for (const auto& layout : layouts)
     for (const auto& [inputs, mean] : steps) {
       CAPTURE(to_text(layout.mesh));
-      CAPTURE(layout.schedule.name());
-      CAPTURE(inputs.size());
+      INFO("layout.schedule.name() ", layout.schedule.name(), " inputs.size() ", inputs.size());
       const auto found = one_step(layout, inputs, lr);
       const auto linears = static_cast<std::size_t>(2 * layout.chunks);
       const double norm = 2 * mean * std::sqrt(static_cast<double>(linears));
-      CHECK(found.loss == doctest::Approx(mean).epsilon(1e-14));
-      CHECK(found.gradient_norm == doctest::Approx(norm).epsilon(1e-14));
+      CHECK(found.loss == Approx(mean).epsilon(1e-14));
+      CHECK(found.gradient_norm == Approx(norm).epsilon(1e-14));
       CHECK(found.weights.size() == linears * static_cast<std::size_t>(layout.mesh.data));
       for (const double weight : found.weights)
-        CHECK(weight == doctest::Approx(1 - lr * 2 * mean).epsilon(1e-14));
+        CHECK(weight == Approx(1 - lr * 2 * mean).epsilon(1e-14));
     }
 }

@@ -5,11 +5,6 @@
 
 #include "pictures.hpp"
 
-#include <doctest/doctest.h>
-
-using namespace dhp;
-using namespace tests;
-
 namespace {
 
 struct Named {

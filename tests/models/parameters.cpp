@@ -3,14 +3,7 @@
 #include <dhp/cpu.hpp>
 #include <examples/bert/model.hpp>
 #include <examples/resnet50/model.hpp>
-
-#include <doctest/doctest.h>
-
-#include <map>
-#include <set>
-#include <string>
-
-using namespace dhp;
+#include <tests/support/test.hpp>
 
 namespace {
 
@@ -142,7 +135,6 @@ TEST_CASE("the presets are the published shapes; another name is refused") {
   CHECK(is("small", 4, 512, 8));
   CHECK(is("base", 12, 768, 12));
   CHECK(is("large", 24, 1024, 16));
-  CHECK_THROWS_WITH_AS(examples::bert_preset("huge"), doctest::Contains("choose tiny, mini"),
-                       Error);
-  CHECK_THROWS_WITH_AS(examples::resnet_blocks(18), doctest::Contains("choose 14, 26, 50"), Error);
+  CHECK_THROWS_WITH_AS(examples::bert_preset("huge"), Contains("choose tiny, mini"), Error);
+  CHECK_THROWS_WITH_AS(examples::resnet_blocks(18), Contains("choose 14, 26, 50"), Error);
 }

@@ -1,9 +1,5 @@
 #include <examples/common/run_summary.hpp>
-
-#include <doctest/doctest.h>
-
-#include <numeric>
-#include <thread>
+#include <tests/support/test.hpp>
 
 namespace {
 
@@ -76,10 +72,10 @@ TEST_CASE("summary: utilisation of the time in steps, and cost of the whole") {
   CHECK(run.wall_s() == 200);
   CHECK(run.steps_s() == 100);
   CHECK(run.flop_per_step() == 3e14);
-  CHECK(run.tflops_of_rank() == doctest::Approx(7.5));
-  CHECK(run.utilisation() == doctest::Approx(0.5));
-  CHECK(run.cost() == doctest::Approx(2));
-  CHECK(run.cost_per_epoch() == doctest::Approx(20));
+  CHECK(run.tflops_of_rank() == Approx(7.5));
+  CHECK(run.utilisation() == Approx(0.5));
+  CHECK(run.cost() == Approx(2));
+  CHECK(run.cost_per_epoch() == Approx(20));
 }
 
 }  // namespace

@@ -1,6 +1,5 @@
 #include <examples/common/stragglers.hpp>
-
-#include <doctest/doctest.h>
+#include <tests/support/test.hpp>
 
 namespace {
 
@@ -21,7 +20,7 @@ TEST_CASE("stragglers: slow for two periods, measured by ranks with the same wor
   CHECK(stragglers.found(mesh, usual).empty());
   CHECK(stragglers.found(mesh, slow).empty());
   CHECK(stragglers.found(mesh, slow) == std::vector{7});
-  CHECK(Stragglers::usual_s(mesh, slow, 7) == doctest::Approx(0.02));
+  CHECK(Stragglers::usual_s(mesh, slow, 7) == Approx(0.02));
   CHECK(stragglers.found(mesh, slow).empty());  // it is known
   CHECK(stragglers.found(mesh, usual).empty());
   CHECK(stragglers.found(mesh, slow).empty());

@@ -2,14 +2,8 @@
 #include <tests/comm/ranks.hpp>
 #include <tests/support/folder.hpp>
 
-#include <doctest/doctest.h>
-
-#include <cmath>
-#include <fstream>
-
 namespace {
 
-using namespace tests;
 using namespace examples;
 using nlohmann::json;
 
@@ -112,7 +106,7 @@ TEST_CASE("trace_file: a path that cannot be written ends all ranks with a sente
                                   world.barrier();
                                   return 0;
                                 }),
-                       doctest::Contains("cannot open /nowhere/at/all.json"), Error);
+                       Contains("cannot open /nowhere/at/all.json"), Error);
 }
 
 TEST_CASE("clock_offset: each rank finds how far it is ahead of rank 0") {

@@ -1,11 +1,8 @@
 #include <examples/common/transport_report.hpp>
 #include <tests/comm/ranks.hpp>
 
-#include <doctest/doctest.h>
-
 namespace {
 
-using namespace tests;
 using namespace examples;
 
 TEST_CASE("transport report: every axis of more than one rank, the same on all ranks") {
@@ -45,11 +42,10 @@ TEST_CASE("transport report: lines for people, and the gate") {
   CHECK(lines[1] == "host b: ranks 3, 5");
   CHECK(lines[2] ==
         "tensor axis: 2 ranks, Gloo, across hosts; 1.23 GB/s at 8 MiB, 45.7 us for the smallest");
-  CHECK(contains(lines[3], "warning: the tensor axis, which talks most, crosses hosts"));
+  CHECK(has(lines[3], "warning: the tensor axis, which talks most, crosses hosts"));
   report.check_bandwidth(1.2e9);
-  CHECK(contains(
-      message_of([&] { report.check_bandwidth(1.3e9); }),
-      "the tensor axis has 1.23 GB/s over Gloo, less than the 1.3 GB/s that were asked for"));
+  CHECK(has(message_of([&] { report.check_bandwidth(1.3e9); }),
+            "the tensor axis has 1.23 GB/s over Gloo, less than the 1.3 GB/s that were asked for"));
 }
 
 }  // namespace

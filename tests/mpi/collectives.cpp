@@ -4,14 +4,7 @@
 #include <dhp/comm/progress.hpp>
 #include <tests/comm/collectives.hpp>
 
-#include <cstdio>
-#include <functional>
-#include <string>
-
 namespace {
-
-using namespace dhp;
-using namespace tests;
 
 /// The host's own traffic: with every tag that dhp's messages may have, to and from each other rank.
 class HostTraffic {
@@ -63,8 +56,7 @@ std::string wrong_big(Comm<Cpu>& world, Cpu& dev) {
   if (!same_bits(x.to_host<float>(dev), brought_by<float>((me + n - 1) % n, count)))
     return "the message";
   world.all_reduce(dev, x.mut()).wait();
-  const auto sums =
-      generate<float>(count, [&](auto i) { return n * (n - 1) / 2 + n * collective_value(0, i); });
+  const auto sums = generate<float>(count, [&](auto i) { return reduced_value(n, i); });
   return same_bits(x.to_host<float>(dev), sums) ? "" : "all_reduce";
 }
 
@@ -156,7 +148,7 @@ std::string wrong_two_sessions(MpiSession& whole, Cpu& dev) {
     auto part = session.world();
     if (part.size() != world.size() / 2) return "the size of the half";
     if (part.rank() != (world.size() - 1 - world.rank()) / 2) wrong += "its order; ";
-    wrong += wrong_all_reduce(part, dev);
+    wrong += wrong_of_all_kinds(part, dev);
     if (part.size() > 1) wrong += wrong_messages(part, dev);
     auto x = tensor_of<std::int64_t>(dev, {1}), y = tensor_of<std::int64_t>(dev, {1});
     auto z = tensor_of<std::int64_t>(dev, {0});
@@ -187,7 +179,7 @@ std::string wrong_after_close() {
   try {
     world.barrier();
   } catch (const Error& error) {
-    return contains(error.sentence(), "has been closed") ? "" : error.sentence();
+    return has(error.sentence(), "has been closed") ? "" : error.sentence();
   }
   return "a barrier after close() has returned";
 }
@@ -199,8 +191,7 @@ std::string wrong_refusals() {
       MpiSession session(host, {.timeout_s = 20, .address = address});
       detail::append_text(wrong, concat("not refused: ", part, "; "));
     } catch (const Error& error) {
-      if (!contains(error.sentence(), part))
-        detail::append_text(wrong, concat(error.sentence(), "; "));
+      if (!has(error.sentence(), part)) detail::append_text(wrong, concat(error.sentence(), "; "));
     }
   };
   int rank = 0;

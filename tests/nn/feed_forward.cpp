@@ -2,13 +2,6 @@
 #include <dhp/cpu.hpp>
 #include <tests/support/layer_run.hpp>
 
-#include <doctest/doctest.h>
-
-#include <algorithm>
-
-using namespace dhp;
-using namespace tests;
-
 namespace {
 
 constexpr std::int64_t columns = 6, inner = 10;
@@ -47,9 +40,7 @@ TEST_CASE("feed forward: the bits of its parts") {
   for (const auto compute : {DType::f64, DType::f32, DType::bf16, DType::f16})
     for (const bool deterministic : {false, true})
       for (const bool recomputed : {false, true}) {
-        CAPTURE(compute);
-        CAPTURE(deterministic);
-        CAPTURE(recomputed);
+        INFO("compute ", compute, " deterministic ", deterministic, " recomputed ", recomputed);
         const LayerCase each{.shape = shape,
                              .compute = compute,
                              .deterministic = deterministic,

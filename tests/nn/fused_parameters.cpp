@@ -3,10 +3,6 @@
 #include <dhp/nn/fused_parameters.hpp>
 #include <tests/support/tensors.hpp>
 
-#include <doctest/doctest.h>
-
-using namespace tests;
-
 namespace {
 
 struct Three {
@@ -55,8 +51,7 @@ TEST_CASE("fused parameters: the values are those of the parts, one after the ot
 TEST_CASE("fused parameters: contributions reach each gradient, with and without exact sums") {
   for (const std::int64_t rows : {5, 32})
     for (const bool deterministic : {false, true}) {
-      CAPTURE(rows);
-      CAPTURE(deterministic);
+      INFO("rows ", rows, " deterministic ", deterministic);
       Cpu dev;
       ModelBuilder<Cpu> build(Comm<Cpu>{});
       const Three three(build, rows, rows);
@@ -89,9 +84,7 @@ TEST_CASE("fused parameters: contributions reach each gradient, with and without
     }
 }
 
-TEST_CASE(
-    "fused parameters: what the rule lets join lies together in every store, behind whatever "
-    "else") {
+TEST_CASE("fused parameters: what may be joined lies together, in every store") {
   // A page has 16384 elements: all three on one, or whole pages of each.
   for (const auto& [rows, columns] : {std::pair<std::int64_t, std::int64_t>{64, 64},
                                       {128, 128},
@@ -101,9 +94,7 @@ TEST_CASE(
     for (const std::int64_t before : {1, 5000, 16000, 20000})
       for (const std::size_t bucket_bytes : {1, 1 << 16, 1 << 30})
         for (const auto stage : {ZeroStage::none, ZeroStage::optimizer, ZeroStage::gradients}) {
-          CAPTURE(rows);
-          CAPTURE(before);
-          CAPTURE(bucket_bytes);
+          INFO("rows ", rows, " before ", before, " bucket_bytes ", bucket_bytes);
           Cpu dev;
           ModelBuilder<Cpu> build(Comm<Cpu>{});
           const auto first = build.parameter({.name = "first", .shape = {before}});

@@ -2,10 +2,6 @@
 #include <dhp/cpu.hpp>
 #include <tests/nn/global_loss.hpp>
 
-#include <limits>
-
-using namespace tests;
-
 TEST_CASE("global loss: the same bits in every layout") { GlobalLossCases<Cpu>::layouts(); }
 
 TEST_CASE("global loss: the first micro-batch that is not finite; none at all") {

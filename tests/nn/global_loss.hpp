@@ -5,11 +5,6 @@
 #include <tests/support/device_ranks.hpp>
 #include <tests/support/tensors.hpp>
 
-#include <doctest/doctest.h>
-
-#include <utility>
-#include <vector>
-
 namespace tests {
 
 /// The two terms of micro-batch `index`; sums whose total depends on the order that they are added in.

@@ -2,10 +2,6 @@
 #include <dhp/cpu.hpp>
 #include <tests/support/layer_gradients.hpp>
 
-#include <doctest/doctest.h>
-
-using namespace tests;
-
 TEST_CASE("gradients: linear, with and without bias") { LayerGradients<Cpu>().linear(); }
 TEST_CASE("gradients: column- and row-parallel linear and bias in a group of one") {
   LayerGradients<Cpu>().parallel_linear();

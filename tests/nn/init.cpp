@@ -1,12 +1,6 @@
 // Initial values: many at once have the same bits as one by one.
 #include <dhp/nn/init.hpp>
-
-#include <doctest/doctest.h>
-
-#include <cstring>
-#include <vector>
-
-using namespace dhp;
+#include <tests/support/test.hpp>
 
 namespace {
 
@@ -29,14 +23,11 @@ void check_same(const Initializer& init, std::int64_t first, std::size_t count) 
 
 }  // namespace
 
-TEST_CASE_TEMPLATE("initial values: a range has the bits of its elements", T, double, float, bf16,
-                   f16) {
+TEST_CASE_TEMPLATE("initial values: a range has its elements' bits", T, double, float, bf16, f16) {
   for (const auto& init : {constant(0.3), normal(0.02), normal(-3e4), normal(0), uniform(0.5)})
     for (const std::int64_t first : {0, 1, 255, 70001})
       for (const std::size_t count : {0, 1, 31, 32, 33, 256, 1000}) {
-        CAPTURE(init.value);
-        CAPTURE(first);
-        CAPTURE(count);
+        INFO("init.value ", init.value, " first ", first, " count ", count);
         check_same<T>(init, first, count);
       }
   check_same<T>(normal(0.02), 3, 2000000);
@@ -46,8 +37,7 @@ TEST_CASE_TEMPLATE("initial values: a range has the bits of its elements", T, do
 }
 
 // A border between two floats is as near as can be: what the last bit of double is decides.
-TEST_CASE_TEMPLATE("initial values: elements on a border between two numbers round alike", T, float,
-                   bf16, f16) {
+TEST_CASE_TEMPLATE("initial values: ties round alike", T, float, bf16, f16) {
   const double border = 1 + (is_16_bit<T> ? (std::is_same_v<T, bf16> ? 0x1p-8 : 0x1p-11) : 0x1p-24);
   for (std::int64_t at = 0; at < 4000; ++at) {
     std::vector<T> made(64);

@@ -5,12 +5,6 @@
 #include <dhp/nn/sequential.hpp>
 #include <tests/support/gradients.hpp>
 
-#include <doctest/doctest.h>
-
-#include <limits>
-
-using namespace tests;
-
 namespace {
 
 /// outer > body > inner, where inner's weight is not finite.

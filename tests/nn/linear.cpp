@@ -2,11 +2,6 @@
 #include <dhp/cpu.hpp>
 #include <tests/support/layer_run.hpp>
 
-#include <doctest/doctest.h>
-
-using namespace dhp;
-using namespace tests;
-
 TEST_CASE("linear: the bias gradient is deferred with the weight gradient") {
   const auto run = [](LayerCase each, bool bias = true) {
     ModelBuilder<Cpu> build(Comm<Cpu>{});

@@ -3,13 +3,6 @@
 #include <dhp/nn/parameter_store.hpp>
 #include <tests/support/tensors.hpp>
 
-#include <doctest/doctest.h>
-
-#include <cmath>
-#include <limits>
-
-using namespace tests;
-
 namespace {
 
 Parameter<Cpu> parameter(ModelBuilder<Cpu>& build, const char* name, const Shape& shape,
@@ -48,8 +41,7 @@ TEST_CASE("store: the first contribution of a step overwrites, and what gets non
   Cpu dev;
   for (const auto& [deterministic, buffer] :
        {std::pair(false, false), {false, true}, {true, false}}) {
-    CAPTURE(deterministic);
-    CAPTURE(buffer);
+    INFO("deterministic ", deterministic, " buffer ", buffer);
     ModelBuilder<Cpu> build(Comm<Cpu>{});
     const ParameterList<Cpu> list{
         parameter(build, "a", {3}), parameter(build, "b", {2}), parameter(build, "c", {4}),
@@ -114,8 +106,7 @@ TEST_CASE("store: keep_fp32 means the accumulation type; so have buffers") {
   for (const auto& each : list) CHECK(each->gradient.dtype() == DType::f32);
 }
 
-TEST_CASE(
-    "store: optimizers go over all trained parameters, norms over those counted on this rank") {
+TEST_CASE("store: optimizers go over all trained parameters, norms over those counted here") {
   Cpu dev;
   ModelBuilder<Cpu> build(Comm<Cpu>{});
   const ParameterList<Cpu> list{

@@ -1,12 +1,6 @@
 // Pieces: every way of cutting a tensor holds each element once, and any two ways find each other's elements.
 #include <dhp/nn/pieces.hpp>
-
-#include <doctest/doctest.h>
-
-#include <numeric>
-#include <vector>
-
-using namespace dhp;
+#include <tests/support/test.hpp>
 
 namespace {
 

@@ -2,10 +2,6 @@
 #include <dhp/cpu.hpp>
 #include <tests/support/layer_run.hpp>
 
-#include <doctest/doctest.h>
-
-using namespace tests;
-
 namespace {
 
 Sequential<Cpu> block() {

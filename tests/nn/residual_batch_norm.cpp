@@ -2,12 +2,6 @@
 #include <dhp/cpu.hpp>
 #include <tests/support/layer_run.hpp>
 
-#include <doctest/doctest.h>
-
-#include <limits>
-
-using namespace tests;
-
 namespace {
 
 constexpr std::int64_t channels = 5;
@@ -66,8 +60,7 @@ TEST_CASE("residual norm: the results of a residual, a norm and a ReLU, in all t
        {std::pair{DType::f64, 1e-13}, {DType::f32, 1e-5}, {DType::f16, 4e-3}, {DType::bf16, 3e-2}})
     for (const bool relu : {false, true})
       for (const auto kind : {Shortcut::identity, Shortcut::convolution}) {
-        CAPTURE(relu);
-        CAPTURE(type.first);
+        INFO("relu ", relu, " type.first ", type.first);
         const double tolerance = type.second;
         LayerCase each{.shape = shape, .compute = type.first, .stream = 0};
         LayerRun found, right;

@@ -2,10 +2,6 @@
 #include <dhp/cpu.hpp>
 #include <tests/support/layer_run.hpp>
 
-#include <doctest/doctest.h>
-
-using namespace tests;
-
 namespace {
 
 constexpr std::int64_t columns = 12;
@@ -60,9 +56,7 @@ TEST_CASE("residual norm: the results of its parts, in training") {
     for (const bool packed : {false, true})
       for (const bool deterministic : {false, true})
         for (const bool recomputed : {false, true}) {
-          CAPTURE(p);
-          CAPTURE(packed);
-          CAPTURE(deterministic);
+          INFO("p ", p, " packed ", packed, " deterministic ", deterministic);
           CAPTURE(recomputed);
           check_alike({.shape = {8, columns},
                        .row_numbers = packed ? numbers : std::vector<std::int64_t>(),

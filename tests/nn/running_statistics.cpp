@@ -4,10 +4,6 @@
 #include <dhp/nn/recompute.hpp>
 #include <tests/support/gradients.hpp>
 
-#include <doctest/doctest.h>
-
-using namespace tests;
-
 namespace {
 
 /// One channel, one number for each of the batch's images.
@@ -48,8 +44,8 @@ TEST_CASE("running statistics: move once by the mean over the micro-batches, var
   CHECK(norm.value_of("bn.running_mean") == 0);
   const auto goes = make_step_state(dev, {});
   norm.store.update_running_statistics(dev, 0.1, 2, goes.view());
-  CHECK(norm.value_of("bn.running_mean") == doctest::Approx(0.1 * 3.5).epsilon(1e-14));
-  CHECK(norm.value_of("bn.running_var") == doctest::Approx(0.9 + 0.1 * 7.5).epsilon(1e-14));
+  CHECK(norm.value_of("bn.running_mean") == Approx(0.1 * 3.5).epsilon(1e-14));
+  CHECK(norm.value_of("bn.running_var") == Approx(0.9 + 0.1 * 7.5).epsilon(1e-14));
   CHECK(norm.value_of("bn.weight") == 1);  // what is trained does not move
 }
 
@@ -64,7 +60,7 @@ TEST_CASE("running statistics: evaluation normalises by them and adds nothing") 
   const auto y = widened(norm.layer.forward(dev, images(dev, {5, 9}), tape));
   CHECK(tape.empty());
   CHECK(y[0] == 0);
-  CHECK(y[1] == doctest::Approx(4 / std::sqrt(4 + 1e-5)).epsilon(1e-14));
+  CHECK(y[1] == Approx(4 / std::sqrt(4 + 1e-5)).epsilon(1e-14));
   for (const auto& parameter : norm.store.parameters())
     CHECK(*parameter->gradient.data<double>() == 0);
 }

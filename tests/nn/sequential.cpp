@@ -6,10 +6,6 @@
 #include <dhp/nn/sequential.hpp>
 #include <tests/support/tensors.hpp>
 
-#include <doctest/doctest.h>
-
-using namespace tests;
-
 static_assert(Layer<Residual<Cpu>, Cpu>);
 
 namespace {

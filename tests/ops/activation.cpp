@@ -2,13 +2,6 @@
 #include <dhp/cpu/activation.hpp>
 #include <tests/support/tensors.hpp>
 
-#include <doctest/doctest.h>
-
-#include <limits>
-
-using namespace dhp;
-using namespace tests;
-
 namespace {
 
 const std::vector<Activation> kinds{Activation::relu, Activation::gelu, Activation::tanh};

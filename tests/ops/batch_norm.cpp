@@ -2,11 +2,6 @@
 #include <dhp/cpu/batch_norm.hpp>
 #include <tests/support/tensors.hpp>
 
-#include <doctest/doctest.h>
-
-using namespace dhp;
-using namespace tests;
-
 namespace {
 
 constexpr double epsilon = 1e-5;
@@ -145,8 +140,7 @@ TEST_CASE_TEMPLATE("all ops against plain loops", T, double, float, bf16, f16) {
   const double elements = exact ? 1e-12 : is_16_bit<T> ? 3e-2 : 1e-4;
   for (const auto& shape : shapes)
     for (const auto behind : all_behind) {
-      CAPTURE(to_text(shape));
-      CAPTURE(behind.relu);
+      INFO("shape ", to_text(shape), " behind.relu ", behind.relu);
       CAPTURE(behind.residual);
       Cpu dev;
       const Results got = run<T>(dev, shape, behind);
@@ -260,7 +254,7 @@ TEST_CASE("a mean far larger than the deviation costs no digits") {
                            y.mut());
   const double expected = 0.5 / std::sqrt(0.25 + epsilon);
   for (std::size_t r = 0; r < static_cast<std::size_t>(rows); ++r)
-    CHECK(widened(y)[r] == doctest::Approx(r % 2 == 0 ? expected : -expected).epsilon(1e-6));
+    CHECK(widened(y)[r] == Approx(r % 2 == 0 ? expected : -expected).epsilon(1e-6));
 }
 
 TEST_CASE("no rows: the sums are 0") {
@@ -306,8 +300,7 @@ TEST_CASE("what does not fit is refused") {
         }) == "batch_norm: the sum [3] of f32 does not fit the columns of [3, 4] of bf16");
 }
 
-TEST_CASE_TEMPLATE("batch_norm_from_sums: statistics of rows whose sums are known", A, double,
-                   float) {
+TEST_CASE_TEMPLATE("batch_norm_from_sums: statistics by known sums", A, double, float) {
   Cpu dev;
   // Columns 1, 3, 5, 7 and 2, 2, 2, 2; of the third the squares were rounded down.
   const auto sums = Tensor<Cpu>::from_host(dev, {2, 3}, std::vector<A>{16, 8, 8, 84, 16, 15.999f});

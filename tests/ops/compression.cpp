@@ -10,7 +10,7 @@ using namespace tests;
 TEST_CASE("the largest elements are moved out, the first of equal ones, NaN before infinity") {
   Cpu dev;
   const double nan = std::nan("");
-  auto x = list_on<double>(dev, {1, -3, 2, 3, -HUGE_VAL, 0, nan, 2});
+  auto x = tensor_of<double>(dev, {1, -3, 2, 3, -HUGE_VAL, 0, nan, 2});
   Tensor<Cpu> indices(dev, DType::i32, {5}), values(dev, DType::f64, {5});
   dhp::detail::take_largest(dev, x.mut(), indices.mut(), values.mut());
   CHECK(indices.to_host<std::int32_t>(dev) == std::vector<std::int32_t>{1, 2, 3, 4, 6});
@@ -23,12 +23,12 @@ TEST_CASE("the largest elements are moved out, the first of equal ones, NaN befo
 
 TEST_CASE("signs take a bit each, and come back with the mean magnitude") {
   Cpu dev;
-  const auto x = list_on<float>(dev, {1, -2, 0, 4, -5, 6, 7, -8, 3});
+  const auto x = tensor_of<float>(dev, {1, -2, 0, 4, -5, 6, 7, -8, 3});
   Tensor<Cpu> bits(dev, DType::u8, {dhp::detail::sign_bytes(x.count())});
   dhp::detail::pack_signs(dev, x, bits.mut());
   CHECK(bits.to_host<std::uint8_t>(dev) == std::vector<std::uint8_t>{0b01101101, 1});
-  auto y = list_on<float>(dev, std::vector<float>(9, 1));
-  dhp::detail::add_signs(dev, bits, list_on<double>(dev, {36}), 0.5, y.mut());
+  auto y = tensor_of<float>(dev, std::vector<float>(9, 1));
+  dhp::detail::add_signs(dev, bits, tensor_of<double>(dev, {36}), 0.5, y.mut());
   CHECK(y.to_host<float>(dev) == std::vector<float>{3, -1, 3, 3, -1, 3, 3, -1, 3});
 }
 
@@ -55,12 +55,12 @@ TEST_CASE_TEMPLATE("columns become orthonormal, also those that others span", T,
 
 TEST_CASE("what a skipped step has made is not kept; the loss scale is that of the next step") {
   Cpu dev;
-  const auto made = list_on<float>(dev, {8, HUGE_VALF});
+  const auto made = tensor_of<float>(dev, {8, HUGE_VALF});
   const StepState applied{.loss_scale = 4, .used_loss_scale = 2};
   auto skipped = applied;
   skipped.decision = StepDecision::skip;
   for (const auto& state : {applied, skipped}) {
-    auto memory = list_on<float>(dev, {1, 2});
+    auto memory = tensor_of<float>(dev, {1, 2});
     dhp::detail::keep_if_applied(dev, make_step_state<Cpu>(dev, state), made, memory.mut());
     CHECK(memory.to_host<float>(dev) ==
           (state.applies() ? std::vector<float>{16, HUGE_VALF} : std::vector<float>{2, 4}));
@@ -70,6 +70,6 @@ TEST_CASE("what a skipped step has made is not kept; the loss scale is that of t
 TEST_CASE("the sum of magnitudes") {
   Cpu dev;
   Tensor<Cpu> sum(dev, DType::f64, {1});
-  dhp::detail::sum_of_magnitudes(dev, list_on<float>(dev, {1, -2, 3.5}), sum.mut());
+  dhp::detail::sum_of_magnitudes(dev, tensor_of<float>(dev, {1, -2, 3.5}), sum.mut());
   CHECK(sum.to_host<double>(dev) == std::vector<double>{6.5});
 }

@@ -3,15 +3,6 @@
 #include <dhp/cpu/rows.hpp>
 #include <tests/support/tensors.hpp>
 
-#include <doctest/doctest.h>
-
-#include <algorithm>
-#include <cstring>
-#include <limits>
-
-using namespace dhp;
-using namespace tests;
-
 namespace {
 
 using Ints = std::vector<std::int32_t>;
@@ -31,7 +22,7 @@ Results run(Cpu& dev, const Tensor<Cpu>& logits, const Ints& wanted, double smoo
             const std::vector<Range>& parts, std::int64_t padding = 0) {
   using A = Accumulator<T>;
   const auto rows = logits.rows();
-  const auto labels = list_on(dev, wanted);
+  const auto labels = tensor_of(dev, wanted);
   std::vector<Tensor<Cpu>> mine;
   std::vector<CrossEntropyOptions> options;
   std::vector<A> most(static_cast<std::size_t>(rows), -std::numeric_limits<A>::infinity());
@@ -58,7 +49,7 @@ Results run(Cpu& dev, const Tensor<Cpu>& logits, const Ints& wanted, double smoo
     for (std::size_t i = 0; i < here.size(); ++i) totals[i] += here[i];
   }
   const auto sums = Tensor<Cpu>::from_host(dev, {3, rows}, totals);
-  const auto factor = list_on(dev, Values{scale});
+  const auto factor = tensor_of(dev, Values{scale});
   Results out;
   Tensor<Cpu> gradient(dev, dtype_of<T>(), logits.shape()), loss(dev, dtype_of<A>(), {rows});
   for (std::size_t at = 0; at < parts.size(); ++at) {
@@ -127,8 +118,7 @@ TEST_CASE_TEMPLATE("against plain loops, whole and in uneven parts", T, double, 
   const double rounded = is_16_bit<T> ? 4e-3 : close;
   for (const double smoothing : {0.0, 0.1, 1.0})
     for (const auto& parts : {unsplit, {{0, 13}, {13, 37}}, {{0, 1}, {1, 30}, {30, 37}}}) {
-      CAPTURE(smoothing);
-      CAPTURE(parts.size());
+      INFO("smoothing ", smoothing, " parts.size() ", parts.size());
       const Results right = expected(x, some_labels, smoothing, 0.75);
       const Results got = run<T>(dev, smoothing, 0.75, parts);
       CHECK(distance(got.loss, right.loss) < close);
@@ -142,8 +132,7 @@ TEST_CASE_TEMPLATE("threads change no bit", T, double, float, bf16, f16) {
   CHECK(same_on_threads([](Cpu& dev) { return run<T>(dev, 0.1, 1, unsplit); }));
 }
 
-TEST_CASE_TEMPLATE("equal logits: the smaller class number is the prediction", T, double, float,
-                   bf16, f16) {
+TEST_CASE_TEMPLATE("of equal logits the first is predicted", T, double, float, bf16, f16) {
   Cpu dev;
   std::vector<T> values;
   for (int row = 0; row < 5; ++row)
@@ -159,14 +148,13 @@ TEST_CASE("logits far from zero neither overflow nor vanish") {
   const auto x = Tensor<Cpu>::from_host(dev, {2, 3},
                                         std::vector<float>{9000, 9001, -9000, -500, -500, -1e30f});
   const Results got = run<float>(dev, x, {0, 2}, 0, 1, {{0, 2}, {2, 3}});
-  CHECK(got.loss[0] == doctest::Approx(1 + std::log1p(std::exp(-1))).epsilon(1e-6));
-  CHECK(got.loss[1] == doctest::Approx(1e30));
+  CHECK(got.loss[0] == Approx(1 + std::log1p(std::exp(-1))).epsilon(1e-6));
+  CHECK(got.loss[1] == Approx(1e30));
   CHECK(distance(got.gradient, {-0.7310586, 0.7310586, 0, 0.5, 0.5, -1}) < 1e-6);
   CHECK(got.rank == Ints{1, 2});
 }
 
-TEST_CASE_TEMPLATE("what is added to all logits of a row costs its loss no digits", T, double,
-                   float, bf16, f16) {
+TEST_CASE_TEMPLATE("a shift of all logits costs no digits", T, double, float, bf16, f16) {
   const double far = std::is_same_v<T, double>  ? 0x1p40
                      : std::is_same_v<T, float> ? 0x1p20
                      : std::is_same_v<T, f16>   ? 1024
@@ -198,7 +186,7 @@ TEST_CASE("a NaN spoils its own row, and is no right prediction; an ignored row 
   CHECK(std::isnan(got.gradient[0]));
   CHECK(got.loss[2] == 0);
   CHECK(got.gradient[4] == 0);
-  CHECK(got.loss[3] == doctest::Approx(std::log1p(std::exp(-1.0))));
+  CHECK(got.loss[3] == Approx(std::log1p(std::exp(-1.0))));
   CHECK((got.rank[0] > 0 && got.rank[1] > 0 && got.rank[2] == 0 && got.rank[3] == 0));
 }
 
@@ -217,7 +205,7 @@ TEST_CASE("a label outside of the classes is an error in every piece") {
   auto rank = Tensor<Cpu>::zeros(dev, DType::i32, {2});
   const CrossEntropyOptions options{.classes = 7, .first_class = 4};
   for (const std::int32_t wrong : {7, -2}) {
-    const auto labels = list_on(dev, Ints{0, wrong});
+    const auto labels = tensor_of(dev, Ints{0, wrong});
     const auto right =
         concat("cross_entropy: label ", wrong, " of row 1 is not among 7 classes (-1: ignored)");
     const auto refused = [&](auto body) { CHECK(message_of(body) == right); };
@@ -225,7 +213,7 @@ TEST_CASE("a label outside of the classes is an error in every piece") {
     refused([&] { detail::cross_entropy_loss(dev, max, sums, labels, options, loss.mut()); });
     refused([&] { detail::cross_entropy_rank(dev, x, sums, labels, options, rank.mut()); });
     refused([&] {
-      detail::cross_entropy_backward(dev, x, max, sums, labels, options, list_on(dev, Values{1}),
+      detail::cross_entropy_backward(dev, x, max, sums, labels, options, tensor_of(dev, Values{1}),
                                      out.mut());
     });
   }
@@ -238,7 +226,7 @@ TEST_CASE("what does not fit is refused") {
   auto sums = random_tensor<float>(dev, {3, 2}, 3);
   auto wide = random_tensor<double>(dev, {2}, 2);
   auto rank = Tensor<Cpu>::zeros(dev, DType::i64, {2});
-  const auto labels = list_on(dev, Ints{0, 1}), three = list_on(dev, Ints{0, 1, 2});
+  const auto labels = tensor_of(dev, Ints{0, 1}), three = tensor_of(dev, Ints{0, 1, 2});
   const CrossEntropyOptions good{.classes = 3};
   const auto of_sums = [&](const Tensor<Cpu>& wanted, const CrossEntropyOptions& options) {
     return message_of(
@@ -264,7 +252,7 @@ TEST_CASE("what does not fit is refused") {
   CHECK(message_of([&] { detail::cross_entropy_rank(dev, x, sums, labels, good, rank.mut()); }) ==
         "cross_entropy: the ranks [2] of i64 are not [2] of i32");
   CHECK(message_of([&] {
-          detail::cross_entropy_backward(dev, x, max, sums, labels, good, list_on(dev, Values{1}),
+          detail::cross_entropy_backward(dev, x, max, sums, labels, good, tensor_of(dev, Values{1}),
                                          sums.mut());
         }) == "cross_entropy: the gradient [3, 2] of f32 does not fit the logits [2, 3] of bf16");
 }

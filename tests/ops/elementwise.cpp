@@ -2,13 +2,6 @@
 #include <dhp/cpu/elementwise.hpp>
 #include <tests/support/tensors.hpp>
 
-#include <doctest/doctest.h>
-
-#include <limits>
-
-using namespace dhp;
-using namespace tests;
-
 namespace {
 
 // Around the width of vectors and around the size of a tile.
@@ -83,8 +76,7 @@ TEST_CASE("every mix of types: add, axpy, cast") {
   const std::vector<double> epsilon{1e-15, 3e-7, 1e-2, 2e-3};  // of y's type
   for (std::size_t at = 0; at < types.size(); ++at)
     for (const auto from : types) {
-      CAPTURE(types[at]);
-      CAPTURE(from);
+      INFO("types[at] ", types[at], " from ", from);
       // With a float operand or factor a sum in double is no better than float.
       const double tolerance = std::max(epsilon[at], from == DType::f64 ? 0.0 : 1e-15) * 8;
       const auto x = tensor(from, 1);
@@ -106,8 +98,7 @@ TEST_CASE("every mix of types: add, axpy, cast") {
     }
 }
 
-TEST_CASE_TEMPLATE("cast rounds to nearest, once, and keeps what is not finite", T, float, bf16,
-                   f16) {
+TEST_CASE_TEMPLATE("cast rounds to nearest once, and keeps NaN and infinity", T, float, bf16, f16) {
   Cpu dev;
   const double infinity = std::numeric_limits<double>::infinity();
   const std::vector<double> values{
@@ -135,7 +126,7 @@ TEST_CASE_TEMPLATE("rsqrt", T, double, float) {
   rsqrt(dev, x, 1e-5, x.mut());
   const auto got = widened(x);
   for (std::size_t i = 0; i < got.size(); ++i)
-    CHECK(got[i] == doctest::Approx(expected[i]).epsilon(std::is_same_v<T, double> ? 1e-15 : 3e-7));
+    CHECK(got[i] == Approx(expected[i]).epsilon(std::is_same_v<T, double> ? 1e-15 : 3e-7));
 }
 
 TEST_CASE_TEMPLATE("threads change no bit", T, double, float, bf16, f16) {

@@ -3,11 +3,6 @@
 #include <dhp/cpu/embedding.hpp>
 #include <tests/support/tensors.hpp>
 
-#include <doctest/doctest.h>
-
-using namespace dhp;
-using namespace tests;
-
 namespace {
 
 using Ids = std::vector<std::int32_t>;
@@ -21,7 +16,7 @@ TEST_CASE_TEMPLATE("rows by id, and their gradients", T, double, float, bf16, f1
     Cpu dev({.threads = threads});
     const std::int64_t columns = 150;  // three shares of columns
     const auto table = random_tensor<T>(dev, {11, columns}, 1);
-    const auto ids = list_on(dev, some_ids);
+    const auto ids = tensor_of(dev, some_ids);
     Tensor<Cpu> y(dev, dtype_of<T>(), {8, columns});
     embedding_forward(dev, table, ids, 0, y.mut());
     const auto dy = random_tensor<T>(dev, {8, columns}, 2);
@@ -49,7 +44,7 @@ TEST_CASE_TEMPLATE("parts of a vocabulary sum up to the whole", T, double, float
   using A = Accumulator<T>;
   Cpu dev;
   const auto table = random_tensor<T>(dev, {11, 5}, 1);
-  const auto ids = list_on(dev, some_ids);
+  const auto ids = tensor_of(dev, some_ids);
   const auto dy = random_tensor<T>(dev, {8, 5}, 2);
   Tensor<Cpu> whole(dev, dtype_of<T>(), {8, 5}), gradient(dev, dtype_of<A>(), {11, 5});
   embedding_forward(dev, table, ids, 0, whole.mut());
@@ -72,7 +67,7 @@ TEST_CASE("gradients of one id are added in the order of the rows") {
   // In this order the first two cancel; in any other the 1 is lost.
   const auto dy = Tensor<Cpu>::from_host(dev, {3, 1}, std::vector<float>{1e30f, -1e30f, 1.0f});
   Tensor<Cpu> dtable(dev, DType::f32, {2, 1});
-  embedding_backward(dev, dy, list_on(dev, Ids{1, 1, 1}), 0, dtable.mut(), 0);
+  embedding_backward(dev, dy, tensor_of(dev, Ids{1, 1, 1}), 0, dtable.mut(), 0);
   CHECK(widened(dtable) == std::vector<double>{0, 1});
 }
 
@@ -80,16 +75,16 @@ TEST_CASE("no rows: the gradient is still written") {
   Cpu dev;
   const auto table = random_tensor<float>(dev, {2, 2}, 1);
   Tensor<Cpu> y(dev, DType::f32, {0, 2});
-  embedding_forward(dev, table, list_on(dev, Ids{}), 0, y.mut());
+  embedding_forward(dev, table, tensor_of(dev, Ids{}), 0, y.mut());
   auto dtable = random_tensor<float>(dev, {2, 2}, 1);
-  embedding_backward(dev, y, list_on(dev, Ids{}), 0, dtable.mut(), 0);
+  embedding_backward(dev, y, tensor_of(dev, Ids{}), 0, dtable.mut(), 0);
   CHECK(widened(dtable) == std::vector<double>(4, 0.0));
 }
 
 TEST_CASE("what does not fit is refused") {
   Cpu dev;
   const auto table = random_tensor<bf16>(dev, {5, 4}, 1);
-  const auto ids = list_on(dev, Ids{1, 2});
+  const auto ids = tensor_of(dev, Ids{1, 2});
   const auto wrong = Tensor<Cpu>::zeros(dev, DType::i64, {2});
   auto y = random_tensor<bf16>(dev, {2, 4}, 1);
   auto wide = random_tensor<float>(dev, {2, 4}, 1);

@@ -2,15 +2,6 @@
 #include <dhp/cpu/exact_sum.hpp>
 #include <tests/support/tensors.hpp>
 
-#include <doctest/doctest.h>
-
-#include <algorithm>
-#include <limits>
-#include <numeric>
-
-using namespace dhp;
-using namespace tests;
-
 namespace {
 
 constexpr std::int64_t width = 37;
@@ -28,7 +19,7 @@ std::vector<Tensor<Cpu>> mixed(Cpu& dev) {
       const double sign = random.bits(at) % 2 == 0 ? 1 : -1;
       values.push_back(static_cast<T>(sign * std::pow(10, -12 + 15 * random.uniform(at + 1))));
     }
-    made.push_back(list_on(dev, values));
+    made.push_back(tensor_of(dev, values));
   }
   return made;
 }
@@ -72,8 +63,7 @@ detail::Int128 on_grid(double value) {
 
 }  // namespace
 
-TEST_CASE_TEMPLATE("order, grouping and threads change no bit; one rounding of the exact sum", T,
-                   double, float) {
+TEST_CASE_TEMPLATE("order changes no bit; one rounding of the exact sum", T, double, float) {
   Cpu dev;
   const auto x = mixed<T>(dev);
   std::vector<detail::Int128> exact(width);
@@ -152,20 +142,19 @@ TEST_CASE("ties and near ties round once, in the fast form and in the wide one")
         l[i] += carry;
       }
     Limbs limbs(dev, 0);
-    limbs.high = list_on(dev, h);
-    limbs.low = list_on(dev, l);
+    limbs.high = tensor_of(dev, h);
+    limbs.low = tensor_of(dev, l);
     CHECK(limbs.value<float>(dev) == expected);
   }
 }
 
-TEST_CASE_TEMPLATE("out of range, NaN and infinity set the flag and add nothing", T, double,
-                   float) {
+TEST_CASE_TEMPLATE("out of range, NaN, infinity: a flag, and no sum", T, double, float) {
   Cpu dev({.threads = 2});
   const double infinity = std::numeric_limits<double>::infinity();
   for (const double bad :
        {0x1p18, -0x1p18, 1e30, infinity, -infinity, std::numeric_limits<double>::quiet_NaN()}) {
     CAPTURE(bad);
-    const auto x = list_on(dev, std::vector<T>{T(1), static_cast<T>(bad), T(2)});
+    const auto x = tensor_of(dev, std::vector<T>{T(1), static_cast<T>(bad), T(2)});
     Limbs limbs(dev, 3);
     limbs.add(dev, x);
     CHECK(limbs.flagged(dev));

@@ -2,11 +2,6 @@
 #include <dhp/cpu/linear.hpp>
 #include <tests/support/tensors.hpp>
 
-#include <doctest/doctest.h>
-
-using namespace dhp;
-using namespace tests;
-
 namespace {
 
 constexpr std::int64_t rows = 37, in = 19, out = 40;

@@ -3,11 +3,6 @@
 #include <dhp/cpu/segments.hpp>
 #include <tests/support/weights.hpp>
 
-#include <doctest/doctest.h>
-
-using namespace dhp;
-using namespace tests;
-
 namespace {
 
 // One weight with its state, in double.
@@ -124,8 +119,7 @@ void five_steps(Body body) {
 
 }  // namespace
 
-TEST_CASE_TEMPLATE("SGD: plain, momentum, Nesterov, decay, scaled gradient", T, double, float, bf16,
-                   f16) {
+TEST_CASE_TEMPLATE("SGD: momentum, Nesterov, decay, scale", T, double, float, bf16, f16) {
   const std::vector<Sgd> cases{
       {{}, {.learning_rate = 0.1}},
       {{.weight_decay = 0.01}, {.learning_rate = 0.1, .gradient_scale = 0.25}},
@@ -145,8 +139,7 @@ TEST_CASE_TEMPLATE("SGD: plain, momentum, Nesterov, decay, scaled gradient", T, 
     });
 }
 
-TEST_CASE_TEMPLATE("SGD: a rate inside the momentum, as LARS has it, for each weight that decays",
-                   T, double, float, bf16) {
+TEST_CASE_TEMPLATE("SGD: a rate inside the momentum, as LARS has it", T, double, float, bf16) {
   const Sgd with{{.momentum = 0.9, .weight_decay = 0.1, .rate_in_momentum = true},
                  {.learning_rate = 0.07, .gradient_scale = 0.5}};
   five_steps<T>([&](Cpu& dev, State<T>& state, std::uint32_t step) {
@@ -154,7 +147,7 @@ TEST_CASE_TEMPLATE("SGD: a rate inside the momentum, as LARS has it, for each we
     for (std::size_t k = 0; k < state.kinds.size(); ++k)
       rates.push_back(0.1 / (step + static_cast<double>(k)));
     const auto now = make_step_state(dev, with.now);
-    sgd_update(dev, with.update, state.table, now, list_on(dev, rates), state.gradient,
+    sgd_update(dev, with.update, state.table, now, tensor_of(dev, rates), state.gradient,
                state.m.mut(), state.masters.mut());
     state.expect([&](Scalar& s, const Kind& kind, std::size_t parameter, double gradient) {
       const double rate = kind.decays ? rates[parameter] : with.now.learning_rate;
@@ -164,8 +157,7 @@ TEST_CASE_TEMPLATE("SGD: a rate inside the momentum, as LARS has it, for each we
   });
 }
 
-TEST_CASE_TEMPLATE("AdamW: bias correction, decay apart from the gradient", T, double, float, bf16,
-                   f16) {
+TEST_CASE_TEMPLATE("AdamW: bias correction, decay apart", T, double, float, bf16, f16) {
   const std::vector<Adam> cases{
       {{}, {.learning_rate = 0.01}},
       {{.beta1 = 0.8, .beta2 = 0.95, .epsilon = 1e-3, .weight_decay = 0.1},
@@ -182,8 +174,7 @@ TEST_CASE_TEMPLATE("AdamW: bias correction, decay apart from the gradient", T, d
     });
 }
 
-TEST_CASE_TEMPLATE("LAMB: squared norms of the coming directions, then a step along them", T,
-                   double, float, f16) {
+TEST_CASE_TEMPLATE("LAMB: squared norms of directions, then a step", T, double, float, f16) {
   five_steps<T>([&](Cpu& dev, State<T>& state, std::uint32_t step) {
     const Adam with{{.weight_decay = 0.02},
                     {.learning_rate = 0.05, .updates = step, .gradient_scale = 0.5}};
@@ -192,7 +183,7 @@ TEST_CASE_TEMPLATE("LAMB: squared norms of the coming directions, then a step al
     std::vector<double> rates, weights(count), directions(count);
     for (std::size_t k = 0; k < count; ++k) rates.push_back(0.03 / (1 + static_cast<double>(k)));
     const auto found = lamb_squares_of(dev, with.update, state, now);
-    detail::lamb_update(dev, with.update, state.table, now, list_on(dev, rates), state.gradient,
+    detail::lamb_update(dev, with.update, state.table, now, tensor_of(dev, rates), state.gradient,
                         state.m.mut(), state.v.mut(), state.masters.mut());
     state.expect([&](Scalar& s, const Kind& kind, std::size_t parameter, double gradient) {
       weights[parameter] += s.w * s.w;
@@ -211,8 +202,8 @@ TEST_CASE_TEMPLATE("LAMB: squared norms of the coming directions, then a step al
 TEST_CASE("rates of LARS and LAMB: by norms, and the learning rate where one is zero") {
   Cpu dev;
   const auto state = make_step_state(dev, {.learning_rate = 0.5, .gradient_scale = 0.25});
-  const auto weights = list_on<double>(dev, {4, 4, 0, 9}),
-             others = list_on<double>(dev, {16, 0, 16, 0});
+  const auto weights = tensor_of<double>(dev, {4, 4, 0, 9}),
+             others = tensor_of<double>(dev, {16, 0, 16, 0});
   Tensor<Cpu> rates(dev, DType::f64, {4});
   detail::lars_rates(dev, {.trust = 0.01, .weight_decay = 0.5}, state, weights, others,
                      rates.mut());
@@ -286,7 +277,7 @@ TEST_CASE("a step that does not go changes nothing; nor does a table of nothing"
   const auto go = make_step_state(dev, {.learning_rate = 0.1, .updates = 1});
   const auto stay =
       make_step_state(dev, {.learning_rate = 0.1, .updates = 1, .decision = StepDecision::skip});
-  const auto rates = list_on(dev, std::vector<double>(some_of_each.size(), 1.0));
+  const auto rates = tensor_of(dev, std::vector<double>(some_of_each.size(), 1.0));
   const auto unchanged = [&](Weights<Cpu, bf16>& w, const Tensor<Cpu>& now) {
     const auto before = values_of(w.written());
     sgd_update(dev, {.momentum = 0.9}, w.table, now, {}, w.gradient, w.m.mut(), w.masters.mut());
@@ -306,7 +297,7 @@ TEST_CASE("what does not fit is refused") {
   Cpu dev;
   Weights<Cpu, bf16> w(dev, {{4}, {40}});
   const auto now = make_step_state(dev, {.learning_rate = 0.1, .updates = 1});
-  const auto rates = list_on<double>(dev, {1, 1});
+  const auto rates = tensor_of<double>(dev, {1, 1});
   const auto small = random_tensor<float>(dev, {71}, 1);
   CHECK(message_of([&] { sgd_update(dev, {}, w.table, now, {}, small, {}, w.masters.mut()); }) ==
         "sgd_update: the gradient [71] of f32 does not fit 72 weights that are accumulated in f32");
@@ -335,15 +326,14 @@ TEST_CASE("what does not fit is refused") {
           detail::lamb_update(dev, {}, w.table, now, {}, w.gradient, w.m.mut(), w.v.mut(),
                               w.masters.mut());
         }) == "lamb_update: rates of 2 parameters are f64, got f32 []");
-  auto sums = list_on<double>(dev, {0, 0});
+  auto sums = tensor_of<double>(dev, {0, 0});
   CHECK(message_of([&] {
           detail::lamb_squares(dev, {}, w.table, now, w.gradient, w.m, w.v, w.masters, sums.mut(),
                                sums.mut().slice(0, 1));
         }) == "lamb_squares: the sums of 2 tiles are f64, got f64 [1]");
 }
 
-TEST_CASE_TEMPLATE("update_moving_averages: by a share of the mean, where the step goes", A, double,
-                   float) {
+TEST_CASE_TEMPLATE("update_moving_averages: by a share of the mean", A, double, float) {
   Cpu dev;
   auto mean = Tensor<Cpu>::from_host(dev, {2}, std::vector<A>{1, 8});
   auto variance = Tensor<Cpu>::from_host(dev, {1}, std::vector<A>{4});

@@ -3,13 +3,6 @@
 #include <dhp/cpu/reduce.hpp>
 #include <tests/support/tensors.hpp>
 
-#include <doctest/doctest.h>
-
-#include <limits>
-
-using namespace dhp;
-using namespace tests;
-
 namespace {
 
 // Rows around the tile of 128, columns around the width of vectors.
@@ -49,9 +42,9 @@ TEST_CASE_TEMPLATE("sum and sum_of_squares are taken in double", T, double, floa
     }
     auto out = Tensor<Cpu>::zeros(dev, DType::f64, {1});
     sum(dev, x, out.mut());
-    CHECK(widened(out)[0] == doctest::Approx(static_cast<double>(total)).epsilon(1e-12));
+    CHECK(widened(out)[0] == Approx(static_cast<double>(total)).epsilon(1e-12));
     sum_of_squares(dev, x, out.mut());
-    CHECK(widened(out)[0] == doctest::Approx(static_cast<double>(squares)).epsilon(1e-12));
+    CHECK(widened(out)[0] == Approx(static_cast<double>(squares)).epsilon(1e-12));
   }
 }
 

@@ -2,13 +2,7 @@
 #include <dhp/cpu/rows.hpp>
 #include <tests/support/tensors.hpp>
 
-#include <doctest/doctest.h>
-
-using namespace dhp;
-using namespace tests;
-
-TEST_CASE_TEMPLATE("copy_columns cuts and joins, of any type and rank", T, double, float, bf16,
-                   f16) {
+TEST_CASE_TEMPLATE("copy_columns cuts and joins any rank", T, double, float, bf16, f16) {
   Cpu dev({.threads = 3});
   const auto x = random_tensor<T>(dev, {2, 3, 300, 7}, 1);
   Tensor<Cpu> left(dev, dtype_of<T>(), {1800, 2});

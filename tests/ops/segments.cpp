@@ -3,11 +3,6 @@
 #include <dhp/cpu/segments.hpp>
 #include <tests/support/weights.hpp>
 
-#include <doctest/doctest.h>
-
-using namespace dhp;
-using namespace tests;
-
 namespace {
 
 std::vector<double> squares_of(Cpu& dev, ConstView<Cpu> x) {
@@ -18,8 +13,7 @@ std::vector<double> squares_of(Cpu& dev, ConstView<Cpu> x) {
 
 }  // namespace
 
-TEST_CASE_TEMPLATE("segments: tiles cover each segment once, in order, and know whose they are", T,
-                   double, bf16) {
+TEST_CASE_TEMPLATE("segments: tiles cover each segment once, in order", T, double, bf16) {
   Cpu dev;
   const Weights<Cpu, T> w(dev, kinds_around_a_tile());
   const auto& table = w.table;
@@ -54,8 +48,7 @@ TEST_CASE_TEMPLATE("segments: tiles cover each segment once, in order, and know 
   CHECK(tiles == 8 + 9 + 1);
 }
 
-TEST_CASE_TEMPLATE("segments: squared norms have the bits of each segment's own sum", T, double,
-                   float, bf16, f16) {
+TEST_CASE_TEMPLATE("squared norms have each segment's bits", T, double, float, bf16, f16) {
   for (const int threads : {1, 2, 3}) {
     Cpu dev({.threads = threads});
     Weights<Cpu, T> w(dev, kinds_around_a_tile());

@@ -2,12 +2,6 @@
 #include <dhp/cpu/step.hpp>
 #include <tests/support/tensors.hpp>
 
-#include <doctest/doctest.h>
-
-#include <limits>
-
-using namespace tests;
-
 namespace {
 
 dhp::detail::StepRule scaling(int interval, double largest = 16777216) {

@@ -2,8 +2,6 @@
 #include <dhp/cpu.hpp>
 #include <tests/optim/adamw.hpp>
 
-using namespace tests;
-
 TEST_CASE("adamw: three steps are PyTorch's, in every precision; biases and norms do not decay") {
   AdamWCases<Cpu>::steps();
 }

@@ -2,10 +2,7 @@
 #include <dhp/cpu.hpp>
 #include <tests/optim/lamb.hpp>
 
-using namespace tests;
-
-TEST_CASE(
-    "lamb: three steps are the paper's, in every precision; biases and norms step as in Adam") {
+TEST_CASE("lamb: three steps are the paper's; biases and norms step as in Adam") {
   LambCases<Cpu>::steps();
 }
 TEST_CASE("lamb: a weight split over the tensor axis has the trust ratio of the unsplit one") {

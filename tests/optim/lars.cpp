@@ -2,10 +2,7 @@
 #include <dhp/cpu.hpp>
 #include <tests/optim/lars.hpp>
 
-using namespace tests;
-
-TEST_CASE(
-    "lars: three steps are the paper's, in every precision; biases and norms are not scaled") {
+TEST_CASE("lars: three steps are the paper's; biases and norms are not scaled") {
   LarsCases<Cpu>::steps();
 }
 TEST_CASE("lars: a weight split over the tensor axis has the trust ratio of the unsplit one") {

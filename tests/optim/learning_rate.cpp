@@ -2,10 +2,6 @@
 #include <dhp/optim/learning_rate.hpp>
 #include <tests/support/tensors.hpp>
 
-#include <doctest/doctest.h>
-
-using namespace tests;
-
 namespace {
 
 /// 10 steps of warm-up to 0.8, then 20 of decay to 0.2.
@@ -17,7 +13,7 @@ LearningRate schedule(Decay decay) {
           .decay = decay,
           .step_every = decay == Decay::step ? 10 : 0};
 }
-doctest::Approx near(double value) { return doctest::Approx(value).epsilon(1e-14); }
+Approx near(double value) { return Approx(value).epsilon(1e-14); }
 
 }  // namespace
 

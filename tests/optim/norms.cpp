@@ -5,10 +5,6 @@
 #include <dhp/optim/optimizer.hpp>
 #include <tests/support/tensors.hpp>
 
-#include <doctest/doctest.h>
-
-using namespace tests;
-
 namespace {
 
 /// "split" is 0, 1, 2, ...; "whole" is all 3, on every rank of the tensor axis; "buffer" is no parameter.

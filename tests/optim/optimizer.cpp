@@ -2,8 +2,6 @@
 #include <dhp/cpu.hpp>
 #include <tests/optim/optimizer.hpp>
 
-using namespace tests;
-
 namespace {
 
 std::vector<std::string> names_of(const std::vector<StateBuffer<Cpu>>& state) {

@@ -6,9 +6,6 @@
 #include <dhp/optim/sgd.hpp>
 #include <tests/optim/trained.hpp>
 
-#include <limits>
-#include <memory>
-
 namespace tests {
 
 template <class Dev>
@@ -133,8 +130,7 @@ struct OptimizerCases {
       all.push_back(std::make_unique<Lars<Dev>>(dev, store, norms, LarsOptions{}));
       all.push_back(std::make_unique<Lamb<Dev>>(dev, store, norms, LambOptions{}));
       for (auto& optimizer : all) {
-        CAPTURE(to_text(compute));
-        CAPTURE(optimizer->name());
+        INFO("compute ", to_text(compute), " optimizer->name() ", optimizer->name());
         body(dev, store, norms, *optimizer);
       }
     }

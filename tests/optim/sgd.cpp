@@ -2,8 +2,6 @@
 #include <dhp/cpu.hpp>
 #include <tests/optim/sgd.hpp>
 
-using namespace tests;
-
 TEST_CASE("sgd: three steps are PyTorch's, in every precision; biases and norms do not decay") {
   SgdCases<Cpu>::steps();
 }

@@ -15,8 +15,7 @@ struct SgdCases {
                                 {.momentum = 0.8, .weight_decay = 0.1},
                                 {.momentum = 0.8, .nesterov = true, .weight_decay = 0.1}})
       for (const auto compute : all_computes) {
-        CAPTURE(options.momentum);
-        CAPTURE(options.nesterov);
+        INFO("options.momentum ", options.momentum, " options.nesterov ", options.nesterov);
         CAPTURE(options.weight_decay);
         const bool momentum = options.momentum != 0;
         three_steps<Dev>(

@@ -7,10 +7,6 @@
 #include <tests/support/device_ranks.hpp>
 #include <tests/support/tensors.hpp>
 
-#include <doctest/doctest.h>
-
-#include <vector>
-
 namespace tests {
 
 /// make(dev, store, norms) is the optimizer.

@@ -8,12 +8,6 @@
 #include <tests/support/device_ranks.hpp>
 #include <tests/support/tensors.hpp>
 
-#include <doctest/doctest.h>
-
-#include <map>
-#include <string>
-#include <vector>
-
 namespace tests {
 
 /// One parameter as the formulas see it: weights, two buffers of state, gradients already scaled.

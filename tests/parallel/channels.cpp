@@ -2,9 +2,6 @@
 #include <dhp/cpu.hpp>
 #include <tests/parallel/channels.hpp>
 
-using namespace tests;
-
-TEST_CASE_TEMPLATE("gather after scatter is the identity; each is the other's backward", T, double,
-                   float, bf16) {
+TEST_CASE_TEMPLATE("gather and scatter are each other's backward", T, double, float, bf16) {
   ChannelCases<Cpu>::there_and_back<T>();
 }

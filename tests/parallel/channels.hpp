@@ -5,11 +5,6 @@
 #include <tests/support/device_ranks.hpp>
 #include <tests/support/tensors.hpp>
 
-#include <doctest/doctest.h>
-
-#include <utility>
-#include <vector>
-
 namespace tests {
 
 template <class Dev>

@@ -2,8 +2,6 @@
 #include <dhp/cpu.hpp>
 #include <tests/parallel/data.hpp>
 
-using namespace tests;
-
 TEST_CASE_TEMPLATE("every replica has the gradient of the global mean", Options, Plain, Bucketed) {
   DataCases<Cpu>::global_mean<Options>();
 }

@@ -8,12 +8,6 @@
 #include <tests/support/device_ranks.hpp>
 #include <tests/support/tensors.hpp>
 
-#include <doctest/doctest.h>
-
-#include <cmath>
-#include <utility>
-#include <vector>
-
 namespace tests {
 
 template <class Dev>

@@ -1,8 +1,6 @@
 // Evaluation on the Cpu.
 #include <tests/parallel/evaluation.hpp>
 
-using namespace tests;
-
 namespace {
 
 const EvaluationCases<Cpu> cases({}, {});

@@ -4,11 +4,6 @@
 #include <tests/support/everything.hpp>
 #include <tests/support/layouts.hpp>
 
-#include <doctest/doctest.h>
-
-#include <cmath>
-#include <vector>
-
 namespace tests {
 
 template <class Dev>

@@ -3,35 +3,26 @@
 #include <dhp/parallel/schedule_check.hpp>
 #include <tests/support/tensors.hpp>
 
-#include <doctest/doctest.h>
-
-#include <string>
-
 namespace {
 
-using dhp::all_stages;
-using dhp::FixedSchedule;
-using tests::has;
-using tests::message_of;
-
-dhp::StageLists lists_of(const std::string& csv) {
+StageLists lists_of(const std::string& csv) {
   return FixedSchedule::from_csv("mine.csv", csv).lists;
 }
 
 TEST_CASE("fixed schedule: every schedule comes back as it was") {
-  for (const auto& schedule : dhp::built_in_schedules())
+  for (const auto& schedule : built_in_schedules())
     for (const int stages : {1, 2, 3})
       for (const int micro_batches : {1, 3, 6})
-        for (const int chunks : {1, schedule.name() == dhp::Interleaved::name ? 2 : 1}) {
+        for (const int chunks : {1, schedule.name() == Interleaved::name ? 2 : 1}) {
           const auto lists = all_stages(schedule, stages, micro_batches, chunks);
           CHECK(lists_of(FixedSchedule::to_csv(lists)) == lists);
         }
 }
 
 TEST_CASE("fixed schedule: parts of the model are numbered through, as PyTorch has them") {
-  CHECK(FixedSchedule::to_csv(all_stages(dhp::OneForwardOneBackward{}, 2, 3)) ==
+  CHECK(FixedSchedule::to_csv(all_stages(OneForwardOneBackward{}, 2, 3)) ==
         "0F0,0F1,0B0,0F2,0B1,0B2\n1F0,1B0,1F1,1B1,1F2,1B2\n");
-  CHECK(FixedSchedule::to_csv(all_stages(dhp::Interleaved{}, 2, 2, 2)) ==
+  CHECK(FixedSchedule::to_csv(all_stages(Interleaved{}, 2, 2, 2)) ==
         "0F0,0F1,2F0,2F1,2B0,2B1,0B0,0B1\n1F0,1F1,3F0,3B0,3F1,3B1,1B0,1B1\n");
   // With idle cells, spaces and the line ends of Windows.
   CHECK(lists_of("0F0,0F1,,, 0I0,0W0,0I1,0W1\r\n,1F0,1I0,1F1,1W0,1I1,1W1,\r\n") ==
@@ -41,22 +32,22 @@ TEST_CASE("fixed schedule: parts of the model are numbered through, as PyTorch h
 TEST_CASE("fixed schedule: what is no action of its line is refused with its place") {
   for (const char* cell : {"1X0", "F0", "1F", "1", "1F-1", "-1F0", "1F0x", "1FF0", "1F99999999999",
                            "99999999999F0", "1 F0"})
-    CHECK(has(message_of([&] { (void)lists_of(dhp::concat("0F0\n1F0,", cell)); }),
-              dhp::concat("mine.csv, line 2, cell 2: \"", cell,
-                          "\" is no action; give the part of the model")));
+    CHECK(has(message_of([&] { (void)lists_of(concat("0F0\n1F0,", cell)); }),
+              concat("mine.csv, line 2, cell 2: \"", cell,
+                     "\" is no action; give the part of the model")));
   CHECK(has(message_of([] { (void)lists_of("0F0,1B0\n1F0\n"); }),
             "mine.csv, line 1, cell 2: 1B0 is of a part that stage 1 of 2 holds, and belongs into "
             "line 2"));
 }
 
 TEST_CASE("fixed schedule: smaller steps leave out micro-batches, and larger ones are refused") {
-  const dhp::GPipe gpipe;
-  const dhp::AnySchedule schedule = FixedSchedule{"mine.csv", all_stages(gpipe, 2, 4)};
+  const GPipe gpipe;
+  const AnySchedule schedule = FixedSchedule{"mine.csv", all_stages(gpipe, 2, 4)};
   CHECK(schedule.name() == "mine.csv");
   for (int micro_batches = 0; micro_batches <= 4; ++micro_batches) {
     const auto lists = all_stages(schedule, 2, micro_batches);
     CHECK(lists == all_stages(gpipe, 2, micro_batches));
-    CHECK_NOTHROW((void)dhp::check_schedule(lists, 1, micro_batches, 1));
+    CHECK_NOTHROW((void)check_schedule(lists, 1, micro_batches, 1));
   }
   CHECK(has(message_of([&] { (void)schedule.actions(0, 2, 5); }),
             "schedule mine.csv is for 4 micro-batches, and a step has 5 on a replica"));

@@ -2,9 +2,6 @@
 #include <tests/parallel/layouts.hpp>
 #include <tests/support/tensors.hpp>
 
-using namespace dhp;
-using namespace tests;
-
 namespace {
 
 enum class Trained { adapters, head };
@@ -42,8 +39,7 @@ std::vector<Layout> layouts() {
 
 }  // namespace
 
-TEST_CASE(
-    "frozen parameters: every layout and every stage of ZeRO gives the serial run's numbers") {
+TEST_CASE("frozen parameters: every layout and stage of ZeRO gives the serial run's numbers") {
   for (const auto trained : {Trained::adapters, Trained::head}) {
     const auto serial = run(trained, {}, {.steps = 5, .lr = 0.3});
     REQUIRE(serial.losses.back() < serial.losses.front());

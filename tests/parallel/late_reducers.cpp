@@ -42,7 +42,7 @@ MicroBatch<Cpu> sample(Cpu& dev, const Settings& settings, int step, int replica
   batch.index = settings.equal ? replica : replica * (replica + 1) / 2 + k;
   batch.samples = 2;
   batch.input = Tensor<Cpu>(dev, settings.compute, {2, 1});
-  cast(dev, list_on<double>(dev, {x, settings.batch_norm ? 3 * x : x}), batch.input.mut());
+  cast(dev, tensor_of<double>(dev, {x, settings.batch_norm ? 3 * x : x}), batch.input.mut());
   batch.side.emplace_back("targets", Tensor<Cpu>::zeros(dev, settings.compute, {2, 1}));
   batch.counts = {{"elements", 2}};
   return batch;

@@ -4,10 +4,6 @@
 #include <tests/support/everything.hpp>
 #include <tests/support/layouts.hpp>
 
-#include <doctest/doctest.h>
-
-#include <cmath>
-
 namespace tests {
 
 inline void check_losses(const RunResult& serial, const RunResult& found, double tolerance) {

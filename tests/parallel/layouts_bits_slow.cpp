@@ -2,9 +2,6 @@
 // gradients; neither do the reducer, its buckets, recompute or threads.
 #include <tests/parallel/layouts.hpp>
 
-using namespace dhp;
-using namespace tests;
-
 namespace {
 
 const AnySchedule one_f_one_b = OneForwardOneBackward{};
@@ -66,8 +63,7 @@ TEST_CASE("deterministic: replicas and stages change no bit, fp64 and 16 bits") 
     const auto settings = exactly(compute);
     const auto serial = run({}, settings);
     for (const auto& layout : {spread(3, 1), spread(2, 3, zero_bubble)}) {
-      CAPTURE(to_text(layout));
-      CAPTURE(name_of(compute));
+      INFO("layout ", to_text(layout), " name_of(compute) ", name_of(compute));
       check_same_bits(serial, run(layout, settings));
     }
   }
@@ -95,8 +91,7 @@ TEST_CASE("deterministic: masked rows that count nothing change no bit") {
   for (const auto compute : {DType::f64, DType::f32, DType::bf16}) {
     const auto settings = exactly(compute);
     for (const auto& layout : {Layout{}, spread(3, 2, zero_bubble), Layout{{.tensor = 2}}}) {
-      CAPTURE(to_text(layout));
-      CAPTURE(name_of(compute));
+      INFO("layout ", to_text(layout), " name_of(compute) ", name_of(compute));
       check_same_bits(run(layout, settings), run(layout, settings, {}, true));
     }
   }

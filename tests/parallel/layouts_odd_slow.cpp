@@ -1,11 +1,6 @@
 // Layouts and batches that do not come out even, and those that must be refused.
 #include <tests/parallel/layouts.hpp>
 
-#include <chrono>
-
-using namespace dhp;
-using namespace tests;
-
 namespace {
 
 const AnySchedule interleaved = Interleaved{};
@@ -190,8 +185,7 @@ TEST_CASE("odd layouts: dropout numbers the rows of samples that are not packed"
   }
 }
 
-TEST_CASE(
-    "optimizers: each takes the serial run's steps, also with trust ratios of split weights") {
+TEST_CASE("optimizers take the serial run's steps, also with trust ratios of split weights") {
   for (const OptimizerChoice& optimizer :
        {OptimizerChoice(LarsOptions{.momentum = 0.9, .weight_decay = 0.01}),
         OptimizerChoice(AdamWOptions{}), OptimizerChoice(LambOptions{})}) {
@@ -236,8 +230,7 @@ TEST_CASE("fp16: a step that overflows is skipped by all ranks alike") {
     CHECK(serial.losses.back() < serial.losses.front());
     for (const auto& layout : {Layout{{.data = 2}}, Layout{{.tensor = 2}},
                                Layout{{.data = 2, .tensor = 2, .pipeline = 2}, zero_bubble}}) {
-      CAPTURE(to_text(layout));
-      CAPTURE(deterministic);
+      INFO("layout ", to_text(layout), " deterministic ", deterministic);
       const auto found = run(layout, settings);
       for (const auto& skipped : found.skipped) CHECK(skipped == found.skipped.front());
       CHECK(found.skipped.front().front());

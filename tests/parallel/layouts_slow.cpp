@@ -1,9 +1,6 @@
 // Layout invariance: every layout and schedule gives the serial run's losses, norms, gradients and parameters.
 #include <tests/parallel/layouts.hpp>
 
-using namespace dhp;
-using namespace tests;
-
 namespace {
 
 RunResult run(const Layout& layout, const RunSettings& settings) {

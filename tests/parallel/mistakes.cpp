@@ -3,15 +3,6 @@
 #include <tests/support/device_ranks.hpp>
 #include <tests/support/tensors.hpp>
 
-#include <doctest/doctest.h>
-
-#include <functional>
-#include <string>
-#include <vector>
-
-using namespace dhp;
-using namespace tests;
-
 namespace {
 
 enum class Mistake { none, pushes_more, pops_more, pops_more_shapes, wrong_shape };

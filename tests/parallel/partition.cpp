@@ -7,11 +7,6 @@
 #include <dhp/parallel/partition.hpp>
 #include <tests/support/tensors.hpp>
 
-#include <doctest/doctest.h>
-
-using namespace dhp;
-using namespace tests;
-
 namespace {
 
 double dearest_part(const std::vector<double>& costs, const std::vector<std::int64_t>& cuts) {

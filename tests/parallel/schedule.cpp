@@ -2,16 +2,8 @@
 #include <dhp/parallel/schedule.hpp>
 #include <tests/support/tensors.hpp>
 
-#include <doctest/doctest.h>
-
-#include <string>
-#include <vector>
-
 namespace {
 
-using dhp::Action;
-using dhp::AnySchedule;
-using tests::message_of;
 using Kind = Action::Kind;
 
 const auto all_schedules = dhp::built_in_schedules();

@@ -2,26 +2,10 @@
 #include <dhp/parallel/schedule_check.hpp>
 #include <tests/support/tensors.hpp>
 
-#include <doctest/doctest.h>
-
 #include <deque>
-#include <map>
-#include <set>
-#include <string>
-#include <tuple>
-#include <utility>
 
 namespace {
 
-using dhp::Action;
-using dhp::AnySchedule;
-using dhp::GPipe;
-using dhp::Interleaved;
-using dhp::OneForwardOneBackward;
-using dhp::Pass;
-using dhp::StageLists;
-using dhp::ZeroBubble;
-using tests::has;
 using Kind = Action::Kind;
 
 const AnySchedule one_chunk[] = {GPipe{}, OneForwardOneBackward{}, ZeroBubble{}};

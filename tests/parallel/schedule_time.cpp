@@ -1,19 +1,9 @@
 // Known durations of the schedules and their pictures, to the letter; what a simulation refuses.
 #include <dhp/parallel/schedule_time.hpp>
-
-#include <doctest/doctest.h>
-
-#include <limits>
-#include <string>
+#include <tests/support/test.hpp>
 
 namespace {
 
-using dhp::Action;
-using dhp::AnySchedule;
-using dhp::GPipe;
-using dhp::Interleaved;
-using dhp::OneForwardOneBackward;
-using dhp::ZeroBubble;
 using Kind = Action::Kind;
 
 double slots(const AnySchedule& schedule, int stages, int micro_batches, int chunks,
@@ -30,7 +20,7 @@ TEST_CASE("schedule_time: each part of the model may have costs of its own") {
   const auto times = dhp::simulate(dhp::all_stages(GPipe{}, 2, 3), costs);
   CHECK(times.start[1] == std::vector<double>{1, 3, 5, 7, 11, 15});
   CHECK(times.makespan == 1 + 3 * 6 + 2);
-  CHECK(times.idle_share[0] == doctest::Approx(1 - 9.0 / 21));
+  CHECK(times.idle_share[0] == Approx(1 - 9.0 / 21));
   // Part 2 is chunk 1 of stage 0.
   const std::vector<dhp::ActionCosts> of_chunks{{1, 1, 1}, {1, 1, 1}, {5, 1, 1}, {1, 1, 1}};
   const auto lists = dhp::all_stages(Interleaved{}, 2, 1, 2);

@@ -38,7 +38,7 @@ MicroBatch<Cpu> sample(Cpu& dev, const Settings& settings, int step, int k) {
   batch.index = k;
   batch.samples = 1;
   batch.input = Tensor<Cpu>(dev, settings.store.compute, {1, 1});
-  cast(dev, list_on<double>(dev, {x_of(step, k)}), batch.input.mut());
+  cast(dev, tensor_of<double>(dev, {x_of(step, k)}), batch.input.mut());
   batch.side.emplace_back("targets", Tensor<Cpu>(dev, settings.store.compute, {1, 1}));
   fill(dev, batch.side.back().second.mut(), settings.target);
   batch.counts = {{"elements", 1}};

@@ -2,8 +2,6 @@
 #include <dhp/cpu.hpp>
 #include <tests/parallel/tensor.hpp>
 
-using namespace tests;
-
 TEST_CASE("column-parallel linear") { TensorCases<Cpu>::column_parallel(); }
 TEST_CASE("row-parallel linear adds its bias once") { TensorCases<Cpu>::row_parallel(); }
 TEST_CASE("column-parallel, activation, row-parallel") { TensorCases<Cpu>::column_and_row(); }

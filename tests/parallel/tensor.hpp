@@ -9,14 +9,6 @@
 #include <tests/support/layouts.hpp>
 #include <tests/support/tensors.hpp>
 
-#include <doctest/doctest.h>
-
-#include <map>
-#include <mutex>
-#include <string>
-#include <utility>
-#include <vector>
-
 namespace tests {
 
 template <class Dev>

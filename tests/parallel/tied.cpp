@@ -2,8 +2,6 @@
 #include <dhp/cpu.hpp>
 #include <tests/parallel/tied.hpp>
 
-using namespace tests;
-
 TEST_CASE("tied weights: gradients are summed over the stages that use them, once ready each") {
   TiedCases<Cpu>::sums();
 }

@@ -9,13 +9,6 @@
 #include <tests/support/gradient_sums.hpp>
 #include <tests/support/tensors.hpp>
 
-#include <doctest/doctest.h>
-
-#include <map>
-#include <string>
-#include <utility>
-#include <vector>
-
 namespace tests {
 
 template <class Dev>

@@ -10,7 +10,6 @@ import contextlib
 import dataclasses
 import heapq
 import itertools
-import json
 import os
 import pathlib
 import random
@@ -22,6 +21,7 @@ import tempfile
 import time
 
 import ranks
+from generations import curve, last_step
 
 RUN = ["--preset", "tiny", "--vocabulary-size", "128", "--sequence-length", "16", "--samples", "96", "--global-batch", "12",
        "--micro-batch", "2", "--deterministic", "--evaluate-samples", "2", "--steps", "99999", "--threads", "1"]
@@ -31,24 +31,6 @@ LAYOUTS = {"data": [], "tensor": ["--tensor-parallel", "2"], "pipeline": ["--pip
            "zero-1": ["--zero", "1", "--shard-redundancy", "1", "--optimizer", "lamb"],
            "zero-3": ["--zero", "3", "--shard-redundancy", "1", "--optimizer", "lamb"]}
 DISK = 24 << 20
-
-
-def steps_in(path):
-    """Each step's numbers, in their order; every step is there once."""
-    lines = [json.loads(text) for text in path.read_text().splitlines()] if path.exists() else []
-    found = [line for line in lines if "loss" in line]
-    assert [line["step"] for line in found] == list(range(1, len(found) + 1)), [line["step"] for line in found]
-    return [json.dumps([line["step"], line["loss"], line["grad_norm"], line["lr"]]) for line in found]
-
-
-def last_step(path):
-    """The last step in the metrics, or 0."""
-    if not path.exists():
-        return 0
-    with path.open("rb") as file:
-        file.seek(max(0, path.stat().st_size - 2000))
-        found = re.findall(rb'^{"step":(\d+),"loss".*\n', file.read(), re.MULTILINE)
-    return int(found[-1]) if found else 0
 
 
 class Steady:
@@ -68,7 +50,7 @@ class Steady:
                     time.sleep(0.02)
                 job.processes[0].kill()
                 job.processes[0].wait()
-            self.known[more] = steps_in(path)
+            self.known[more] = curve(path)
         return self.known[more][:steps]
 
 
@@ -314,14 +296,14 @@ class Chaos:
             if member.begun > member.told_at - 20:  # it may not have come to where it listens to signals
                 allowed.append(-signal.SIGTERM)
             self.check(member.process.returncode in allowed, f"process {member.at} has ended with {member.process.returncode}")
-        steps = len(steps_in(self.metrics))
+        steps = len(curve(self.metrics))
         self.total["steps"] += steps
         self.compare(steps)
         self.left_behind(steps)
         self.loads(steps)
 
     def compare(self, steps):
-        wanted, found = self.steady.curve(self.options, steps), steps_in(self.metrics)
+        wanted, found = self.steady.curve(self.options, steps), curve(self.metrics)
         self.check(found == wanted, next((f"{a} instead of {b}" for a, b in zip(found, wanted) if a != b), "too short"))
 
     def left_behind(self, steps):
@@ -346,8 +328,7 @@ class Chaos:
                 self.check(not job.poll() and time.monotonic() - begin < HANG_S, "does not go on:", job.output(0))
                 time.sleep(0.02)
             self.check(f"goes on after step {steps}" in job.output(0), job.output(0))
-        found = [json.loads(text) for text in path.read_text().splitlines()]
-        found = [json.dumps([one["step"], one["loss"], one["grad_norm"], one["lr"]]) for one in found if "loss" in one][:3]
+        found = curve(path, steps + 1)[:3]
         wanted = self.steady.curve(self.options, steps + 3)[-3:]
         self.check(found == wanted, "after the last checkpoint", found, "instead of", wanted)
 

@@ -3,9 +3,7 @@
 each step's numbers are those of a steady run, no step is there twice, and where every piece of the state has a living holder
 none is done again."""
 
-import concurrent.futures
 import functools
-import json
 import pathlib
 import random
 import re
@@ -15,7 +13,7 @@ import tempfile
 import time
 
 import ranks
-from generations import told
+from generations import curve, last_step, told
 
 BERT = ["--preset", "tiny", "--vocabulary-size", "512", "--sequence-length", "32", "--samples", "256", "--global-batch", "16",
         "--micro-batch", "2", "--deterministic", "--evaluate-samples", "4"]
@@ -24,20 +22,12 @@ RESNET = ["--width", "8", "--image-size", "16", "--classes", "10", "--samples", 
           "2", "--deterministic", "--evaluate-samples", "4"]
 
 
-def curve(path, steps):
-    """Each step's numbers; every step is there once."""
-    lines = [json.loads(text) for text in path.read_text().splitlines()]
-    found = [line for line in lines if "loss" in line]
-    assert [line["step"] for line in found] == list(range(1, steps + 1)), [line["step"] for line in found]
-    return [json.dumps([line["step"], line["loss"], line["grad_norm"], line["lr"]]) for line in found]
-
-
 @functools.cache
 def steady(program, run, folder):
     """The numbers of a run that nothing happens to, in one process."""
     path = pathlib.Path(folder) / f"steady-{abs(hash((program, run)))}"
     ranks.run(1, [program, *run, "--metrics", str(path)])
-    return curve(path, int(run[run.index("--steps") + 1]))
+    return curve(path)
 
 
 class Elastic:
@@ -58,11 +48,7 @@ class Elastic:
         self.job.__exit__(*error)
 
     def step(self):
-        """The last step in the metrics."""
-        if not self.metrics.exists():
-            return 0
-        steps = re.findall(r'^{"step":(\d+),"loss"', self.metrics.read_text(), re.MULTILINE)
-        return int(steps[-1]) if steps else 0
+        return last_step(self.metrics)
 
     def wait_for_step(self, step, limit_s=300):
         begin = time.monotonic()
@@ -78,7 +64,7 @@ class Elastic:
         ends = self.job.wait(limit_s, without)
         bad = [end for end in ends if end.status not in statuses]
         assert not bad, "\n".join(f"status {end.status}: {end.output}" for end in bad)
-        found = curve(self.metrics, self.steps)
+        found = curve(self.metrics)
         assert found == self.wanted, next(
             f"{a} instead of {b}\n{self.said()}" for a, b in zip(found, self.wanted) if a != b)
 

@@ -45,6 +45,24 @@ def told(said):
     return found
 
 
+def curve(path, first=1):
+    """Each step's numbers, in their order; every step from the first on is there once."""
+    lines = [json.loads(text) for text in path.read_text().splitlines()] if path.exists() else []
+    found = [line for line in lines if "loss" in line]
+    assert [line["step"] for line in found] == list(range(first, first + len(found))), [line["step"] for line in found]
+    return [json.dumps([line["step"], line["loss"], line["grad_norm"], line["lr"]]) for line in found]
+
+
+def last_step(path):
+    """The last step in the metrics, or 0."""
+    if not path.exists():
+        return 0
+    with path.open("rb") as file:
+        file.seek(max(0, path.stat().st_size - 2000))
+        found = re.findall(rb'^{"step":(\d+),"loss".*\n', file.read(), re.MULTILINE)
+    return int(found[-1]) if found else 0
+
+
 class Steps:
     """Reads a growing metrics file."""
 

@@ -6,8 +6,6 @@
 #include <tests/support/tensors.hpp>
 
 #include <concepts>
-#include <string>
-#include <utility>
 
 namespace tests {
 

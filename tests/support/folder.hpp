@@ -1,10 +1,7 @@
 // A folder of a test's own, gone afterwards.
 #pragma once
 
-#include <cstdlib>
-#include <filesystem>
-#include <string>
-#include <vector>
+#include <tests/support/test.hpp>
 
 namespace tests {
 
@@ -22,6 +19,16 @@ struct Folder {
     for (const auto& entry : std::filesystem::directory_iterator(path))
       names.push_back(entry.path().string());
     return names;
+  }
+  /// Writes a file, with the folders above it, and says where.
+  std::string write(const std::string& name, const std::vector<std::byte>& bytes) const {
+    const auto to = *this / name;
+    std::filesystem::create_directories(std::filesystem::path(to).parent_path());
+    std::ofstream file(to, std::ios::binary);
+    file.write(reinterpret_cast<const char*>(bytes.data()),
+               static_cast<std::streamsize>(bytes.size()));
+    REQUIRE(file.flush().good());
+    return to;
   }
   std::string path;
 };

@@ -4,8 +4,6 @@
 #include <dhp/nn/parameter_store.hpp>
 #include <tests/support/tensors.hpp>
 
-#include <vector>
-
 namespace tests {
 
 /// Adds `value` to each element of a gradient in double.

@@ -4,10 +4,6 @@
 #include <dhp/nn/check_gradients.hpp>
 #include <tests/support/tensors.hpp>
 
-#include <doctest/doctest.h>
-
-#include <vector>
-
 namespace tests {
 
 /// Samples of `length` rows each, for embeddings, attention and dropout.

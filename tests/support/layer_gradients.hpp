@@ -5,12 +5,6 @@
 #include <dhp/parallel/tensor.hpp>
 #include <tests/support/gradients.hpp>
 
-#include <doctest/doctest.h>
-
-#include <string>
-#include <utility>
-#include <vector>
-
 namespace tests {
 
 template <class Dev>

@@ -4,11 +4,6 @@
 #include <dhp/cpu.hpp>
 #include <tests/support/tensors.hpp>
 
-#include <doctest/doctest.h>
-
-#include <string>
-#include <vector>
-
 namespace tests {
 
 struct LayerCase {

@@ -8,13 +8,6 @@
 #include <dhp/train/trainer.hpp>
 #include <tests/support/device_ranks.hpp>
 
-#include <cmath>
-#include <map>
-#include <memory>
-#include <mutex>
-#include <string>
-#include <vector>
-
 namespace tests {
 
 struct Layout {

@@ -4,14 +4,9 @@
 #include <dhp/core/rng.hpp>
 #include <dhp/device/cpu.hpp>
 #include <dhp/tensor/tensor.hpp>
-
-#include <cmath>
-#include <string>
-#include <vector>
+#include <tests/support/test.hpp>
 
 namespace tests {
-
-using namespace dhp;
 
 // Values of a stream, rounded to T.
 template <class T>
@@ -70,9 +65,9 @@ inline std::vector<double> random_doubles(const Shape& shape, std::uint32_t use)
   return widened(random_tensor<double>(cpu, shape, use));
 }
 
-template <class T>
-Tensor<Cpu> list_on(Cpu& dev, const std::vector<T>& values) {
-  return Tensor<Cpu>::from_host(dev, {static_cast<std::int64_t>(values.size())}, values);
+template <class T, class Dev>
+Tensor<Dev> tensor_of(Dev& dev, const std::vector<T>& values) {
+  return Tensor<Dev>::from_host(dev, {static_cast<std::int64_t>(values.size())}, values);
 }
 
 // Whether body(dev) is the same on 1, 2 and 3 threads.

@@ -4,9 +4,6 @@
 #include <dhp/ops/optimizer.hpp>
 #include <tests/support/tensors.hpp>
 
-#include <utility>
-#include <vector>
-
 namespace tests {
 
 /// What a segment is.

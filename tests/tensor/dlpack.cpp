@@ -3,11 +3,6 @@
 #include <dhp/dlpack.hpp>
 #include <tests/support/tensors.hpp>
 
-#include <doctest/doctest.h>
-
-#include <cstring>
-
-using namespace tests;
 using dlpack::DLManagedTensor, dlpack::DLManagedTensorVersioned;
 
 namespace {

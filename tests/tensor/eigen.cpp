@@ -2,13 +2,6 @@
 #include <dhp/eigen.hpp>
 #include <tests/support/tensors.hpp>
 
-#include <doctest/doctest.h>
-
-#include <cstdint>
-#include <numeric>
-
-using namespace tests;
-
 namespace {
 
 // 0, 1, 2, ... in memory order.
@@ -40,8 +33,7 @@ using Strides = Eigen::Stride<Eigen::Dynamic, Eigen::Dynamic>;
 
 }  // namespace
 
-TEST_CASE_TEMPLATE("a tensor as a matrix: one sample per row, or one per column", T, double, float,
-                   bf16, f16) {
+TEST_CASE_TEMPLATE("a matrix has a sample per row or column", T, double, float, bf16, f16) {
   Cpu dev;
   auto x = counting<T>(dev, {4, 3});
   const auto rows = eigen::rows_of<T>(x);

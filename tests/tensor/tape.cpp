@@ -3,10 +3,6 @@
 #include <dhp/tensor/tape.hpp>
 #include <tests/support/tensors.hpp>
 
-#include <doctest/doctest.h>
-
-using namespace tests;
-
 namespace {
 
 Tensor<Cpu> number(Cpu& dev, double value) {

@@ -3,10 +3,6 @@
 #include <dhp/tensor/tensor.hpp>
 #include <tests/support/tensors.hpp>
 
-#include <doctest/doctest.h>
-
-using namespace tests;
-
 namespace {
 
 static_assert(!std::is_copy_constructible_v<Tensor<Cpu>>);
@@ -95,8 +91,7 @@ TEST_CASE("tensor: sums of columns go along until the elements are written to") 
   CHECK_THROWS(wide.carry_column_sums(Tensor<Cpu>::zeros(dev, DType::f64, {2, 4})));
 }
 
-TEST_CASE(
-    "tensor: what a norm left goes along like sums; those of a gradient stay with one owner") {
+TEST_CASE("tensor: what a norm left goes along; sums of a gradient stay with one owner") {
   Cpu dev;
   const auto two = [&] { return Tensor<Cpu>::from_host(dev, {2, 1}, std::vector<float>{7, 9}); };
   auto x = two();
@@ -156,8 +151,7 @@ TEST_CASE("view: other shapes of the same elements, and slices of dim 0") {
   CHECK(std::move(x).reshape({12}).shape() == Shape{12});
 }
 
-TEST_CASE_TEMPLATE("view: slices of any type and rank, read as that type only", T, double, bf16,
-                   std::uint8_t) {
+TEST_CASE_TEMPLATE("view: slices are read as their own type", T, double, bf16, std::uint8_t) {
   Cpu dev;
   std::vector<T> values;
   for (int at = 0; at < 24; ++at) values.push_back(static_cast<T>(static_cast<float>(at)));

@@ -5,10 +5,6 @@
 #include <sys/resource.h>
 
 #include <csignal>
-#include <fstream>
-#include <random>
-
-using namespace tests;
 
 namespace {
 
@@ -190,8 +186,7 @@ TEST_CASE("checkpoint: ranks that hold the same elements write them once, each a
         4 * *std::min_element(sizes.begin(), sizes.end()));
 }
 
-TEST_CASE(
-    "checkpoint: what does not fit is refused by name, and an older one is not taken for it") {
+TEST_CASE("checkpoint: what does not fit is refused by name, and no older one is taken") {
   const Folder directory;
   (void)run({}, {}, "", directory.path, 1);
   says(refusal(directory.path + "/nothing"), "has no checkpoint to go on from");
@@ -200,9 +195,7 @@ TEST_CASE(
        "was saved with the optimizer sgd, this run has lamb");
 }
 
-TEST_CASE(
-    "checkpoint: a flipped byte anywhere is found; the newest whole one is taken, and that is "
-    "said") {
+TEST_CASE("checkpoint: a flipped byte is found; the newest whole one is taken, which is said") {
   const Folder directory;
   const auto straight = run({}, {}, "", directory.path, 1);
   (void)run({{.tensor = 2}}, {}, directory.path, directory.path, 2);
@@ -212,8 +205,7 @@ TEST_CASE(
   for (int round = 0; round < 60; ++round) {
     const auto& path = files[random() % files.size()];
     const auto at = random() % std::filesystem::file_size(path);
-    CAPTURE(path);
-    CAPTURE(at);
+    INFO("path ", path, " at ", at);
     flip_byte(path, at);
     const auto after = run({}, {}, directory.path, "", 1);
     CHECK(after.losses.empty());  // at step 1 there is nothing left to do
@@ -284,8 +276,7 @@ TEST_CASE("checkpoint: 16 bits from 32 and back go through the master weights") 
   CHECK(run({}, f32, narrow.path, "", 2).values == values);
 }
 
-TEST_CASE(
-    "checkpoint: exported weights are one file of whole tensors, with which training begins") {
+TEST_CASE("checkpoint: training begins with exported weights, a file of whole tensors") {
   const Folder directory;
   const auto saved = run({{.tensor = 2, .pipeline = 2}}, {}, "", directory.path, 2);
   const auto file = directory.path + "/weights.safetensors";
@@ -296,8 +287,7 @@ TEST_CASE(
   for (const auto& [name, tensor] : weights.tensors()) CHECK(!name.starts_with("optimizer/"));
 }
 
-TEST_CASE(
-    "checkpoint: a weight file in another spelling, without some weights, or with a new head") {
+TEST_CASE("checkpoint: a weight file in another spelling, with fewer weights, or a new head") {
   const Folder directory;
   const auto saved = run({{.tensor = 2}}, {}, "", directory.path, 2);
   const auto fresh = run({}, {}, "", "", 0);
@@ -358,8 +348,7 @@ TEST_CASE("checkpoint: the format of two files and a state is still read") {
   }
 }
 
-TEST_CASE(
-    "checkpoint: a folder that nobody may write to is known before training, with the reason") {
+TEST_CASE("checkpoint: a folder that cannot be written to is known before training, and why") {
   errno = EDOM;
   // There not even root makes files; in a container it may be mounted for reading only.
   const auto said = message_of([] { CheckpointFolder("/proc/sys").make(); });

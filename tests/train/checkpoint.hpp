@@ -6,14 +6,6 @@
 #include <tests/support/folder.hpp>
 #include <tests/support/layouts.hpp>
 
-#include <doctest/doctest.h>
-
-#include <cmath>
-#include <filesystem>
-#include <mutex>
-#include <string>
-#include <vector>
-
 namespace tests {
 
 struct CheckpointRun : RunResult {

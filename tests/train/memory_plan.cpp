@@ -3,16 +3,6 @@
 #include <tests/support/device_ranks.hpp>
 #include <tests/support/everything.hpp>
 
-#include <doctest/doctest.h>
-
-#include <cmath>
-#include <mutex>
-#include <utility>
-#include <vector>
-
-using namespace dhp;
-using namespace tests;
-
 namespace {
 
 constexpr std::int64_t micro_batches = 8;
@@ -93,19 +83,17 @@ TEST_CASE("memory plan: what the allocator of the run counts, at rest and at the
       for (int at = 0; at < layout.pipeline; ++at) {
         const auto plan = plan_memory(planned(options), at);
         const auto& real = found[static_cast<std::size_t>(at)];
-        CAPTURE(to_text(layout));
-        CAPTURE(static_cast<int>(stage));
+        INFO("layout ", to_text(layout), " static_cast<int>(stage) ", static_cast<int>(stage));
         CAPTURE(at);
         CHECK(plan.at_rest == real.at_rest);
         // Messages that nobody has received yet are not planned.
         CHECK(static_cast<double>(plan.most) ==
-              doctest::Approx(static_cast<double>(real.most)).epsilon(0.02));
+              Approx(static_cast<double>(real.most)).epsilon(0.02));
       }
     }
 }
 
-TEST_CASE(
-    "memory plan: activations are those of the micro-batches in flight, less with recompute") {
+TEST_CASE("memory plan: activations of the micro-batches in flight, less with recompute") {
   const auto options = options_of({.pipeline = 3}, ZeroStage::none);
   const auto first = plan_memory(planned(options), 0), last = plan_memory(planned(options), 2);
   CHECK(first.in_flight == 3);
@@ -122,7 +110,7 @@ TEST_CASE(
 
 TEST_CASE("memory plan: a layout that cannot be is refused as the run refuses it") {
   CHECK_THROWS_WITH_AS((void)plan_memory(planned(options_of({.tensor = 16}, ZeroStage::none)), 0),
-                       doctest::Contains("tensor axis"), Error);
+                       Contains("tensor axis"), Error);
 }
 
 TEST_CASE("memory plan: ZeRO's shares of BERT base, at most 2 % over the formula") {

@@ -1,8 +1,5 @@
 #include <dhp/train/name_map.hpp>
-
-#include <doctest/doctest.h>
-
-using dhp::NameMap;
+#include <tests/support/test.hpp>
 
 namespace {
 NameMap names_of(std::initializer_list<const char*> names) {

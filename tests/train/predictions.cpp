@@ -1,10 +1,6 @@
 // Predictions on the Cpu.
 #include <tests/train/predictions.hpp>
 
-#include <cmath>
-
-using namespace tests;
-
 namespace {
 
 std::vector<Layout> layouts() {
@@ -40,8 +36,7 @@ TEST_CASE("predictions: of no micro-batches there are none") {
       [](Cpu&, Mesh<Cpu>&, auto&, auto& trainer) { CHECK(trainer.predict({}).empty()); });
 }
 
-TEST_CASE(
-    "predictions: two micro-batches of one index are refused, and so is a loss without predict") {
+TEST_CASE("predictions: two micro-batches of one index are refused; a loss without predict, too") {
   on_each_rank<Cpu>(
       Layout{}, {}, [](ModelBuilder<Cpu>& build) { return everything(build); },
       [](Cpu& dev) { return everything_batch(dev, 0, 0); },
@@ -49,8 +44,7 @@ TEST_CASE(
         StepBatches<Cpu> twice;
         twice.micro_batches = 2;
         for (int k = 0; k < 2; ++k) twice.batches.push_back(everything_batch(dev, 0, 0));
-        CHECK_THROWS_WITH_AS(trainer.predict(twice), doctest::Contains("by no replica, or by two"),
-                             Error);
+        CHECK_THROWS_WITH_AS(trainer.predict(twice), Contains("by no replica, or by two"), Error);
       });
   struct Silent {
     [[nodiscard]] std::vector<std::string> term_names() const { return {}; }
@@ -63,7 +57,7 @@ TEST_CASE(
   AnyLoss<Cpu> loss(Silent{});
   MicroBatch<Cpu> batch;
   Tape<Cpu> tape({}, &batch);
-  CHECK_THROWS_WITH_AS(loss.predict(dev, {}, tape), doctest::Contains("has no predictions"), Error);
+  CHECK_THROWS_WITH_AS(loss.predict(dev, {}, tape), Contains("has no predictions"), Error);
 }
 
 TEST_CASE("normalised rows have length 1, and those of zeros stay") {

@@ -4,12 +4,6 @@
 #include <tests/support/everything.hpp>
 #include <tests/support/layouts.hpp>
 
-#include <doctest/doctest.h>
-
-#include <algorithm>
-#include <cmath>
-#include <vector>
-
 namespace tests {
 
 template <class Dev>
@@ -43,7 +37,7 @@ class PredictionCases {
         double sum = 0;
         for (std::size_t row = 0; row < counted_rows; ++row)
           sum += single[(place / 16 * everything_length + row) * 16 + place % 16];
-        CHECK(found[place] == doctest::Approx(sum / counted_rows).epsilon(1e-12));
+        CHECK(found[place] == Approx(sum / counted_rows).epsilon(1e-12));
       }
     }
     for (const auto& layout : layouts) {

@@ -1,13 +1,7 @@
 // safetensors: round trips, and every rule that the reader keeps.
 #include <dhp/train/safetensors.hpp>
 #include <tests/support/folder.hpp>
-
-#include <doctest/doctest.h>
-
-#include <fstream>
-#include <random>
-
-using namespace dhp;
+#include <tests/support/test.hpp>
 
 namespace {
 
@@ -96,9 +90,7 @@ TEST_CASE("safetensors: each rule of the reader") {
   CHECK(refuses(R"({"a":7})", 0, "no dtype"));
 }
 
-TEST_CASE(
-    "safetensors: truncated anywhere or with any byte changed, it is refused or read, never "
-    "worse") {
+TEST_CASE("safetensors: truncated, or with a byte changed, it is refused or read, never worse") {
   const File file;
   SafeTensorsWriter writer;
   writer.add("a", DType::f32, {2}, std::vector<std::byte>(8, std::byte{3}));

@@ -3,16 +3,6 @@
 #include <dhp/train/state_exchange.hpp>
 #include <tests/comm/ranks.hpp>
 
-#include <doctest/doctest.h>
-
-#include <random>
-#include <set>
-#include <string>
-#include <vector>
-
-using namespace dhp;
-using namespace tests;
-
 namespace {
 
 /// A piece with memory of its own. The element at place k of tensor t is 1000 t + k.

@@ -6,11 +6,6 @@
 #include <tests/support/device_ranks.hpp>
 #include <tests/support/tensors.hpp>
 
-#include <doctest/doctest.h>
-
-#include <cstdint>
-#include <vector>
-
 namespace tests {
 
 template <dhp::detail::RecordingDevice Dev>

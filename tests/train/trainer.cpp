@@ -2,10 +2,7 @@
 #include <dhp/cpu.hpp>
 #include <tests/train/trainer.hpp>
 
-using namespace tests;
-
-TEST_CASE(
-    "trainer: a loss that is not finite ends with step, rank, micro-batch and the first layer") {
+TEST_CASE("trainer: an infinite loss ends with step, rank, micro-batch and the first layer") {
   TrainerCases<Cpu>::bad_loss();
 }
 TEST_CASE("trainer: a loss that overflows behind finite outputs is told from a bad layer") {
@@ -17,9 +14,7 @@ TEST_CASE("trainer: a gradient that is not finite, behind a finite loss, is name
 TEST_CASE("trainer: under a dynamic loss scale an overflow is a step without an update") {
   TrainerCases<Cpu>::skipped_step();
 }
-TEST_CASE(
-    "trainer: a step whose gradient is out of proportion is skipped, and a resumed run still knows "
-    "what is usual") {
+TEST_CASE("trainer: a gradient out of proportion is skipped, in a resumed run, too") {
   TrainerCases<Cpu>::skipped_spike();
 }
 TEST_CASE("trainer: a loss that stays bad at the least scale is not the scale's fault") {

@@ -11,13 +11,6 @@
 #include <tests/support/device_ranks.hpp>
 #include <tests/support/tensors.hpp>
 
-#include <doctest/doctest.h>
-
-#include <limits>
-#include <string>
-#include <utility>
-#include <vector>
-
 namespace tests {
 
 template <class Dev>
@@ -164,7 +157,7 @@ class TrainerCases {
       CHECK(trainer.steps_done() == 4);
       const auto report = trainer.step(batches);
       CHECK(report.step == 5);
-      CHECK(report.learning_rate == doctest::Approx(0.05));
+      CHECK(report.learning_rate == Approx(0.05));
     });
   }
 

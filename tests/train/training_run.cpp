@@ -6,17 +6,7 @@
 #include <tests/support/folder.hpp>
 #include <tests/support/tensors.hpp>
 
-#include <doctest/doctest.h>
 #include <unistd.h>
-
-#include <array>
-#include <mutex>
-#include <set>
-#include <span>
-#include <vector>
-
-using namespace dhp;
-using namespace tests;
 
 namespace {
 
@@ -147,7 +137,7 @@ TEST_CASE("training run: the same bits on replicas and stages, from all batches 
     for (const bool from_loader : {false, true}) {
       const auto found = train(options_of(layout), from_loader);
       CHECK(found.losses == serial.losses);
-      CHECK(found.held_out == doctest::Approx(serial.held_out).epsilon(1e-12));
+      CHECK(found.held_out == Approx(serial.held_out).epsilon(1e-12));
       CHECK(found.counted == serial.counted);
     }
 }
@@ -156,7 +146,7 @@ TEST_CASE("training run: near on the tensor axis") {
   const auto serial = train(options_of({}), false);
   const auto split = train(options_of({.tensor = 2}), false);
   for (std::size_t step = 0; step < serial.losses.size(); ++step)
-    CHECK(split.losses[step] == doctest::Approx(serial.losses[step]).epsilon(1e-12));
+    CHECK(split.losses[step] == Approx(serial.losses[step]).epsilon(1e-12));
 }
 
 TEST_CASE("training run: each optimizer by its options") {
@@ -169,8 +159,7 @@ TEST_CASE("training run: each optimizer by its options") {
   }
 }
 
-TEST_CASE(
-    "training run: an optimizer of one's own, in shares and in checkpoints of another layout") {
+TEST_CASE("training run: one's own optimizer, in shares and checkpoints of another layout") {
   const auto expected = train(options_of({}), false).losses;
   const Folder folder;
   std::vector<double> losses;
@@ -191,7 +180,7 @@ TEST_CASE(
     });
   REQUIRE(losses.size() == 4);
   for (std::size_t step = 0; step < losses.size(); ++step)
-    CHECK(losses[step] == doctest::Approx(expected[step]).epsilon(1e-14));
+    CHECK(losses[step] == Approx(expected[step]).epsilon(1e-14));
   Cpu dev;
   CHECK(has(message_of([&] {
               TrainingRun run(dev, Comm<Cpu>{}, options_of({}), network,

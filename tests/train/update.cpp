@@ -4,19 +4,6 @@
 #include <tests/support/everything.hpp>
 #include <tests/support/layouts.hpp>
 
-#include <doctest/doctest.h>
-
-#include <atomic>
-#include <cstddef>
-#include <memory>
-#include <mutex>
-#include <string>
-#include <utility>
-#include <vector>
-
-using namespace dhp;
-using namespace tests;
-
 namespace {
 
 /// Calls of a rank's thread, and of those that run its collectives.
@@ -62,8 +49,7 @@ std::vector<std::byte> written(ParameterStore<Cpu>& store, Optimizer<Cpu>& optim
 }
 
 void check_update(const Layout& layout, const RunSettings& settings) {
-  CAPTURE(to_text(layout));
-  CAPTURE(settings.optimizer.index());
+  INFO("layout ", to_text(layout), " settings.optimizer.index() ", settings.optimizer.index());
   CAPTURE(name_of(settings.compute));
   CAPTURE(static_cast<int>(settings.sharding.stage));
   const auto batch = [](Cpu& dev, int step, std::int64_t k) {
@@ -238,8 +224,7 @@ TEST_CASE("update: the same where replicas shard state, gradients or weights") {
     }
 }
 
-TEST_CASE(
-    "update: a step that is interrupted before it can be finished, or repeated, to the same bits") {
+TEST_CASE("update: an interrupted step is finished or repeated, to the same bits") {
   for (const auto& optimizer : choices)
     for (const auto compute : {DType::f32, DType::f16}) {
       auto settings = two_steps(optimizer, compute);
@@ -248,10 +233,8 @@ TEST_CASE(
             std::pair{Layout{{.data = 2}}, ZeroStage::none},
             std::pair{Layout{{.data = 2}}, ZeroStage::optimizer},
             std::pair{Layout{{.data = 2}}, ZeroStage::weights}}) {
-        CAPTURE(optimizer.index());
-        CAPTURE(name_of(compute));
-        CAPTURE(to_text(layout));
-        CAPTURE(static_cast<int>(stage));
+        INFO("optimizer.index() ", optimizer.index(), " name_of(compute) ", name_of(compute));
+        INFO("layout ", to_text(layout), " static_cast<int>(stage) ", static_cast<int>(stage));
         settings.sharding = {stage, 64 << 10};
         const auto steady = after_three(layout, settings, Second::runs);
         CHECK(after_three(layout, settings, Second::is_finished) == steady);

@@ -3,18 +3,12 @@
 #include <tests/support/everything.hpp>
 #include <tests/support/tensors.hpp>
 
-#include <doctest/doctest.h>
-
-using namespace dhp;
-using namespace tests;
-
 TEST_CASE("warm up: each rank does its part of a step without the others") {
   for (const MeshShape layout : {MeshShape{2, 2, 2}, MeshShape{1, 1, 4}, MeshShape{4, 2, 1}})
     for (const auto zero : {ZeroStage::none, ZeroStage::weights})
       for (int rank = 0; rank < layout.size(); ++rank) {
         if (zero != ZeroStage::none && layout.data == 1) continue;
-        CAPTURE(to_text(layout));
-        CAPTURE(rank);
+        INFO("layout ", to_text(layout), " rank ", rank);
         Cpu dev;
         TrainingOptions options{.layout = layout, .pipeline = {.schedule = ZeroBubble{}}};
         options.store.sharding.stage = zero;

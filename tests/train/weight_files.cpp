@@ -2,10 +2,6 @@
 #include <dhp/train/export.hpp>
 #include <tests/train/checkpoint.hpp>
 
-#include <fstream>
-
-using namespace tests;
-
 namespace {
 
 [[nodiscard]] CheckpointRun run(const Layout& layout, const std::string& load,
@@ -41,9 +37,7 @@ void says(const std::string& path, const std::string& words) {
 
 }  // namespace
 
-TEST_CASE(
-    "weight files: a folder with one file, with several and an index, or weights alone of a "
-    "checkpoint") {
+TEST_CASE("weight files: one file, several with an index, or weights alone of a checkpoint") {
   const Folder saved, one, several;
   const auto expected = run({{.tensor = 2}}, "", saved.path, {}, AdamWOptions{}).values;
   const auto checkpoint = saved / CheckpointFolder::name_of(1);
@@ -59,14 +53,13 @@ TEST_CASE(
   auto other = text_of(one / "model.safetensors");
   other[other.find("\"dtype\":\"F") + 9] = 'U';
   replace_file(one / "model.safetensors", other);
-  CHECK_THROWS_WITH_AS((void)run({}, one.path, ""),
-                       doctest::Contains(", which dhp does not compute in"), Error);
+  CHECK_THROWS_WITH_AS((void)run({}, one.path, ""), Contains(", which dhp does not compute in"),
+                       Error);
   // Another optimizer than the one it was saved with, whose state is left.
   const auto alone = run({{.data = 2}}, saved.path, "", {.only = true});
   CHECK(alone.values == expected);
   CHECK(alone.remarks.empty());
-  CHECK_THROWS_WITH_AS((void)run({}, saved.path, ""), doctest::Contains("with the optimizer adamw"),
-                       Error);
+  CHECK_THROWS_WITH_AS((void)run({}, saved.path, ""), Contains("with the optimizer adamw"), Error);
 }
 
 TEST_CASE("weight files: an index that is damaged, or names what is not there") {
@@ -94,6 +87,5 @@ TEST_CASE("weight files: an index that is damaged, or names what is not there") 
 TEST_CASE("weight files: a folder with PyTorch's own file says how it becomes another") {
   const Folder folder;
   std::ofstream(folder / "pytorch_model.bin") << "PK";
-  CHECK_THROWS_WITH_AS((void)run({}, folder.path, ""), doctest::Contains("becomes one by: python3"),
-                       Error);
+  CHECK_THROWS_WITH_AS((void)run({}, folder.path, ""), Contains("becomes one by: python3"), Error);
 }

@@ -59,4 +59,7 @@ class Ledger {
 /// Of the process, because C functions of the libraries write to it.
 [[nodiscard]] Ledger& ledger();
 
+/// From now on CUDA's libraries write into the ledger.
+void begin();
+
 }  // namespace dry

@@ -56,6 +56,7 @@ int run_trainer(RunOptions&, std::optional<int> exit_status,
 
 int run_training(const TrainingSetup& setup) {
   const auto& options = setup.options;
+  dry::begin();
   auto& ledger = dry::ledger();
   // A program's own allocator is asked for each tensor, so that sizes are exact.
   Dev dev({.deterministic = options.deterministic,

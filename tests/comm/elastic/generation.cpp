@@ -1,12 +1,8 @@
 #include <dhp/comm/elastic/generation.hpp>
-
-#include <doctest/doctest.h>
-
-#include <set>
+#include <tests/support/test.hpp>
 
 namespace {
 
-using namespace dhp;
 using dhp::detail::next_generation;
 
 std::map<MemberId, detail::MemberReport> reports_of(const Generation& last,
@@ -22,8 +18,7 @@ Generation generation(MeshShape layout, std::vector<MemberId> members) {
 }
 using Members = std::vector<MemberId>;
 
-TEST_CASE(
-    "next generation: the first one takes newcomers in their order, and what is over are spares") {
+TEST_CASE("next generation: the first one takes newcomers in order, and the rest are spares") {
   const auto made = next_generation({}, {}, {1, 2, 3, 4, 5}, {.tensor = 2, .least_replicas = 1});
   REQUIRE(made.has_value());
   CHECK(made->number == 1);
@@ -44,8 +39,7 @@ TEST_CASE("next generation: replicas of one rank close up when one is lost") {
   CHECK(next_generation(last, reports_of(last, {2}), {9}, {})->members == Members{1, 3, 4, 9});
 }
 
-TEST_CASE(
-    "next generation: a replica that lost a member gives the others to holes of the same place") {
+TEST_CASE("next generation: a replica without one member fills others' holes of the same place") {
   // Two replicas of two stages: ranks are data-first, so replica d's stage p is rank d + 2 p.
   const auto last = generation({2, 1, 2}, {10, 20, 11, 21});
   const ElasticOptions options{.pipeline = 2};

@@ -2,13 +2,10 @@
 #include <dhp/comm/elastic/membership.hpp>
 #include <tests/comm/process_ranks.hpp>
 
-#include <doctest/doctest.h>
-
 #include <future>
 
 namespace {
 
-using namespace tests;
 using dhp::detail::GenerationStore;
 
 struct Job {
@@ -79,7 +76,7 @@ TEST_CASE("membership: who is gone is left out at once, and who says nothing aft
     GenerationStore old(job.store, first), now(job.store, second);
     CHECK_THROWS_WITH_AS(
         old.set("verdict", "nonsense"),
-        doctest::Contains("this process was left out of generation 2: it was stopped or could not"),
+        Contains("this process was left out of generation 2: it was stopped or could not"),
         dhp::detail::LeftOut);
     now.set("verdict", "true");
     CHECK(old.find("verdict") == std::nullopt);
@@ -99,13 +96,11 @@ TEST_CASE("membership: without half of the last members nobody goes on") {
   auto one = job.member(1), two = job.member(2), three = job.member(3);
   const auto first = job.next({&one, &two, &three}, {}, {}).front();
   CHECK_THROWS_WITH_AS((void)one.next(first, {5}),
-                       doctest::Contains("only 1 of the 3 members of generation 1 can be reached"),
-                       Error);
+                       Contains("only 1 of the 3 members of generation 1 can be reached"), Error);
   CHECK_FALSE(job.store->find("generation/2").has_value());
 }
 
-TEST_CASE(
-    "membership: to whom a connection has broken need not be waited for long, if it says nothing") {
+TEST_CASE("membership: a silent member with a broken connection is not waited for long") {
   Job job;
   auto one = job.member(1), two = job.member(2), three = job.member(3);
   const auto first = job.next({&one, &two, &three}, {}, {}).front();

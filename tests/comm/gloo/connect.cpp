@@ -2,32 +2,7 @@
 #include <dhp/comm/gloo/connect.hpp>
 #include <tests/comm/process_ranks.hpp>
 
-#include <doctest/doctest.h>
-
 namespace {
-
-using namespace tests;
-
-/// What a rank has of a store that it has reached from that address.
-class StoreFrom final : public KeyValueStore {
- public:
-  StoreFrom(std::shared_ptr<KeyValueStore> store, std::string from)
-      : store_(std::move(store)), from_(std::move(from)) {}
-  void set(const std::string& key, const std::string& value) override { store_->set(key, value); }
-  std::optional<std::string> find(const std::string& key) override { return store_->find(key); }
-  Entries list(const std::string& prefix) override { return store_->list(prefix); }
-  void remove(const std::string& key) override { store_->remove(key); }
-  bool set_unless(const std::string& guard, const std::string& key,
-                  const std::string& value) override {
-    return store_->set_unless(guard, key, value);
-  }
-  std::string own_address() override { return from_; }
-  [[nodiscard]] std::string description() const override { return store_->description(); }
-
- private:
-  std::shared_ptr<KeyValueStore> store_;
-  std::string from_;
-};
 
 struct Found {
   std::vector<std::string> addresses;
@@ -45,7 +20,7 @@ Found found_by(const std::vector<std::string>& from, const std::vector<std::stri
   std::vector<std::thread> threads;
   for (std::size_t rank = 0; rank < from.size(); ++rank)
     threads.emplace_back([&, rank] {
-      ProcessWatchdog world(std::make_shared<StoreFrom>(store, from[rank]), static_cast<int>(rank),
+      ProcessWatchdog world(std::make_shared<Connection>(store, from[rank]), static_cast<int>(rank),
                             static_cast<int>(from.size()), {.period_s = 0.02});
       found.ends[rank] = message_of([&] {
         try {
@@ -65,8 +40,7 @@ Found found_by(const std::vector<std::string>& from, const std::vector<std::stri
 const std::string here = host_name();
 using Addresses = std::vector<std::string>;
 
-TEST_CASE(
-    "gloo connect: a rank listens where it has reached rank 0, and that where it was reached") {
+TEST_CASE("gloo connect: ranks listen where they reach rank 0, and rank 0 where it is reached") {
   CHECK(
       found_by({"192.0.2.1", "192.0.2.1", "192.0.2.2"}, {here, here, "other", "other"}).addresses ==
       Addresses{"192.0.2.1", "192.0.2.1", "192.0.2.2"});
@@ -74,9 +48,7 @@ TEST_CASE(
   CHECK(found_by({"", ""}, {here, here}).addresses == Addresses(2, "127.0.0.1"));  // not known
 }
 
-TEST_CASE(
-    "gloo connect: a rank that has reached rank 0 within their machine listens where others have "
-    "reached that one") {
+TEST_CASE("gloo connect: a rank on rank 0's machine listens where others have reached rank 0") {
   CHECK(found_by({"192.0.2.1", "127.0.0.1", "127.0.1.1", "::1"}, {here, here, here, here, "other"})
             .addresses == Addresses(4, "192.0.2.1"));
 }

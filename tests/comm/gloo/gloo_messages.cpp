@@ -2,7 +2,6 @@
 #include <dhp/comm/gloo/gloo_messages.hpp>
 #include <tests/comm/messages/process_suite.hpp>
 
-#include <doctest/doctest.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -11,7 +10,6 @@
 
 namespace {
 
-using namespace tests;
 using dhp::detail::GlooMessages;
 
 TEST_CASE("gloo: what every engine has to do") {
@@ -24,8 +22,8 @@ TEST_CASE("gloo: an address that does not exist") {
   const auto ends = ends_with(2, 5, [](const std::shared_ptr<ProcessWatchdog>& world) {
     const GlooMessages there(world, "192.0.2.1");  // of no machine: RFC 5737
   });
-  CHECK(contains(ends.front(),
-                 "this machine cannot listen at 192.0.2.1: Cannot assign requested address"));
+  CHECK(has(ends.front(),
+            "this machine cannot listen at 192.0.2.1: Cannot assign requested address"));
 }
 
 // What a process ends with that writes to a pipe whose reader is gone.

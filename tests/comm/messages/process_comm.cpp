@@ -1,11 +1,7 @@
 #include <dhp/comm/messages/process_comm.hpp>
 #include <tests/comm/messages/process_suite.hpp>
 
-#include <doctest/doctest.h>
-
 namespace {
-
-using namespace tests;
 
 TEST_CASE("process comm: what every engine has to do, over messages in memory") {
   // A world after the other, each with messages of its own: its ranks meet by the store that they share.

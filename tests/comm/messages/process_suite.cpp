@@ -3,13 +3,6 @@
 #include <tests/comm/collectives.hpp>
 #include <tests/comm/messages/process_suite.hpp>
 
-#include <doctest/doctest.h>
-
-#include <atomic>
-#include <chrono>
-#include <thread>
-#include <vector>
-
 namespace tests {
 
 namespace {
@@ -95,8 +88,7 @@ void check_processes(const MakeMessages& make) {
       auto x = tensor_of(dev, brought_by<float>(world.rank(), count));
       world.all_reduce(dev, x.mut()).wait();
       const int n = world.size();
-      const auto expected = generate<float>(
-          count, [&](auto i) { return n * (n - 1) / 2 + n * collective_value(0, i); });
+      const auto expected = generate<float>(count, [&](auto i) { return reduced_value(n, i); });
       return same_bits(x.to_host<float>(dev), expected) ? "" : "all_reduce";
     });
   }
@@ -133,10 +125,10 @@ void check_processes(const MakeMessages& make) {
         },
         false);
     for (const auto& end : ends) CHECK(end == "");
-    CHECK(contains(said[0], "recv at process_suite.cpp:"));
-    CHECK(contains(said[1], "all_reduce at process_suite.cpp:"));
+    CHECK(has(said[0], "recv at process_suite.cpp:"));
+    CHECK(has(said[1], "all_reduce at process_suite.cpp:"));
     for (const auto& sentence : said)
-      CHECK(contains(sentence, ": another thread of this rank is using the communicator"));
+      CHECK(has(sentence, ": another thread of this rank is using the communicator"));
   }
 
   SUBCASE("what a rank sent arrives although it is done") {
@@ -159,11 +151,11 @@ void check_processes(const MakeMessages& make) {
       over = message_of([&] { world.all_reduce(dev, x.mut()).wait(); }) != "no error";
       world.barrier();  // throws the same
     });
-    CHECK(contains(end, " waits in all_reduce of 5 f32 (sum) at process_suite.cpp:"));
-    CHECK(contains(end,
-                   " for rank 1 (thread 1), which is alive and in no call; its last one, barrier "
-                   "at process_suite.cpp:"));
-    CHECK(contains(end, ", beyond the time limit of 3 s; a larger limit waits longer"));
+    CHECK(has(end, " waits in all_reduce of 5 f32 (sum) at process_suite.cpp:"));
+    CHECK(has(end,
+              " for rank 1 (thread 1), which is alive and in no call; its last one, barrier "
+              "at process_suite.cpp:"));
+    CHECK(has(end, ", beyond the time limit of 3 s; a larger limit waits longer"));
   }
 
   SUBCASE("a rank that fails is quoted") {
@@ -199,12 +191,11 @@ void check_processes(const MakeMessages& make) {
       world.broadcast(dev, x.mut(), 1);
     };
     const auto shape = odd_one_does(sum_of_7, sum_of_5);
-    CHECK(contains(shape, "ranks do not agree: rank "));
+    CHECK(has(shape, "ranks do not agree: rank "));
     // Of rank 0 or 2: who comes first.
-    CHECK(contains(shape, " calls all_reduce of 5 f32 (sum) at process_suite.cpp:"));
-    CHECK(contains(shape, "rank 1 calls all_reduce of 7 f32 (sum) at process_suite.cpp:"));
-    CHECK(contains(odd_one_does(from_rank_1, sum_of_5),
-                   "rank 1 calls broadcast of 5 f32 from rank 1"));
+    CHECK(has(shape, " calls all_reduce of 5 f32 (sum) at process_suite.cpp:"));
+    CHECK(has(shape, "rank 1 calls all_reduce of 7 f32 (sum) at process_suite.cpp:"));
+    CHECK(has(odd_one_does(from_rank_1, sum_of_5), "rank 1 calls broadcast of 5 f32 from rank 1"));
   }
 
   SUBCASE("calls in another order, and a message of another kind") {
@@ -214,18 +205,17 @@ void check_processes(const MakeMessages& make) {
       world.all_reduce(dev, y.mut());
       if (world.rank() == 1) world.all_reduce(dev, x.mut());
     });
-    CHECK(contains(order, "rank 0 calls all_reduce of 5 f32 (sum) at process_suite.cpp:"));
-    CHECK(contains(order, "rank 1 calls all_reduce of 6 f32 (sum) at process_suite.cpp:"));
+    CHECK(has(order, "rank 0 calls all_reduce of 5 f32 (sum) at process_suite.cpp:"));
+    CHECK(has(order, "rank 1 calls all_reduce of 6 f32 (sum) at process_suite.cpp:"));
     const auto message = end_of(make, 2, patient_s, -1, [](Comm<Cpu>& world, Cpu& dev) {
       auto x = zeros(dev, world.rank() == 0 ? 3 : 2);
       if (world.rank() == 0) world.send(dev, x.share(), 1);
       else world.recv(dev, x.mut(), 0);
       world.barrier();
     });
-    CHECK(contains(
-        message,
-        "ranks do not agree: rank 0 calls send of a message of 3 f32 at process_suite.cpp:"));
-    CHECK(contains(message, ", rank 1 calls recv of a message of 2 f32 at process_suite.cpp:"));
+    CHECK(has(message,
+              "ranks do not agree: rank 0 calls send of a message of 3 f32 at process_suite.cpp:"));
+    CHECK(has(message, ", rank 1 calls recv of a message of 2 f32 at process_suite.cpp:"));
   }
 
   SUBCASE("a rank that has finished is waited for in vain") {
@@ -234,8 +224,8 @@ void check_processes(const MakeMessages& make) {
       world.barrier();
       if (world.rank() != 1) world.all_reduce(dev, x.mut());
     });
-    CHECK(contains(end, "rank 1 (thread 1), which has finished"));
-    CHECK(contains(end, "all_reduce of 5 f32 (sum) at process_suite.cpp:"));
+    CHECK(has(end, "rank 1 (thread 1), which has finished"));
+    CHECK(has(end, "all_reduce of 5 f32 (sum) at process_suite.cpp:"));
   }
 
   SUBCASE("the end of the world reaches a rank in a group, and in the background") {

@@ -1,6 +1,6 @@
 // NCCL. Without a GPU: the refusal. With one: a world of one in this process, and, started as a rank by
 // tests/cuda/ranks.sh, every collective among all ranks. nccl_ranks.sh asks for the cases that end the world.
-#include <doctest/doctest.h>
+#include <tests/support/test.hpp>
 
 #if !__has_include(<nccl.h>)
 
@@ -13,8 +13,6 @@ TEST_CASE("nccl: there is no nccl.h") { MESSAGE("skipped: this build has no NCCL
 #include <csignal>
 
 namespace {
-
-using namespace tests;
 
 bool no_gpu() {
   try {
@@ -65,20 +63,19 @@ TEST_CASE("nccl: types, reductions and codes have names") {
   CHECK(dhp::detail::nccl_reduction(Reduce::min) == ncclMin);
   dhp::detail::check_nccl(ncclSuccess, "ncclSomething");
   const auto text = message_of([] { dhp::detail::check_nccl(ncclRemoteError, "ncclSomething"); });
-  CHECK(contains(text, "ncclSomething failed: remote process exited"));
-  CHECK(contains(text, "(code 6)"));
+  CHECK(has(text, "ncclSomething failed: remote process exited"));
+  CHECK(has(text, "(code 6)"));
 }
 
 TEST_CASE("nccl: ranks without GPUs of their own are told so") {
   int gpus = 0;
   dhp::detail::quietly(cudaGetDeviceCount(&gpus));
   const auto message = message_of([&] { run_ranks<Cuda>(gpus + 2, [](Comm<Cuda>) {}); });
-  if (gpus == 0) CHECK(contains(message, "no NVIDIA GPU is usable"));
-  else
-    CHECK(contains(message, concat("a world of ", gpus + 2, " ranks needs ", gpus + 2, " GPUs")));
+  if (gpus == 0) CHECK(has(message, "no NVIDIA GPU is usable"));
+  else CHECK(has(message, concat("a world of ", gpus + 2, " ranks needs ", gpus + 2, " GPUs")));
   const ProcessRank me{.rank = 0, .size = 2, .local_rank = 99};
   const auto other = message_of([&] { dhp::detail::check_local_gpu(me); });
-  CHECK(contains(other, gpus == 0 ? "no NVIDIA GPU is usable" : "is local rank 99"));
+  CHECK(has(other, gpus == 0 ? "no NVIDIA GPU is usable" : "is local rank 99"));
 }
 
 TEST_CASE("nccl: in a world of one every collective is the identity") {
@@ -86,17 +83,17 @@ TEST_CASE("nccl: in a world of one every collective is the identity") {
   Cuda dev;
   auto world = nccl_world(dev, 0, 1, dhp::detail::new_nccl_id(), {.timeout_s = 60});
   CHECK(world.size() == 1);
-  CHECK(wrong_in_any_type(world, dev, 1000) == "");
+  CHECK(wrong_collectives(world, dev, {1000}) == "");
   world.barrier();
   auto part = world.split(0, 0);
   auto none = world.split(-1, 0);
   CHECK(part.size() == 1);
   CHECK(none.size() == 1);
-  CHECK(wrong_in(part, dev, DType::f32, 10) == "");
-  CHECK(wrong_in(none, dev, DType::f32, 10) == "");
+  CHECK(wrong_collectives(part, dev, {10}, {DType::f32}) == "");
+  CHECK(wrong_collectives(none, dev, {10}, {DType::f32}) == "");
   auto x = on_gpu(dev, DType::f32, {1, 2, 3});
-  CHECK(contains(message_of([&] { world.send(dev, x.share(), 0); }),
-                 "rank 0 of 1 cannot send to rank 0"));
+  CHECK(
+      has(message_of([&] { world.send(dev, x.share(), 0); }), "rank 0 of 1 cannot send to rank 0"));
   CHECK(message_of([&] { world.broadcast(dev, x.mut(), 1); }) ==
         "broadcast: no rank 1 in a group of 1");
   world.abort("enough");
@@ -129,7 +126,7 @@ TEST_CASE("nccl: a world of a host program's communicator, on its stream and in 
     auto world = nccl_world(hosts, {.timeout_s = 60});
     dhp::detail::check_nccl(ncclCommDestroy(hosts), "ncclCommDestroy");  // is not needed any more
     Cuda dev({.stream = stream, .allocator = ordered});
-    CHECK(wrong_in(world, dev, DType::f32, 1000) == "");
+    CHECK(wrong_collectives(world, dev, {1000}, {DType::f32}) == "");
     CHECK(blocks == 1);  // the workspace
   }
   CHECK(blocks == 0);
@@ -140,10 +137,9 @@ TEST_CASE("nccl: who does not come is waited for no longer than the time limit")
   if (no_gpu()) return;
   Cuda dev;
   const auto start = std::chrono::steady_clock::now();
-  CHECK(contains(message_of([&] {
-                   (void)nccl_world(dev, 0, 2, dhp::detail::new_nccl_id(), {.timeout_s = 2});
-                 }),
-                 "rank 0 waits in the creation of a group at nccl_comm.cpp:"));
+  CHECK(has(message_of(
+                [&] { (void)nccl_world(dev, 0, 2, dhp::detail::new_nccl_id(), {.timeout_s = 2}); }),
+            "rank 0 waits in the creation of a group at nccl_comm.cpp:"));
   CHECK(seconds_since(start) < 40);
 }
 
@@ -167,8 +163,7 @@ TEST_CASE("nccl: the event of a collective orders the device, also when it is dr
 
 TEST_CASE("nccl: all collectives of all types among all ranks") {
   CHECK(among_all("-all", [](Comm<Cuda>& world, Cuda& dev) {
-          for (const std::int64_t count : {1, 1000, 70001})
-            CHECK(wrong_in_any_type(world, dev, count) == "");
+          CHECK(wrong_collectives(world, dev, {1, 1000, 70001}) == "");
           world.barrier();
         }) == "no error");
 }
@@ -181,7 +176,7 @@ TEST_CASE("nccl: parts of the world, ordered by key, and ranks of no part") {
 
 TEST_CASE("nccl: as many messages as the capacity go before any is received, both ways at once") {
   CHECK(among_all("-messages", [](Comm<Cuda>& world, Cuda& dev) {
-          CHECK(wrong_messages(world, dev) == 0);
+          CHECK(wrong_ring(world, dev) == 0);
         }) == "no error");
 }
 
@@ -206,35 +201,35 @@ TEST_CASE("nccl end: ranks that call in unequal order end with the time limit" *
   };
   const auto message = among_all("-order", work, 5);
   MESSAGE(message);
-  CHECK(contains(message, "waits in all_reduce of 1 f32 (sum) at nccl_comm.cpp:"));
+  CHECK(has(message, "waits in all_reduce of 1 f32 (sum) at nccl_comm.cpp:"));
 }
 
 TEST_CASE("nccl end: a rank that is killed ends the others" * doctest::skip()) {
   auto killed = std::chrono::steady_clock::now();
   const auto work = [&](Comm<Cuda>& world, Cuda& dev) {
-    CHECK(wrong_in(world, dev, DType::f32, 100) == "");
+    CHECK(wrong_collectives(world, dev, {100}, {DType::f32}) == "");
     if (world.rank() == 1) (void)std::raise(SIGKILL);
     killed = std::chrono::steady_clock::now();
     fail(end_of(world, dev));
   };
   const auto message = among_all("-killed", work, 5);
   MESSAGE(message);
-  CHECK(contains(message, "rank "));
-  CHECK(contains(message, "all_reduce"));
+  CHECK(has(message, "rank "));
+  CHECK(has(message, "all_reduce"));
   CHECK(seconds_since(killed) < 40);
 }
 
 TEST_CASE("nccl end: a rank that stops ends the others with the time limit" * doctest::skip()) {
   const auto work = [](Comm<Cuda>& world, Cuda& dev) {
-    CHECK(wrong_in(world, dev, DType::f32, 100) == "");
+    CHECK(wrong_collectives(world, dev, {100}, {DType::f32}) == "");
     if (world.rank() == 1) (void)std::raise(SIGSTOP);
     fail(end_of(world, dev));
   };
   const auto message = among_all("-stopped", work, 5);
   MESSAGE(message);
-  CHECK(contains(message, "rank 1"));
-  CHECK(contains(message, "all_reduce of 1 f32 (sum) at nccl_comm.cpp:"));
-  CHECK(contains(message, "beyond the time limit of 5 s"));
+  CHECK(has(message, "rank 1"));
+  CHECK(has(message, "all_reduce of 1 f32 (sum) at nccl_comm.cpp:"));
+  CHECK(has(message, "beyond the time limit of 5 s"));
 }
 
 }  // namespace

@@ -1,11 +1,7 @@
 #include <dhp/comm/observe/check.hpp>
 #include <tests/comm/collectives.hpp>
 
-#include <doctest/doctest.h>
-
 namespace {
-
-using namespace tests;
 
 // What every rank ends with, of a checked world of n.
 template <class Body>
@@ -23,7 +19,8 @@ std::vector<std::string> ends_of_checked(int n, Body body) {
 
 TEST_CASE("check: what agrees is done as before") {
   using Check = std::string (*)(Comm<Cpu>&, Cpu&);
-  for (const Check check_one : {Check(wrong_blocks), Check(wrong_messages), Check(wrong_rounds)})
+  for (const Check check_one :
+       {Check(wrong_of_all_kinds), Check(wrong_messages), Check(wrong_rounds)})
     for (const auto& end : ends_of_checked(4, [&](Comm<Cpu>&world, Cpu&dev) {
            check(world.transport() == "threads of one process", world.transport());
            const auto wrong = check_one(world, dev);
@@ -40,9 +37,8 @@ TEST_CASE("check: the first difference is named on every rank") {
     else world.all_reduce(dev, x.mut());
   });
   for (const auto& end : ends) {
-    CHECK(
-        contains(end, "ranks do not agree: rank 0 calls all_reduce of 6 f32 (sum) at check.cpp:"));
-    CHECK(contains(end, ", rank 2 calls all_reduce of 7 f32 (sum) at check.cpp:"));
+    CHECK(has(end, "ranks do not agree: rank 0 calls all_reduce of 6 f32 (sum) at check.cpp:"));
+    CHECK(has(end, ", rank 2 calls all_reduce of 7 f32 (sum) at check.cpp:"));
   }
 }
 
@@ -54,16 +50,16 @@ TEST_CASE("check: groups name ranks of the world, messages and operations differ
     else half.all_reduce(dev, x.mut());
   });
   CHECK(in_group[0] == "");
-  CHECK(contains(in_group[2], "rank 2 calls all_reduce of 2 f32 (sum) at"));
-  CHECK(contains(in_group[3], ", rank 3 calls barrier at"));
+  CHECK(has(in_group[2], "rank 2 calls all_reduce of 2 f32 (sum) at"));
+  CHECK(has(in_group[3], ", rank 3 calls barrier at"));
   const auto message = ends_of_checked(2, [](Comm<Cpu>& world, Cpu& dev) {
     auto x = Tensor<Cpu>::zeros(dev, DType::f32, {2});
     auto y = Tensor<Cpu>::zeros(dev, DType::i32, {2});
     if (world.rank() == 0) world.send(dev, x.share(), 1);
     else world.recv(dev, y.mut(), 0);
   });
-  CHECK(contains(message[1], "ranks do not agree: rank 0 sends a message of 2 f32 at check.cpp:"));
-  CHECK(contains(message[1], ", rank 1 receives a message of 2 i32 at check.cpp:"));
+  CHECK(has(message[1], "ranks do not agree: rank 0 sends a message of 2 f32 at check.cpp:"));
+  CHECK(has(message[1], ", rank 1 receives a message of 2 i32 at check.cpp:"));
 }
 
 }  // namespace

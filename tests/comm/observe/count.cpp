@@ -1,11 +1,7 @@
 #include <dhp/comm/observe/count.hpp>
 #include <tests/comm/collectives.hpp>
 
-#include <doctest/doctest.h>
-
 namespace {
-
-using namespace tests;
 
 TEST_CASE("count: calls and bytes of each kind, by group") {
   const auto of_ranks = on_ranks(4, [](Comm<Cpu>& plain, Cpu& dev) {

@@ -1,11 +1,7 @@
 #include <dhp/comm/observe/record.hpp>
 #include <tests/comm/collectives.hpp>
 
-#include <doctest/doctest.h>
-
 namespace {
-
-using namespace tests;
 
 // Worlds of threads are recorded already.
 TEST_CASE("record: every call has a record, with a key that all of its ranks have") {
@@ -39,7 +35,7 @@ TEST_CASE("record: every call has a record, with a key that all of its ranks hav
     const auto contents = recorder->contents();
     CHECK(contents.under_way.empty());
     for (const auto& record : contents.ended) {
-      CHECK(contains(to_text(record.call.where), "record.cpp:"));
+      CHECK(has(to_text(record.call.where), "record.cpp:"));
       CHECK_FALSE(record.failed);
       std::string members;
       for (const int member : record.group->members)

@@ -2,13 +2,7 @@
 #include <dhp/comm/progress.hpp>
 #include <tests/comm/collectives.hpp>
 
-#include <doctest/doctest.h>
-
-#include <thread>
-
 namespace {
-
-using namespace tests;
 
 // Rank 0 comes late by so much.
 void late(const Comm<Cpu>& world) {
@@ -36,15 +30,15 @@ Waited waited(double least_s, Body body) {
 
 TEST_CASE("call timing: what is done is what was done before") {
   using Check = std::string (*)(Comm<Cpu>&, Cpu&);
-  for (const Check check_one : {Check(wrong_blocks), Check(wrong_messages), Check(wrong_rounds)})
+  for (const Check check_one :
+       {Check(wrong_of_all_kinds), Check(wrong_messages), Check(wrong_rounds)})
     (void)waited(0, [&](Comm<Cpu>& world, Cpu& dev) {
       const auto wrong = check_one(world, dev);
       check(wrong.empty(), wrong);
     });
 }
 
-TEST_CASE(
-    "call timing: a rank that waits for another in a collective of a part, or for a message") {
+TEST_CASE("call timing: a rank waits for another in a collective of a part, or for a message") {
   const auto collectives = waited(0.05, [](Comm<Cpu>& world, Cpu& dev) {
     auto x = Tensor<Cpu>::zeros(dev, DType::f32, Shape{4});
     auto part = world.split(0, world.rank());

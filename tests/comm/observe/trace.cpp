@@ -2,13 +2,7 @@
 #include <dhp/comm/progress.hpp>
 #include <tests/comm/collectives.hpp>
 
-#include <doctest/doctest.h>
-
-#include <algorithm>
-
 namespace {
-
-using namespace tests;
 
 Comm<Cpu> traced(Cpu& dev, Comm<Cpu> world) {
   auto tracing = std::make_shared<CallTracing<Cpu>>(dev, world);
@@ -33,7 +27,8 @@ std::vector<TraceSpan> only(TraceKind kind, std::vector<TraceSpan> spans) {
 
 TEST_CASE("trace: what is done is what was done before") {
   using Check = std::string (*)(Comm<Cpu>&, Cpu&);
-  for (const Check check_one : {Check(wrong_blocks), Check(wrong_messages), Check(wrong_rounds)})
+  for (const Check check_one :
+       {Check(wrong_of_all_kinds), Check(wrong_messages), Check(wrong_rounds)})
     (void)spans_of(4, [&](Comm<Cpu>& world, Cpu& dev) {
       check(world.transport() == "threads of one process", world.transport());
       const auto wrong = check_one(world, dev);

@@ -4,8 +4,6 @@
 
 namespace {
 
-using namespace tests;
-
 TEST_CASE("base64: bytes come back, and what is not base64 is refused") {
   CHECK(to_base64("") == "");
   CHECK(to_base64("a") == "YQ==");
@@ -43,8 +41,8 @@ TEST_CASE("etcd client: endpoints are addresses of http and https, and no passwo
   CHECK(options.endpoints == std::vector<std::string>{"http://u:hidden@a", "https://b:1"});
   const EtcdClient client(options, "rank 0");
   CHECK(client.description() == "etcd at http://a:2379, https://b:1");
-  CHECK(contains(message_of([] { EtcdClient none(dhp::etcd_options(""), "rank 0"); }),
-                 "rank 0 is to use etcd, but has no endpoint"));
+  CHECK(has(message_of([] { EtcdClient none(dhp::etcd_options(""), "rank 0"); }),
+            "rank 0 is to use etcd, but has no endpoint"));
 }
 
 // Answers each request with the next of these texts, the last one from then on.
@@ -107,8 +105,8 @@ TEST_CASE("etcd client: a member that cannot answer is asked again, until the ti
                    Server::answer("200 OK", "no JSON"), "no HTTP", "",
                    Server::answer("200 OK", "{}")});
   CHECK(asked(recovers.endpoint()).empty());
-  CHECK(contains(recovers.requests(), "POST /v3/kv/range HTTP/1.1"));
-  CHECK(contains(recovers.requests(), "\r\n\r\n{\"key\":\"YQ==\"}"));
+  CHECK(has(recovers.requests(), "POST /v3/kv/range HTTP/1.1"));
+  CHECK(has(recovers.requests(), "\r\n\r\n{\"key\":\"YQ==\"}"));
   Server full(
       {Server::answer("429 x", R"({"error":"etcdserver: mvcc: database space exceeded"})")});
   CHECK(asked(full.endpoint(), 0.3) ==
@@ -121,15 +119,15 @@ TEST_CASE("etcd client: a member that cannot answer is asked again, until the ti
   const auto message = asked(nobody, 0.3);
   CHECK(seconds_since(start) >= 0.3);
   CHECK(seconds_since(start) < hang_s);
-  CHECK(contains(message, "within 0.3 s, at last " + nobody + ": "));
-  CHECK(contains(message, "onnect"));  // as libcurl says it
+  CHECK(has(message, "within 0.3 s, at last " + nobody + ": "));
+  CHECK(has(message, "onnect"));  // as libcurl says it
 }
 
 TEST_CASE("etcd client: changes of users and roles are not repeated when their answer is lost") {
   Server loses({"", Server::answer("200 OK", "{}")});
-  CHECK(contains(asked(loses.endpoint(), hang_s, "auth/user/add"),
-                 concat("rank 3 does not know whether the etcd at ", loses.endpoint(),
-                        " has carried out auth/user/add: ")));
+  CHECK(has(asked(loses.endpoint(), hang_s, "auth/user/add"),
+            concat("rank 3 does not know whether the etcd at ", loses.endpoint(),
+                   " has carried out auth/user/add: ")));
   CHECK(asked(loses.endpoint(), hang_s, "auth/user/add").empty());
 }
 
@@ -141,9 +139,9 @@ TEST_CASE("etcd client: what etcd refuses is not asked again") {
              " refuses kv/range of rank 3: permission denied; is it etcd 3.4 or later, and may its "
              "user do this?"));
   Server other({Server::answer("404 Not Found", "Not Found")});
-  CHECK(contains(asked(other.endpoint()), "of rank 3: HTTP status 404 and no message; is it etcd"));
+  CHECK(has(asked(other.endpoint()), "of rank 3: HTTP status 404 and no message; is it etcd"));
   Server odd({Server::answer("400 x", R"({"code":"x","message":{},"error":[]})")});
-  CHECK(contains(asked(odd.endpoint()), "of rank 3: HTTP status 400 and no message; is it etcd"));
+  CHECK(has(asked(odd.endpoint()), "of rank 3: HTTP status 400 and no message; is it etcd"));
 }
 
 TEST_CASE("etcd client: a token is asked for with the password, and again when it has ended") {
@@ -156,13 +154,13 @@ TEST_CASE("etcd client: a token is asked for with the password, and again when i
   with_user.insert(7, "me:secret%20word@");
   CHECK(asked(with_user).empty());
   const auto requests = server.requests();
-  CHECK(contains(requests, R"({"name":"me","password":"secret word"})"));
-  CHECK(contains(requests, "Authorization: first"));
-  CHECK(contains(requests, "Authorization: second"));
+  CHECK(has(requests, R"({"name":"me","password":"secret word"})"));
+  CHECK(has(requests, "Authorization: first"));
+  CHECK(has(requests, "Authorization: second"));
   Server never({token("first"), ended, token("second"), ended});
   with_user = never.endpoint();
   with_user.insert(7, "me:secret@");
-  CHECK(contains(asked(with_user), "refuses kv/range of rank 3: invalid auth token; "));
+  CHECK(has(asked(with_user), "refuses kv/range of rank 3: invalid auth token; "));
 }
 
 }  // namespace

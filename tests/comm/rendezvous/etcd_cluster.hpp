@@ -8,9 +8,6 @@
 #include <fcntl.h>
 #include <sys/prctl.h>
 
-#include <fstream>
-#include <sstream>
-
 namespace tests {
 
 inline bool etcd_is_here() {

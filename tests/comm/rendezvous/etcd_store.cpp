@@ -3,33 +3,17 @@
 
 namespace {
 
-using namespace tests;
-
 TEST_CASE("etcd store: every process of a job has the same keys") {
   if (!etcd_is_here()) return;
   const EtcdCluster etcd;
   EtcdStore first(etcd.options(), {.rank = 0, .size = 2, .timeout_s = 30});
   check_store(first);
   EtcdStore second(etcd.options(), {.rank = 1, .size = 2, .timeout_s = 30});
-  first.set("from", "rank 0");
-  CHECK(second.find("from").value() == "rank 0");
-  second.set("from", "rank 1");
-  CHECK(first.find("from").value() == "rank 1");
-  second.remove("from");
-  CHECK(!first.find("from").has_value());
   CHECK(first.description() == concat("etcd at ", etcd.endpoint()));
   CHECK(first.own_address() == "127.0.0.1");
   check_store(second);
 
-  KeyValueStore::Entries expected;
-  for (int i = 0; i < 7; ++i)
-    expected.emplace_back(concat("big/", i), std::string(KeyValueStore::longest_value_bytes, 'a'));
-  for (int i = 100; i < 200; ++i) expected.emplace_back(concat("big/", i), concat(i));
-  std::sort(expected.begin(), expected.end());
-  for (const auto& [key, value] : expected) first.set(key, value);
-  first.set("bih", "no");
-  first.set("bif", "no");
-  CHECK(second.list("big/") == expected);
+  check_shared(first, second, 100);
   const std::string high("high\xff\xff", 6);
   first.set(high, "1");
   first.set(high + "\xff", std::string("\0\xff", 2));
@@ -78,8 +62,8 @@ TEST_CASE("etcd store: members are told apart by their numbers, and jobs by thei
   CHECK(other.list("").size() == 2);
   store = std::make_unique<EtcdStore>(etcd.options(), member(5));
   CHECK(!other.find("left/5").has_value());
-  CHECK(contains(message_of([&] { other.set("left/6", ""); }),
-                 "a job only reads the keys of the store under left/, but \"left/6\""));
+  CHECK(has(message_of([&] { other.set("left/6", ""); }),
+            "a job only reads the keys of the store under left/, but \"left/6\""));
   CHECK_THROWS_AS(other.remove("left/6"), Error);
   CHECK_THROWS_AS((void)other.set_unless("left/6", "a", ""), Error);
 }

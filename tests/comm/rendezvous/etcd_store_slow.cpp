@@ -3,8 +3,6 @@
 
 namespace {
 
-using namespace tests;
-
 TEST_CASE("etcd store: one member of three may be killed, and even the store's own lease goes on") {
   if (!etcd_is_here()) return;
   EtcdCluster etcd(3);
@@ -21,8 +19,7 @@ TEST_CASE("etcd store: one member of three may be killed, and even the store's o
   CHECK(other.find("still").value() == "here");
 }
 
-TEST_CASE(
-    "etcd store: when more than half of etcd is gone, the store is lost after the time limit") {
+TEST_CASE("etcd store: without half of etcd, the store is lost after the time limit") {
   if (!etcd_is_here()) return;
   EtcdCluster etcd(3);
   auto options = member(7);
@@ -37,10 +34,9 @@ TEST_CASE(
   etcd.end(0);
   start = std::chrono::steady_clock::now();
   const auto message = message_of([&] { store.set("a", "c"); });
-  CHECK(
-      contains(message, concat("member 7 cannot reach the ", store.description(),
-                               ": no member has answered within 3 s, at last http://127.0.0.1:")));
-  CHECK(contains(message, "; are these its addresses, and is more than half of it running?"));
+  CHECK(has(message, concat("member 7 cannot reach the ", store.description(),
+                            ": no member has answered within 3 s, at last http://127.0.0.1:")));
+  CHECK(has(message, "; are these its addresses, and is more than half of it running?"));
   CHECK(seconds_since(start) >= 3);
   CHECK(seconds_since(start) < hang_s);
 }
@@ -63,8 +59,7 @@ TEST_CASE("etcd store: when etcd comes back, even after more than a lease, the s
   CHECK(store.list(dhp::detail::left_prefix).empty());
 }
 
-TEST_CASE(
-    "etcd store: a process that is killed has left when its lease ends, one that lives has not") {
+TEST_CASE("etcd store: a killed process has left when its lease ends, a living one has not") {
   if (!etcd_is_here()) return;
   const EtcdCluster etcd;
   int ready[2];
@@ -113,7 +108,7 @@ TEST_CASE("etcd store: a process that was stopped for longer than its lease writ
       } catch (const KeyValueStoreLost& lost) {
         end = lost.sentence();
       }
-      if (!contains(message_of([&] { (void)own.find("a"); }), "its lease has ended")) end += "?";
+      if (!has(message_of([&] { (void)own.find("a"); }), "its lease has ended")) end += "?";
     } catch (...) {}
     if (::write(said[1], end.data(), end.size()) < 0) ::_exit(2);
     ::_exit(0);
@@ -171,9 +166,9 @@ TEST_CASE("etcd store: with a user and a password, and not without") {
   const auto refused = [&](const std::string& user) {
     return message_of([&] { EtcdStore none(as(user), member(2)); });
   };
-  CHECK(contains(refused("trainer:wrong@"), "refuses auth/authenticate of member 2: "));
-  CHECK(!contains(refused("trainer:wrong@"), "wrong"));
-  CHECK(contains(refused(""), " refuses "));
+  CHECK(has(refused("trainer:wrong@"), "refuses auth/authenticate of member 2: "));
+  CHECK(!has(refused("trainer:wrong@"), "wrong"));
+  CHECK(has(refused(""), " refuses "));
 }
 
 TEST_CASE("etcd store: over https, with certificates of its own") {
@@ -194,8 +189,8 @@ TEST_CASE("etcd store: over https, with certificates of its own") {
   check_store(store);
   const auto start = std::chrono::steady_clock::now();
   const auto said = message_of([&] { EtcdStore none(etcd.options(), member(2)); });
-  CHECK(contains(said, concat("member 2 does not trust the etcd at ", etcd.endpoint())));
-  CHECK(contains(said, "ertificate"));
+  CHECK(has(said, concat("member 2 does not trust the etcd at ", etcd.endpoint())));
+  CHECK(has(said, "ertificate"));
   CHECK(seconds_since(start) < member(2).timeout_s);  // it will not be another one by itself
 }
 

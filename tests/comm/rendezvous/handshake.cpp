@@ -1,9 +1,6 @@
 // What the two sides of a connection prove to each other.
 #include <dhp/comm/rendezvous/handshake.hpp>
-
-#include <doctest/doctest.h>
-
-#include <set>
+#include <tests/support/test.hpp>
 
 namespace {
 

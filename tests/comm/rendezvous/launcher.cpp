@@ -1,14 +1,9 @@
 // Variables, and Slurm's lists. What launchers say is tested in process_rank.cpp.
 #include <dhp/comm/rendezvous/launcher.hpp>
-
-#include <doctest/doctest.h>
-
-#include <cstdlib>
-#include <random>
+#include <tests/support/test.hpp>
 
 namespace {
 
-using namespace dhp;
 using namespace dhp::detail;
 
 // As text, or the sentence of the error.

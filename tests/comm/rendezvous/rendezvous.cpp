@@ -5,8 +5,6 @@
 
 namespace {
 
-using namespace tests;
-
 RendezvousOptions at_port(int port, int rank, int size) {
   return {.rank = rank, .size = size, .port = port, .secret = secret, .timeout_s = hang_s};
 }
@@ -34,7 +32,7 @@ TEST_CASE("rendezvous: ranks that start in any order have one store") {
     sleep_ms(rank == 0 ? 40 : rank == 3 ? 80 : 0);
     const auto store = rendezvous(at_port(port, rank, 4));
     for (int other = 0; other < 4; ++other)
-      if (!contains(store->find(concat("arrived/", other)).value_or(""), concat(" ", ::getpid())))
+      if (!has(store->find(concat("arrived/", other)).value_or(""), concat(" ", ::getpid())))
         ++wrong;
     if (rank == 2) store->set("hello", "from 2");
     if (rank == 3) sleep_ms(60);
@@ -63,8 +61,8 @@ TEST_CASE("rendezvous: who has not come is named on all ranks") {
                  "DHP_JOB, or without one the same port"));
   auto late = at_port(free_port(), 4, 5);
   late.timeout_s = 0.2;
-  CHECK(contains(message_of([&] { (void)rendezvous(late); }),
-                 "rank 4 has found no store of job \"job\" at 127.0.0.1:"));
+  CHECK(has(message_of([&] { (void)rendezvous(late); }),
+            "rank 4 has found no store of job \"job\" at 127.0.0.1:"));
 }
 
 TEST_CASE("rendezvous: a rank that ends meanwhile is named on all ranks, at once") {
@@ -106,8 +104,8 @@ TEST_CASE("rendezvous: a rank of a job that is running already does not join it"
     if (rank == 0) held = std::move(store);
   });
   CHECK(said == std::vector<std::string>(2, "no error"));
-  CHECK(contains(message_of([&] { (void)rendezvous(at_port(port, 1, 2)); }),
-                 "; end that start of the job, or give this one a DHP_JOB of its own"));
+  CHECK(has(message_of([&] { (void)rendezvous(at_port(port, 1, 2)); }),
+            "; end that start of the job, or give this one a DHP_JOB of its own"));
 }
 
 TEST_CASE("rendezvous: a world of one, and ten starts in a row") {
@@ -129,7 +127,7 @@ const std::string good = "0123456789abcdef";
 TEST_CASE("job secret: from the variable") {
   CHECK(job_secret(nullptr, nullptr) == "");
   CHECK(job_secret(good.c_str(), nullptr) == good);
-  CHECK(contains(message_of([] { (void)job_secret("", nullptr); }), "DHP_JOB_SECRET has 0 bytes"));
+  CHECK(has(message_of([] { (void)job_secret("", nullptr); }), "DHP_JOB_SECRET has 0 bytes"));
   CHECK(
       message_of([] { (void)job_secret("0123456789abcde", nullptr); }) ==
       "the secret of DHP_JOB_SECRET has 15 bytes; a secret has 16 to 4096: head -c 32 /dev/urandom "

@@ -2,11 +2,8 @@
 #include <dhp/comm/rendezvous/socket.hpp>
 #include <tests/support/tensors.hpp>
 
-#include <doctest/doctest.h>
-
 namespace {
 
-using namespace tests;
 using namespace dhp::detail;
 
 std::string first_address(const std::string& host) {

@@ -4,11 +4,9 @@
 #include <dhp/comm/rendezvous/tcp_store.hpp>
 #include <tests/comm/ranks.hpp>
 
-#include <doctest/doctest.h>
 #include <sys/wait.h>
 
 #include <csignal>
-#include <mutex>
 
 namespace tests {
 
@@ -137,6 +135,25 @@ inline void check_store(KeyValueStore& store) {
   CHECK(seconds_since(start) >= 0.05);
   for (const auto& [key, value] : store.list("")) store.remove(key);
   CHECK(store.list("").empty());
+}
+
+// Two ways to one store: each sees what the other does, and long lists come whole and sorted.
+inline void check_shared(KeyValueStore& one, KeyValueStore& other, int short_keys) {
+  one.set("from", "rank 0");
+  CHECK(other.find("from").value() == "rank 0");
+  other.set("from", "rank 1");
+  CHECK(one.find("from").value() == "rank 1");
+  other.remove("from");
+  CHECK(!one.find("from").has_value());
+  KeyValueStore::Entries expected;
+  for (int i = 0; i < 7; ++i)
+    expected.emplace_back(concat("big/", i), std::string(KeyValueStore::longest_value_bytes, 'a'));
+  for (int i = 100; i < 100 + short_keys; ++i) expected.emplace_back(concat("big/", i), concat(i));
+  std::sort(expected.begin(), expected.end());
+  for (const auto& [key, value] : expected) one.set(key, value);
+  one.set("bih", "no");
+  one.set("bif", "no");
+  CHECK(other.list("big/") == expected);
 }
 
 /// Of many callers, two to a store, one creates each key, and the key has its value; leaves nothing behind.

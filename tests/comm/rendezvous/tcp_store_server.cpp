@@ -3,11 +3,7 @@
 
 #include <sys/resource.h>
 
-#include <random>
-
 namespace {
-
-using namespace tests;
 
 // A connection that has proved the secret as a rank, but writes its frames by itself.
 struct Member {
@@ -57,9 +53,9 @@ TEST_CASE("tcp store server: a thousand connections with garbage are refused, an
   }
   CHECK(refused == 200);
   CHECK(server.list("").size() == 1);
-  CHECK(contains(notes.all(), "its first frame is no hello"));
-  CHECK(contains(notes.all(), "no frames of this version of a store"));
-  CHECK(contains(notes.all(), "no more of these are reported"));
+  CHECK(has(notes.all(), "its first frame is no hello"));
+  CHECK(has(notes.all(), "no frames of this version of a store"));
+  CHECK(has(notes.all(), "no more of these are reported"));
   CHECK(notes.all().size() < 40000);
 }
 
@@ -87,7 +83,7 @@ TEST_CASE("tcp store server: who is silent, or slow, is closed after a while") {
   bool all = true;
   for (const auto& one : silent) all = all && one->closes();
   CHECK(all);
-  CHECK(contains(notes.all(), "it has not said who it is within 0.3 s"));
+  CHECK(has(notes.all(), "it has not said who it is within 0.3 s"));
   sleep_ms(350);  // a rank may be silent for as long as it likes
   client.set("still", "here");
 }
@@ -121,7 +117,7 @@ TEST_CASE("tcp store server: a handshake that was overheard opens no second conn
   const auto answer = replayed.frame();
   CHECK(answer->type == handshake::refused);
   CHECK(replayed.closes());
-  CHECK(contains(notes.all(), "as rank 5 it has not the secret of the job"));
+  CHECK(has(notes.all(), "as rank 5 it has not the secret of the job"));
 }
 
 TEST_CASE("tcp store server: requests that make no sense end the connection, and do nothing") {
@@ -147,12 +143,12 @@ TEST_CASE("tcp store server: requests that make no sense end the connection, and
     CHECK(member.raw.send(write_frame(type, payload)));
     CHECK(member.raw.closes());
   }
-  CHECK(contains(notes.all(), ", rank 7: its request makes no sense"));
+  CHECK(has(notes.all(), ", rank 7: its request makes no sense"));
   Member member(server.port(), rank);
   std::string header = write_frame(store_request::set, std::string(longest_request + 1, 'x'));
   CHECK(member.raw.send(header.substr(0, Frame::header_bytes)));
   CHECK(member.raw.closes());
-  CHECK(contains(notes.all(), "a frame is longer than is allowed"));
+  CHECK(has(notes.all(), "a frame is longer than is allowed"));
   CHECK(server.list("") == server.list(dhp::detail::left_prefix));
 }
 

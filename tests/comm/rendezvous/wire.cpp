@@ -1,14 +1,10 @@
 // Fields and frames: complete or refused, in any pieces, whatever the bytes are.
 #include <dhp/comm/rendezvous/wire.hpp>
 #include <dhp/core/text.hpp>
-
-#include <doctest/doctest.h>
-
-#include <random>
+#include <tests/support/test.hpp>
 
 namespace {
 
-using namespace dhp;
 using namespace dhp::detail;
 
 TEST_CASE("fields: numbers and texts come back in their order") {

@@ -1,11 +1,8 @@
 #include <dhp/comm/watch/deadlines.hpp>
 #include <tests/comm/ranks.hpp>
 
-#include <doctest/doctest.h>
-
 namespace {
 
-using namespace tests;
 using Time = Deadlines::Clock::time_point;
 
 Time at(double s) {
@@ -47,8 +44,7 @@ TEST_CASE("deadlines: no limit is shorter than the least") {
         "the limit of 30 s for a step, the least there is; a fixed limit can be given instead");
 }
 
-TEST_CASE(
-    "deadlines: one slow pass changes nothing, slow ones from now on do, old ones are forgotten") {
+TEST_CASE("deadlines: one slow pass changes nothing, several do, old ones are forgotten") {
   Deadlines deadlines({.least_s = 1, .factor = 10});
   (void)pass_steps(deadlines, {2, 2, 2, 2, 900});
   CHECK(deadlines.limit_s() == 20);
@@ -66,13 +62,13 @@ TEST_CASE(
 TEST_CASE("deadlines: a limit that becomes shorter counts from there") {
   Deadlines deadlines({.least_s = 30, .unlearned_s = 600, .passes = 2});
   const double end_s = pass_steps(deadlines, {1, 1});  // the second one learns it, at its end
-  CHECK(s_of(deadlines.end_of_wait(at(end_s + 5))) == doctest::Approx(end_s + 35));
-  CHECK(s_of(deadlines.end_of_wait(at(500))) == doctest::Approx(end_s + 30));
+  CHECK(s_of(deadlines.end_of_wait(at(end_s + 5))) == Approx(end_s + 35));
+  CHECK(s_of(deadlines.end_of_wait(at(500))) == Approx(end_s + 30));
   deadlines.enter(Section::saving, at(end_s + 100));
-  CHECK(s_of(deadlines.end_of_wait(at(end_s + 100))) == doctest::Approx(end_s + 700));
+  CHECK(s_of(deadlines.end_of_wait(at(end_s + 100))) == Approx(end_s + 700));
   deadlines.enter(Section::step, at(end_s + 300));
   // Has waited all the time for who was saving.
-  CHECK(s_of(deadlines.end_of_wait(at(end_s + 101))) == doctest::Approx(end_s + 330));
+  CHECK(s_of(deadlines.end_of_wait(at(end_s + 101))) == Approx(end_s + 330));
 }
 
 TEST_CASE("deadlines: one that is given is for everything") {
@@ -81,14 +77,14 @@ TEST_CASE("deadlines: one that is given is for everything") {
   (void)pass_steps(deadlines, {1, 1, 1, 1, 1, 1, 1});
   CHECK(deadlines.fixed());
   CHECK(to_text(deadlines.limit()) == "the time limit of 7 s; a larger limit waits longer");
-  CHECK(s_of(deadlines.end_of_wait(at(500))) == doctest::Approx(507));
+  CHECK(s_of(deadlines.end_of_wait(at(500))) == Approx(507));
   for (const double none : {0.0, 1e10}) {
     CHECK(Deadlines(none).limit_s() == 0);
     CHECK(Deadlines(none).end_of_wait(at(1)) == Time::max());
   }
   CHECK(message_of([] { Deadlines(-1.0); }) ==
         "the time limit of a collective is a number of seconds, or 0 for none, got -1");
-  CHECK(contains(message_of([] { Deadlines({.factor = 0.5}); }), "a factor of at least 1"));
+  CHECK(has(message_of([] { Deadlines({.factor = 0.5}); }), "a factor of at least 1"));
 }
 
 }  // namespace

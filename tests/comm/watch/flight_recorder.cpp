@@ -1,11 +1,8 @@
 #include <dhp/comm/watch/flight_recorder.hpp>
 #include <tests/comm/ranks.hpp>
 
-#include <doctest/doctest.h>
-
 namespace {
 
-using namespace tests;
 using Open = FlightRecorder::Open;
 
 FlightRecord record(const std::string& text) { return {.text = text}; }

@@ -1,11 +1,8 @@
 #include <dhp/comm/watch/rank_state.hpp>
 #include <tests/comm/ranks.hpp>
 
-#include <doctest/doctest.h>
-
 namespace {
 
-using namespace tests;
 using dhp::detail::GroupRecorder, dhp::detail::RankState;
 
 TEST_CASE("rank state: what is written is what is read") {
@@ -87,7 +84,7 @@ TEST_CASE("rank state: what a flight recorder has") {
         std::map<std::string, std::uint64_t>{{"world", 2}, {"world:2>1", 20}, {"world:4>2", 1}});
   CHECK(state.sent.size() == 16);
   CHECK(state.sent[0].agreed == "message of 19 f32");
-  CHECK(contains(state.last, "send of a message of 19 f32 at "));
+  CHECK(has(state.last, "send of a message of 19 f32 at "));
   CHECK(state.busy() == &state.under_way[0]);
   state.read(*recorder, recorder->calls() - 1);  // the others are of an earlier world
   CHECK(state.under_way.size() == 1);

@@ -3,11 +3,8 @@
 #include <dhp/comm/watch/watchdog.hpp>
 #include <tests/comm/process_ranks.hpp>
 
-#include <doctest/doctest.h>
-
 namespace {
 
-using namespace tests;
 using Clock = std::chrono::steady_clock;
 using Worlds = std::vector<std::shared_ptr<ProcessWatchdog>>;
 
@@ -69,7 +66,7 @@ TEST_CASE("watchdog: calls of an earlier world are not compared with those of th
   }
   const auto receives = dhp::detail::GroupRecorder(recorders[1], 1, 2)
                             .begin({.kind = CallKind::recv, .count = 5, .other = 0});
-  CHECK(contains(end_of(*worlds[1]), "ranks do not agree"));
+  CHECK(has(end_of(*worlds[1]), "ranks do not agree"));
 }
 
 TEST_CASE("watchdog: a failure is heard everywhere") {
@@ -95,7 +92,7 @@ TEST_CASE("watchdog: a rank that is silent ends it") {
   const auto store = std::make_shared<MemoryStore>();
   store->set("state/1", dhp::detail::RankState{.beat = 1, .name = "thread 1"}.written());
   const auto zero = world_of(store, 0, 2, {.timeout_s = 0.3});
-  CHECK(contains(end_of(*zero), "rank 1 (thread 1) has not been heard of for "));
+  CHECK(has(end_of(*zero), "rank 1 (thread 1) has not been heard of for "));
 }
 
 // Whether rank 1, the last of these worlds, says this of a connection that it has lost, and the others the same. It
@@ -108,7 +105,7 @@ bool says_of_lost(int peer, const std::string& expected,
       [&] {
         const auto worlds = make(std::make_shared<MemoryStore>());
         const auto said = message_of([&] { worlds[1]->lost(peer, "reset by peer"); });
-        return contains(said, expected) && (!all_hear || end_of(*worlds[0]) == said);
+        return has(said, expected) && (!all_hear || end_of(*worlds[0]) == said);
       },
       hang_s);
 }
@@ -171,10 +168,10 @@ TEST_CASE("watchdog: a learned limit ends a hang soon after a few quick steps") 
   const auto message = end_of(*run.worlds[1]);
   CHECK(seconds_since(start) >= 3);
   CHECK(seconds_since(start) < hang_s);
-  CHECK(contains(message, "rank 1 waits in recv of a message of 3 f32 at watchdog.cpp:"));
-  CHECK(contains(message,
-                 "for rank 2 (thread 2), which is alive and has called nothing yet, beyond the "
-                 "limit of 3 s for a step, the least there is; a fixed limit can be given"));
+  CHECK(has(message, "rank 1 waits in recv of a message of 3 f32 at watchdog.cpp:"));
+  CHECK(has(message,
+            "for rank 2 (thread 2), which is alive and has called nothing yet, beyond the "
+            "limit of 3 s for a step, the least there is; a fixed limit can be given"));
 }
 
 TEST_CASE("watchdog: rank 0 is silent beyond a learned limit") {
@@ -182,10 +179,10 @@ TEST_CASE("watchdog: rank 0 is silent beyond a learned limit") {
   sleep_ms(60);
   run.worlds[0].reset();
   const auto said = end_of(*run.worlds[1]);
-  CHECK(contains(said, "is gone (nothing has been heard of it for "));
-  CHECK(contains(said,
-                 " s, beyond the limit of 3 s for a step, the least there is; a fixed limit "
-                 "can be given instead); rank 1 is in no call"));
+  CHECK(has(said, "is gone (nothing has been heard of it for "));
+  CHECK(has(said,
+            " s, beyond the limit of 3 s for a step, the least there is; a fixed limit "
+            "can be given instead); rank 1 is in no call"));
 }
 
 TEST_CASE("watchdog: rank 0 may be silent for as long as what it was at may take") {
@@ -283,7 +280,7 @@ TEST_CASE("watchdog: trouble of a channel is heard by other processes") {
     const auto channel = std::make_shared<Fake>();
     channel->broken = &cut;
     worlds[who]->watch(channel);
-    for (const auto& world : worlds) CHECK(contains(end_of(*world), cut));
+    for (const auto& world : worlds) CHECK(has(end_of(*world), cut));
   }
 }
 
@@ -384,9 +381,9 @@ TEST_CASE("watchdog: the host's waits end with what they wait for, the world, or
   elsewhere.join();
   Watchdog learned(
       2, {.deadlines = std::make_shared<Deadlines>(dhp::detail::DeadlineRules{.unlearned_s = 1})});
-  CHECK(contains(message_of([&] { learned.wait_until(for_ever, late); }),
-                 "rank 2 waits, beyond the limit of 1 s for the start"));
-  CHECK(contains(message_of([] { Watchdog(2, {.timeout_s = -1}); }), "or 0 for none, got -1"));
+  CHECK(has(message_of([&] { learned.wait_until(for_ever, late); }),
+            "rank 2 waits, beyond the limit of 1 s for the start"));
+  CHECK(has(message_of([] { Watchdog(2, {.timeout_s = -1}); }), "or 0 for none, got -1"));
   CHECK(message_of([] { Watchdog(0, {}); }) == "a world has at least 1 rank, got 0");
 }
 
@@ -419,16 +416,16 @@ TEST_CASE("watchdog: of threads, a missing one is named after the time limit, an
       },
       [&](auto&, auto&, auto&) { (void)soon([&] { return over.load(); }); });
   CHECK(seconds_since(start) >= 1);
-  CHECK(contains(missing, concat("waits in all_reduce of 3 f32 (sum) at watchdog.cpp:", line.load(),
-                                 " for rank 1, which is alive and has called nothing yet")));
-  CHECK(contains(missing, "beyond the time limit of 1 s; a larger limit"));
+  CHECK(has(missing, concat("waits in all_reduce of 3 f32 (sum) at watchdog.cpp:", line.load(),
+                            " for rank 1, which is alive and has called nothing yet")));
+  CHECK(has(missing, "beyond the time limit of 1 s; a larger limit"));
   int recv = 0;
   const auto elsewhere = outcome(2, 0.2, barrier, [&](auto& world, auto& dev, auto& x) {
     recv = __LINE__, world.recv(dev, x.mut(), 0);
   });
   // Either of the two may be the one that is late.
-  CHECK(contains(elsewhere, "in barrier at watchdog.cpp:"));
-  CHECK(contains(elsewhere, concat("in recv of a message of 3 f32 at watchdog.cpp:", recv)));
+  CHECK(has(elsewhere, "in barrier at watchdog.cpp:"));
+  CHECK(has(elsewhere, concat("in recv of a message of 3 f32 at watchdog.cpp:", recv)));
 }
 
 TEST_CASE("watchdog: of threads, the limit is for each wait, not for the run") {
@@ -447,16 +444,16 @@ TEST_CASE("watchdog: of threads, one that has finished is waited for in vain, wh
   const auto start = Clock::now();
   const auto gone = "for rank 1, which has finished";
   const auto in_barrier = outcome(4, 2 * hang_s, barrier, home);
-  CHECK(contains(in_barrier, "waits in barrier at watchdog.cpp:"));
-  CHECK(contains(in_barrier, gone));
-  CHECK(contains(outcome(
-                     2, 2 * hang_s,
-                     [](auto& world, auto& dev, auto& x) {
-                       for (int message = 0; message <= world.send_capacity(); ++message)
-                         world.send(dev, x.share(), 1);
-                     },
-                     home),
-                 gone));
+  CHECK(has(in_barrier, "waits in barrier at watchdog.cpp:"));
+  CHECK(has(in_barrier, gone));
+  CHECK(has(outcome(
+                2, 2 * hang_s,
+                [](auto& world, auto& dev, auto& x) {
+                  for (int message = 0; message <= world.send_capacity(); ++message)
+                    world.send(dev, x.share(), 1);
+                },
+                home),
+            gone));
   CHECK(seconds_since(start) < hang_s);
 }
 

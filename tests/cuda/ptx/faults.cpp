@@ -1,8 +1,6 @@
 // Faults that are put in on purpose; each is named.
 #include <tests/cuda/ptx/said_of.hpp>
 
-#include <doctest/doctest.h>
-
 using namespace tests::faults;
 
 TEST_CASE("each fault of a compiled kernel is named, with the line of its source") {

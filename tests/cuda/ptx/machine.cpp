@@ -4,7 +4,11 @@
 #include <algorithm>
 #include <bit>
 #include <climits>
+#include <cstdio>
+#include <cstdlib>
 #include <cstring>
+#include <mutex>
+#include <set>
 
 namespace tests::ptx {
 namespace {
@@ -32,6 +36,29 @@ void each(Mask mask, const Body& body) {
   }
 }
 
+/// DHP_LEAVE_OUT=FILE:LINE leaves one barrier out; DHP_LIST_BARRIERS=1 prints those reached.
+class Barriers {
+ public:
+  ~Barriers() {
+    for (const auto& place : reached_) std::printf("barrier %s\n", place.c_str());
+  }
+  [[nodiscard]] bool leaves_out(const std::string& place) {
+    const std::lock_guard lock(mutex_);
+    if (lists_) reached_.insert(place);
+    return left_out_ != nullptr && place == left_out_;
+  }
+
+ private:
+  const char* left_out_ = std::getenv("DHP_LEAVE_OUT");
+  bool lists_ = std::getenv("DHP_LIST_BARRIERS") != nullptr;
+  std::mutex mutex_;
+  std::set<std::string> reached_;
+};
+[[nodiscard]] Barriers& barriers() {
+  static Barriers of_process;
+  return of_process;
+}
+
 }  // namespace
 
 Counts& Counts::operator+=(const Counts& other) {
@@ -47,17 +74,19 @@ Counts& Counts::operator+=(const Counts& other) {
   return *this;
 }
 
+std::string Machine::place_of(const Instruction& next, std::size_t depth) const {
+  const auto file = static_cast<std::size_t>(next.file[depth]);
+  return file < kernel_->files->size() && file > 0
+             ? (*kernel_->files)[file] + ":" + std::to_string(next.line[depth])
+             : std::string("somewhere");
+}
+
 template <class... What>
 void Machine::wrong(const Warp& warp, const Instruction& next, int lane,
                     const What&... what) const {
-  const auto place = [&](std::size_t depth) {
-    const auto file = static_cast<std::size_t>(next.file[depth]);
-    return file < kernel_->files->size() && file > 0
-               ? (*kernel_->files)[file] + ":" + std::to_string(next.line[depth])
-               : std::string("somewhere");
-  };
-  dhp::fail(kernel_->name, " at ", place(0), next.file[1] > 0 ? ", called at " + place(1) : "",
-            ": thread ", warp.first + lane, " of block ", block_, " ", what...);
+  dhp::fail(kernel_->name, " at ", place_of(next, 0),
+            next.file[1] > 0 ? ", called at " + place_of(next) : "", ": thread ", warp.first + lane,
+            " of block ", block_, " ", what...);
 }
 
 Counts Machine::run(const Kernel& kernel, const dhp::detail::cuda::Grid& grid, Memory arguments,
@@ -213,6 +242,7 @@ void Machine::run_threads(Warp& warp, int at, Mask active, int others_at) {
         }
         [[fallthrough]];
       case Kind::barrier:
+        if (next.kind == Kind::barrier && barriers().leaves_out(place_of(next))) break;
         leave_at(mask, at);
         leave_at(active & ~mask, at + 1);
         warp.waiting |= mask;

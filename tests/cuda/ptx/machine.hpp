@@ -4,7 +4,7 @@
 
 #include <dhp/cuda/block.hpp>
 #include <tests/cuda/ptx/kernel.hpp>
-#include <tests/cuda/races.hpp>
+#include <tests/cuda/ptx/races.hpp>
 
 #include <random>
 #include <span>
@@ -62,6 +62,8 @@ class Machine {
                            std::uintptr_t address);
   void count_sectors(std::span<std::uintptr_t> addresses, unsigned bytes);
   void count_cycles(const Addresses& addresses, Mask mask, unsigned bytes);
+  /// FILE:LINE of what calls it, or of itself at depth 0.
+  [[nodiscard]] std::string place_of(const Instruction& next, std::size_t depth = 1) const;
   template <class... What>
   [[noreturn]] void wrong(const Warp& warp, const Instruction& next, int lane,
                           const What&... what) const;

@@ -1,7 +1,7 @@
 // Reads PTX as nvcc writes it: one statement or label on a line, calls on several.
 #include <dhp/core/error.hpp>
 #include <tests/cuda/ptx/kernel.hpp>
-#include <tests/cuda/races.hpp>
+#include <tests/cuda/ptx/races.hpp>
 
 #include <algorithm>
 #include <cctype>

@@ -3,11 +3,7 @@
 
 #include <tests/cuda/emulator.hpp>
 #include <tests/cuda/ptx/faults.hpp>
-
-#include <doctest/doctest.h>
-
-#include <string>
-#include <vector>
+#include <tests/support/test.hpp>
 
 namespace tests::faults {
 

@@ -6,11 +6,6 @@
 #include <tests/cuda/ptx/interpreter.hpp>
 #include <tests/support/weights.hpp>
 
-#include <doctest/doctest.h>
-
-using namespace dhp;
-using namespace tests;
-
 namespace {
 
 /// What the launches of op move; bytes: what the ledger counts for them, up to a twentieth. needless: the sectors that

@@ -3,11 +3,8 @@
 #include <dhp/cpu.hpp>
 #include <tests/parallel/compressed_reducer.hpp>
 
-#include <cstdio>
-
 namespace {
 
-using namespace tests;
 using Cases = CompressedCases<Cpu>;
 constexpr int replicas = 2, steps = 6;
 

@@ -1,13 +1,15 @@
 #!/usr/bin/env bash
-# barriers.sh TEST_RACES FOLDER: leaves out each barrier of the kernels in FOLDER in turn; the checker has to find every one.
+# barriers.sh FOLDER TEST_PTX TABLE PTX...: leaves out each barrier of the kernels in FOLDER in turn; the interpreter has to
+# find every one.
 set -u
-program=$1 folder=$2
+folder=$1
+shift
 work=$(mktemp -d)
 trap 'rm -rf "$work"' EXIT
 # Which file of tests reaches which barrier; of several the quickest.
-for file in $("$program" --list-test-cases --reporters=xml | grep -o '/cuda/[a-z_]*\.cpp' | sort -u); do
+for file in $("$@" -- --list-test-cases --reporters=xml | grep -o '/cuda/[a-z_]*\.cpp' | grep -v _slow | sort -u); do
   start=$(date +%s%N)
-  DHP_LIST_BARRIERS=1 "$program" --source-file="*$file" --minimal | sed -n 's/^barrier //p' >"$work/reached"
+  DHP_LIST_BARRIERS=1 "$@" -- --source-file="*$file" --minimal | sed -n 's/^barrier //p' >"$work/reached"
   sed "s|\$| $(($(date +%s%N) - start)) $file|" "$work/reached" >>"$work/all"
 done
 missed=0 sites=0
@@ -18,7 +20,7 @@ for site in $(cd "$folder" && awk '/^concept/ { concept = 1 } /^};/ { concept = 
   file=$(awk -v site="$site" '$1 == site' "$work/all" | sort -n -k 2 | awk 'NR == 1 { print $3 }')
   if [ -z "$file" ]; then
     echo "$site: no test reaches it" && missed=$((missed + 1))
-  elif DHP_LEAVE_OUT=$site "$program" --source-file="*$file" --abort-after=1 >"$work/log" 2>&1; then
+  elif DHP_LEAVE_OUT=$site "$@" -- --source-file="*$file" --abort-after=1 >"$work/log" 2>&1; then
     echo "$site: left out, and nothing of $file is red" && missed=$((missed + 1))
   else
     echo "$site: $file: $(grep -om1 'races; the first: .*' "$work/log" || grep -m1 -A2 'ERROR' "$work/log" | tr '\n' ' ')"

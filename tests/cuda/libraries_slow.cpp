@@ -7,13 +7,7 @@
 #include <tests/cuda/described_device.hpp>
 #include <tests/support/tensors.hpp>
 
-#include <doctest/doctest.h>
-
-#include <set>
-
-using namespace dhp;
 using namespace dhp::detail::cuda;
-using namespace tests;
 
 namespace {
 
@@ -53,8 +47,7 @@ TEST_CASE("a row-major product is the swapped column-major one, in all transposi
   const auto a = numbers(m * k, 1), b = numbers(k * n, 2);
   for (const bool ta : {false, true})
     for (const bool tb : {false, true}) {
-      CAPTURE(ta);
-      CAPTURE(tb);
+      INFO("ta ", ta, " tb ", tb);
       const auto p = column_major(ta, tb, m, n, k);
       CHECK(p.c == ColumnMajorProduct::Matrix{n, m});
       for (std::int64_t i = 0; i < m; ++i)
@@ -325,8 +318,7 @@ TEST_CASE("cuDNN has kernels on each GPU for convolutions of every type, odd siz
   }
 }
 
-TEST_CASE(
-    "cuDNN has kernels on each GPU that take a convolution's sums, or add an input gradient") {
+TEST_CASE("cuDNN has kernels on each GPU for a convolution's sums, and to add an input gradient") {
   if (!has_driver_library()) return;
   using Kind = Conv2dProblem::Kind;
   struct Sizes {

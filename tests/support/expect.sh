@@ -1,0 +1,13 @@
+# expect STATUS LINE COMMAND...: its exit status, and a part of a line that it prints; else `status` is 1.
+status=0
+expect() {
+  local wanted=$1 line=$2 said got
+  shift 2
+  said=$("$@" 2>&1)
+  got=$?
+  if [ "$got" -ne "$wanted" ] || ! grep -qF -- "$line" <<<"$said"; then
+    echo "expected status $wanted and '$line' of '$*', got $got and"
+    echo "$said"
+    status=1
+  fi
+}
