@@ -3,6 +3,7 @@
 
 #include <dhp/comm/communicator.hpp>
 #include <dhp/comm/latch.hpp>
+#include <dhp/core/blocking_word.hpp>
 
 #include <array>
 #include <atomic>
@@ -26,11 +27,11 @@ class WaitWord {
     return before / one != now / one;
   }
 
-  [[nodiscard]] std::uint32_t read() const { return word_; }
+  [[nodiscard]] std::uint32_t read() const { return word_.load(); }
   void wait(std::uint32_t seen) const { word_.wait(seen); }
 
   void change() {
-    word_ += one;
+    word_.add(one);
     word_.notify_all();
   }
   /// False, and nothing changes, when the world has ended.
@@ -38,21 +39,21 @@ class WaitWord {
     auto word = word_.load();
     do {
       if (ended(word)) return false;
-    } while (!word_.compare_exchange_weak(word, word + one));
+    } while (!word_.exchange(word, word + one));
     word_.notify_all();
     return true;
   }
   /// Who waits looks again: the world has ended, or a rank has finished, which happens fewer than 2^15 times.
   void wake(bool ended) {
-    if (ended) word_ |= end_bit;
-    else word_ += 2;
+    if (ended) word_.set_bits(end_bit);
+    else word_.add(2);
     word_.notify_all();
   }
 
  private:
   static constexpr std::uint32_t end_bit = 1;
   static constexpr std::uint32_t one = 1u << 16;
-  std::atomic<std::uint32_t> word_ = 0;
+  BlockingWord word_;
 };
 
 class ThreadGroup {
