@@ -100,12 +100,12 @@ class Watchdog : public Latch {
   template <class Ready, class Late>
   void wait_until(Ready ready, Late late) {
     const auto start = Clock::now();
-    for (int looks = 0; !ready(); ++looks) {
+    while (!ready()) {
       check_alive();
       if (is_late(start)) abort(concat(late(), ", beyond ", deadlines_->limit()));
-      constexpr int eager = 200;  // what is quick should not sleep
-      if (looks < eager) std::this_thread::yield();
-      else std::this_thread::sleep_for(std::chrono::microseconds(100));
+      constexpr auto eager = std::chrono::microseconds(100);  // what is quick should not sleep
+      if (Clock::now() - start < eager) std::this_thread::yield();
+      else std::this_thread::sleep_for(eager);
     }
   }
   /// Whether a wait in one engine that began then is beyond its limit.
