@@ -7,9 +7,6 @@
 using namespace tests;
 
 TEST_CASE("gradients: linear, with and without bias") { LayerGradients<Cpu>().linear(); }
-TEST_CASE("gradients: column- and row-parallel linear and bias in a group of one") {
-  LayerGradients<Cpu>().parallel_linear();
-}
 TEST_CASE("gradients: a feed-forward pair, bare and with its second bias, recomputed") {
   LayerGradients<Cpu>().feed_forward();
 }
