@@ -18,8 +18,8 @@ using eigen::columns_of, eigen::rows_of;
 class SineLayer {
  public:
   SineLayer(ModelBuilder<Cpu>& build, const std::string& name, std::int64_t in, std::int64_t out) {
-    weight_ = build.parameter({.name = name, .shape = {out, in}, .init = he_normal(in)},
-                              {.columns = 0});
+    weight_ =
+        build.parameter({.name = name, .shape = {out, in}, .init = he_normal(in)}, {.columns = 0});
     if (weight_->spec.placement == Placement::columns) sum_ = GroupSum<Cpu>(build.tensor);
   }
   Tensor<Cpu> forward(Cpu& dev, Tensor<Cpu> x, Tape<Cpu>& tape) {

@@ -157,14 +157,13 @@ class ResNetBuilder {
     body.add("conv1",
              dhp::Conv2d<Dev>(build_, name + ".conv1", before_norm({.in = in, .out = inner})));
     body.add("bn1", norm(name + ".bn1", inner, true));
-    body.add("gather", dhp::GatherChannels<Dev>(build_, inner,
-                                                build_.placement(name + ".conv1.weight")));
-    body.add("conv2", dhp::Conv2d<Dev>(build_, name + ".conv2",
-                                       before_norm({.in = inner,
-                                                    .out = inner,
-                                                    .kernel = 3,
-                                                    .stride = stride,
-                                                    .padding = 1})));
+    body.add("gather",
+             dhp::GatherChannels<Dev>(build_, inner, build_.placement(name + ".conv1.weight")));
+    body.add(
+        "conv2",
+        dhp::Conv2d<Dev>(
+            build_, name + ".conv2",
+            before_norm({.in = inner, .out = inner, .kernel = 3, .stride = stride, .padding = 1})));
     body.add("bn2", norm(name + ".bn2", inner, true));
     body.add("conv3",
              dhp::Conv2d<Dev>(build_, name + ".conv3", before_norm({.in = inner, .out = out})));
@@ -175,9 +174,9 @@ class ResNetBuilder {
       const auto down = name + ".downsample.0";
       shortcut.add("scatter",
                    dhp::ScatterChannels<Dev>(build_, in, build_.placement(down + ".weight")));
-      shortcut.add("downsample.0",
-                   dhp::Conv2d<Dev>(build_, down,
-                                    before_norm({.in = in, .out = out, .stride = stride})));
+      shortcut.add(
+          "downsample.0",
+          dhp::Conv2d<Dev>(build_, down, before_norm({.in = in, .out = out, .stride = stride})));
       shortcut.add("downsample.1", norm(name + ".downsample.1", out, false));
     }
     return {std::move(body), "bn3", std::move(last), std::move(shortcut)};

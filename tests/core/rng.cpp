@@ -29,7 +29,8 @@ TEST_CASE("rng: seed, step, use and the place all matter, high bits too") {
   for (const RandomStream& other :
        {RandomStream{.seed = 2, .series = 2, .use = 3},
         RandomStream{.seed = 1 + (std::uint64_t{1} << 32), .series = 2, .use = 3},
-        RandomStream{.seed = 1, .series = 3, .use = 3}, RandomStream{.seed = 1, .series = 2, .use = 4},
+        RandomStream{.seed = 1, .series = 3, .use = 3},
+        RandomStream{.seed = 1, .series = 2, .use = 4},
         RandomStream{.seed = 1, .series = 3, .use = 2}})
     CHECK(blocks.insert(other.block(0)).second);
   CHECK(blocks.insert(base.block(1)).second);

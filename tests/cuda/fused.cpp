@@ -2,10 +2,10 @@
 // what the pieces give, of which they are made here.
 #include <dhp/cuda/kernels.hpp>
 #include <dhp/nn/conv2d.hpp>
+#include <dhp/nn/feed_forward.hpp>
 #include <dhp/nn/parameter_store.hpp>
 #include <dhp/nn/recompute.hpp>
 #include <dhp/nn/residual_batch_norm.hpp>
-#include <dhp/nn/feed_forward.hpp>
 #include <tests/cuda/emulator.hpp>
 #include <tests/support/tensors.hpp>
 

@@ -31,8 +31,8 @@ std::map<std::string, std::string> held(const Describe& describe) {
       auto text = to_text(spec.placement);
       for (int dim = 0; dim < spec.shape.rank(); ++dim)
         if (parameter->value.shape()[dim] != spec.shape[dim])
-          text += concat(" ", dim, ": ", spec.part.first, "-", spec.part.last, " of ",
-                         spec.shape[dim]);
+          text +=
+              concat(" ", dim, ": ", spec.part.first, "-", spec.part.last, " of ", spec.shape[dim]);
       found[world.rank()][spec.name] = text;
       check(parameter->value.shape() == spec.local_shape(), spec.name);
     }
@@ -42,12 +42,8 @@ std::map<std::string, std::string> held(const Describe& describe) {
 }
 
 examples::BertConfig bert_config() {
-  return {.layers = 1,
-          .hidden = 8,
-          .heads = 2,
-          .vocabulary = 11,
-          .positions = 4,
-          .sequence_length = 4};
+  return {
+      .layers = 1, .hidden = 8, .heads = 2, .vocabulary = 11, .positions = 4, .sequence_length = 4};
 }
 
 }  // namespace
@@ -88,7 +84,8 @@ TEST_CASE("placements: BERT's table fits each of its heads") {
   for (const auto head : {examples::BertHead::none, examples::BertHead::classes})
     CHECK(held([&](ModelBuilder<Cpu>& build) {
             return examples::bert_with(build, published, head);
-          }).at("bert.embeddings.word_embeddings.weight") == "words 0: 0-6 of 11, words 0: 6-11 of 11");
+          }).at("bert.embeddings.word_embeddings.weight") ==
+          "words 0: 0-6 of 11, words 0: 6-11 of 11");
 }
 
 TEST_CASE("placements: a ResNet's table is what ranks hold") {

@@ -108,7 +108,9 @@ TEST_CASE("placements: sizes that the ranks cannot share, and a table behind the
             "among the divisors of the number of heads"));
   ModelBuilder<Cpu> build(Comm<Cpu>{});
   linear(build);
-  CHECK(has(message_of([&] { build.place({{"*", Placement::columns}}); }),
+  CHECK(has(message_of([&] {
+              build.place({{"*", Placement::columns}});
+            }),
             "place() comes before the layers"));
 }
 

@@ -114,8 +114,9 @@ TEST_CASE("mistakes: a wrong output_shape is named, on one stage and on two") {
 }
 
 TEST_CASE("mistakes: fewer columns than ranks on the tensor axis") {
-  CHECK(has(message({.options = {.layout = {.tensor = 3}}, .columns = 2}),
-            "first.weight [2, 4], by columns, cannot be split over the tensor axis: 2 for 3 ranks"));
+  CHECK(
+      has(message({.options = {.layout = {.tensor = 3}}, .columns = 2}),
+          "first.weight [2, 4], by columns, cannot be split over the tensor axis: 2 for 3 ranks"));
 }
 
 TEST_CASE("mistakes: fewer classes or channels than ranks on the tensor axis") {

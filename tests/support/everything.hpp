@@ -78,9 +78,8 @@ dhp::Sequential<Dev> convolution_block(dhp::ModelBuilder<Dev>& build, const std:
   body.add("bn1", norm(".bn1", inner, true));
   body.add("gather",
            dhp::GatherChannels<Dev>(build, inner, build.placement(name + ".conv1.weight")));
-  body.add("conv2",
-           dhp::Conv2d<Dev>(build, name + ".conv2",
-                            {.in = inner, .out = inner, .kernel = 3, .padding = 1}));
+  body.add("conv2", dhp::Conv2d<Dev>(build, name + ".conv2",
+                                     {.in = inner, .out = inner, .kernel = 3, .padding = 1}));
   body.add("bn2", norm(".bn2", inner, true));
   body.add("conv3", dhp::Conv2d<Dev>(build, name + ".conv3", {.in = inner, .out = channels}));
   auto last = norm(".bn3", channels, false);

@@ -120,10 +120,8 @@ class LayerGradients {
     ModelBuilder<Dev> build({});
     if (of_frozen)
       build.train_only([](const std::string& name) { return name.find("lora") != name.npos; });
-    build.adapt({.layers = {"a", "second", "query", "value"},
-                 .rank = 2,
-                 .alpha = 3,
-                 .dropout = dropout});
+    build.adapt(
+        {.layers = {"a", "second", "query", "value"}, .rank = 2, .alpha = 3, .dropout = dropout});
     check_layer(Linear<Dev>(build, "layer.a", {.in = 5, .out = 3}), rows(5));
     check_layer(FeedForward<Dev>(build, "first", "second", {.columns = 4, .inner = 7}), rows(4));
     check_layer(
@@ -178,7 +176,9 @@ class LayerGradients {
     check_loss(MeanSquaredError<Dev>(), 7);
     check_loss(ClassificationLoss<Dev>(CrossEntropy<Dev>(build_, 7)), 7);
     for (const auto classes : widths(7, 8))
-      check_loss(ClassificationLoss<Dev>(CrossEntropy<Dev>(build_, classes, Placement::replicated, 0.1)), classes);
+      check_loss(
+          ClassificationLoss<Dev>(CrossEntropy<Dev>(build_, classes, Placement::replicated, 0.1)),
+          classes);
   }
 
  private:

@@ -30,8 +30,8 @@ class FeedForward final {
     const auto& spec = first_.weight()->spec;
     const bool by_columns = spec.placement == Placement::columns;
     if (by_columns) gradient_sum_ = GroupSum<Dev>(build.tensor);
-    build.check_beside(second_.weight()->spec,
-                       by_columns ? Placement::rows : Placement::replicated, spec);
+    build.check_beside(second_.weight()->spec, by_columns ? Placement::rows : Placement::replicated,
+                       spec);
   }
 
   Tensor<Dev> forward(Dev& dev, Tensor<Dev> x, Tape<Dev>& tape) {

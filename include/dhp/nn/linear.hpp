@@ -69,9 +69,8 @@ class Linear final {
   Tensor<Dev> backward_onto(Dev& dev, Tensor<Dev> dy, Tensor<Dev> onto, Tape<Dev>& tape) {
     onto = gradient_sum_.once(std::move(onto));
     const double beta = onto ? 1 : 0;
-    auto dx = detail::writable(
-        dev, std::move(onto), dy.dtype(),
-        dy.shape().with(dy.shape().rank() - 1, weight_->value.shape()[1]));
+    auto dx = detail::writable(dev, std::move(onto), dy.dtype(),
+                               dy.shape().with(dy.shape().rank() - 1, weight_->value.shape()[1]));
     backward_into(dev, std::move(dy), dx.mut(), beta, tape);
     gradient_sum_(dev, dx);
     return dx;

@@ -70,8 +70,9 @@ namespace detail {
 [[nodiscard]] inline ParameterSpec split(ParameterSpec spec, int dim, int parts, int index) {
   if (parts > 1) {
     spec.split_dim = dim;
-    spec.part = detail::tensor_part(concat(spec.name, " ", spec.shape, ", by ", spec.placement, ","),
-                                    spec.shape[dim], parts, index);
+    spec.part =
+        detail::tensor_part(concat(spec.name, " ", spec.shape, ", by ", spec.placement, ","),
+                            spec.shape[dim], parts, index);
   }
   return spec;
 }

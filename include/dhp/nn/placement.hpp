@@ -16,10 +16,10 @@ namespace dhp {
 /// ones their inputs; a pair of them exchanges nothing in between.
 enum class Placement {
   replicated,  ///< all of it
-  columns,     ///< of some outputs or channels: each rank has them in y, and the gradient of x is summed
-  rows,        ///< of some inputs: y is summed
-  heads,       ///< columns, whole attention heads
-  words,       ///< of some entries of a vocabulary
+  columns,  ///< of some outputs or channels: each rank has them in y, and the gradient of x is summed
+  rows,     ///< of some inputs: y is summed
+  heads,    ///< columns, whole attention heads
+  words,    ///< of some entries of a vocabulary
 };
 [[nodiscard]] inline std::string to_text(Placement placement) {
   switch (placement) {
@@ -69,7 +69,8 @@ namespace detail {
     return !name.empty() && name[0] == pattern[0] && matches(rest, name.substr(1));
   for (std::size_t from = 1, to = 0; from <= end; from = to + 1) {
     to = std::min(pattern.find(',', from), end);
-    if (matches(concat(pattern.substr(from, to - from), pattern.substr(end + 1)), name)) return true;
+    if (matches(concat(pattern.substr(from, to - from), pattern.substr(end + 1)), name))
+      return true;
   }
   return false;
 }

@@ -314,8 +314,7 @@ class Checkpoint {
 
   std::int64_t load_weights(Dev& dev, const WeightFiles& file, const WeightLoading& how,
                             std::vector<std::string>& remarks) {
-    const auto batches =
-        detail::load_weights(dev, mesh_.world(), store_, file, how, remarks);
+    const auto batches = detail::load_weights(dev, mesh_.world(), store_, file, how, remarks);
     optimizer_.values_changed(dev);
     return batches;
   }
