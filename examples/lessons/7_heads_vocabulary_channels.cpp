@@ -6,16 +6,13 @@
 
 #include <cmath>
 
-using dhp::DType, dhp::Tensor;
+using dhp::DType, dhp::Placement, dhp::Tensor;
 using toy::Dev;
 constexpr int ranks = 2;
 constexpr std::int64_t tokens = 10, columns = 8, words = 20;
 
-using dhp::Placement;
-
 struct Example {
   const char* name;
-  dhp::Placements placements;
   void (*describe)(dhp::ModelBuilder<Dev>&, dhp::Model<Dev>&);
   dhp::Shape input;                // empty: the first layer reads the ids of words
   bool predicts{};                 // words, and has a loss
@@ -51,7 +48,6 @@ Seen run(dhp::Comm<Dev> plain_world, const Example& example) {
   Dev dev;
   const auto counts = std::make_shared<dhp::CallCounts>();
   dhp::ModelBuilder<Dev> build(counted(dev, plain_world, counts));
-  build.place(example.placements);
   dhp::Model<Dev> model;
   example.describe(build, model);
   build.check_described();
@@ -95,17 +91,22 @@ Seen run(dhp::Comm<Dev> plain_world, const Example& example) {
 }
 
 void attention(dhp::ModelBuilder<Dev>& build, dhp::Model<Dev>& model) {
+  build.place({{"heads.*", Placement::heads},
+               {"output.weight", Placement::rows},
+               {"output.bias", Placement::replicated}});
   const dhp::SelfAttentionOptions options{.heads = 4, .columns = columns, .max_length = 5};
   model.add("heads", dhp::SelfAttention<Dev>(build, "heads", options));
   model.add("output", dhp::Linear<Dev>(build, "output", {.in = columns, .out = columns}));
 }
 void convolution(dhp::ModelBuilder<Dev>& build, dhp::Model<Dev>& model) {
+  build.place({{"3x3.weight", Placement::columns}, {"1x1.weight", Placement::rows}});
   const dhp::Conv2dOptions first{.in = 4, .out = 6, .kernel = 3, .padding = 1};
   model.add("3x3", dhp::Conv2d<Dev>(build, "3x3", first));
   model.add("relu", dhp::relu<Dev>());
   model.add("1x1", dhp::Conv2d<Dev>(build, "1x1", {.in = 6, .out = 4}));
 }
 void vocabulary(dhp::ModelBuilder<Dev>& build, dhp::Model<Dev>& model) {
+  build.place({{"*", Placement::words}});
   const dhp::EmbeddingOptions table{.entries = words, .columns = columns, .ids = "ids"};
   const dhp::LinearOptions to_words{.in = columns, .out = words, .bias = false};
   model.add("embedding", dhp::Embedding<Dev>(build, "embedding", table));
@@ -123,33 +124,27 @@ void print(const std::vector<dhp::ParameterSpec>& specs) {
 
 int main() {
   // The bias of a row-parallel layer is whole on every rank. The vocabulary's loss exchanges four numbers a token.
-  const Example examples[] = {
-      {"attention, 4 heads",
-       {{"heads.*", Placement::heads},
-        {"output.weight", Placement::rows},
-        {"output.bias", Placement::replicated}},
-       attention,
-       {tokens, columns},
-       false,
-       4 * columns * columns + 3 * columns,
-       columns,
-       4 * 2 * tokens * columns},
-      {"convolution, 6 channels",
-       {{"3x3.weight", Placement::columns}, {"1x1.weight", Placement::rows}},
-       convolution,
-       {2, 5, 5, 4},
-       false,
-       6 * 3 * 3 * 4 + 4 * 6,
-       0,
-       4 * 2 * (2 * 5 * 5 * 4)},
-      {"vocabulary of 20 words",
-       {{"*", Placement::words}},
-       vocabulary,
-       {},
-       true,
-       2 * words * columns,
-       0,
-       4 * (2 * tokens * columns + 4 * tokens)}};
+  const Example examples[] = {{"attention, 4 heads",
+                               attention,
+                               {tokens, columns},
+                               false,
+                               4 * columns * columns + 3 * columns,
+                               columns,
+                               4 * 2 * tokens * columns},
+                              {"convolution, 6 channels",
+                               convolution,
+                               {2, 5, 5, 4},
+                               false,
+                               6 * 3 * 3 * 4 + 4 * 6,
+                               0,
+                               4 * 2 * (2 * 5 * 5 * 4)},
+                              {"vocabulary of 20 words",
+                               vocabulary,
+                               {},
+                               true,
+                               2 * words * columns,
+                               0,
+                               4 * (2 * tokens * columns + 4 * tokens)}};
   bool right = true;
   toy::Ledger ledger;
   for (const auto& example : examples) {

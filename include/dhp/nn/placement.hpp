@@ -22,13 +22,8 @@ enum class Placement {
   words,    ///< of some entries of a vocabulary
 };
 [[nodiscard]] inline std::string to_text(Placement placement) {
-  switch (placement) {
-    case Placement::columns: return "columns";
-    case Placement::rows: return "rows";
-    case Placement::heads: return "heads";
-    case Placement::words: return "words";
-    default: return "replicated";
-  }
+  constexpr const char* names[] = {"replicated", "columns", "rows", "heads", "words"};
+  return names[static_cast<int>(placement)];
 }
 
 /// In a pattern * stands for any characters, and {a,b} for a or b.
@@ -47,13 +42,8 @@ struct PlacementDims {
   int words = -1;
 
   [[nodiscard]] constexpr int of(Placement placement) const {
-    switch (placement) {
-      case Placement::columns: return columns;
-      case Placement::rows: return rows;
-      case Placement::heads: return heads;
-      case Placement::words: return words;
-      default: return -1;
-    }
+    const int dims[] = {-1, columns, rows, heads, words};  // in the order of Placement
+    return dims[static_cast<int>(placement)];
   }
 };
 
