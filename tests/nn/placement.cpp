@@ -31,7 +31,7 @@ void pair_of(ModelBuilder<Cpu>& build) {
   (void)FeedForward<Cpu>(build, "a", "b", {.columns = 6, .inner = 8});
 }
 void attention(ModelBuilder<Cpu>& build) {
-  (void)SelfAttention<Cpu>(build, "s", {.heads = 3, .columns = 6, .max_length = 4});
+  (void)SelfAttention<Cpu>(build, "s", {.heads = 6, .columns = 6, .max_length = 4});
 }
 
 }  // namespace
@@ -103,8 +103,8 @@ TEST_CASE("placements: sizes that the ranks cannot share, and a table behind the
   CHECK(has(said(5, {{"*", Placement::columns}}, linear),
             "l.weight [4, 6], by columns, cannot be split over the tensor axis: 4 for 5 ranks, and "
             "each needs at least one; choose a smaller tensor axis"));
-  CHECK(has(said(2, {{"*", Placement::heads}}, attention),
-            "s, by heads: 3 heads cannot be split over a tensor axis of 2; choose the tensor axis "
+  CHECK(has(said(4, {{"*", Placement::heads}}, attention),
+            "s, by heads: 6 heads cannot be split over a tensor axis of 4; choose the tensor axis "
             "among the divisors of the number of heads"));
   ModelBuilder<Cpu> build(Comm<Cpu>{});
   linear(build);
