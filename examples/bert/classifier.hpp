@@ -14,7 +14,7 @@ template <class Dev>
 class BertClasses {
  public:
   BertClasses(dhp::ModelBuilder<Dev>& build, const BertConfig& config, std::int64_t classes)
-      : entropy_(build, classes, false) {
+      : entropy_(build, classes) {
     head_.add("pooler", dhp::Linear<Dev>(build, "bert.pooler.dense",
                                          {.in = config.hidden, .out = config.hidden}));
     head_.add("tanh", dhp::ActivationLayer<Dev>(dhp::Activation::tanh));

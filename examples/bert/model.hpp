@@ -1,17 +1,17 @@
 // BERT (Devlin et al. 2019) with the original shapes, assembled from dhp's layers: embeddings, post-norm
 // blocks, pooler, masked-token head with the tied decoder, next-sentence head. Names are Hugging Face's.
-// Its weights are split over the tensor axis by heads, by columns and rows, and by vocabulary entries.
 #pragma once
 
 #include <dhp/nn/activation.hpp>
 #include <dhp/nn/cross_entropy.hpp>
 #include <dhp/nn/dropout.hpp>
+#include <dhp/nn/embedding.hpp>
+#include <dhp/nn/feed_forward.hpp>
 #include <dhp/nn/layer_norm.hpp>
 #include <dhp/nn/recompute.hpp>
 #include <dhp/nn/residual_layer_norm.hpp>
 #include <dhp/nn/self_attention.hpp>
 #include <dhp/nn/sequential.hpp>
-#include <dhp/parallel/tensor.hpp>
 
 #include "config.hpp"
 
@@ -20,19 +20,33 @@
 
 namespace examples {
 
+/// How BERT lies on the tensor axis.
+[[nodiscard]] inline dhp::Placements bert_placements() {
+  return {{"{bert.embeddings.word_embeddings.weight,cls.predictions.bias}", dhp::Placement::words},
+          {"*.attention.self.{query,key,value}.*", dhp::Placement::heads},
+          {"*.intermediate.dense.*", dhp::Placement::columns},
+          {"*.output.dense.weight", dhp::Placement::rows},
+          {"*", dhp::Placement::replicated}};
+}
+
 /// Sum of the embeddings of word, position and segment, normalised; y [rows, hidden].
 template <class Dev>
 class BertEmbeddings {
  public:
   BertEmbeddings(dhp::ModelBuilder<Dev>& build, const BertConfig& config)
-      : BertEmbeddings(build, config,
-                       dhp::Embedding<Dev>(build, "bert.embeddings.word_embeddings",
-                                           {.entries = config.vocabulary,
-                                            .columns = config.hidden,
-                                            .ids = "token_ids",
-                                            .split = true})) {}
+      : words_(build, "bert.embeddings.word_embeddings",
+               {.entries = config.vocabulary, .columns = config.hidden, .ids = "token_ids"}),
+        positions_(build, "bert.embeddings.position_embeddings",
+                   {.entries = config.positions, .columns = config.hidden, .ids = "positions"}),
+        segments_(build, "bert.embeddings.token_type_embeddings",
+                  {.entries = config.segments, .columns = config.hidden, .ids = "segments"}) {
+    after_
+        .add("norm",
+             dhp::LayerNorm<Dev>(build, "bert.embeddings.LayerNorm", config.hidden, config.epsilon))
+        .add("dropout", dhp::Dropout<Dev>(build, config.dropout));
+  }
 
-  [[nodiscard]] const dhp::Parameter<Dev>& word_table() const { return table_; }
+  [[nodiscard]] const dhp::Parameter<Dev>& word_table() const { return words_.table(); }
 
   dhp::Tensor<Dev> forward(Dev& dev, dhp::Tensor<Dev>, dhp::Tape<Dev>& tape) {
     auto x = words_.forward(dev, {}, tape);
@@ -63,21 +77,7 @@ class BertEmbeddings {
   }
 
  private:
-  BertEmbeddings(dhp::ModelBuilder<Dev>& build, const BertConfig& config, dhp::Embedding<Dev> words)
-      : table_(words.table()),
-        words_(build, std::move(words)),
-        positions_(build, "bert.embeddings.position_embeddings",
-                   {.entries = config.positions, .columns = config.hidden, .ids = "positions"}),
-        segments_(build, "bert.embeddings.token_type_embeddings",
-                  {.entries = config.segments, .columns = config.hidden, .ids = "segments"}) {
-    after_
-        .add("norm",
-             dhp::LayerNorm<Dev>(build, "bert.embeddings.LayerNorm", config.hidden, config.epsilon))
-        .add("dropout", dhp::Dropout<Dev>(build, config.dropout));
-  }
-
-  dhp::Parameter<Dev> table_;
-  dhp::RowParallel<Dev, dhp::Embedding<Dev>> words_;
+  dhp::Embedding<Dev> words_;
   dhp::Embedding<Dev> positions_;
   dhp::Embedding<Dev> segments_;
   dhp::Sequential<Dev> after_;
@@ -89,14 +89,13 @@ template <class Dev>
                                                          const std::string& name,
                                                          const BertConfig& config) {
   dhp::Sequential<Dev> body;
-  body.add("self", dhp::ColumnParallel<Dev, dhp::SelfAttention<Dev>>(
-                       build, dhp::SelfAttention<Dev>(build, name + ".attention.self",
-                                                      {.heads = config.heads,
-                                                       .columns = config.hidden,
-                                                       .max_length = config.sequence_length,
-                                                       .dropout = config.dropout})));
-  body.add("output", dhp::RowParallelLinear<Dev>(build, name + ".attention.output.dense",
-                                                 {.in = config.hidden, .out = config.hidden}));
+  body.add("self", dhp::SelfAttention<Dev>(build, name + ".attention.self",
+                                           {.heads = config.heads,
+                                            .columns = config.hidden,
+                                            .max_length = config.sequence_length,
+                                            .dropout = config.dropout}));
+  body.add("output", dhp::Linear<Dev>(build, name + ".attention.output.dense",
+                                      {.in = config.hidden, .out = config.hidden}));
   return {build,
           name + ".attention.output.LayerNorm",
           std::move(body),
@@ -110,8 +109,8 @@ template <class Dev>
                                                             const BertConfig& config) {
   dhp::Sequential<Dev> body;
   body.add("pair",
-           dhp::parallel_feed_forward(build, name + ".intermediate.dense", name + ".output.dense",
-                                      {.columns = config.hidden, .inner = config.intermediate()}));
+           dhp::FeedForward<Dev>(build, name + ".intermediate.dense", name + ".output.dense",
+                                 {.columns = config.hidden, .inner = config.intermediate()}));
   return {build,
           name + ".output.LayerNorm",
           std::move(body),
@@ -123,7 +122,8 @@ template <class Dev>
 class BertLoss {
  public:
   BertLoss(dhp::ModelBuilder<Dev>& build, const BertConfig& config, dhp::Parameter<Dev> word_table)
-      : masked_entropy_(build, config.vocabulary, true, 0, true), next_entropy_(build, 2, false) {
+      : masked_entropy_(build, config.vocabulary, word_table->spec.placement, 0, true),
+        next_entropy_(build, 2) {
     next_.add("pooler", dhp::Linear<Dev>(build, "bert.pooler.dense",
                                          {.in = config.hidden, .out = config.hidden}));
     next_.add("tanh", dhp::ActivationLayer<Dev>(dhp::Activation::tanh));
@@ -134,9 +134,8 @@ class BertLoss {
     masked_.add("gelu", dhp::gelu<Dev>());
     masked_.add("norm", dhp::LayerNorm<Dev>(build, "cls.predictions.transform.LayerNorm",
                                             config.hidden, config.epsilon));
-    masked_.add("decoder", dhp::ColumnParallel<Dev, dhp::Linear<Dev>>(
-                               build, dhp::Linear<Dev>(build, "cls.predictions",
-                                                       std::move(word_table), {.padded = true})));
+    masked_.add("decoder", dhp::Linear<Dev>(build, "cls.predictions", std::move(word_table),
+                                            {.padded = true}));
   }
 
   [[nodiscard]] std::vector<std::string> term_names() const { return {"masked_tokens", "samples"}; }
@@ -217,6 +216,7 @@ dhp::Parameter<Dev> add_bert_encoder(dhp::ModelBuilder<Dev>& build, const BertCo
   dhp::check(config.sequence_length <= config.positions, "bert: --sequence-length ",
              config.sequence_length, " is beyond the ", config.positions,
              " positions of this model");
+  build.place(bert_placements());
   BertEmbeddings<Dev> embeddings(build, config);
   auto table = embeddings.word_table();
   model.add("embeddings", std::move(embeddings));

@@ -117,8 +117,8 @@ class Program {
     has_state_ = true;
     if (!options_.evaluate_only) stopping_.begin_steps();
     auto& trainer = run_.trainer();
-    const auto first_step = trainer.steps_done();
-    report_.start(first_step);
+    const auto steps_before = trainer.steps_done();
+    report_.start(steps_before);
     report_.say("layout ", to_text(run_.mesh()), ", schedule ", schedule_name(), ", ",
                 precision_name(options_.precision), ", ", batching_.dataset_size(),
                 " training samples, ", total_, " steps of ", options_.global_batch);
@@ -129,7 +129,7 @@ class Program {
     if (memory_ != nullptr)
       for (const auto& line : memory_->lines(limit_)) report_.say(line);
     report_redundancy();
-    if (!goes_on_within(first_step)) report_transports();
+    if (!goes_on_within(steps_before)) report_transports();
     if (options_.evaluate_only) {
       dhp::check(setup_.held_out.size() > 0,
                  "--evaluate-only: no samples are held out, and there is no test set");
@@ -137,8 +137,8 @@ class Program {
       report_.end_of_steps();
       return RunEnd::done;
     }
-    if (!goes_on_within(first_step)) evaluate("at the start");
-    else if (evaluates_after(first_step)) evaluate(dhp::concat("after step ", first_step));
+    if (!goes_on_within(steps_before)) evaluate("at the start");
+    else if (evaluates_after(steps_before)) evaluate(dhp::concat("after step ", steps_before));
 
     // A step's numbers are read when the next one has been started: the device never waits for them.
     std::optional<dhp::StepTicket<Dev>> under_way;
@@ -203,13 +203,13 @@ class Program {
     // A run that is done need not go on.
     bool early = stopped() && trainer.steps_done() < total_;
     if (early && elastic_ != nullptr && elastic_->job_goes_on()) return RunEnd::changes;
-    const bool changed = trainer.steps_done() > first_step || goes_on_within(first_step);
+    const bool changed = trainer.steps_done() > steps_before || goes_on_within(steps_before);
     if (early && changed)
       report_.say("stops after step ", trainer.steps_done(), ", as ",
                   is_part_done() ? "--stop-after" : "a signal", " asked");
     else if (early) report_.say(Stopping::nothing);
     if (on_gpu && options_.cuda_graphs.value_or(records_steps()))
-      report_.say("recorded as a CUDA graph: ", recorded_steps, " of ", total_ - first_step,
+      report_.say("recorded as a CUDA graph: ", recorded_steps, " of ", total_ - steps_before,
                   " steps", shapes_stay() ? "" : "; their shapes differ, see --layout");
     if (patience_.is_over()) report_.say("stops early: ", patience_.sentence());
     else if (!early && changed) {
@@ -224,7 +224,7 @@ class Program {
     if (dev_.trace())
       report_.exposed_communication(
           traced.end([&](const std::string& line) { report_.say(line); }));
-    summarise(first_step);
+    summarise(steps_before);
     if (early && changed)
       report_.say(options_.save.empty()
                       ? std::string("nothing of this run is kept, since it has no --save DIR")
@@ -290,8 +290,8 @@ class Program {
                                        : options_.pipeline.schedule.name();
   }
   /// In an elastic job whose ranks have changed.
-  [[nodiscard]] bool goes_on_within(std::int64_t first_step) const {
-    return elastic_ != nullptr && elastic_->has_state && first_step > 0;
+  [[nodiscard]] bool goes_on_within(std::int64_t steps_before) const {
+    return elastic_ != nullptr && elastic_->has_state && steps_before > 0;
   }
   [[nodiscard]] bool records_steps() const {
     if (elastic_ != nullptr) return false;             // ranks agree in the middle of each step
@@ -309,16 +309,16 @@ class Program {
     if ((!setup_.waits_for_replicas && !alone) || resident_) return;
     const dhp::Batching epoch(batching_.dataset_size(), options_.global_batch,
                               options_.micro_batch);
-    for (const auto step : {std::int64_t{0}, epoch.steps_per_epoch() - 1}) {
-      if (step >= total_) continue;
+    for (const std::int64_t step : {std::int64_t{1}, epoch.steps_per_epoch()}) {
+      if (step > total_) continue;
       const auto micro_batches = epoch.plan(step).micro_batches();
       dhp::check(
-          !alone || micro_batches >= options_.mesh.data, "step ", step + 1, " of an epoch has ",
+          !alone || micro_batches >= options_.mesh.data, "step ", step, " of an epoch has ",
           micro_batches, " micro-batches for ", options_.mesh.data,
           " replicas, but with --reducer local each needs one; choose --samples as a multiple of "
           "--global-batch");
       dhp::check(
-          !setup_.waits_for_replicas || micro_batches % options_.mesh.data == 0, "step ", step + 1,
+          !setup_.waits_for_replicas || micro_batches % options_.mesh.data == 0, "step ", step,
           " of an epoch has ", micro_batches, " micro-batches for ", options_.mesh.data,
           " replicas, but synchronised batch norm needs as many on each; choose --samples as "
           "a multiple of --global-batch");
@@ -451,7 +451,7 @@ class Program {
     }
   }
   /// Collective.
-  void summarise(std::int64_t first_step) {
+  void summarise(std::int64_t steps_before) {
     auto& mesh = run_.mesh();
     const bool counts = mesh.tensor_index() == 0 && mesh.pipeline_index() == 0;
     const auto own = parts_.seconds();
@@ -462,7 +462,7 @@ class Program {
     gathered.push_back(energy_.joules().value_or(0));
     const auto all = dhp::gather(dev_, mesh.world(), gathered);
     RunSummary summary;
-    summary.first_step = first_step;
+    summary.steps_before = steps_before;
     summary.last_step = run_.trainer().steps_done();
     summary.ranks = mesh.world().size();
     summary.samples = work_.samples;

@@ -35,11 +35,11 @@ std::string duration_text(double seconds) {
   return text;
 }
 
-Progress::Progress(std::int64_t first_step, std::int64_t total_steps)
-    : first_(first_step),
+Progress::Progress(std::int64_t steps_before, std::int64_t total_steps)
+    : first_(steps_before),
       total_(total_steps),
       terminal_(isatty(STDERR_FILENO) != 0),
-      print_every_(std::max<std::int64_t>(1, (total_steps - first_step) / 20)) {}
+      print_every_(std::max<std::int64_t>(1, (total_steps - steps_before) / 20)) {}
 
 void Progress::step(std::int64_t step, double loss, double seconds, double samples_per_s,
                     const std::string& notes) {
@@ -118,7 +118,7 @@ std::shared_ptr<const void> lock_of(const std::string& path) {
 
 }  // namespace
 
-Metrics::Metrics(const std::string& path, std::int64_t first_step, std::int64_t replaces,
+Metrics::Metrics(const std::string& path, std::int64_t steps_before, std::int64_t replaces,
                  bool shared)
     : path_(path) {
   if (path.empty()) return;
@@ -134,14 +134,14 @@ Metrics::Metrics(const std::string& path, std::int64_t first_step, std::int64_t 
     return;
   }
   if (!shared) lock_ = lock_of(path);
-  if (first_step == 0 && is_file) {
+  if (steps_before == 0 && is_file) {
     const auto steps = lines_up_to(path, std::numeric_limits<std::int64_t>::max()).last_step;
     dhp::check(steps <= replaces, "--metrics ", path, " has ", steps,
                " steps of another run; go on with that run by --load, choose another file, or "
                "allow to --overwrite it");
   }
-  if (first_step > 0 && is_file) {
-    const auto kept = lines_up_to(path, first_step);
+  if (steps_before > 0 && is_file) {
+    const auto kept = lines_up_to(path, steps_before);
     // In a new file: a process that was rank 0 before, and wakes up, writes to the old one.
     const auto file = std::filesystem::canonical(path, error);
     const std::filesystem::path made = file.string() + ".new";
@@ -153,7 +153,7 @@ Metrics::Metrics(const std::string& path, std::int64_t first_step, std::int64_t 
     else if (!shared) lock_ = lock_of(path);  // of the new file
     last_step_ = kept.last_step;
   }
-  file_.open(path, first_step > 0 ? std::ios::app : std::ios::trunc);
+  file_.open(path, steps_before > 0 ? std::ios::app : std::ios::trunc);
   dhp::check(file_.good(), "cannot write --metrics ", path,
              "; is it a file in a directory that exists?");
 }

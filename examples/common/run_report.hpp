@@ -102,15 +102,15 @@ class RunReport {
       : options_(options), speaks_(speaks), total_steps_(total_steps) {}
 
   /// From now on there is a bar, and steps are written.
-  void start(std::int64_t first_step) {
+  void start(std::int64_t steps_before) {
     if (!speaks_) return;
-    metrics_ = std::make_unique<Metrics>(options_.metrics, first_step, replaces(),
+    metrics_ = std::make_unique<Metrics>(options_.metrics, steps_before, replaces(),
                                          options_.elastic.has_value());
     const bool known =
-        !last_step_.empty() && last_step_.front().second == static_cast<double>(first_step);
-    if (known && metrics_->last_step() < first_step) metrics_->write(last_step_);
-    start_curves(first_step, known);
-    progress_ = std::make_unique<Progress>(first_step, total_steps_);
+        !last_step_.empty() && last_step_.front().second == static_cast<double>(steps_before);
+    if (known && metrics_->last_step() < steps_before) metrics_->write(last_step_);
+    start_curves(steps_before, known);
+    progress_ = std::make_unique<Progress>(steps_before, total_steps_);
     restart_clock();
   }
   void end_of_steps() {
@@ -210,14 +210,14 @@ class RunReport {
     return options_.save.empty() ? 0 : 2 * options_.save_every;
   }
   /// known: the last line of metrics is, and what the directory has of that step may go.
-  void start_curves(std::int64_t first_step, bool known) {
+  void start_curves(std::int64_t steps_before, bool known) {
     const auto& directory = options_.tensorboard;
     if (directory.empty()) return;
-    const bool goes_on = first_step > 0 && EventFile::any_in(directory);  // else it begins anew
-    drawn_until_ = goes_on && !known ? first_step : -1;
+    const bool goes_on = steps_before > 0 && EventFile::any_in(directory);  // else it begins anew
+    drawn_until_ = goes_on && !known ? steps_before : -1;
     events_ =
-        std::make_unique<EventFile>(directory, known || !goes_on ? first_step : first_step + 1);
-    events_->text(first_step, "options", "```toml\n" + options_.configuration + "```\n");
+        std::make_unique<EventFile>(directory, known || !goes_on ? steps_before : steps_before + 1);
+    events_->text(steps_before, "options", "```toml\n" + options_.configuration + "```\n");
     if (known) draw(last_step_);
   }
   void draw(const Measures& line) {

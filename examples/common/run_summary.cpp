@@ -25,15 +25,15 @@ namespace {
 }  // namespace
 
 std::vector<std::string> RunSummary::lines() const {
-  if (last_step <= first_step) return {};
+  if (last_step <= steps_before) return {};
   std::vector<std::string> made;
   std::size_t width = 24;
   for (const auto& value : values) width = std::max(width, value.name.size() + 2);
   const auto line = [&](const std::string& name, const std::string& text) {
     made.push_back("  " + name + std::string(width - name.size(), ' ') + text);
   };
-  made.push_back(dhp::concat("summary of steps ", first_step + 1, " to ", last_step, " on ", ranks,
-                             ranks == 1 ? " rank:" : " ranks:"));
+  made.push_back(dhp::concat("summary of steps ", steps_before + 1, " to ", last_step, " on ",
+                             ranks, ranks == 1 ? " rank:" : " ranks:"));
   auto training_first = values;
   std::stable_partition(training_first.begin(), training_first.end(),
                         [](const BestValue& value) { return value.name == "loss"; });
@@ -76,7 +76,7 @@ std::vector<std::string> RunSummary::lines() const {
 std::vector<std::pair<std::string, double>> RunSummary::fields() const {
   std::vector<std::pair<std::string, double>> made;
   const auto add = [&](const std::string& name, double value) { made.emplace_back(name, value); };
-  add("first_step", static_cast<double>(first_step + 1));
+  add("first_step", static_cast<double>(steps_before + 1));
   add("ranks", ranks);
   add("wall_s", wall_s());
   for (std::size_t part = 0; part < seconds.size(); ++part)

@@ -120,7 +120,7 @@ class BestValues {
 
 /// Of all ranks.
 struct RunSummary {
-  std::int64_t first_step = 0, last_step = 0;  ///< steps done: (first_step, last_step]
+  std::int64_t steps_before = 0, last_step = 0;  ///< steps done: (steps_before, last_step]
   int ranks = 1;
   double samples = 0, tokens = 0;  ///< trained on
   double forward_flop = 0;         ///< of all these samples' forward passes, over all ranks
@@ -143,7 +143,7 @@ struct RunSummary {
   /// (Chowdhery et al. 2022, "PaLM", appendix B).
   [[nodiscard]] double flop() const { return 3 * forward_flop; }
   [[nodiscard]] double flop_per_step() const {
-    return flop() / static_cast<double>(last_step - first_step);
+    return flop() / static_cast<double>(last_step - steps_before);
   }
   [[nodiscard]] double tflops_of_rank() const { return flop() / steps_s() / ranks / 1e12; }
   [[nodiscard]] double utilisation() const { return tflops_of_rank() / peak_tflops; }

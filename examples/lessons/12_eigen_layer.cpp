@@ -30,12 +30,14 @@ dhp::MicroBatch<Dev> batch(const Samples& samples, std::int64_t k) {
 }
 
 dhp::Model<Dev> network(dhp::ModelBuilder<Dev>& build) {
+  build.place({{"*_out.weight", dhp::Placement::rows},
+               {"*_out.bias", dhp::Placement::replicated},
+               {"*.weight", dhp::Placement::columns}});
   dhp::Model<Dev> model;
   const auto add_pair = [&](const std::string& name, std::int64_t in, std::int64_t out) {
-    using Columns = dhp::ColumnParallel<Dev, lesson::SineLayer>;
-    model.add(name, Columns(build, lesson::SineLayer(build, name + ".weight", in, 32)));
+    model.add(name, lesson::SineLayer(build, name + ".weight", in, 32));
     const dhp::LinearOptions linear{.in = 32, .out = out, .weight_init = dhp::he_normal(32)};
-    model.add(name + " out", dhp::RowParallelLinear<Dev>(build, name + "_out", linear));
+    model.add(name + " out", dhp::Linear<Dev>(build, name + "_out", linear));
   };
   add_pair("first", 2, 16);
   add_pair("second", 16, 1);

@@ -13,7 +13,7 @@ constexpr std::int64_t samples = 6, inputs = 4, hidden = 8, outputs = 3;
 /// Element `at` of a matrix that all ranks know. A rank makes only what it holds.
 float element(int matrix, std::int64_t at) {
   return static_cast<float>(
-      dhp::RandomStream{.seed = 3, .step = static_cast<std::uint32_t>(matrix)}.uniform(
+      dhp::RandomStream{.seed = 3, .series = static_cast<std::uint32_t>(matrix)}.uniform(
           static_cast<std::uint64_t>(at)) -
       0.5);
 }

@@ -1,12 +1,12 @@
 // Lesson 7: H with dhp's layers. The pair of lesson 6, outputs of the first split and inputs of the second, fits the
 // large layers of transformers and convolutional networks: between the two stands what treats its columns apart. That
 // is a *head* of attention, a *channel* of a convolution. The words of a *vocabulary* are split, too, at both ends of
-// the model.
+// the model. A table of placements says which parameter is split how; the layers follow it.
 #include "lesson.hpp"
 
 #include <cmath>
 
-using dhp::DType, dhp::Tensor;
+using dhp::DType, dhp::Placement, dhp::Tensor;
 using toy::Dev;
 constexpr int ranks = 2;
 constexpr std::int64_t tokens = 10, columns = 8, words = 20;
@@ -23,6 +23,7 @@ struct Example {
 struct Seen {
   std::vector<float> result{};  // what comes out: y and dx, or the loss
   std::int64_t held_bytes = 0;  // of weights
+  std::vector<dhp::ParameterSpec> specs{};
   dhp::CallCount all_reduces{};
 };
 
@@ -49,6 +50,7 @@ Seen run(dhp::Comm<Dev> plain_world, const Example& example) {
   dhp::ModelBuilder<Dev> build(counted(dev, plain_world, counts));
   dhp::Model<Dev> model;
   example.describe(build, model);
+  build.check_described();
   dhp::ParameterList<Dev> parameters;
   for (auto& layer : model.layers) layer.parameters(parameters);
   dhp::ParameterStore<Dev> store(dev, parameters, {.seed = 3});
@@ -80,30 +82,44 @@ Seen run(dhp::Comm<Dev> plain_world, const Example& example) {
     dx = model.layers[at].backward(dev, std::move(dx), tape);
   if (dx)
     for (const float value : dx.to_host<float>(dev)) seen.result.push_back(value);
-  for (const auto& parameter : parameters)
-    seen.held_bytes += 4 * parameter->spec.local_shape().count();
+  for (const auto& parameter : parameters) {
+    seen.held_bytes += 4 * parameter->value.count();
+    seen.specs.push_back(parameter->spec);
+  }
   seen.all_reduces = counts->of(toy::everybody(ranks), dhp::CallKind::all_reduce);
   return seen;
 }
 
 void attention(dhp::ModelBuilder<Dev>& build, dhp::Model<Dev>& model) {
-  dhp::SelfAttention<Dev> heads(build, "heads", {.heads = 4, .columns = columns, .max_length = 5});
-  model.add("heads", dhp::ColumnParallel<Dev, dhp::SelfAttention<Dev>>(build, heads));
-  model.add("output",
-            dhp::RowParallelLinear<Dev>(build, "output", {.in = columns, .out = columns}));
+  build.place({{"heads.*", Placement::heads},
+               {"output.weight", Placement::rows},
+               {"output.bias", Placement::replicated}});
+  const dhp::SelfAttentionOptions options{.heads = 4, .columns = columns, .max_length = 5};
+  model.add("heads", dhp::SelfAttention<Dev>(build, "heads", options));
+  model.add("output", dhp::Linear<Dev>(build, "output", {.in = columns, .out = columns}));
 }
 void convolution(dhp::ModelBuilder<Dev>& build, dhp::Model<Dev>& model) {
+  build.place({{"3x3.weight", Placement::columns}, {"1x1.weight", Placement::rows}});
   const dhp::Conv2dOptions first{.in = 4, .out = 6, .kernel = 3, .padding = 1};
-  model.add("3x3", dhp::column_parallel_conv2d(build, "3x3", first));
+  model.add("3x3", dhp::Conv2d<Dev>(build, "3x3", first));
   model.add("relu", dhp::relu<Dev>());
-  model.add("1x1", dhp::row_parallel_conv2d(build, "1x1", {.in = 6, .out = 4}));
+  model.add("1x1", dhp::Conv2d<Dev>(build, "1x1", {.in = 6, .out = 4}));
 }
 void vocabulary(dhp::ModelBuilder<Dev>& build, dhp::Model<Dev>& model) {
+  build.place({{"*", Placement::words}});
   const dhp::EmbeddingOptions table{.entries = words, .columns = columns, .ids = "ids"};
   const dhp::LinearOptions to_words{.in = columns, .out = words, .bias = false};
-  model.add("embedding", dhp::vocabulary_parallel_embedding(build, "embedding", table));
-  model.add("logits", dhp::column_parallel_linear(build, "logits", to_words));
-  model.loss = dhp::ClassificationLoss<Dev>(dhp::CrossEntropy<Dev>(build, words, true));
+  model.add("embedding", dhp::Embedding<Dev>(build, "embedding", table));
+  model.add("logits", dhp::Linear<Dev>(build, "logits", to_words));
+  model.loss = dhp::ClassificationLoss<Dev>(
+      dhp::CrossEntropy<Dev>(build, words, build.placement("logits.weight")));
+}
+
+/// What the ranks hold of each parameter.
+void print(const std::vector<dhp::ParameterSpec>& specs) {
+  for (const auto& spec : specs)
+    std::printf("  %-17s %-10s  %s of %s\n", spec.name.c_str(), to_text(spec.placement).c_str(),
+                to_text(spec.local_shape()).c_str(), to_text(spec.shape).c_str());
 }
 
 int main() {
@@ -138,6 +154,7 @@ int main() {
     const bool same =
         toy::alike(two[0].result, one.result) && toy::alike(two[1].result, one.result);
     std::printf("%s: %s\n", example.name, same ? "the numbers of one rank" : "other numbers");
+    print(two[0].specs);
     ledger.line("  weights, held: 1 / n of what is split", two[0].held_bytes,
                 4 * (example.split / ranks + example.replicated));
     ledger.line("  all-reduced, forward and backward", two[0].all_reduces.bytes,

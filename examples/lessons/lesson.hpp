@@ -29,7 +29,7 @@ template <class D = Dev, class Body>
 
 /// Random numbers in [-0.5, 0.5), others for each `which`, the same on every rank.
 [[nodiscard]] inline dhp::Tensor<Dev> noise(Dev& dev, const dhp::Shape& shape, int which) {
-  const dhp::RandomStream random{.seed = 7, .step = static_cast<std::uint32_t>(which)};
+  const dhp::RandomStream random{.seed = 7, .series = static_cast<std::uint32_t>(which)};
   std::vector<float> values;
   for (std::uint64_t at = 0; at < static_cast<std::uint64_t>(shape.count()); ++at)
     values.push_back(static_cast<float>(random.uniform(at) - 0.5));

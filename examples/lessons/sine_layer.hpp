@@ -12,13 +12,15 @@ namespace lesson {
 using namespace dhp;
 using eigen::columns_of, eigen::rows_of;
 
-/// Y = sin(W X), X and Y with one sample per column. Under H each rank has some rows of W, so some of Y.
+/// Y = sin(W X), X and Y with one sample per column. Under H, by columns (of the tensor y), each rank has some rows of W,
+/// so some of Y, and the gradient of X is summed.
 /// lazyProduct suits small matrices; Eigen's `*` also has blocks for large ones, and takes longer to compile.
 class SineLayer {
  public:
   SineLayer(ModelBuilder<Cpu>& build, const std::string& name, std::int64_t in, std::int64_t out) {
-    const ParameterSpec spec{.name = name, .shape = {out, in}, .init = he_normal(in)};
-    weight_ = build.parameter(split(spec, 0, build.tensor.size(), build.tensor.rank()));
+    weight_ =
+        build.parameter({.name = name, .shape = {out, in}, .init = he_normal(in)}, {.columns = 0});
+    if (weight_->spec.placement == Placement::columns) sum_ = GroupSum<Cpu>(build.tensor);
   }
   Tensor<Cpu> forward(Cpu& dev, Tensor<Cpu> x, Tape<Cpu>& tape) {
     const Shape shape{x.rows(), weight_->value.shape()[0]};
@@ -45,6 +47,7 @@ class SineLayer {
             columns_of<double>(da).lazyProduct(columns_of<double>(x).transpose());
       });
     });
+    sum_(dev, dx);
     return dx;
   }
   Shape output_shape(const Shape& in, const MicroBatch<Cpu>&) const {
@@ -57,6 +60,7 @@ class SineLayer {
 
  private:
   Parameter<Cpu> weight_;
+  GroupSum<Cpu> sum_;
 };
 
 }  // namespace lesson

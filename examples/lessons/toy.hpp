@@ -37,19 +37,22 @@ inline dhp::MicroBatch<Dev> batch(Dev& dev, std::int64_t k) {
 }
 
 /// Pairs of linear layers, 32 wide between; the outputs of the first and the inputs of the second of
-/// each pair are split over the tensor axis. In a group of one they are plain layers.
+/// each pair are split over the tensor axis.
 inline dhp::Model<Dev> network(dhp::ModelBuilder<Dev>& build) {
   const auto linear = [](std::int64_t in, std::int64_t out) {
     return dhp::LinearOptions{.in = in, .out = out, .weight_init = dhp::he_normal(in)};
   };
+  build.place({{"{first,third}.*", dhp::Placement::columns},
+               {"{second,last}.weight", dhp::Placement::rows},
+               {"*", dhp::Placement::replicated}});
   dhp::Model<Dev> model;
-  model.add("first", dhp::column_parallel_linear(build, "first", linear(2, 32)));
+  model.add("first", dhp::Linear<Dev>(build, "first", linear(2, 32)));
   model.add("gelu 1", dhp::gelu<Dev>());
-  model.add("second", dhp::RowParallelLinear<Dev>(build, "second", linear(32, 16)));
+  model.add("second", dhp::Linear<Dev>(build, "second", linear(32, 16)));
   model.add("gelu 2", dhp::gelu<Dev>());
-  model.add("third", dhp::column_parallel_linear(build, "third", linear(16, 32)));
+  model.add("third", dhp::Linear<Dev>(build, "third", linear(16, 32)));
   model.add("gelu 3", dhp::gelu<Dev>());
-  model.add("last", dhp::RowParallelLinear<Dev>(build, "last", linear(32, 1)));
+  model.add("last", dhp::Linear<Dev>(build, "last", linear(32, 1)));
   model.loss = dhp::MeanSquaredError<Dev>();
   return model;
 }

@@ -1,16 +1,16 @@
 // ResNet v1.5 (He et al. 2015; the stride of a bottleneck sits on its 3x3 convolution), assembled from
-// dhp's layers, with torchvision's names. Under the tensor axis the two inner convolutions of a bottleneck
-// are split by output channels, the last by input channels; batch norm works on the split channels.
+// dhp's layers, with torchvision's names.
 #pragma once
 
 #include <dhp/nn/batch_norm.hpp>
+#include <dhp/nn/conv2d.hpp>
 #include <dhp/nn/cross_entropy.hpp>
+#include <dhp/nn/linear.hpp>
 #include <dhp/nn/pool.hpp>
 #include <dhp/nn/recompute.hpp>
 #include <dhp/nn/residual_batch_norm.hpp>
 #include <dhp/nn/sequential.hpp>
 #include <dhp/parallel/channels.hpp>
-#include <dhp/parallel/tensor.hpp>
 
 #include <array>
 #include <string>
@@ -74,6 +74,14 @@ struct ResNetConfig {
   return flop + 2.0 * static_cast<double>(in * config.classes);
 }
 
+/// How a ResNet lies on the tensor axis: of a bottleneck, the inner channels are split.
+[[nodiscard]] inline dhp::Placements resnet_placements() {
+  return {{"layer*.{conv1.weight,bn1.*,conv2.weight,bn2.*}", dhp::Placement::columns},
+          {"layer*.{conv3,downsample.0}.weight", dhp::Placement::rows},
+          {"fc.*", dhp::Placement::columns},
+          {"*", dhp::Placement::replicated}};
+}
+
 /// Describes one ResNet; a class only to pass build and config around.
 template <class Dev>
 class ResNetBuilder {
@@ -82,6 +90,7 @@ class ResNetBuilder {
       : build_(build), config_(config) {}
 
   [[nodiscard]] dhp::Model<Dev> model() {
+    build_.place(resnet_placements());
     dhp::Model<Dev> model;
     model.add("stem", stem());
     std::int64_t in = config_.width;
@@ -98,25 +107,24 @@ class ResNetBuilder {
     }
     dhp::Sequential<Dev> head;
     head.add("average", dhp::GlobalAveragePool<Dev>());
-    head.add("fc", dhp::column_parallel_linear(build_, "fc",
-                                               {.in = in,
-                                                .out = config_.classes,
-                                                .weight_init = dhp::linear_uniform(in),
-                                                .bias_init = dhp::linear_uniform(in)}));
+    head.add("fc", dhp::Linear<Dev>(build_, "fc",
+                                    {.in = in,
+                                     .out = config_.classes,
+                                     .weight_init = dhp::linear_uniform(in),
+                                     .bias_init = dhp::linear_uniform(in)}));
     model.add("head", std::move(head));
-    model.loss = dhp::ClassificationLoss<Dev>(
-        dhp::CrossEntropy<Dev>(build_, config_.classes, true, config_.label_smoothing));
+    model.loss = dhp::ClassificationLoss<Dev>(dhp::CrossEntropy<Dev>(
+        build_, config_.classes, build_.placement("fc.weight"), config_.label_smoothing));
     return model;
   }
 
  private:
   [[nodiscard]] dhp::BatchNorm<Dev> norm(const std::string& name, std::int64_t channels, bool relu,
-                                         bool split, bool last_of_block = false) {
+                                         bool last_of_block = false) {
     return dhp::BatchNorm<Dev>(build_, name,
                                {.channels = channels,
                                 .relu = relu,
                                 .gamma_init = last_of_block && config_.zero_init_gamma ? 0.0 : 1.0,
-                                .split = split,
                                 .synchronised = config_.synchronised_batch_norm});
   }
 
@@ -136,7 +144,7 @@ class ResNetBuilder {
                                                       .stride = small ? config_.stem_stride : 2,
                                                       .padding = small ? 1 : 3,
                                                       .input_gradient = false})));
-    layers.add("bn1", norm("bn1", config_.width, true, false));
+    layers.add("bn1", norm("bn1", config_.width, true));
     if (!small) layers.add("maxpool", dhp::MaxPool<Dev>({.kernel = 3, .stride = 2, .padding = 1}));
     return layers;
   }
@@ -146,27 +154,30 @@ class ResNetBuilder {
                                                        std::int64_t inner, int stride) {
     const std::int64_t out = 4 * inner;
     dhp::Sequential<Dev> body;
-    body.add("conv1", dhp::column_parallel_conv2d(build_, name + ".conv1",
-                                                  before_norm({.in = in, .out = inner})));
-    body.add("bn1", norm(name + ".bn1", inner, true, true));
-    body.add("gather", dhp::GatherChannels<Dev>(build_, inner));
+    body.add("conv1",
+             dhp::Conv2d<Dev>(build_, name + ".conv1", before_norm({.in = in, .out = inner})));
+    body.add("bn1", norm(name + ".bn1", inner, true));
+    body.add("gather",
+             dhp::GatherChannels<Dev>(build_, inner, build_.placement(name + ".conv1.weight")));
     body.add(
         "conv2",
-        dhp::column_parallel_conv2d(
+        dhp::Conv2d<Dev>(
             build_, name + ".conv2",
             before_norm({.in = inner, .out = inner, .kernel = 3, .stride = stride, .padding = 1})));
-    body.add("bn2", norm(name + ".bn2", inner, true, true));
-    body.add("conv3", dhp::row_parallel_conv2d(build_, name + ".conv3",
-                                               before_norm({.in = inner, .out = out})));
-    auto last = norm(name + ".bn3", out, true, false, true);
+    body.add("bn2", norm(name + ".bn2", inner, true));
+    body.add("conv3",
+             dhp::Conv2d<Dev>(build_, name + ".conv3", before_norm({.in = inner, .out = out})));
+    auto last = norm(name + ".bn3", out, true, true);
 
     dhp::Sequential<Dev> shortcut;
     if (stride != 1 || in != out) {
-      shortcut.add("scatter", dhp::ScatterChannels<Dev>(build_, in));
-      shortcut.add("downsample.0",
-                   dhp::row_parallel_conv2d(build_, name + ".downsample.0",
-                                            before_norm({.in = in, .out = out, .stride = stride})));
-      shortcut.add("downsample.1", norm(name + ".downsample.1", out, false, false));
+      const auto down = name + ".downsample.0";
+      shortcut.add("scatter",
+                   dhp::ScatterChannels<Dev>(build_, in, build_.placement(down + ".weight")));
+      shortcut.add(
+          "downsample.0",
+          dhp::Conv2d<Dev>(build_, down, before_norm({.in = in, .out = out, .stride = stride})));
+      shortcut.add("downsample.1", norm(name + ".downsample.1", out, false));
     }
     return {std::move(body), "bn3", std::move(last), std::move(shortcut)};
   }

@@ -129,7 +129,7 @@ DHP_INSTANCE class detail::DelayedReducer<Cpu>; DHP_INSTANCE class detail::Local
 DHP_INSTANCE class detail::OneBitCompressor<Cpu>; DHP_INSTANCE class PipelineParallel<Cpu>;
 DHP_INSTANCE class detail::PowerSgdCompressor<Cpu>; DHP_INSTANCE class PlainReducer<Cpu>;
 DHP_INSTANCE class BucketedReducer<Cpu>; DHP_INSTANCE class detail::AnyReducer<Cpu>;
-DHP_INSTANCE class detail::SixteenBitCompressor<Cpu>; DHP_INSTANCE class RowParallelLinear<Cpu>;
+DHP_INSTANCE class detail::SixteenBitCompressor<Cpu>; DHP_INSTANCE class GroupSum<Cpu>;
 DHP_INSTANCE class detail::TopKCompressor<Cpu>; DHP_INSTANCE class Work<Cpu>; DHP_INSTANCE class Tape<Cpu>;
 DHP_INSTANCE class TrainingRun<Cpu>; DHP_INSTANCE class detail::InitialValues<Cpu>;
 DHP_INSTANCE class detail::ShardedBucket<Cpu>; DHP_INSTANCE class detail::FusedValues<Cpu>;

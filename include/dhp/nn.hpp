@@ -9,6 +9,7 @@
 #include <dhp/nn/dropout.hpp>
 #include <dhp/nn/embedding.hpp>
 #include <dhp/nn/feed_forward.hpp>
+#include <dhp/nn/group_sum.hpp>
 #include <dhp/nn/init.hpp>
 #include <dhp/nn/layer.hpp>
 #include <dhp/nn/layer_norm.hpp>
@@ -18,6 +19,7 @@
 #include <dhp/nn/mean_squared_error.hpp>
 #include <dhp/nn/model_builder.hpp>
 #include <dhp/nn/parameter_store.hpp>
+#include <dhp/nn/placement.hpp>
 #include <dhp/nn/pool.hpp>
 #include <dhp/nn/recompute.hpp>
 #include <dhp/nn/residual.hpp>

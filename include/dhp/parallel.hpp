@@ -14,6 +14,5 @@
 #include <dhp/parallel/schedule_check.hpp>
 #include <dhp/parallel/schedule_time.hpp>
 #include <dhp/parallel/sixteen_bit.hpp>
-#include <dhp/parallel/tensor.hpp>
 #include <dhp/parallel/top_k.hpp>
 #include <dhp/parallel/trainable.hpp>

@@ -7,7 +7,7 @@ namespace {
 using dhp::detail::NormalBlock;
 
 TEST_CASE("normals: a block is within its error of the stream's normals") {
-  const RandomStream stream{.seed = 0x123456789abcdefu, .step = 3, .use = 5};
+  const RandomStream stream{.seed = 0x123456789abcdefu, .series = 3, .use = 5};
   for (const std::uint64_t begin : {std::uint64_t{0}, (std::uint64_t{1} << 32) - 100000}) {
     double worst = 0;
     for (auto first = begin; first < begin + 200000; first += NormalBlock::count) {

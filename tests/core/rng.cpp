@@ -18,13 +18,14 @@ TEST_CASE("rng: the known answers of Philox 4x32-10") {
 }
 
 TEST_CASE("rng: seed, step, use and the place all matter, high bits too") {
-  const RandomStream base{.seed = 1, .step = 2, .use = 3};
+  const RandomStream base{.seed = 1, .series = 2, .use = 3};
   std::set<Words> blocks{base.block(0)};
   for (const RandomStream& other :
-       {RandomStream{.seed = 2, .step = 2, .use = 3},
-        RandomStream{.seed = 1 + (std::uint64_t{1} << 32), .step = 2, .use = 3},
-        RandomStream{.seed = 1, .step = 3, .use = 3}, RandomStream{.seed = 1, .step = 2, .use = 4},
-        RandomStream{.seed = 1, .step = 3, .use = 2}})
+       {RandomStream{.seed = 2, .series = 2, .use = 3},
+        RandomStream{.seed = 1 + (std::uint64_t{1} << 32), .series = 2, .use = 3},
+        RandomStream{.seed = 1, .series = 3, .use = 3},
+        RandomStream{.seed = 1, .series = 2, .use = 4},
+        RandomStream{.seed = 1, .series = 3, .use = 2}})
     CHECK(blocks.insert(other.block(0)).second);
   CHECK(blocks.insert(base.block(1)).second);
   CHECK(blocks.insert(base.block(std::uint64_t{1} << 32)).second);

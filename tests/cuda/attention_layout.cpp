@@ -89,8 +89,8 @@ TEST_CASE("a seed depends on seed, step, use, first row and first head, and on n
   const auto one = seed_of(random, {640, 641}, 0);
   CHECK(one == seed_of(random, {640, 9}, 0, 8));
   const auto at = on_gpu<std::int32_t>(gpu, {3});
-  const auto* step_at = reinterpret_cast<const std::uint32_t*>(at.view().bytes());
-  CHECK(one == seed_of({7, 0, 5, step_at}, {640, 641}, 0));
+  const auto* series_at = reinterpret_cast<const std::uint32_t*>(at.view().bytes());
+  CHECK(one == seed_of({7, 0, 5, series_at}, {640, 641}, 0));
   const std::set<std::int64_t> all{one,
                                    seed_of({8, 3, 5}, {640, 641}, 0),
                                    seed_of({7, 4, 5}, {640, 641}, 0),

@@ -41,7 +41,7 @@ AttentionOptions options_for(double dropout) {
           .first_head = 3,
           .total_heads = 6,
           .dropout = dropout,
-          .random = {.seed = 0x123456789abcdefu, .step = 3, .use = 5}};
+          .random = {.seed = 0x123456789abcdefu, .series = 3, .use = 5}};
 }
 
 /// [graph_samples, heads, length, length]
@@ -107,8 +107,8 @@ TEST_CASE("the mask of a step that is read on the device") {
   const auto batch = batches().front();
   const auto step = side.tensor({1}, std::vector<std::int32_t>{7});
   auto read = options_for(0.5), known = read;
-  read.random.step_at = reinterpret_cast<const std::uint32_t*>(step.view().bytes());
-  known.random.step = 7;
+  read.random.series_at = reinterpret_cast<const std::uint32_t*>(step.view().bytes());
+  known.random.series = 7;
   CHECK(mask_of(side, batch, read, 64) == kept_by_cpu(batch, known, 64));
 }
 

@@ -7,7 +7,7 @@
 
 namespace {
 
-constexpr RandomStream stream{.seed = 0x123456789abcdefu, .step = 3, .use = 5};
+constexpr RandomStream stream{.seed = 0x123456789abcdefu, .series = 3, .use = 5};
 
 }  // namespace
 
@@ -65,7 +65,7 @@ TEST_CASE("a step that is read on the device, and infinite elements that are dro
     const auto [got, right] = sides([&](auto& side) -> Results {
       const auto step = side.tensor({1}, std::vector<std::int32_t>{7});
       auto read = stream;
-      read.step_at = reinterpret_cast<const std::uint32_t*>(step.view().bytes());
+      read.series_at = reinterpret_cast<const std::uint32_t*>(step.view().bytes());
       auto x = side.fresh({2, columns});
       fill(side.dev, x.mut(), HUGE_VAL);
       dropout(side.dev, x, {}, {.probability = 0.5, .random = read, .total_columns = columns},

@@ -36,7 +36,7 @@ Results run(auto& side, const Case& with) {
                                  .first_head = with.first_head,
                                  .total_heads = with.total_heads,
                                  .dropout = with.dropout,
-                                 .random = {.seed = 5, .step = 3, .use = 9},
+                                 .random = {.seed = 5, .series = 3, .use = 9},
                                  .row_stride = with.joined ? 3 * with.heads * with.size : 0};
   const Shape shape{rows, with.heads * with.size};
   const auto q = side.elements(shape, 1), k = side.elements(shape, 2), v = side.elements(shape, 3),

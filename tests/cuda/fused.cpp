@@ -2,10 +2,10 @@
 // what the pieces give, of which they are made here.
 #include <dhp/cuda/kernels.hpp>
 #include <dhp/nn/conv2d.hpp>
+#include <dhp/nn/feed_forward.hpp>
 #include <dhp/nn/parameter_store.hpp>
 #include <dhp/nn/recompute.hpp>
 #include <dhp/nn/residual_batch_norm.hpp>
-#include <dhp/parallel/tensor.hpp>
 #include <tests/cuda/emulator.hpp>
 #include <tests/support/tensors.hpp>
 
@@ -196,7 +196,7 @@ const Shape rows{6, 5}, image{6, 4}, pixels{2, 3, 3, 4};
 template <class Dev>
 auto pair_of_layers() {
   ModelBuilder<Dev> build(Comm<Dev>{});
-  return parallel_feed_forward(build, "first", "second", {.columns = 5, .inner = 8});
+  return FeedForward<Dev>(build, "first", "second", {.columns = 5, .inner = 8});
 }
 template <class Dev>
 Linear<Dev> linear(bool bias) {

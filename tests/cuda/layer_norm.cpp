@@ -71,7 +71,7 @@ void check_residual(const ResidualCase& each) {
   INFO("shape ", to_text(shape), " each.p ", each.p);
   const Shape per_column{shape.back()}, per_row{shape.rows()};
   const DropoutOptions options{.probability = each.p,
-                               .random = {.seed = 0x123456789abcdefu, .step = 3, .use = 5},
+                               .random = {.seed = 0x123456789abcdefu, .series = 3, .use = 5},
                                .total_columns = shape.back()};
   std::vector<std::int64_t> numbers;
   for (std::int64_t row = 0; row < shape.rows(); ++row) numbers.push_back(row * row * 1000003);
@@ -164,9 +164,9 @@ TEST_CASE("residual: the sum may be written into y; the step is read on the devi
   for (const std::int64_t columns : {64, 1200, 33}) {
     const Shape shape{3, columns};
     const auto run = [&](bool into_y, bool read) {
-      DropoutOptions options{.probability = 0.5, .random = {.step = 7}, .total_columns = columns};
+      DropoutOptions options{.probability = 0.5, .random = {.series = 7}, .total_columns = columns};
       if (read)
-        options.random = {.step_at = reinterpret_cast<const std::uint32_t*>(step.view().bytes())};
+        options.random = {.series_at = reinterpret_cast<const std::uint32_t*>(step.view().bytes())};
       auto sum = side.fresh(shape), y = side.fresh(shape), mean = side.fresh({3}),
            inv_std = side.fresh({3});
       detail::residual_layer_norm_forward(

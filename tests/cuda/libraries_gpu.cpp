@@ -158,7 +158,7 @@ TEST_CASE_TEMPLATE("attention, packed and padded, drops by number", T, bf16, f16
                                      .first_head = 1,
                                      .total_heads = 4,
                                      .dropout = dropout,
-                                     .random = {.seed = 5, .step = 3, .use = 9},
+                                     .random = {.seed = 5, .series = 3, .use = 9},
                                      .row_stride = joined ? 6 * head_size : 0};
       const Shape shape{rows, 2 * head_size};
       INFO("rows ", rows, " head size ", head_size, " dropout ", dropout);
@@ -224,7 +224,7 @@ TEST_CASE_TEMPLATE("own dropout: one mask for both passes, another for other row
                                    .first_head = first_head,
                                    .total_heads = 4,
                                    .dropout = 0.5,
-                                   .random = {.seed = 5, .step = step, .use = 9}};
+                                   .random = {.seed = 5, .series = step, .use = 9}};
     const Shape shape{rows, columns};
     const auto q = random_on<T>(gpu, shape, 1), k = random_on<T>(gpu, shape, 2),
                v = random_on<T>(gpu, shape, 3), dy = random_on<T>(gpu, shape, 4);

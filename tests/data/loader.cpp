@@ -46,7 +46,7 @@ template <class L>
 std::vector<Seen> drain(Cpu& cpu, L& loader, int steps) {
   std::vector<Seen> seen;
   for (int step = 0; step < steps && !loader.finished(); ++step) {
-    const auto at = loader.step();
+    const auto at = loader.steps_done();
     for (const auto& batch : loader.next().batches) {
       CHECK(batch.count_of("samples") == batch.samples);
       CHECK(batch.input.shape()[0] == batch.samples);
@@ -179,9 +179,9 @@ TEST_CASE("loader: the error of a sample reaches the caller, names it, and the l
     CHECK(loader.next().batches.size() == 2);
     for (int again = 0; again < 2; ++again)
       CHECK_THROWS_WITH_AS((void)loader.next(),
-                           Contains("step 1, micro-batch 1, sample 6: damaged on purpose"),
+                           Contains("step 2, micro-batch 1, sample 6: damaged on purpose"),
                            dhp::Error);
-    CHECK(loader.step() == 1);
+    CHECK(loader.steps_done() == 1);
     loader.start_at(loader.batching().after(2));
     CHECK(loader.next().batches.front().at("ids").to_host<std::int64_t>(cpu).front() == 8);
   }
@@ -251,7 +251,7 @@ TEST_CASE("loader: with a shuffle window each sample comes once in an epoch, fro
   CHECK(ids.size() == 103);
   CHECK(in_first_window.size() <= 7);  // blocks of 4: 5 of them, and 2 at the edges
   auto later = options;
-  later.from = {.step = 4, .samples = 48};
+  later.from = {.steps_done = 4, .samples = 48};
   dhp::Loader resumed(cpu, Numbers{.count = 103}, later);
   CHECK(drain(cpu, resumed, 1)[0].ids == all[12].ids);
 }

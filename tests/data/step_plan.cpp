@@ -10,8 +10,9 @@ TEST_CASE("step plan: every sample of an epoch exactly once, micro-batches whole
       for (const int replicas : {1, 2, 3, 8}) {
         const dhp::Batching batching(size, 7 * micro, micro);
         std::vector<int> hits(static_cast<std::size_t>(size), 0);
-        for (std::int64_t step = 0; step < batching.steps_per_epoch(); ++step) {
+        for (std::int64_t step = 1; step <= batching.steps_per_epoch(); ++step) {
           const auto plan = batching.plan(step);
+          CHECK(plan.step == step);
           std::int64_t next = 0;
           for (int replica = 0; replica < replicas; ++replica) {
             const auto mine = plan.assigned_to(replica, replicas);
@@ -35,15 +36,15 @@ TEST_CASE("step plan: every sample of an epoch exactly once, micro-batches whole
 TEST_CASE("step plan: a step knows its epoch and offset directly") {
   const dhp::Batching batching(10, 4, 2);
   CHECK(batching.steps_per_epoch() == 3);
-  const auto plan = batching.plan(8);  // third step of the third epoch
+  const auto plan = batching.plan(9);  // third step of the third epoch
   CHECK(plan.epoch == 2);
   CHECK(plan.first == 8);
   CHECK(plan.samples == 2);
   CHECK(plan.micro_batches() == 1);
-  CHECK(batching.plan(9).epoch == 3);
-  CHECK(batching.plan(9).first == 0);
+  CHECK(batching.plan(10).epoch == 3);
+  CHECK(batching.plan(10).first == 0);
   // Seven micro-batches over three replicas are 3, 2, 2.
-  CHECK(dhp::Batching(700, 28, 4).plan(0).assigned_to(1, 3) == dhp::Range{3, 5});
+  CHECK(dhp::Batching(700, 28, 4).plan(1).assigned_to(1, 3) == dhp::Range{3, 5});
 }
 
 TEST_CASE("step plan: another global batch goes on at the sample where the last one stopped") {
@@ -58,9 +59,9 @@ TEST_CASE("step plan: another global batch goes on at the sample where the last 
           for (auto at = plan.first; at < plan.first + plan.samples; ++at)
             if (plan.epoch < 3) ++hits[static_cast<std::size_t>(plan.epoch * size + at)];
         };
-        for (std::int64_t step = 0; step < done; ++step) take(before.plan(step));
+        for (std::int64_t step = 1; step <= done; ++step) take(before.plan(step));
         const auto end = batching.steps_until(3);
-        for (auto step = done; step < end; ++step) take(batching.plan(step));
+        for (auto step = done + 1; step <= end; ++step) take(batching.plan(step));
         if (before.after(done).samples > 3 * size) continue;
         CHECK(batching.after(end) == dhp::DataPosition{end, 3 * size});
         for (const int hit : hits) CHECK(hit == 1);
@@ -72,9 +73,10 @@ TEST_CASE("step plan: refuses wrong sizes and numbers") {
   CHECK_THROWS_AS(dhp::Batching(10, 4, 0), dhp::Error);
   CHECK_THROWS_WITH_AS(dhp::Batching(10, 4, 3), Contains("multiple of the micro-batch"),
                        dhp::Error);
-  CHECK_THROWS_AS((void)dhp::Batching(10, 4, 2).plan(-1), dhp::Error);
-  CHECK_THROWS_AS((void)dhp::Batching(10, 4, 2).plan(0).samples_of(2), dhp::Error);
-  CHECK_THROWS_AS((void)dhp::Batching(10, 4, 2).plan(0).assigned_to(2, 2), dhp::Error);
+  CHECK_THROWS_WITH_AS((void)dhp::Batching(10, 4, 2).plan(0),
+                       doctest::Contains("steps count from 1, got 0"), dhp::Error);
+  CHECK_THROWS_AS((void)dhp::Batching(10, 4, 2).plan(1).samples_of(2), dhp::Error);
+  CHECK_THROWS_AS((void)dhp::Batching(10, 4, 2).plan(1).assigned_to(2, 2), dhp::Error);
 }
 
 }  // namespace

@@ -60,7 +60,7 @@ TEST_CASE("best values: lower losses, higher accuracies, and where") {
 }
 
 TEST_CASE("summary: utilisation of the time in steps, and cost of the whole") {
-  const RunSummary run{.first_step = 10,
+  const RunSummary run{.steps_before = 10,
                        .last_step = 20,
                        .ranks = 4,
                        .samples = 320,

@@ -11,11 +11,11 @@ Sequential<Cpu> pair_of(ModelBuilder<Cpu>& build, bool one) {
   Sequential<Cpu> made;
   if (one)
     made.add("pair",
-             parallel_feed_forward(build, "first", "second", {.columns = columns, .inner = inner}));
+             FeedForward<Cpu>(build, "first", "second", {.columns = columns, .inner = inner}));
   else
-    made.add("first", column_parallel_linear(build, "first", {.in = columns, .out = inner}))
+    made.add("first", Linear<Cpu>(build, "first", {.in = columns, .out = inner}))
         .add("gelu", gelu<Cpu>())
-        .add("second", RowParallelLinear<Cpu>(build, "second", {.in = inner, .out = columns}));
+        .add("second", Linear<Cpu>(build, "second", {.in = inner, .out = columns}));
   return made;
 }
 

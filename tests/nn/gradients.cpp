@@ -3,9 +3,6 @@
 #include <tests/support/layer_gradients.hpp>
 
 TEST_CASE("gradients: linear, with and without bias") { LayerGradients<Cpu>().linear(); }
-TEST_CASE("gradients: column- and row-parallel linear and bias in a group of one") {
-  LayerGradients<Cpu>().parallel_linear();
-}
 TEST_CASE("gradients: a feed-forward pair, bare and with its second bias, recomputed") {
   LayerGradients<Cpu>().feed_forward();
 }

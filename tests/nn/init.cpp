@@ -4,7 +4,7 @@
 
 namespace {
 
-constexpr RandomStream stream{.seed = 11, .step = 0xffffffffu, .use = 7};
+constexpr RandomStream stream{.seed = 11, .series = 0xffffffffu, .use = 7};
 
 template <class T>
 std::vector<T> one_by_one(const Initializer& init, std::int64_t first, std::size_t count) {

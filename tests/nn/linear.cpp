@@ -59,7 +59,7 @@ TEST_CASE("linear: columns of padding are zeros, and their gradients are not rea
     std::vector<std::vector<double>> results[2];
     for (const bool padded : {false, true}) {
       ModelBuilder<Cpu> build(Comm<Cpu>{});
-      const auto table = build.parameter({.name = "table", .shape = {70, 5}}, -1);
+      const auto table = build.parameter({.name = "table", .shape = {70, 5}});
       Linear<Cpu> layer(build, "l", table, {.padded = padded});
       ParameterList<Cpu> parameters;
       layer.parameters(parameters);

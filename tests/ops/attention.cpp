@@ -6,7 +6,7 @@
 
 namespace {
 
-constexpr RandomStream stream{.seed = 11, .step = 2, .use = 9};
+constexpr RandomStream stream{.seed = 11, .series = 2, .use = 9};
 using Ints = std::vector<std::int32_t>;
 using Values = std::vector<double>;
 

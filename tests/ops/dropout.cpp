@@ -4,7 +4,7 @@
 
 namespace {
 
-constexpr RandomStream stream{.seed = 0x123456789abcdefu, .step = 3, .use = 5};
+constexpr RandomStream stream{.seed = 0x123456789abcdefu, .series = 3, .use = 5};
 
 // What the definition says, one element at a time.
 template <class T>

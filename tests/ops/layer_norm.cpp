@@ -73,7 +73,7 @@ Results expected(const Shape& shape, double epsilon, double beta_of_sums) {
   return out;
 }
 
-constexpr RandomStream stream{.seed = 0x123456789abcdefu, .step = 3, .use = 5};
+constexpr RandomStream stream{.seed = 0x123456789abcdefu, .series = 3, .use = 5};
 
 /// What one pass over a residual, dropout and norm makes, each result in a tensor of its own.
 struct Residual {
@@ -240,7 +240,7 @@ TEST_CASE("residual: rows are known by their numbers; other columns than whole r
 TEST_CASE("residual: with probability 0 no random number is drawn") {
   Residual one(Tag<float>{}, {5, 12}, 0);
   // Whoever draws reads the step, which nobody can read there.
-  one.options.random.step_at = reinterpret_cast<const std::uint32_t*>(std::uintptr_t{64});
+  one.options.random.series_at = reinterpret_cast<const std::uint32_t*>(std::uintptr_t{64});
   one.forward();
   one.backward();
   Tensor<Cpu> sum(one.dev, DType::f32, one.shape);

@@ -21,12 +21,12 @@ TEST_CASE("learning rate: the warm-up rises in equal steps, is never zero and en
   for (const auto decay :
        {Decay::constant, Decay::linear, Decay::cosine, Decay::polynomial, Decay::step}) {
     const auto rate = schedule(decay);
-    CHECK(rate.at(0) == near(0.08));
-    CHECK(rate.at(4) == near(0.4));
-    CHECK(rate.at(9) == near(0.8));
-    CHECK(rate.at(10) == near(0.8));  // the decay begins at the peak
+    CHECK(rate.at(1) == near(0.08));
+    CHECK(rate.at(5) == near(0.4));
+    CHECK(rate.at(10) == near(0.8));
+    CHECK(rate.at(11) == near(0.8));  // the decay begins at the peak
   }
-  CHECK(LearningRate{.peak = 0.3}.at(0) == 0.3);
+  CHECK(LearningRate{.peak = 0.3}.at(1) == 0.3);
 }
 
 TEST_CASE("learning rate: each decay at a quarter, half and the end of its way, and beyond") {
@@ -41,46 +41,46 @@ TEST_CASE("learning rate: each decay at a quarter, half and the end of its way, 
                            {Decay::polynomial, 0.2 + 0.6 * 9 / 16, 0.2 + 0.6 / 4, 0.2}}) {
     const auto rate = schedule(each.decay);
     CAPTURE(static_cast<int>(each.decay));
-    CHECK(rate.at(15) == near(each.quarter));
-    CHECK(rate.at(20) == near(each.half));
-    CHECK(rate.at(30) == near(each.end));
-    CHECK(rate.at(1000) == near(each.end));
+    CHECK(rate.at(16) == near(each.quarter));
+    CHECK(rate.at(21) == near(each.half));
+    CHECK(rate.at(31) == near(each.end));
+    CHECK(rate.at(1001) == near(each.end));
   }
   auto cubic = schedule(Decay::polynomial);
   cubic.power = 3;
-  CHECK(cubic.at(20) == near(0.2 + 0.6 / 8));
+  CHECK(cubic.at(21) == near(0.2 + 0.6 / 8));
 }
 
 TEST_CASE("learning rate: steps count from the end of the warm-up") {
   auto rate = schedule(Decay::step);
   rate.step_every = 5;
   rate.step_factor = 0.5;
-  CHECK(rate.at(14) == near(0.8));
-  CHECK(rate.at(15) == near(0.4));
-  CHECK(rate.at(19) == near(0.4));
-  CHECK(rate.at(20) == near(0.2));
-  CHECK(rate.at(25) == near(0.1));  // `final` is of the other decays
+  CHECK(rate.at(15) == near(0.8));
+  CHECK(rate.at(16) == near(0.4));
+  CHECK(rate.at(20) == near(0.4));
+  CHECK(rate.at(21) == near(0.2));
+  CHECK(rate.at(26) == near(0.1));  // `final` is of the other decays
 }
 
 TEST_CASE("learning rate: a step decay every 0 steps or fewer is refused from the first step on") {
   auto rate = schedule(Decay::step);
   for (const std::int64_t every : {0, -5}) {
     rate.step_every = every;
-    for (const std::int64_t step : {0, 10, 29})
+    for (const std::int64_t step : {1, 11, 30})
       CHECK(message_of([&] { (void)rate.at(step); }) ==
             concat("a learning rate with step decay drops every so many steps, but step_every is ",
                    every, "; 1 or more would be right"));
   }
   rate.step_every = 1;
-  CHECK(rate.at(12) == near(0.008));
+  CHECK(rate.at(13) == near(0.008));
 }
 
 TEST_CASE("learning rate: a run that ends within its warm-up has no decay") {
   for (const auto decay : {Decay::linear, Decay::cosine, Decay::polynomial}) {
     const LearningRate rate{.peak = 1, .warmup_steps = 10, .total_steps = 10, .decay = decay};
-    CHECK(rate.at(9) == 1);
-    CHECK(std::isfinite(rate.at(10)));
-    CHECK(rate.at(11) == near(0).scale(1));
+    CHECK(rate.at(10) == 1);
+    CHECK(std::isfinite(rate.at(11)));
+    CHECK(rate.at(12) == near(0).scale(1));
   }
 }
 

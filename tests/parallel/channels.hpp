@@ -17,8 +17,8 @@ class ChannelCases {
       for (const auto& shape : shapes)
         on_tensor_ranks(ranks, [&](Dev& dev, ModelBuilder<Dev>& build) {
           const auto channels = shape.back();
-          ScatterChannels<Dev> scatter(build, channels);
-          GatherChannels<Dev> gather(build, channels);
+          ScatterChannels<Dev> scatter(build, channels, Placement::rows);
+          GatherChannels<Dev> gather(build, channels, Placement::columns);
           Tape<Dev> tape({});
           const MicroBatch<Dev> batch;
           const auto x = random_tensor(dev, dtype_of<T>(), shape, 1);

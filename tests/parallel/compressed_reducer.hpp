@@ -56,7 +56,7 @@ class CompressedCases {
   /// Element `at` of a replica's gradient.
   static double drawn(int replica, int step, int parameter, std::size_t at) {
     const RandomStream random{.seed = 3,
-                              .step = static_cast<std::uint32_t>(step),
+                              .series = static_cast<std::uint32_t>(step),
                               .use = static_cast<std::uint32_t>(10 * replica + parameter)};
     return random.normal(at);
   }

@@ -104,5 +104,5 @@ TEST_CASE("a model of which all is frozen, and an adapter of no layer, are refus
   ModelBuilder<Cpu> build({});
   build.adapt({.layers = {"query", "qurey"}});
   (void)everything(build, {.blocks = 2});
-  CHECK(message_of([&] { build.check_adapters(); }).find("called qurey") != std::string::npos);
+  CHECK(message_of([&] { build.check_described(); }).find("called qurey") != std::string::npos);
 }

@@ -158,9 +158,12 @@ TEST_CASE("synchronised batch norm refuses unequal shares at once") {
 TEST_CASE("odd layouts: dropout numbers the rows of samples that are not packed") {
   // No side input gives row numbers here: they follow from the number of the first sample.
   const auto make_model = [](ModelBuilder<Cpu>& build) {
+    build.place({{"first.*", Placement::columns},
+                 {"second.weight", Placement::rows},
+                 {"*", Placement::replicated}});
     Model<Cpu> model;
-    model.add("first", column_parallel_linear(build, "first", {.in = 6, .out = 8}));
-    model.add("second", RowParallelLinear<Cpu>(build, "second", {.in = 8, .out = 5}));
+    model.add("first", Linear<Cpu>(build, "first", {.in = 6, .out = 8}));
+    model.add("second", Linear<Cpu>(build, "second", {.in = 8, .out = 5}));
     model.add("dropout", Dropout<Cpu>(build, 0.5));
     model.add("third", Linear<Cpu>(build, "third", {.in = 5, .out = 1}));
     model.loss = MeanSquaredError<Cpu>();

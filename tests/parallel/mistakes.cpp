@@ -52,9 +52,12 @@ std::string message(const Case& of) {
   return message_of([&] {
     on_ranks_of<Cpu>(of.options.layout.size(), [&](Cpu& dev, Comm<Cpu> world) {
       const auto describe = [&](ModelBuilder<Cpu>& build) {
+        build.place({{"first.*", Placement::columns},
+                     {"second.weight", Placement::rows},
+                     {"*", Placement::replicated}});
         Model<Cpu> model;
-        model.add("first", column_parallel_linear(build, "first", {.in = 4, .out = of.columns}));
-        model.add("second", RowParallelLinear<Cpu>(build, "second", {.in = of.columns, .out = 4}));
+        model.add("first", Linear<Cpu>(build, "first", {.in = 4, .out = of.columns}));
+        model.add("second", Linear<Cpu>(build, "second", {.in = of.columns, .out = 4}));
         if (of.recomputed) model.add("wrong", recompute<Cpu>(Wrong{of.mistake}));
         else model.add("wrong", Wrong{of.mistake});
         model.add("last", Linear<Cpu>(build, "last", {.in = 4, .out = 4}));
@@ -102,8 +105,9 @@ TEST_CASE("mistakes: a wrong output_shape is named, on one stage and on two") {
 }
 
 TEST_CASE("mistakes: fewer columns than ranks on the tensor axis") {
-  CHECK(has(message({.options = {.layout = {.tensor = 3}}, .columns = 2}),
-            "dimension 0 of first.weight cannot be split over the tensor axis: 2 for 3 ranks"));
+  CHECK(
+      has(message({.options = {.layout = {.tensor = 3}}, .columns = 2}),
+          "first.weight [2, 4], by columns, cannot be split over the tensor axis: 2 for 3 ranks"));
 }
 
 TEST_CASE("mistakes: fewer classes or channels than ranks on the tensor axis") {
@@ -115,11 +119,11 @@ TEST_CASE("mistakes: fewer classes or channels than ranks on the tensor axis") {
       });
     });
   };
-  CHECK(has(said([](auto& build) { CrossEntropy<Cpu>(build, 2, true); }),
+  CHECK(has(said([](auto& build) { CrossEntropy<Cpu>(build, 2, Placement::columns); }),
             "the classes of a cross-entropy cannot be split over the tensor axis: 2 for 3 ranks"));
-  CHECK(has(said([](auto& build) { GatherChannels<Cpu>(build, 2); }),
+  CHECK(has(said([](auto& build) { GatherChannels<Cpu>(build, 2, Placement::columns); }),
             "channels cannot be split over the tensor axis: 2 for 3 ranks"));
-  CHECK(has(said([](auto& build) { ScatterChannels<Cpu>(build, 2); }),
+  CHECK(has(said([](auto& build) { ScatterChannels<Cpu>(build, 2, Placement::rows); }),
             "channels cannot be split over the tensor axis: 2 for 3 ranks"));
 }
 

@@ -113,7 +113,7 @@ class ReducerCases {
   static std::vector<std::size_t> order_of(int replica, int step) {
     std::vector<std::size_t> order(parameters);
     std::iota(order.begin(), order.end(), std::size_t{0});
-    const RandomStream random{.seed = 1, .step = static_cast<std::uint32_t>(step)};
+    const RandomStream random{.seed = 1, .series = static_cast<std::uint32_t>(step)};
     for (std::size_t i = order.size(); i-- > 1;)
       std::swap(order[i], order[random.below(static_cast<std::uint32_t>(i + 1),
                                              static_cast<std::uint64_t>(replica) * 64 + i)]);

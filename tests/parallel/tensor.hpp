@@ -2,9 +2,11 @@
 #pragma once
 
 #include <dhp/nn/activation.hpp>
+#include <dhp/nn/conv2d.hpp>
+#include <dhp/nn/embedding.hpp>
+#include <dhp/nn/feed_forward.hpp>
 #include <dhp/nn/sequential.hpp>
 #include <dhp/parallel/channels.hpp>
-#include <dhp/parallel/tensor.hpp>
 #include <tests/support/device_ranks.hpp>
 #include <tests/support/layouts.hpp>
 #include <tests/support/tensors.hpp>
@@ -16,32 +18,41 @@ class TensorCases {
  public:
   static void column_parallel() {
     check_split({.output = Side::split, .in = {6, 5}}, [](ModelBuilder<Dev>& build) {
-      return column_parallel_linear(build, "l", {.in = 5, .out = 7, .bias_init = normal(1)});
+      build.place({{"l.*", Placement::columns}});
+      return Linear<Dev>(build, "l", {.in = 5, .out = 7, .bias_init = normal(1)});
     });
     // with the weight of another, and perhaps a bias of its own
     for (const bool bias : {true, false})
       check_split({.output = Side::split, .in = {6, 5}}, [bias](ModelBuilder<Dev>& build) {
-        const Linear<Dev> other(build, "other", {.in = 5, .out = 7}, Split::outputs);
-        return ColumnParallel<Dev, Linear<Dev>>(
-            build, Linear<Dev>(build, "l", other.weight(), {.bias = bias}));
+        build.place({{"*", Placement::words}});
+        const Linear<Dev> other(build, "other", {.in = 5, .out = 7});
+        return Linear<Dev>(build, "l", other.weight(), {.bias = bias});
       });
   }
 
   static void row_parallel() {
     check_split({.input = Side::split, .in = {6, 7}}, [](ModelBuilder<Dev>& build) {
-      return RowParallelLinear<Dev>(build, "l", {.in = 7, .out = 5, .bias_init = normal(1)});
+      build.place({{"l.weight", Placement::rows}, {"l.bias", Placement::replicated}});
+      return Linear<Dev>(build, "l", {.in = 7, .out = 5, .bias_init = normal(1)});
     });
   }
 
   static void column_and_row() {
     const auto pair = [](ModelBuilder<Dev>& build, Sequential<Dev> layers) {
-      layers.add("column", column_parallel_linear(build, "column", {.in = 5, .out = 11}))
+      layers.add("column", Linear<Dev>(build, "column", {.in = 5, .out = 11}))
           .add("gelu", gelu<Dev>())
-          .add("row", RowParallelLinear<Dev>(build, "row", {.in = 11, .out = 5}));
+          .add("row", Linear<Dev>(build, "row", {.in = 11, .out = 5}));
       return layers;
     };
-    check_split({.in = {6, 5}}, [&](ModelBuilder<Dev>& build) { return pair(build, {}); });
+    const Placements placements{{"column.*", Placement::columns},
+                                {"row.weight", Placement::rows},
+                                {"*", Placement::replicated}};
+    check_split({.in = {6, 5}}, [&](ModelBuilder<Dev>& build) {
+      build.place(placements);
+      return pair(build, {});
+    });
     check_split({.in = {6, 5}}, [&](ModelBuilder<Dev>& build) {  // a half block with its norm first
+      build.place(placements);
       Sequential<Dev> norm;
       norm.add("norm", LayerNorm<Dev>(build, "norm", 5));
       return Residual<Dev>(pair(build, std::move(norm)));
@@ -49,24 +60,33 @@ class TensorCases {
   }
 
   static void feed_forward() {
-    check_split({.in = {6, 5}}, [](ModelBuilder<Dev>& build) {
-      return parallel_feed_forward(build, "first", "second", {.columns = 5, .inner = 11});
-    });
+    const Placements split{{"first.*", Placement::columns},
+                           {"second.weight", Placement::rows},
+                           {"second.bias", Placement::replicated}};
+    for (const auto& placements : {split, Placements{}})  // without a table all is replicated
+      check_split({.in = {6, 5}}, [&](ModelBuilder<Dev>& build) {
+        build.place(placements);
+        return FeedForward<Dev>(build, "first", "second", {.columns = 5, .inner = 11});
+      });
   }
 
   static void embedding() {
     check_split({}, [](ModelBuilder<Dev>& build) {
-      return vocabulary_parallel_embedding(build, "e", {.entries = 7, .columns = 4, .ids = "ids"});
+      build.place({{"e.weight", Placement::words}});
+      return Embedding<Dev>(build, "e", {.entries = 7, .columns = 4, .ids = "ids"});
     });
   }
 
   static void convolutions() {
     const Conv2dOptions options{.in = 5, .out = 7, .kernel = 3, .stride = 2, .padding = 1};
     check_split({.output = Side::split, .in = {2, 5, 4, 5}}, [&](ModelBuilder<Dev>& build) {
-      return column_parallel_conv2d(build, "c", options);
+      build.place({{"c.weight", Placement::columns}});
+      return Conv2d<Dev>(build, "c", options);
     });
-    check_split({.input = Side::split, .in = {2, 5, 4, 5}},
-                [&](ModelBuilder<Dev>& build) { return row_parallel_conv2d(build, "c", options); });
+    check_split({.input = Side::split, .in = {2, 5, 4, 5}}, [&](ModelBuilder<Dev>& build) {
+      build.place({{"c.weight", Placement::rows}});
+      return Conv2d<Dev>(build, "c", options);
+    });
   }
 
  private:

@@ -19,7 +19,7 @@ class Liar : public dhp::ElementwiseLayer<Dev> {
   explicit Liar(std::shared_ptr<std::uint32_t> step) : step_(std::move(step)) {}
   dhp::Tensor<Dev> forward(Dev&, dhp::Tensor<Dev> x, dhp::Tape<Dev>&) { return x; }
   dhp::Tensor<Dev> backward(Dev& dev, dhp::Tensor<Dev> dy, dhp::Tape<Dev>& tape) {
-    if (tape.context().step + 1 != *step_) return dy;
+    if (tape.context().step != *step_) return dy;
     *step_ = 0;
     auto dx = dhp::clone(dev, dy.view());
     dx.mut().bytes()[2] ^= std::byte{1};

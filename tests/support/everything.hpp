@@ -66,30 +66,28 @@ dhp::Sequential<Dev> convolution_block(dhp::ModelBuilder<Dev>& build, const std:
                                        bool synchronised) {
   constexpr std::int64_t channels = 16;
   constexpr std::int64_t inner = 8;
-  const auto norm = [&](const std::string& which, std::int64_t of, bool relu, bool split) {
+  const auto norm = [&](const std::string& which, std::int64_t of, bool relu) {
     return dhp::BatchNorm<Dev>(build, name + which,
                                {.channels = of,
                                 .relu = relu,
                                 .gamma_init = relu ? 1.0 : 0.0,
-                                .split = split,
                                 .synchronised = synchronised});
   };
   dhp::Sequential<Dev> body;
-  body.add("conv1",
-           dhp::column_parallel_conv2d(build, name + ".conv1", {.in = channels, .out = inner}));
-  body.add("bn1", norm(".bn1", inner, true, true));
-  body.add("gather", dhp::GatherChannels<Dev>(build, inner));
-  body.add("conv2",
-           dhp::column_parallel_conv2d(build, name + ".conv2",
-                                       {.in = inner, .out = inner, .kernel = 3, .padding = 1}));
-  body.add("bn2", norm(".bn2", inner, true, true));
-  body.add("conv3",
-           dhp::row_parallel_conv2d(build, name + ".conv3", {.in = inner, .out = channels}));
-  auto last = norm(".bn3", channels, false, false);
+  body.add("conv1", dhp::Conv2d<Dev>(build, name + ".conv1", {.in = channels, .out = inner}));
+  body.add("bn1", norm(".bn1", inner, true));
+  body.add("gather",
+           dhp::GatherChannels<Dev>(build, inner, build.placement(name + ".conv1.weight")));
+  body.add("conv2", dhp::Conv2d<Dev>(build, name + ".conv2",
+                                     {.in = inner, .out = inner, .kernel = 3, .padding = 1}));
+  body.add("bn2", norm(".bn2", inner, true));
+  body.add("conv3", dhp::Conv2d<Dev>(build, name + ".conv3", {.in = inner, .out = channels}));
+  auto last = norm(".bn3", channels, false);
   dhp::Sequential<Dev> shortcut;
-  shortcut.add("scatter", dhp::ScatterChannels<Dev>(build, channels));
-  shortcut.add("downsample", dhp::row_parallel_conv2d(build, name + ".downsample",
-                                                      {.in = channels, .out = channels}));
+  const auto down = name + ".downsample";
+  shortcut.add("scatter",
+               dhp::ScatterChannels<Dev>(build, channels, build.placement(down + ".weight")));
+  shortcut.add("downsample", dhp::Conv2d<Dev>(build, down, {.in = channels, .out = channels}));
   dhp::Sequential<Dev> block;
   block.add("to image", Reshape<Dev>{true, 4})
       .add("residual", dhp::ResidualBatchNorm<Dev>(std::move(body), "bn3", std::move(last),
@@ -102,6 +100,11 @@ dhp::Sequential<Dev> convolution_block(dhp::ModelBuilder<Dev>& build, const std:
 template <class Dev>
 dhp::Model<Dev> everything(dhp::ModelBuilder<Dev>& build, const EverythingOptions& options = {}) {
   const auto config = everything_config(options);
+  auto placements = examples::bert_placements();
+  placements.insert(placements.begin(),
+                    {{"*.{conv1.weight,bn1.*,conv2.weight,bn2.*}", dhp::Placement::columns},
+                     {"*.{conv3,downsample}.weight", dhp::Placement::rows}});
+  build.place(std::move(placements));
   dhp::Model<Dev> model;
   examples::BertEmbeddings<Dev> embeddings(build, config);
   const auto table = embeddings.word_table();

@@ -2,7 +2,6 @@
 #pragma once
 
 #include <dhp/parallel/channels.hpp>
-#include <dhp/parallel/tensor.hpp>
 #include <tests/support/gradients.hpp>
 
 namespace tests {
@@ -21,15 +20,9 @@ class LayerGradients {
     }
   }
 
-  void parallel_linear() {
-    check_layer(column_parallel_linear(build_, "a", {.in = 4, .out = 6}), rows(4));
-    check_layer(RowParallelLinear<Dev>(build_, "b", {.in = 4, .out = 6}), rows(4));
-  }
-
   void feed_forward() {
     const FeedForwardOptions options{.columns = 4, .inner = 7};
     check_layer(FeedForward<Dev>(build_, "a", "b", options), rows(4));
-    check_layer(parallel_feed_forward(build_, "c", "d", options), rows(4));
     check_layer(recompute<Dev>(FeedForward<Dev>(build_, "e", "f", options)), rows(4));
   }
 
@@ -85,16 +78,14 @@ class LayerGradients {
     check_layer(
         Conv2d<Dev>(build_, "three", {.in = 2, .out = 3, .kernel = 3, .stride = 2, .padding = 1}),
         images(5, 2));
-    check_layer(column_parallel_conv2d(build_, "column", {.in = 2, .out = 3}), images(3, 2));
-    check_layer(row_parallel_conv2d(build_, "row", {.in = 2, .out = 3}), images(3, 2));
     // The first layer of a model gives no input gradient, but the same weight gradient.
     check_layer(Conv2d<Dev>(build_, "first", {.in = 2, .out = 3, .input_gradient = false}),
                 images(3, 2));
   }
 
   void channels() {
-    check_layer(GatherChannels<Dev>(build_, 4), images(2, 4));
-    check_layer(ScatterChannels<Dev>(build_, 4), images(2, 4));
+    check_layer(GatherChannels<Dev>(build_, 4, Placement::columns), images(2, 4));
+    check_layer(ScatterChannels<Dev>(build_, 4, Placement::rows), images(2, 4));
   }
 
   void pooling() {
@@ -108,7 +99,6 @@ class LayerGradients {
     for (const auto columns : widths(3, 4)) {
       const EmbeddingOptions options{.entries = 11, .columns = columns, .ids = "token_ids"};
       check_layer(Embedding<Dev>(build_, "plain", options), {});
-      check_layer(vocabulary_parallel_embedding(build_, "split", options), {});
     }
   }
 
@@ -124,19 +114,15 @@ class LayerGradients {
     ModelBuilder<Dev> build({});
     if (of_frozen)
       build.train_only([](const std::string& name) { return name.find("lora") != name.npos; });
-    build.adapt({.layers = {"a", "b", "c", "second", "query", "value"},
-                 .rank = 2,
-                 .alpha = 3,
-                 .dropout = dropout});
+    build.adapt(
+        {.layers = {"a", "second", "query", "value"}, .rank = 2, .alpha = 3, .dropout = dropout});
     check_layer(Linear<Dev>(build, "layer.a", {.in = 5, .out = 3}), rows(5));
-    check_layer(column_parallel_linear(build, "b", {.in = 4, .out = 6}), rows(4));
-    check_layer(RowParallelLinear<Dev>(build, "c", {.in = 4, .out = 6}), rows(4));
     check_layer(FeedForward<Dev>(build, "first", "second", {.columns = 4, .inner = 7}), rows(4));
     check_layer(
         SelfAttention<Dev>(build, "self",
                            {.heads = 2, .columns = 6, .max_length = length, .dropout = dropout}),
         rows(6));
-    build.check_adapters();
+    build.check_described();
   }
 
   void sequential() {
@@ -182,9 +168,11 @@ class LayerGradients {
                              Tensor<Dev>::from_host(dev_, shape, random_doubles(shape, 9)));
     batch_.counts.emplace_back("elements", shape.count());
     check_loss(MeanSquaredError<Dev>(), 7);
-    check_loss(ClassificationLoss<Dev>(CrossEntropy<Dev>(build_, 7, true)), 7);
+    check_loss(ClassificationLoss<Dev>(CrossEntropy<Dev>(build_, 7)), 7);
     for (const auto classes : widths(7, 8))
-      check_loss(ClassificationLoss<Dev>(CrossEntropy<Dev>(build_, classes, false, 0.1)), classes);
+      check_loss(
+          ClassificationLoss<Dev>(CrossEntropy<Dev>(build_, classes, Placement::replicated, 0.1)),
+          classes);
   }
 
  private:

@@ -58,7 +58,7 @@ class StepRecorderCases {
     Dev dev = make_device<Dev>();
     dhp::detail::StepRecorder<Dev> recorder;
     int issued = 0;
-    std::uint32_t number = 0;
+    std::uint32_t number = 1;
 
     std::vector<float> operator()(dhp::detail::Recording how, const std::vector<float>& values) {
       MicroBatch<Dev> batch;

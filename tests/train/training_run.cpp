@@ -30,10 +30,13 @@ struct Waves {
 };
 
 Model<Cpu> network(ModelBuilder<Cpu>& build) {
+  build.place({{"first.*", Placement::columns},
+               {"second.weight", Placement::rows},
+               {"*", Placement::replicated}});
   Model<Cpu> model;
-  model.add("first", column_parallel_linear(build, "first", {.in = 2, .out = 8}));
+  model.add("first", Linear<Cpu>(build, "first", {.in = 2, .out = 8}));
   model.add("gelu", gelu<Cpu>());
-  model.add("second", RowParallelLinear<Cpu>(build, "second", {.in = 8, .out = 1}));
+  model.add("second", Linear<Cpu>(build, "second", {.in = 8, .out = 1}));
   model.loss = MeanSquaredError<Cpu>();
   return model;
 }

@@ -76,10 +76,13 @@ std::vector<double> train(const Case& of) {
                                   .optimizer = SgdOptions{.momentum = 0.9},
                                   .trainer = {.learning_rate = {.peak = 0.05}}};
     const auto network = [&](ModelBuilder<Cpu>& build) {
+      build.place({{"first.*", Placement::columns},
+                   {"second.weight", Placement::rows},
+                   {"*", Placement::replicated}});
       Model<Cpu> model;
-      model.add("first", column_parallel_linear(build, "first", {.in = 4, .out = 8}));
+      model.add("first", Linear<Cpu>(build, "first", {.in = 4, .out = 8}));
       model.add("faulty", Faulty(is_faulty ? of.fault.times : 0));
-      model.add("second", RowParallelLinear<Cpu>(build, "second", {.in = 8, .out = 4}));
+      model.add("second", Linear<Cpu>(build, "second", {.in = 8, .out = 4}));
       model.loss = MeanSquaredError<Cpu>();
       return model;
     };

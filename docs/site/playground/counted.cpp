@@ -30,11 +30,14 @@ dhp::MicroBatch<Dev> batch(Dev& dev, std::int64_t k) {
 
 /// A layer of the estimate has two all-reduces in each direction: two of these.
 dhp::Model<Dev> network(dhp::ModelBuilder<Dev>& build) {
+  build.place({{"*.in.*", dhp::Placement::columns},
+               {"*.out.weight", dhp::Placement::rows},
+               {"*", dhp::Placement::replicated}});
   dhp::Model<Dev> model;
   for (int pair = 0; pair < 2 * layers; ++pair) {
     const auto name = std::to_string(pair);
-    model.add(name, dhp::parallel_feed_forward(build, name + ".in", name + ".out",
-                                               {.columns = columns, .inner = 4 * columns}));
+    model.add(name, dhp::FeedForward<Dev>(build, name + ".in", name + ".out",
+                                          {.columns = columns, .inner = 4 * columns}));
   }
   model.loss = dhp::MeanSquaredError<Dev>();
   return model;

@@ -16,11 +16,12 @@ dhp::Model<Dev> wide(dhp::ModelBuilder<Dev>& build) {
     return dhp::LinearOptions{
         .in = in, .out = out, .bias = false, .weight_init = dhp::he_normal(in)};
   };
+  build.place({{"*out.weight", dhp::Placement::rows}, {"*", dhp::Placement::columns}});
   dhp::Model<Dev> model;
   for (const auto* pair : {"first", "second"}) {
     const std::string name = pair;
-    model.add(name, dhp::column_parallel_linear(build, name, linear(128, 512)));
-    model.add(name + " out", dhp::RowParallelLinear<Dev>(build, name + " out", linear(512, 128)));
+    model.add(name, dhp::Linear<Dev>(build, name, linear(128, 512)));
+    model.add(name + " out", dhp::Linear<Dev>(build, name + " out", linear(512, 128)));
   }
   model.loss = dhp::MeanSquaredError<Dev>();
   return model;

@@ -11,6 +11,7 @@ constexpr int ranks = 2;
 /// The sentence with which a layer of so many heads is refused, or nothing.
 std::string refusal(dhp::Comm<Dev> world, int heads) {
   dhp::ModelBuilder<Dev> build(world);
+  build.place({{"heads.*", dhp::Placement::heads}});
   try {
     const dhp::SelfAttention<Dev> layer(build, "heads",
                                         {.heads = heads, .columns = 12, .max_length = 5});
@@ -38,7 +39,8 @@ Seen loss_of(dhp::Comm<Dev> plain_world, std::int64_t rows, std::int64_t words, 
   const std::vector<std::int32_t> labels(static_cast<std::size_t>(rows), 3);
   const auto wanted = Tensor<Dev>::from_host(dev, {rows}, labels);
 
-  dhp::CrossEntropy<Dev> entropy(build, words, !gathers);
+  dhp::CrossEntropy<Dev> entropy(build, words,
+                                 gathers ? dhp::Placement::replicated : dhp::Placement::words);
   dhp::Tape<Dev> tape({});
   Tensor<Dev> totals(dev, DType::f64, {dhp::loss_fields});
   if (gathers) mine = dhp::gather_parts(dev, world, mine, words);

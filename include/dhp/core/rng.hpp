@@ -1,5 +1,5 @@
 // Counter-based random numbers: Philox 4x32-10 (Salmon et al., "Parallel random numbers: as easy as
-// 1, 2, 3", SC'11). A number is a pure function of (seed, step, use, index), so initial weights,
+// 1, 2, 3", SC'11). A number is a pure function of (seed, series, use, index), so initial weights,
 // dropout masks and sample order do not depend on how a model is spread over ranks.
 #pragma once
 
@@ -43,15 +43,15 @@ namespace detail {
 }
 }  // namespace detail
 
-/// The random stream of one use (a dropout layer, an initial weight, a shuffle) in one step.
-/// `index` numbers its elements globally, unsharded and unpacked.
+/// The random stream of one use (a dropout layer, an initial weight, a shuffle), one of a series: in training, of one
+/// step (StepContext::random). `index` numbers its elements globally, unsharded and unpacked.
 struct RandomStream {
   std::uint64_t seed = 0;
-  std::uint32_t step = 0;
+  std::uint32_t series = 0;
   std::uint32_t use = 0;
-  /// Unless null, the step number is read here, in the memory of the drawing device. A recorded
-  /// step can then be replayed with another number.
-  const std::uint32_t* step_at = nullptr;
+  /// Unless null, the series is read here, in the memory of the drawing device. A recorded step can then be replayed
+  /// as another.
+  const std::uint32_t* series_at = nullptr;
 
   /// Four random words: the elements 4*block .. 4*block+3 of the stream.
   [[nodiscard]] constexpr std::array<std::uint32_t, 4> block(std::uint64_t block) const {
@@ -59,8 +59,9 @@ struct RandomStream {
         {static_cast<std::uint32_t>(block), static_cast<std::uint32_t>(block >> 32), use, now()},
         {static_cast<std::uint32_t>(seed), static_cast<std::uint32_t>(seed >> 32)});
   }
-  /// The step number.
-  [[nodiscard]] constexpr std::uint32_t now() const { return step_at == nullptr ? step : *step_at; }
+  [[nodiscard]] constexpr std::uint32_t now() const {
+    return series_at == nullptr ? series : *series_at;
+  }
   [[nodiscard]] constexpr std::uint32_t bits(std::uint64_t index) const {
     return block(index / 4)[index % 4];
   }

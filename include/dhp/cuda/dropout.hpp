@@ -51,7 +51,7 @@ struct DropoutMask {
   }
   /// With the step loaded once instead of per block.
   [[nodiscard]] constexpr RandomStream stream() const {
-    return {.seed = random.seed, .step = random.now(), .use = random.use};
+    return {.seed = random.seed, .series = random.now(), .use = random.use};
   }
 };
 

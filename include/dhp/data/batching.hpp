@@ -16,8 +16,8 @@ namespace dhp {
 
 /// One step: the places [first, first + samples) of the order of its epoch.
 struct StepPlan {
-  std::int64_t step = 0;
-  std::int64_t epoch = 0;
+  std::int64_t step = 1;         ///< counted from 1
+  std::int64_t epoch = 0;        ///< counted from 0
   std::int64_t first = 0;        ///< place of its first sample in the order of the epoch
   std::int64_t samples = 0;      ///< over all replicas
   std::int64_t micro_batch = 1;  ///< b: samples of each micro-batch but perhaps the last
@@ -39,8 +39,8 @@ struct StepPlan {
 
 /// Where a run is in its data. In samples, so that a run with another global batch goes on where this one stopped.
 struct DataPosition {
-  std::int64_t step = 0;  ///< the next one
-  /// Taken before it, over all epochs; -1: as many as a run of the same batches has taken until then.
+  std::int64_t steps_done = 0;
+  /// Taken in these, over all epochs; -1: as many as a run of the same batches has taken until then.
   std::int64_t samples = 0;
   friend bool operator==(const DataPosition&, const DataPosition&) = default;
 };
@@ -61,16 +61,17 @@ class Batching {
   [[nodiscard]] std::int64_t steps_per_epoch() const { return steps_for(size_); }
   /// Steps from there on are cut by this batching, those before it were by another.
   void resume_at(DataPosition from) {
-    check(from.step >= 0 && from.samples >= -1, "steps and samples count from 0, got ", from.step,
-          " and ", from.samples);
+    check(from.steps_done >= 0 && from.samples >= -1, "no data position is after ", from.steps_done,
+          " steps and ", from.samples, " samples");
     from_ = {};
-    from_ = from.samples < 0 ? after(from.step) : from;
+    from_ = from.samples < 0 ? after(from.steps_done) : from;
   }
+  /// step: counted from 1.
   [[nodiscard]] StepPlan plan(std::int64_t step) const {
-    check(step >= from_.step, "steps count from ", from_.step, ", got ", step);
+    check(step > from_.steps_done, "steps count from ", from_.steps_done + 1, ", got ", step);
     auto epoch = from_.samples / size_;
     auto first = from_.samples % size_;
-    const auto at = step - from_.step;
+    const auto at = step - from_.steps_done - 1;
     const auto in_first_epoch = steps_for(size_ - first);
     if (at < in_first_epoch) {
       first += at * global_batch_;
@@ -84,17 +85,17 @@ class Batching {
             .samples = std::min(global_batch_, size_ - first),
             .micro_batch = micro_batch_};
   }
-  /// Where the run is when `step` steps are done.
-  [[nodiscard]] DataPosition after(std::int64_t step) const {
-    if (step == from_.step) return from_;
-    const auto last = plan(step - 1);
-    return {step, last.epoch * size_ + last.first + last.samples};
+  /// Where the run is when so many steps are done.
+  [[nodiscard]] DataPosition after(std::int64_t steps) const {
+    if (steps == from_.steps_done) return from_;
+    const auto last = plan(steps);
+    return {steps, last.epoch * size_ + last.first + last.samples};
   }
   /// Steps until so many epochs are done, counted from the begin of the run.
   [[nodiscard]] std::int64_t steps_until(std::int64_t epochs) const {
     const auto whole = epochs - from_.samples / size_ - 1;  // after the one that it is in
-    if (whole < 0) return from_.step;
-    return from_.step + steps_for(size_ - from_.samples % size_) + whole * steps_per_epoch();
+    if (whole < 0) return from_.steps_done;
+    return from_.steps_done + steps_for(size_ - from_.samples % size_) + whole * steps_per_epoch();
   }
 
  private:

@@ -83,7 +83,7 @@ class Loader final : public StepSource<Dev> {
     if constexpr (requires { batcher_.labels_only(); })
       if (!reader.reads_input) batcher_ = batcher_.labels_only();
     options_.reader = reader;
-    start_at(batching_.after(step_));
+    start_at(batching_.after(steps_done_));
   }
   [[nodiscard]] MicroBatch<Dev> example() override {
     return example_batch(*dev_, batcher_, options_.micro_batch);
@@ -95,9 +95,10 @@ class Loader final : public StepSource<Dev> {
   [[nodiscard]] std::int64_t steps() const override {
     return options_.epochs == 0 ? 0 : batching_.steps_until(options_.epochs);
   }
-  [[nodiscard]] std::int64_t step() const override { return step_; }
+  [[nodiscard]] std::int64_t steps_done() const override { return steps_done_; }
   [[nodiscard]] std::int64_t epoch() const override { return plan().epoch; }
-  [[nodiscard]] StepPlan plan() const { return batching_.plan(step_); }
+  /// Of the next step.
+  [[nodiscard]] StepPlan plan() const { return batching_.plan(steps_done_ + 1); }
   using StepSource<Dev>::finished;
 
   /// Drops the steps read ahead.
@@ -105,13 +106,13 @@ class Loader final : public StepSource<Dev> {
     const std::lock_guard lock(mutex_);
     batching_.resume_at(from);
     ahead_.clear();
-    step_ = from.step;
+    steps_done_ = from.steps_done;
     fill();
   }
 
   /// This replica's micro-batches of the next step, in order: none if the step has too few for all replicas. Throws
   /// the error of the first unreadable one, which names the sample; the loader stays at that step, and
-  /// start_at(batching().after(step() + 1)) skips it.
+  /// start_at(batching().after(steps_done() + 1)) skips it.
   [[nodiscard]] StepBatches<Dev> next() override {
     check(!finished(), "loader: all ", steps(), " steps were taken; start_at({}) begins anew");
     while (static_cast<int>(threads_.size()) < options_.threads)
@@ -146,8 +147,8 @@ class Loader final : public StepSource<Dev> {
   // Requires mutex_. Fills the queue to its maximum length.
   void fill() {
     while (static_cast<int>(ahead_.size()) < options_.steps_ahead) {
-      const auto step = step_ + static_cast<std::int64_t>(ahead_.size());
-      if (options_.epochs > 0 && step >= steps()) break;
+      const auto step = steps_done_ + static_cast<std::int64_t>(ahead_.size()) + 1;
+      if (options_.epochs > 0 && step > steps()) break;
       const auto slot = std::make_shared<Slot>();
       slot->plan = batching_.plan(step);
       const Range mine = slot->plan.assigned_to(options_.reader.replica, options_.reader.replicas);
@@ -168,7 +169,7 @@ class Loader final : public StepSource<Dev> {
     for (const auto& job : slot->jobs)
       if (job.error) std::rethrow_exception(job.error);
     ahead_.pop_front();
-    ++step_;
+    ++steps_done_;
     fill();
     return slot;
   }
@@ -230,7 +231,7 @@ class Loader final : public StepSource<Dev> {
   B batcher_;
   LoaderOptions options_;
   Batching batching_;
-  std::int64_t step_ = 0;
+  std::int64_t steps_done_ = 0;
   std::mutex mutex_;
   std::condition_variable work_;  // there is work, or it is time to stop
   std::condition_variable done_;  // a step is complete

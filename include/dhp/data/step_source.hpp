@@ -32,14 +32,14 @@ class StepSource {
   [[nodiscard]] virtual StepBatches<Dev> next() = 0;
   /// The next step begins there: later, or earlier.
   virtual void start_at(DataPosition from) = 0;
-  /// The next step, counted from 0.
-  [[nodiscard]] virtual std::int64_t step() const = 0;
+  /// Steps before the next one.
+  [[nodiscard]] virtual std::int64_t steps_done() const = 0;
   /// Steps until the data end; 0: they never do.
   [[nodiscard]] virtual std::int64_t steps() const = 0;
   /// The epoch of the next step, counted from 0.
   [[nodiscard]] virtual std::int64_t epoch() const { return 0; }
 
-  [[nodiscard]] bool finished() const { return steps() > 0 && step() >= steps(); }
+  [[nodiscard]] bool finished() const { return steps() > 0 && steps_done() >= steps(); }
 };
 
 }  // namespace dhp

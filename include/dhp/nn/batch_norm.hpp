@@ -19,11 +19,11 @@ struct BatchNormOptions {
   bool relu = false;
   double epsilon = 1e-5;
   double gamma_init = 1;  ///< 0 in the last norm of a residual block: it starts as the identity
-  bool split = false;     ///< channels are split over the tensor axis
   /// Synchronised over replicas, which then need equally many micro-batches in each step.
   bool synchronised = false;
 };
 
+/// Placed by columns, it has this rank's channels.
 template <class Dev>
 class BatchNorm {
  public:
@@ -37,12 +37,14 @@ class BatchNorm {
                               .decays = false,
                               .keep_fp32 = true,
                               .buffer = buffer},
-                             options.split ? 0 : -1);
+                             {.columns = 0});
     };
     gamma_ = make(".weight", options.gamma_init, false);
     beta_ = make(".bias", 0, false);
     running_mean_ = make(".running_mean", 0, true);
     running_var_ = make(".running_var", 1, true);
+    for (const auto& each : {beta_, running_mean_, running_var_})
+      build.check_beside(each->spec, gamma_->spec.placement, gamma_->spec);
   }
 
   Tensor<Dev> forward(Dev& dev, Tensor<Dev> x, Tape<Dev>& tape) {

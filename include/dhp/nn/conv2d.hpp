@@ -19,11 +19,11 @@ struct Conv2dOptions {
   bool column_sums = false;
 };
 
+/// Placed by columns, y has this rank's output channels; by rows, x has its input channels, and y is whole.
 template <class Dev>
-class Conv2d {
+class Conv2d final {
  public:
-  Conv2d(ModelBuilder<Dev>& build, const std::string& name, Conv2dOptions options,
-         Split split_over = Split::none)
+  Conv2d(ModelBuilder<Dev>& build, const std::string& name, Conv2dOptions options)
       : geometry_{options.kernel, options.stride, options.padding},
         input_gradient_(options.input_gradient),
         column_sums_(options.column_sums) {
@@ -32,7 +32,10 @@ class Conv2d {
                                .shape = {options.out, kernel, kernel, options.in},
                                .init = he_normal(options.out * kernel * kernel),
                                .file_order = FileOrder::out_kernel_in_as_out_in_kernel},
-                              split_dim(split_over, 0, 3));
+                              {.columns = 0, .rows = 3});
+    const auto placement = weight_->spec.placement;
+    if (placement == Placement::columns) gradient_sum_ = GroupSum<Dev>(build.tensor);
+    if (placement == Placement::rows) output_sum_ = GroupSum<Dev>(build.tensor);
   }
 
   Tensor<Dev> forward(Dev& dev, Tensor<Dev> x, Tape<Dev>& tape) {
@@ -45,6 +48,7 @@ class Conv2d {
     if (sums) y.carry_column_sums(std::move(*sums));
     else conv2d_forward(dev, x.view(), weight_->value, geometry_, y.mut());
     tape.push(std::move(x));
+    output_sum_(dev, y);
     return y;
   }
 
@@ -54,8 +58,10 @@ class Conv2d {
   /// onto may be empty.
   Tensor<Dev> backward_onto(Dev& dev, Tensor<Dev> dy, Tensor<Dev> onto, Tape<Dev>& tape) {
     Tensor<Dev> x = tape.pop();
+    onto = gradient_sum_.once(std::move(onto));
     if (input_gradient_) onto = input_gradient(dev, dy, x, std::move(onto));
     weight_gradient(dev, std::move(x), std::move(dy), tape);
+    gradient_sum_(dev, onto);
     return onto;
   }
 
@@ -80,8 +86,7 @@ class Conv2d {
       }
     }
     const double beta = onto ? 1 : 0;
-    auto dx =
-        onto ? detail::writable(dev, std::move(onto)) : Tensor<Dev>(dev, x.dtype(), x.shape());
+    auto dx = detail::writable(dev, std::move(onto), x.dtype(), x.shape());
     conv2d_backward_data(dev, dy.view(), weight_->value, geometry_, dx.mut(), beta);
     return dx;
   }
@@ -99,6 +104,7 @@ class Conv2d {
   bool input_gradient_;
   bool column_sums_;
   Parameter<Dev> weight_;
+  GroupSum<Dev> output_sum_, gradient_sum_;
 };
 
 }  // namespace dhp

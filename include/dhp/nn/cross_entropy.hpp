@@ -14,12 +14,13 @@ namespace dhp {
 template <class Dev>
 class CrossEntropy {
  public:
-  /// split: the logits hold this rank's part_of() the classes. padded: columns beyond them are ignored.
-  CrossEntropy(const ModelBuilder<Dev>& build, std::int64_t classes, bool split,
-               double smoothing = 0, bool padded = false)
+  /// logits: the placement of the weight that makes them; by columns or words, they hold this rank's part_of() the
+  /// classes. padded: columns beyond them are ignored.
+  CrossEntropy(const ModelBuilder<Dev>& build, std::int64_t classes,
+               Placement logits = Placement::replicated, double smoothing = 0, bool padded = false)
       : options_{.classes = classes, .smoothing = smoothing} {
     Range part{0, classes};
-    if (split) {
+    if (logits == Placement::columns || logits == Placement::words) {
       group_ = build.tensor;
       part = detail::tensor_part("the classes of a cross-entropy", classes, group_.size(),
                                  group_.rank());

@@ -12,12 +12,11 @@ namespace dhp {
 struct EmbeddingOptions {
   std::int64_t entries = 0;
   std::int64_t columns = 0;
-  std::string ids;     ///< name of the side input, i32 [rows]
-  bool split = false;  ///< the table's entries are split over the tensor axis
+  std::string ids;  ///< name of the side input, i32 [rows]
   double init_deviation = 0.02;
 };
 
-/// y [rows, columns] = table[ids]. With a split table, y is this rank's summand.
+/// y [rows, columns] = table[ids]. By words, each rank looks up its entries, and y is their sum.
 template <class Dev>
 class Embedding {
  public:
@@ -26,7 +25,8 @@ class Embedding {
     table_ = build.parameter({.name = name + ".weight",
                               .shape = {options_.entries, options_.columns},
                               .init = normal(options_.init_deviation)},
-                             options_.split ? 0 : -1);
+                             {.words = 0});
+    if (table_->spec.placement == Placement::words) sum_ = GroupSum<Dev>(build.tensor);
   }
 
   [[nodiscard]] const Parameter<Dev>& table() const { return table_; }
@@ -35,6 +35,7 @@ class Embedding {
     const auto& ids = tape.batch().at(options_.ids);
     Tensor<Dev> y(dev, table_->value.dtype(), {ids.count(), options_.columns});
     embedding_forward(dev, table_->value, ids.view(), table_->spec.part.first, y.mut());
+    sum_(dev, y);
     return y;
   }
 
@@ -60,6 +61,7 @@ class Embedding {
  private:
   EmbeddingOptions options_;
   Parameter<Dev> table_;
+  GroupSum<Dev> sum_;
 };
 
 }  // namespace dhp

@@ -14,19 +14,25 @@ struct FeedForwardOptions {
 };
 
 /// x and y [.., columns]; weights "first.weight" [inner, columns], "first.bias" [inner], "second.weight"
-/// [columns, inner], "second.bias" [columns]. The tensor axis splits `inner`; y and the gradient of x are then this
-/// rank's summands.
+/// [columns, inner], "second.bias" [columns]. On the tensor axis the first is placed by columns and the second by rows,
+/// or both are replicated.
 template <class Dev>
-class FeedForward {
+class FeedForward final {
  public:
   FeedForward(ModelBuilder<Dev>& build, const std::string& first, const std::string& second,
               FeedForwardOptions options)
       : first_(build, first,
                {.in = options.columns, .out = options.inner, .weight_init = options.weight_init},
-               Split::outputs),
+               {.columns = 0}),
         second_(build, second,
                 {.in = options.inner, .out = options.columns, .weight_init = options.weight_init},
-                Split::inputs) {}
+                {.rows = 1}) {
+    const auto& spec = first_.weight()->spec;
+    const bool by_columns = spec.placement == Placement::columns;
+    if (by_columns) gradient_sum_ = GroupSum<Dev>(build.tensor);
+    build.check_beside(second_.weight()->spec, by_columns ? Placement::rows : Placement::replicated,
+                       spec);
+  }
 
   Tensor<Dev> forward(Dev& dev, Tensor<Dev> x, Tape<Dev>& tape) {
     if (first_.is_adapted() || second_.is_adapted()) return forward_apart(dev, std::move(x), tape);
@@ -46,11 +52,16 @@ class FeedForward {
 
   /// The gradient of b1 is computed with an input gradient; the others may be deferred.
   Tensor<Dev> backward(Dev& dev, Tensor<Dev> dy, Tape<Dev>& tape) {
-    Tensor<Dev> dx(dev, dy.dtype(), dy.shape());
-    return backward_into(dev, std::move(dy), std::move(dx), 0, tape);
+    return backward_onto(dev, std::move(dy), {}, tape);
   }
+  /// onto may be empty.
   Tensor<Dev> backward_onto(Dev& dev, Tensor<Dev> dy, Tensor<Dev> onto, Tape<Dev>& tape) {
-    return backward_into(dev, std::move(dy), std::move(onto), 1, tape);
+    onto = gradient_sum_.once(std::move(onto));
+    const double beta = onto ? 1 : 0;
+    if (!onto) onto = Tensor<Dev>(dev, dy.dtype(), dy.shape());
+    auto dx = backward_into(dev, std::move(dy), std::move(onto), beta, tape);
+    gradient_sum_(dev, dx);
+    return dx;
   }
 
   [[nodiscard]] Shape output_shape(const Shape& in, const MicroBatch<Dev>& batch) const {
@@ -110,6 +121,7 @@ class FeedForward {
   }
 
   Linear<Dev> first_, second_;
+  GroupSum<Dev> gradient_sum_;
 };
 
 }  // namespace dhp

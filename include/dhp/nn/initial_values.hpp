@@ -16,7 +16,7 @@ template <class Dev>
 class InitialValues {
  public:
   /// A step number that training never reaches.
-  static constexpr std::uint32_t step = 0xffffffffu;
+  static constexpr std::uint32_t series = 0xffffffffu;
 
   /// Keeps a reference to the device.
   InitialValues(Dev& dev, std::uint64_t seed) : dev_(dev), seed_(seed) {}
@@ -47,7 +47,7 @@ class InitialValues {
   void fill(const ParameterState<Dev>& parameter, std::int64_t first, DType type, std::byte* to,
             std::int64_t count) {
     const auto& spec = parameter.spec;
-    const RandomStream stream{seed_, step, parameter.use};
+    const RandomStream stream{seed_, series, parameter.use};
     on_threads((count + tile - 1) / tile, [&](std::int64_t number) {
       const auto last = std::min(count, (number + 1) * tile);
       for (auto at = number * tile; at < last;) {

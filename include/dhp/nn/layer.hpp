@@ -3,6 +3,7 @@
 // layer may add its input gradient onto another tensor: see backward_onto.
 #pragma once
 
+#include <dhp/nn/group_sum.hpp>
 #include <dhp/nn/layer_error.hpp>
 #include <dhp/nn/model_builder.hpp>
 #include <dhp/ops/elementwise.hpp>
@@ -32,19 +33,6 @@ template <class L, class Dev>
 concept HasBackwardOnto = requires(L& layer, Dev& dev, Tensor<Dev> dy, Tensor<Dev> onto,
                                    Tape<Dev>& tape) {
   { layer.backward_onto(dev, std::move(dy), std::move(onto), tape) } -> std::same_as<Tensor<Dev>>;
-};
-/// The class that declares a member function.
-template <class Dev, class Owner>
-Owner backward_owner(Tensor<Dev> (Owner::*)(Dev&, Tensor<Dev>, Tape<Dev>&));
-template <class Dev, class Owner>
-Owner backward_owner(Tensor<Dev> (Owner::*)(Dev&, Tensor<Dev>, Tensor<Dev>, Tape<Dev>&));
-/// L replaces its base's backward but inherits the base's backward_onto.
-template <class L, class Dev>
-concept InheritsBackwardOnto = requires {
-  backward_owner<Dev>(&L::backward);
-  backward_owner<Dev>(&L::backward_onto);
-  requires std::same_as<decltype(backward_owner<Dev>(&L::backward)), L>;
-  requires !std::same_as<decltype(backward_owner<Dev>(&L::backward_onto)), L>;
 };
 template <class L, class Dev>
 concept HasOutputShape = requires(const L& layer, const Shape& in, const MicroBatch<Dev>& batch) {
@@ -89,8 +77,6 @@ constexpr void require_layer() {
                 "a layer lacks: Tensor<Dev> forward(Dev&, Tensor<Dev> x, Tape<Dev>&)");
   static_assert(detail::HasBackward<L, Dev>,
                 "a layer lacks: Tensor<Dev> backward(Dev&, Tensor<Dev> dy, Tape<Dev>&)");
-  static_assert(!detail::InheritsBackwardOnto<L, Dev>,
-                "a layer replaces backward of its base, but not backward_onto");
   static_assert(detail::HasOutputShape<L, Dev>,
                 "a layer lacks: Shape output_shape(const Shape& in, const MicroBatch<Dev>&) const");
   detail::require_flops_and_parameters<L, Dev>();
@@ -108,12 +94,6 @@ struct ElementwiseLayer {
   }
   void parameters(ParameterList<Dev>&) const {}
 };
-
-/// How the tensor axis splits a layer.
-enum class Split { none, outputs, inputs };
-[[nodiscard]] constexpr int split_dim(Split split, int of_outputs, int of_inputs) {
-  return split == Split::none ? -1 : split == Split::outputs ? of_outputs : of_inputs;
-}
 
 namespace detail {
 /// [.., C] seen as [rows, C].
@@ -135,6 +115,11 @@ template <class Dev>
 [[nodiscard]] Tensor<Dev> writable(Dev& dev, Tensor<Dev> x) {
   return x.unique() ? std::move(x) : clone(dev, x.view());
 }
+/// The same; where x is empty, memory of that type and shape.
+template <class Dev>
+[[nodiscard]] Tensor<Dev> writable(Dev& dev, Tensor<Dev> x, DType dtype, const Shape& shape) {
+  return x ? writable(dev, std::move(x)) : Tensor<Dev>(dev, dtype, shape);
+}
 }  // namespace detail
 
 /// a + b, in place where one of them is not shared.
@@ -147,8 +132,7 @@ template <class Dev>
   return total;
 }
 
-/// onto + the layer's input gradient: one pass by its own backward_onto, otherwise a sum. A class that replaces
-/// backward must replace backward_onto too.
+/// onto + the layer's input gradient: one pass by its own backward_onto, otherwise a sum.
 template <class Dev, class L>
 [[nodiscard]] Tensor<Dev> backward_onto(Dev& dev, L& layer, Tensor<Dev> dy, Tensor<Dev> onto,
                                         Tape<Dev>& tape) {

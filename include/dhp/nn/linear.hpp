@@ -1,4 +1,4 @@
-// Linear: y = x W^T + b over the rows of x. parallel/tensor.hpp splits its outputs or inputs.
+// Linear: y = x W^T + b over the rows of x.
 #pragma once
 
 #include <dhp/nn/low_rank.hpp>
@@ -24,31 +24,32 @@ struct TiedLinearOptions {
   bool padded = false;
 };
 
-/// x [.., in], y [.., out]; weight "name.weight" [out, in], bias "name.bias" [out]. Where the tensor axis splits the
-/// inputs, y is this rank's summand: the first rank adds the bias, and each rank computes its whole gradient. The
-/// model's builder may add an adapter (nn/low_rank.hpp).
+/// x [.., in], y [.., out]; weight "name.weight" [out, in], bias "name.bias" [out]. By columns or words, x is whole on
+/// every rank, and y holds its outputs. By rows, x holds its inputs, and y is whole: the first rank adds the replicated
+/// bias, and each rank computes its whole gradient. The model's builder may add an adapter (nn/low_rank.hpp).
 template <class Dev>
-class Linear {
+class Linear final {
  public:
+  /// dims: of the weight.
   Linear(ModelBuilder<Dev>& build, const std::string& name, LinearOptions options,
-         Split split_over = Split::none) {
+         PlacementDims dims = {.columns = 0, .rows = 1, .words = 0}) {
     weight_ = build.parameter({.name = name + ".weight",
                                .shape = {options.out, options.in},
                                .init = options.weight_init,
                                .fused = options.fused},
-                              split_dim(split_over, 0, 1));
-    if (options.bias) add_bias(build, name, options.bias_init, split_over, options.fused);
-    adapter_ = build.adapter(name, weight_->spec, split_over);
+                              dims);
+    follow(build, name, options.bias, options.bias_init, options.fused);
+    adapter_ = build.adapter(name, weight_->spec);
   }
-  /// Shares the weight of another layer, with the same split: a tied decoder.
+  /// Shares the weight of another layer, with the same placement: a tied decoder.
   Linear(ModelBuilder<Dev>& build, const std::string& name, Parameter<Dev> tied,
          TiedLinearOptions options = {})
       : weight_(std::move(tied)), padded_(options.padded) {
-    if (options.bias)
-      add_bias(build, name, {}, weight_->spec.is_split() ? Split::outputs : Split::none);
+    follow(build, name, options.bias);
   }
 
   Tensor<Dev> forward(Dev& dev, Tensor<Dev> x, Tape<Dev>& tape) {
+    check_columns(x.shape());
     Tensor<Dev> y(dev, x.dtype(), with_columns(x.shape()));
     if (padded_) dev.fill_zero(y.mut().bytes(), y.size_bytes());
     gemm(dev, detail::as_matrix(x.view()), weight_->value, detail::as_matrix(y.mut()),
@@ -57,22 +58,25 @@ class Linear {
     if (adapter_)
       adapter_->forward(dev, detail::as_matrix(x.view()), detail::as_matrix(y.mut()), tape);
     tape.push(std::move(x));
+    output_sum_(dev, y);
     return y;
   }
 
   Tensor<Dev> backward(Dev& dev, Tensor<Dev> dy, Tape<Dev>& tape) {
-    Tensor<Dev> dx(dev, dy.dtype(),
-                   dy.shape().with(dy.shape().rank() - 1, weight_->value.shape()[1]));
-    backward_into(dev, std::move(dy), dx.mut(), 0, tape);
-    return dx;
+    return backward_onto(dev, std::move(dy), {}, tape);
   }
+  /// onto may be empty.
   Tensor<Dev> backward_onto(Dev& dev, Tensor<Dev> dy, Tensor<Dev> onto, Tape<Dev>& tape) {
-    auto dx = detail::writable(dev, std::move(onto));
-    backward_into(dev, std::move(dy), dx.mut(), 1, tape);
+    onto = gradient_sum_.once(std::move(onto));
+    const double beta = onto ? 1 : 0;
+    auto dx = detail::writable(dev, std::move(onto), dy.dtype(),
+                               dy.shape().with(dy.shape().rank() - 1, weight_->value.shape()[1]));
+    backward_into(dev, std::move(dy), dx.mut(), beta, tape);
+    gradient_sum_(dev, dx);
     return dx;
   }
 
-  // Parts of backward, for composite layers; each pops what forward pushed.
+  // Parts of backward, for composite layers, which sum dx over the tensor group; each pops what forward pushed.
 
   /// dx = beta dx + the gradient of x, for several layers with the same x.
   void backward_into(Dev& dev, Tensor<Dev> dy, View<Dev> dx, double beta, Tape<Dev>& tape) {
@@ -141,21 +145,37 @@ class Linear {
     return in.with(in.rank() - 1, padded_ ? (columns + 63) / 64 * 64 : columns);
   }
 
-  void add_bias(ModelBuilder<Dev>& build, const std::string& name, Initializer init,
-                Split split_over, int fused = 0) {
+  void check_columns(const Shape& in) const {
+    const auto& spec = weight_->spec;
+    check(in.back() == spec.local_shape()[1], "a layer with the weight ", spec.name, ", placement ",
+          spec.placement, ", has ", spec.local_shape()[1], " of ", spec.shape[1],
+          " inputs on this rank, but x has ", in.back(),
+          " columns; where tensor ranks hold columns of x, the next layer is placed by rows");
+  }
+
+  /// Makes the bias, and sums, that the weight's placement needs.
+  void follow(ModelBuilder<Dev>& build, const std::string& name, bool bias, Initializer init = {},
+              int fused = 0) {
+    const auto placement = weight_->spec.placement;
+    const bool by_rows = placement == Placement::rows;
+    if (by_rows) output_sum_ = GroupSum<Dev>(build.tensor);
+    else if (placement != Placement::replicated) gradient_sum_ = GroupSum<Dev>(build.tensor);
+    if (!bias) return;
     bias_ = build.parameter({.name = name + ".bias",
                              .shape = {weight_->spec.shape[0]},
                              .init = init,
                              .decays = false,
                              .fused = fused},
-                            split_dim(split_over, 0, -1));
-    adds_bias_ = split_over != Split::inputs || build.tensor.rank() == 0;
+                            {.columns = 0, .heads = 0, .words = 0});
+    build.check_beside(bias_->spec, by_rows ? Placement::replicated : placement, weight_->spec);
+    adds_bias_ = !by_rows || build.tensor.rank() == 0;
   }
 
   Parameter<Dev> weight_;
   Parameter<Dev> bias_;
   bool adds_bias_ = false;
   bool padded_ = false;
+  GroupSum<Dev> output_sum_, gradient_sum_;
   std::shared_ptr<detail::Adapter<Dev>> adapter_;
 };
 

@@ -1,7 +1,7 @@
 // LowRank: the adapter of a linear layer (Hu et al. 2021, "LoRA", section 4.1): y += (alpha / r) B A dropout(x). A
 // [r, in] and B [out, r] are trained, usually with frozen base weights. B starts at zero, so the layer's output is
-// unchanged at first. Where the tensor axis splits the outputs, B is split and A replicated; where it splits the
-// inputs, A is split and B replicated. Replicated factors get equal gradients from a sum of [rows, r].
+// unchanged at first. Its factors are placed as the layer is: by rows, A is split and B replicated; by columns, heads or
+// words, B is split and A replicated. Replicated factors get equal gradients from a sum of [rows, r].
 #pragma once
 
 #include <dhp/nn/dropout.hpp>
@@ -16,32 +16,34 @@ template <class Dev>
 class LowRank final : public detail::Adapter<Dev> {
  public:
   /// Parameters "name.lora_A.weight" and "name.lora_B.weight".
-  LowRank(ModelBuilder<Dev>& build, const std::string& name, const ParameterSpec& weight,
-          Split split)
-      : split_(split),
+  LowRank(ModelBuilder<Dev>& build, const std::string& name, const ParameterSpec& weight)
+      : by_rows_(weight.placement == Placement::rows),
         scale_(build.low_rank().scale()),
-        first_column_(split == Split::inputs ? weight.part.first : 0),
+        first_column_(by_rows_ ? weight.part.first : 0),
         columns_(weight.shape[1]),
-        adds_(split != Split::inputs || build.tensor.rank() == 0),
+        adds_(!by_rows_ || build.tensor.rank() == 0),
         dropout_(build, build.low_rank().dropout) {
     const auto rank = build.low_rank().rank;
     check(rank >= 1 && rank <= std::min(weight.shape[0], weight.shape[1]), "the adapter of ", name,
           " has rank ", rank, ", and the layer's weight is ", weight.shape,
           "; choose a rank from 1 to the smaller of the two");
+    constexpr auto whole = Placement::replicated;
     a_ = build.parameter({.name = name + ".lora_A.weight",
                           .shape = {rank, weight.shape[1]},
                           .init = linear_uniform(weight.shape[1])},
-                         split_dim(split, -1, 1));
+                         by_rows_ ? weight.placement : whole, {.rows = 1});
     b_ = build.parameter({.name = name + ".lora_B.weight", .shape = {weight.shape[0], rank}},
-                         split_dim(split, 0, -1));
-    if (split != Split::none) group_ = build.tensor;
+                         by_rows_ ? whole : weight.placement,
+                         {.columns = 0, .heads = 0, .words = 0});
+    if (by_rows_) inner_sum_ = GroupSum<Dev>(build.tensor);
+    else if (weight.placement != whole) gradient_sum_ = GroupSum<Dev>(build.tensor);
   }
 
   void forward(Dev& dev, ConstView<Dev> x, View<Dev> y, Tape<Dev>& tape) override {
     Tensor<Dev> inner(dev, x.dtype(), {x.rows(), a_->value.shape()[0]});
     const auto in = dropped(dev, x, tape);
     gemm(dev, in ? in.view() : x, a_->value, inner.mut(), {.transpose_b = true, .alpha = scale_});
-    if (split_ == Split::inputs && group_.size() > 1) group_.all_reduce(dev, inner.mut()).wait();
+    inner_sum_(dev, inner);
     if (adds_) gemm(dev, inner.view(), b_->value, y, {.transpose_b = true, .beta = 1});
     tape.push(std::move(inner));
   }
@@ -62,7 +64,7 @@ class LowRank final : public detail::Adapter<Dev> {
       gemm(dev, dinner.view(), a_->value, dx, {.beta = 1});
       in = x.share();
     }
-    if (split_ == Split::outputs && group_.size() > 1) group_.all_reduce(dev, dinner.mut()).wait();
+    gradient_sum_(dev, dinner);
     if (!is_trained<Dev>({a_, b_})) return;
     tape.weight_gradient(dev, [a = a_, b = b_, in = std::move(in), dy = dy.share(),
                                inner = std::move(inner), dinner = std::move(dinner)](Dev& device) {
@@ -100,21 +102,20 @@ class LowRank final : public detail::Adapter<Dev> {
     dropout(dev, x, dropout_.rows(tape, x.rows()), options, y);
   }
 
-  Split split_;
+  bool by_rows_;
   double scale_;
   std::int64_t first_column_, columns_;  // of the whole layer's inputs
   bool adds_;                            // this rank's y has the adapter's part
   detail::DropoutUse<Dev> dropout_;
   Parameter<Dev> a_, b_;
-  Comm<Dev> group_;
+  GroupSum<Dev> inner_sum_, gradient_sum_;
 };
 
 template <class Dev>
 std::shared_ptr<detail::Adapter<Dev>> detail::make_low_rank(ModelBuilder<Dev>& build,
                                                             const std::string& name,
-                                                            const ParameterSpec& weight,
-                                                            Split split) {
-  return std::make_shared<LowRank<Dev>>(build, name, weight, split);
+                                                            const ParameterSpec& weight) {
+  return std::make_shared<LowRank<Dev>>(build, name, weight);
 }
 
 }  // namespace dhp

@@ -19,7 +19,6 @@ template <class Dev>
 class Tape;
 template <class Dev>
 class ModelBuilder;
-enum class Split;
 
 namespace detail {
 /// What a linear layer adds to its result beside its own: see nn/low_rank.hpp.
@@ -39,7 +38,7 @@ class Adapter {
 template <class Dev>
 [[nodiscard]] std::shared_ptr<Adapter<Dev>> make_low_rank(ModelBuilder<Dev>& build,
                                                           const std::string& name,
-                                                          const ParameterSpec& weight, Split split);
+                                                          const ParameterSpec& weight);
 }  // namespace detail
 
 template <class Dev>
@@ -52,6 +51,16 @@ class ModelBuilder {
   /// Without a mesh; Comm<Dev>{} is a group of one.
   explicit ModelBuilder(Comm<Dev> tensor_axis, Comm<Dev> data_axis = {})
       : tensor(std::move(tensor_axis)), data(std::move(data_axis)) {}
+
+  /// The model's table of placements on the tensor axis, before its layers. Without one, all is replicated.
+  void place(Placements table) {
+    check(parameters_ == 0, "place() comes before the layers of the model, which follow its table");
+    placements_ = detail::PlacementTable(std::move(table));
+  }
+  /// Of the parameter of this name, by the table.
+  [[nodiscard]] Placement placement(const std::string& parameter) {
+    return placements_.of(parameter, tensor.size());
+  }
 
   /// Freezes the parameters made from now on, except those whose names `trained` accepts. Running statistics are
   /// still updated.
@@ -67,15 +76,16 @@ class ModelBuilder {
   [[nodiscard]] const LowRankOptions& low_rank() const { return low_rank_; }
   /// Of a linear layer that is being made; null for most.
   [[nodiscard]] std::shared_ptr<detail::Adapter<Dev>> adapter(const std::string& layer,
-                                                              const ParameterSpec& weight,
-                                                              Split split) {
+                                                              const ParameterSpec& weight) {
     const auto* const entry = low_rank_.adapts(layer);
     if (entry == nullptr) return nullptr;
     adapted_.push_back(*entry);
-    return make_adapter_(*this, layer, weight, split);
+    return make_adapter_(*this, layer, weight);
   }
-  /// Call after the model is described: throws where an adapter's name matches no layer.
-  void check_adapters() const {
+  /// Call after the model is described: throws where an adapter's name matches no layer, or a row of the placements no
+  /// parameter.
+  void check_described() const {
+    placements_.check_used(tensor.size());
     for (const auto& entry : low_rank_.layers)
       check(std::find(adapted_.begin(), adapted_.end(), entry) != adapted_.end(),
             "no linear layer of the model is called ", entry,
@@ -84,17 +94,40 @@ class ModelBuilder {
   }
 
   [[nodiscard]] std::uint32_t next_use() { return uses_++; }
-  /// split_dim: split over the tensor axis; -1: replicated.
-  [[nodiscard]] Parameter<Dev> parameter(ParameterSpec spec, int split_dim = -1) {
+  /// Placed by the table; dims: what the layer can follow.
+  [[nodiscard]] Parameter<Dev> parameter(ParameterSpec spec, PlacementDims dims = {}) {
+    const auto place = placement(spec.name);
+    return parameter(std::move(spec), place, dims);
+  }
+  /// Placed by its layer, as the parts of an adapter are.
+  [[nodiscard]] Parameter<Dev> parameter(ParameterSpec spec, Placement place, PlacementDims dims) {
     spec.frozen = !spec.buffer && trains_ && !trains_(spec.name);
-    if (split_dim >= 0) spec = split(std::move(spec), split_dim, tensor.size(), tensor.rank());
+    spec.placement = place;
+    if (const int dim = dims.of(place); dim >= 0)
+      spec = split(std::move(spec), dim, tensor.size(), tensor.rank());
+    else if (place != Placement::replicated)
+      fail_placement(spec, "its layer can follow ", detail::followed(dims));
     return std::make_shared<ParameterState<Dev>>(std::move(spec), next_use(), parameters_++);
+  }
+  /// Throws unless a parameter lies as another one of its layer needs it.
+  void check_beside(const ParameterSpec& of, Placement needed, const ParameterSpec& other) const {
+    if (of.placement != needed)
+      fail_placement(of, concat("beside ", other.name, ", with ", other.placement, ", it needs "),
+                     to_text(needed));
   }
 
  private:
+  [[noreturn]] void fail_placement(const ParameterSpec& of, const std::string& why,
+                                   const std::string& possible) const {
+    fail(of.name, " has the placement ", of.placement, " on a tensor axis of ", tensor.size(),
+         tensor.size() == 1 ? " rank, but " : " ranks, but ", why, possible,
+         "; change its row in the model's placements");
+  }
+
   std::uint32_t uses_ = 1;
   int parameters_ = 0;
   std::function<bool(const std::string&)> trains_;
+  detail::PlacementTable placements_;
   LowRankOptions low_rank_;
   decltype(&detail::make_low_rank<Dev>) make_adapter_ = nullptr;
   std::vector<std::string> adapted_;  // its entries that have found a layer

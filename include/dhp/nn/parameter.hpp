@@ -5,6 +5,7 @@
 #include <dhp/core/function_ref.hpp>
 #include <dhp/nn/init.hpp>
 #include <dhp/nn/pieces.hpp>
+#include <dhp/nn/placement.hpp>
 #include <dhp/ops/exact_sum.hpp>
 #include <dhp/tensor/tensor.hpp>
 
@@ -21,6 +22,8 @@ struct ParameterSpec {
   std::string name;  ///< global and unique: the name in weight files
   Shape shape{};     ///< global
   Initializer init{};
+  /// On the tensor axis, by the model's table. With ranks to split over, split_dim and part follow from it.
+  Placement placement = Placement::replicated;
   int split_dim = -1;      ///< split over the tensor axis; -1: replicated
   Range part{};            ///< this rank's part of split_dim
   bool decays = true;      ///< false for biases and norms: no weight decay, no trust ratio
@@ -67,8 +70,9 @@ namespace detail {
 [[nodiscard]] inline ParameterSpec split(ParameterSpec spec, int dim, int parts, int index) {
   if (parts > 1) {
     spec.split_dim = dim;
-    spec.part = detail::tensor_part(concat("dimension ", dim, " of ", spec.name), spec.shape[dim],
-                                    parts, index);
+    spec.part =
+        detail::tensor_part(concat(spec.name, " ", spec.shape, ", by ", spec.placement, ","),
+                            spec.shape[dim], parts, index);
   }
   return spec;
 }

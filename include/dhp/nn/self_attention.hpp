@@ -20,26 +20,30 @@ struct SelfAttentionOptions {
   double dropout = 0;
 };
 
-/// x [rows, columns], y [rows, columns of this rank's heads]; weights "name.query.weight", ... With a tensor axis,
-/// put it into ColumnParallel, which sums the gradient of x.
+/// x [rows, columns], y [rows, columns of this rank's heads]; weights "name.query.weight", ..., all with one placement.
 template <class Dev>
-class SelfAttention {
+class SelfAttention final {
  public:
   SelfAttention(ModelBuilder<Dev>& build, const std::string& name, SelfAttentionOptions options)
-      : options_(checked(options, build.tensor.size())), use_(build.next_use()) {
+      : options_(options), use_(build.next_use()) {
+    const bool by_heads = build.placement(name + ".query.weight") == Placement::heads;
+    if (by_heads) gradient_sum_ = GroupSum<Dev>(build.tensor);
+    const int parts = by_heads ? build.tensor.size() : 1;
+    check_heads(name, parts);
     int fused = 2;
     for (const auto* which : {".query", ".key", ".value"}) {
       projections_.emplace_back(
           build, name + which,
           LinearOptions{.in = options.columns, .out = options.columns, .fused = fused--},
-          Split::outputs);
+          PlacementDims{.heads = 0});
       weights_.push_back(projections_.back().weight());
       biases_.push_back(projections_.back().bias());
+      build.check_beside(weights_.back()->spec, weights_[0]->spec.placement, weights_[0]->spec);
     }
     adapted_ = std::any_of(projections_.begin(), projections_.end(),
                            [](const auto& linear) { return linear.is_adapted(); });
-    local_heads_ = options.heads / build.tensor.size();
-    first_head_ = local_heads_ * build.tensor.rank();
+    local_heads_ = options.heads / parts;
+    first_head_ = by_heads ? local_heads_ * build.tensor.rank() : 0;
   }
 
   /// q, k and v are the columns of one matrix, from one product.
@@ -63,11 +67,17 @@ class SelfAttention {
   }
 
   Tensor<Dev> backward(Dev& dev, Tensor<Dev> dy, Tape<Dev>& tape) {
-    Tensor<Dev> dx(dev, dy.dtype(), {dy.rows(), options_.columns});
-    return backward_into(dev, std::move(dy), std::move(dx), 0, tape);
+    return backward_onto(dev, std::move(dy), {}, tape);
   }
+  /// onto may be empty.
   Tensor<Dev> backward_onto(Dev& dev, Tensor<Dev> dy, Tensor<Dev> onto, Tape<Dev>& tape) {
-    return backward_into(dev, std::move(dy), detail::writable(dev, std::move(onto)), 1, tape);
+    onto = gradient_sum_.once(std::move(onto));
+    const double beta = onto ? 1 : 0;
+    const Shape shape{dy.rows(), options_.columns};
+    auto dx = detail::writable(dev, std::move(onto), dy.dtype(), shape);
+    dx = backward_into(dev, std::move(dy), std::move(dx), beta, tape);
+    gradient_sum_(dev, dx);
+    return dx;
   }
 
   [[nodiscard]] Shape output_shape(const Shape& in, const MicroBatch<Dev>&) const {
@@ -145,15 +155,13 @@ class SelfAttention {
     });
     return dx;
   }
-  [[nodiscard]] static SelfAttentionOptions checked(const SelfAttentionOptions& options,
-                                                    int parts) {
-    check(options.heads >= 1 && options.columns % options.heads == 0,
-          "attention: ", options.columns, " columns cannot be divided into ", options.heads,
-          " heads");
-    check(options.heads % parts == 0, "attention: ", options.heads,
+  void check_heads(const std::string& name, int parts) const {
+    const int heads = options_.heads;
+    check(heads >= 1 && options_.columns % heads == 0, name, ": ", options_.columns,
+          " columns cannot be divided into ", heads, " heads");
+    check(heads % parts == 0, name, ", by heads: ", heads,
           " heads cannot be split over a tensor axis of ", parts,
           "; choose the tensor axis among the divisors of the number of heads");
-    return options;
   }
   [[nodiscard]] std::int64_t local_columns() const { return weights_[0]->spec.local_shape()[0]; }
   /// Columns of q, k or v; its rows are row_stride apart.
@@ -185,6 +193,7 @@ class SelfAttention {
   std::vector<Linear<Dev>> projections_;  // query, key, value
   ParameterList<Dev> weights_, biases_;   // theirs
   bool adapted_ = false;
+  GroupSum<Dev> gradient_sum_;
 };
 
 }  // namespace dhp

@@ -33,14 +33,14 @@ struct LearningRate {
       0;  ///< step decay: multiplies by `step_factor` every so many steps, at least 1
   double step_factor = 0.1;
 
-  /// The rate of a step counted from 0. Warm-up step k of n has peak * (k + 1) / n.
+  /// The rate of a step, counted from 1. Warm-up step k of n has peak * k / n.
   [[nodiscard]] double at(std::int64_t step) const {
     check(decay != Decay::step || step_every >= 1,
           "a learning rate with step decay drops every so many steps, but step_every is ",
           step_every, "; 1 or more would be right");
-    if (step < warmup_steps)
-      return peak * static_cast<double>(step + 1) / static_cast<double>(warmup_steps);
-    const auto after = static_cast<double>(step - warmup_steps);
+    if (step <= warmup_steps)
+      return peak * static_cast<double>(step) / static_cast<double>(warmup_steps);
+    const auto after = static_cast<double>(step - 1 - warmup_steps);
     const auto length = static_cast<double>(std::max<std::int64_t>(1, total_steps - warmup_steps));
     const double done = std::min(1.0, after / length);
     switch (decay) {

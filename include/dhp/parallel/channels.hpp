@@ -18,12 +18,14 @@ template <class Dev>
 }
 }  // namespace detail
 
-/// Split to whole. The incoming gradient is complete: column-parallel layers have summed it.
+/// Split to whole, where the layer before is placed by columns. The incoming gradient is complete: layers behind have
+/// summed it.
 template <class Dev>
 class GatherChannels {
  public:
-  GatherChannels(ModelBuilder<Dev>& build, std::int64_t channels)
-      : group_(build.tensor),
+  /// of: the placement of the layer beside; replicated: x is y.
+  GatherChannels(ModelBuilder<Dev>& build, std::int64_t channels, Placement of)
+      : group_(of == Placement::replicated ? Comm<Dev>() : build.tensor),
         channels_(channels),
         part_(detail::tensor_part("channels", channels, group_.size(), group_.rank())) {}
   Tensor<Dev> forward(Dev& dev, Tensor<Dev> x, Tape<Dev>&) {
@@ -46,7 +48,7 @@ class GatherChannels {
   Range part_;  ///< this rank's channels
 };
 
-/// Whole to split: the inverse of GatherChannels.
+/// Whole to split, where the layer behind is placed by rows: the inverse of GatherChannels.
 template <class Dev>
 class ScatterChannels : public GatherChannels<Dev> {
   using Gather = GatherChannels<Dev>;

@@ -19,15 +19,18 @@ enum class Mode { train, eval };
 struct StepContext {
   Mode mode = Mode::train;
   std::uint64_t seed = 0;
-  std::uint32_t step = 0;                  ///< counted from 0
-  const std::uint32_t* step_at = nullptr;  ///< if not null, kernels read the step number from here
+  std::uint32_t step = 1;  ///< counted from 1
+  /// If not null, kernels read RandomStream::series from here.
+  const std::uint32_t* series_at = nullptr;
   bool find_nonfinite = false;  ///< check each layer's result, name the first non-finite one
   /// Replicas have equally many micro-batches, so a layer may wait for theirs.
   bool equal_shares = true;
   bool same_shapes = false;  ///< micro-batches over all replicas
 
   [[nodiscard]] bool training() const { return mode == Mode::train; }
-  [[nodiscard]] RandomStream random(std::uint32_t use) const { return {seed, step, use, step_at}; }
+  [[nodiscard]] RandomStream random(std::uint32_t use) const {
+    return {seed, step - 1, use, series_at};
+  }
 };
 
 /// A deferred weight gradient: move-only, run at most once.

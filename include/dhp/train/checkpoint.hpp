@@ -9,13 +9,9 @@
 #include <dhp/comm/mesh.hpp>
 #include <dhp/optim/optimizer.hpp>
 #include <dhp/train/checkpoint_save.hpp>
-#include <dhp/train/name_map.hpp>
 #include <dhp/train/trainer.hpp>
-#include <dhp/train/weight_file.hpp>
-#include <dhp/train/weight_files.hpp>
+#include <dhp/train/weight_loading.hpp>
 
-#include <algorithm>
-#include <cstring>
 #include <exception>
 #include <set>
 #include <string>
@@ -31,15 +27,6 @@ struct LoadedCheckpoint {
   /// What a person should know: damage that was passed over, tensors that nobody read.
   std::vector<std::string> remarks{};
   nlohmann::ordered_json about = nlohmann::ordered_json::object();  ///< as RunRecord::about
-};
-
-/// How a run begins from published weights.
-struct WeightLoading {
-  bool only = false;  ///< of a checkpoint the weights too, and nothing else; for predictions
-  bool all = false;   ///< a weight that the file lacks is an error; else it keeps its initial value
-  std::string new_head{};  ///< weights whose names begin so are not read; empty: none
-  std::string
-      adapter{};  ///< folder of adapter_model.safetensors, whose tensors come first; empty: none
 };
 
 /// A save has failed on some rank. All ranks throw it; what was saved before is as it was.
@@ -325,85 +312,11 @@ class Checkpoint {
     return "";
   }
 
-  /// Collective; remarks: what was loaded, what is new, what was left over. Returns how many batches the batch norms of
-  /// the file have counted, the most of them.
   std::int64_t load_weights(Dev& dev, const WeightFiles& file, const WeightLoading& how,
                             std::vector<std::string>& remarks) {
-    store_.synchronize(dev);
-    std::vector<std::pair<const WeightFiles*, NameMap>>
-        sources;  // the first that has a tensor gives it
-    std::optional<WeightFiles> adapter;
-    if (!how.adapter.empty()) {
-      adapter.emplace(how.adapter + "/adapter_model.safetensors");
-      sources.emplace_back(&*adapter, NameMap(adapter->tensors()));
-    }
-    sources.emplace_back(&file, NameMap(file.tensors()));
-    std::int64_t batches = 0;
-    const NameMap skipped(file.skipped());
-    std::string unfit;
-    auto found_as = nlohmann::json::object();  // by the model's name, that in a file; null: in none
-    try {
-      for (const auto& piece : store_.pieces()) {
-        const auto& name = piece.piece.name;
-        const bool is_new = !how.new_head.empty() && name.starts_with(how.new_head);
-        found_as[name] = nullptr;
-        for (const auto& [files, names] : sources) {
-          const auto* const found = is_new ? nullptr : names.find(name);
-          if (found == nullptr) continue;
-          detail::read_from_file(dev, *files->tensors().at(*found), *found, piece);
-          found_as[name] = *found;
-          break;
-        }
-        const auto* const other = is_new ? nullptr : skipped.find(name);
-        check(other == nullptr || !found_as[name].is_null(), file.path(), ": tensor ", name,
-              " is of type ", other == nullptr ? "" : file.skipped().at(*other),
-              ", which dhp does not compute in; F64, F32, BF16 and F16 would be right");
-      }
-      for (const auto& [name, in_file] : file.tensors()) {
-        const auto& stored = *in_file->find(name);
-        if (!name.ends_with(detail::batch_counter) || stored.dtype != DType::i64) continue;
-        const auto counted = in_file->read(stored);
-        std::int64_t number = 0;
-        if (counted.size() == sizeof number) std::memcpy(&number, counted.data(), sizeof number);
-        if (number < std::int64_t{1} << 50) batches = std::max(batches, number);  // else no count
-      }
-    } catch (const Error& error) {
-      unfit = error.sentence();
-    }
-    std::set<std::string> read, left, fresh;
-    for (const auto& text : gather_texts(dev, mesh_.world(), found_as.dump())) {
-      const auto of_rank = nlohmann::json::parse(text);
-      for (const auto& [name, source] : of_rank.items())
-        if (source.is_null()) fresh.insert(name);
-        else read.insert(source.template get<std::string>());
-    }
-    for (const auto& text : gather_texts(dev, mesh_.world(), unfit)) check(text.empty(), text);
-    for (const auto& [files, names] : sources)
-      for (const auto& [model, name] : names.all())
-        if (!read.contains(name)) left.insert(name);
-    check(!read.empty(), file.path(), " has none of this model's weights: it has ",
-          listed(left, "no others"), "; the model has ", listed(fresh, "none"));
-    check(!how.all || fresh.empty(), file.path(),
-          " lacks weights of this model: ", listed(fresh, ""));
-    check(fresh.empty() || store_.options().initialize, "weights that are not in ", file.path(),
-          " have no initial values; make the store with ParameterStoreOptions::initialize");
-    remarks.push_back(concat(file.path(), ": ", read.size(), " tensors are loaded; new ",
-                             fresh.size() == 1 ? "is " : "are ", listed(fresh, "none"),
-                             "; left over ", left.size() == 1 ? "is " : "are ",
-                             listed(left, "none")));
+    const auto batches = detail::load_weights(dev, mesh_.world(), store_, file, how, remarks);
     optimizer_.values_changed(dev);
     return batches;
-  }
-  /// "a, b, c and 5 more"
-  [[nodiscard]] static std::string listed(const std::set<std::string>& names,
-                                          const std::string& none) {
-    constexpr std::size_t most = 3;
-    std::string text;
-    std::size_t at = 0;
-    for (const auto& name : names)
-      if (at++ < most) text += concat(at == 1 ? "" : ", ", name);
-    if (names.size() > most) text += concat(" and ", names.size() - most, " more");
-    return names.empty() ? none : text;
   }
 
   /// Until 2026 a checkpoint was one folder with whole tensors in two files.

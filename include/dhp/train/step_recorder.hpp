@@ -45,7 +45,7 @@ class StepRecorder<Dev> {
     if (how == Recording::none) return work(step);
     auto kind = kind_of(step);
     const bool promised = how == Recording::promised;
-    check(!promised || kind_.empty() || kind == kind_, "step ", step.context.step + std::int64_t{1},
+    check(!promised || kind_.empty() || kind == kind_, "step ", step.context.step,
           ": its inputs have other shapes than those of the steps before, with which all ranks "
           "were to record it; give it without same_shapes, or do without recording");
     if (!graph_) {

@@ -79,7 +79,7 @@ class Trainer {
         options_(options),
         loss_scale_(options.loss_scale.value_or(default_loss_scale(model.store()))),
         state_(make_step_state(dev, {.loss_scale = loss_scale_.initial})),
-        number_(dev, DType::i32, {1}),
+        series_(dev, DType::i32, {1}),
         counts_(dev, DType::i64, {static_cast<std::int64_t>(model.term_names().size())}),
         request_(dev, DType::f64, {1}) {
     detail::make_copies_agree(dev, mesh);
@@ -93,7 +93,7 @@ class Trainer {
   [[nodiscard]] StepTicket<Dev> start(const StepBatches<Dev>& mine) {
     StepTicket<Dev> ticket;
     ticket.step = now_.step + 1;
-    ticket.learning_rate = options_.learning_rate.at(now_.step);
+    ticket.learning_rate = options_.learning_rate.at(ticket.step);
     ticket.mine = mine.share();
     put(counts_.mut(), detail::counts_of<Dev>(mine.batches, model_.term_names()));
     put(request_.mut(), std::vector<double>{stop_requested_ ? 1.0 : 0.0});
@@ -276,11 +276,10 @@ class Trainer {
   }
   /// The work of a step on the device; the host does not wait.
   Tensor<Dev> run(const Step<Dev>& step) {
-    const auto scope = dev_.scope("step", step.context.step + std::int64_t{1}, TraceKind::step);
+    const auto scope = dev_.scope("step", step.context.step, TraceKind::step);
     auto& store = model_.store();
     const auto pass = [&](const Step<Dev>& over) { return forward_backward(over); };
-    auto losses =
-        verifies(step.context.step + std::int64_t{1}) ? verifier_->run(step, pass) : pass(step);
+    auto losses = verifies(step.context.step) ? verifier_->run(step, pass) : pass(step);
     const auto squares = norms_.gradient_squares(dev_, store);
     decide_step<Dev>(dev_,
                      {.clip = options_.clip,
@@ -330,16 +329,17 @@ class Trainer {
             .micro_batches = mine.micro_batches,
             .context = {.seed = seed(), .same_shapes = mine.same_shapes}};
   }
-  /// The step of a ticket; writes its number to the device.
+  /// The step of a ticket; writes the series of its random numbers to the device.
   Step<Dev> step_of(const StepTicket<Dev>& ticket) {
-    const auto number = static_cast<std::uint32_t>(ticket.step - 1);
-    put(number_.mut(), std::vector<std::int32_t>{static_cast<std::int32_t>(number)});
+    const StepContext context{
+        .seed = seed(),
+        .step = static_cast<std::uint32_t>(ticket.step),
+        .series_at = reinterpret_cast<const std::uint32_t*>(series_.view().bytes()),
+        .same_shapes = ticket.mine.same_shapes};
+    put(series_.mut(), std::vector{static_cast<std::int32_t>(context.random(0).series)});
     return {.batches = ticket.mine.batches,
             .micro_batches = ticket.mine.micro_batches,
-            .context = {.seed = seed(),
-                        .step = number,
-                        .step_at = reinterpret_cast<const std::uint32_t*>(number_.view().bytes()),
-                        .same_shapes = ticket.mine.same_shapes},
+            .context = context,
             .counts = counts_.view(),
             .state = state_.view()};
   }
@@ -402,7 +402,7 @@ class Trainer {
   TrainerOptions options_;
   LossScaleOptions loss_scale_;
   Tensor<Dev> state_;    // StepState
-  Tensor<Dev> number_;   // i32 [1]: the bits of the step's number
+  Tensor<Dev> series_;   // i32 [1]: the bits of RandomStream::series
   Tensor<Dev> counts_;   // i64 [terms] of this replica's micro-batches
   Tensor<Dev> request_;  // f64 [1]: not 0 where this rank asks to stop
   std::atomic<bool> stop_requested_{false};

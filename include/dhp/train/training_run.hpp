@@ -220,7 +220,7 @@ TrainingRun<Dev>::TrainingRun(
       norms_(mesh_.tensor(), mesh_.pipeline(), stage_.parameters_in_model()),
       optimizer_(optimizer(norms_)),
       trainer_(dev, replicas_, mesh_, *optimizer_, norms_, trainer) {
-  builder_.check_adapters();
+  builder_.check_described();
 }
 template <class Dev>
 TrainingRun<Dev>::~TrainingRun() = default;

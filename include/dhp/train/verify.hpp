@@ -159,7 +159,7 @@ class StepVerifier final : public StepCheck<Dev> {
       if (verdict.agrees) return losses;
       if (!verdict.wrong.empty()) break;
     }
-    end(step.context.step + std::int64_t{1}, verdict);
+    end(step.context.step, verdict);
   }
 
  private:

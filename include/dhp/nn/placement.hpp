@@ -1,0 +1,109 @@
+// Placements: how a model lies on H, the tensor axis (Shoeybi et al. 2019, "Megatron-LM", section 3). One table beside
+// the model maps the names of parameters to what each rank of the group holds; its layers follow the table.
+#pragma once
+
+#include <dhp/core/error.hpp>
+
+#include <algorithm>
+#include <string>
+#include <string_view>
+#include <utility>
+#include <vector>
+
+namespace dhp {
+
+/// What a rank of the tensor group holds of a parameter. *Column-parallel* layers split their outputs, *row-parallel*
+/// ones their inputs; a pair of them exchanges nothing in between.
+enum class Placement {
+  replicated,  ///< all of it
+  columns,  ///< of some outputs or channels: each rank has them in y, and the gradient of x is summed
+  rows,     ///< of some inputs: y is summed
+  heads,    ///< columns, whole attention heads
+  words,    ///< of some entries of a vocabulary
+};
+[[nodiscard]] inline std::string to_text(Placement placement) {
+  constexpr const char* names[] = {"replicated", "columns", "rows", "heads", "words"};
+  return names[static_cast<int>(placement)];
+}
+
+/// In a pattern * stands for any characters, and {a,b} for a or b.
+struct PlacementRow {
+  std::string pattern;
+  Placement placement;
+};
+/// The first row that matches a parameter's name decides.
+using Placements = std::vector<PlacementRow>;
+
+/// The dimension of a parameter that each placement splits; -1: its layer cannot follow that placement.
+struct PlacementDims {
+  int columns = -1;
+  int rows = -1;
+  int heads = -1;
+  int words = -1;
+
+  [[nodiscard]] constexpr int of(Placement placement) const {
+    const int dims[] = {-1, columns, rows, heads, words};  // in the order of Placement
+    return dims[static_cast<int>(placement)];
+  }
+};
+
+namespace detail {
+
+[[nodiscard]] inline bool matches(std::string_view pattern, std::string_view name) {
+  if (pattern.empty()) return name.empty();
+  const auto rest = pattern.substr(1);
+  if (pattern[0] == '*')
+    return matches(rest, name) || (!name.empty() && matches(pattern, name.substr(1)));
+  const auto end = pattern[0] == '{' ? pattern.find('}') : pattern.npos;
+  if (end == pattern.npos)
+    return !name.empty() && name[0] == pattern[0] && matches(rest, name.substr(1));
+  for (std::size_t from = 1, to = 0; from <= end; from = to + 1) {
+    to = std::min(pattern.find(',', from), end);
+    if (matches(concat(pattern.substr(from, to - from), pattern.substr(end + 1)), name))
+      return true;
+  }
+  return false;
+}
+
+/// "columns, words or replicated"
+[[nodiscard]] inline std::string followed(const PlacementDims& dims) {
+  std::string text;
+  for (const auto each : {Placement::columns, Placement::rows, Placement::heads, Placement::words})
+    if (dims.of(each) >= 0) text += (text.empty() ? "" : ", ") + to_text(each);
+  return text + (text.empty() ? "only " : " or ") + to_text(Placement::replicated);
+}
+
+/// A model's placements, and which rows have decided one. Without rows all is replicated.
+class PlacementTable {
+ public:
+  PlacementTable() = default;
+  explicit PlacementTable(Placements rows) : rows_(std::move(rows)), decides_(rows_.size()) {}
+
+  /// ranks: of the tensor axis, for messages.
+  [[nodiscard]] Placement of(const std::string& name, int ranks) {
+    if (rows_.empty()) return Placement::replicated;
+    for (std::size_t at = 0; at < rows_.size(); ++at)
+      if (matches(rows_[at].pattern, name)) {
+        decides_[at] = true;
+        return rows_[at].placement;
+      }
+    fail("no row of the model's placements matches ", name, ", which a tensor axis of ", ranks,
+         " ranks needs to know; end with the row {\"*\", Placement::replicated}");
+  }
+  /// Call after the last of().
+  void check_used(int ranks) const {
+    for (std::size_t at = 0; at < rows_.size(); ++at)
+      check(decides_[at], "the row {\"", rows_[at].pattern, "\", ", rows_[at].placement,
+            "} of the model's placements decides nothing on a tensor axis of ", ranks,
+            " ranks: no parameter has such a name, or rows before it match first; correct its "
+            "pattern, move it or leave it out");
+  }
+
+ private:
+  Placements rows_;
+  std::vector<bool> decides_;  // which rows have
+};
+
+}  // namespace detail
+
+}  // namespace dhp

@@ -1,0 +1,135 @@
+// Weights of other programs and runs: a run begins with them at step 0, whatever their spelling and its layout. Each rank
+// reads its pieces, and all ranks know together what fits, what is new and what is left over.
+#pragma once
+
+#include <dhp/comm/gather.hpp>
+#include <dhp/nn/parameter_store.hpp>
+#include <dhp/train/name_map.hpp>
+#include <dhp/train/weight_file.hpp>
+#include <dhp/train/weight_files.hpp>
+
+#include <nlohmann/json.hpp>
+
+#include <algorithm>
+#include <cstring>
+#include <optional>
+#include <set>
+#include <string>
+#include <utility>
+#include <vector>
+
+namespace dhp {
+
+/// How a run begins from published weights.
+struct WeightLoading {
+  bool only = false;  ///< of a checkpoint the weights too, and nothing else; for predictions
+  bool all = false;   ///< a weight that the file lacks is an error; else it keeps its initial value
+  std::string new_head{};  ///< weights whose names begin so are not read; empty: none
+  std::string
+      adapter{};  ///< folder of adapter_model.safetensors, whose tensors come first; empty: none
+};
+
+namespace detail {
+
+/// The first that has a tensor gives it.
+using WeightSources = std::vector<std::pair<const WeightFiles*, NameMap>>;
+
+/// "a, b, c and 5 more"
+[[nodiscard]] inline std::string listed(const std::set<std::string>& names,
+                                        const std::string& none) {
+  constexpr std::size_t most = 3;
+  std::string text;
+  std::size_t at = 0;
+  for (const auto& name : names)
+    if (at++ < most) text += concat(at == 1 ? "" : ", ", name);
+  if (names.size() > most) text += concat(" and ", names.size() - most, " more");
+  return names.empty() ? none : text;
+}
+
+/// How many batches the batch norms of the file have counted, the most of them.
+[[nodiscard]] inline std::int64_t counted_batches(const WeightFiles& file) {
+  std::int64_t batches = 0;
+  for (const auto& [name, in_file] : file.tensors()) {
+    const auto& stored = *in_file->find(name);
+    if (!name.ends_with(batch_counter) || stored.dtype != DType::i64) continue;
+    const auto counted = in_file->read(stored);
+    std::int64_t number = 0;
+    if (counted.size() == sizeof number) std::memcpy(&number, counted.data(), sizeof number);
+    if (number < std::int64_t{1} << 50) batches = std::max(batches, number);  // else no count
+  }
+  return batches;
+}
+
+/// Fills this rank's pieces; found_as: by the model's name, that in a file; null: in none.
+template <class Dev>
+void read_weights(Dev& dev, const ParameterStore<Dev>& store, const WeightSources& sources,
+                  const std::string& new_head, nlohmann::json& found_as) {
+  const auto& file = *sources.back().first;
+  const NameMap skipped(file.skipped());
+  for (const auto& piece : store.pieces()) {
+    const auto& name = piece.piece.name;
+    const bool is_new = !new_head.empty() && name.starts_with(new_head);
+    found_as[name] = nullptr;
+    for (const auto& [files, names] : sources) {
+      const auto* const found = is_new ? nullptr : names.find(name);
+      if (found == nullptr) continue;
+      read_from_file(dev, *files->tensors().at(*found), *found, piece);
+      found_as[name] = *found;
+      break;
+    }
+    const auto* const other = is_new ? nullptr : skipped.find(name);
+    check(other == nullptr || !found_as[name].is_null(), file.path(), ": tensor ", name,
+          " is of type ", other == nullptr ? "" : file.skipped().at(*other),
+          ", which dhp does not compute in; F64, F32, BF16 and F16 would be right");
+  }
+}
+
+/// Collective; remarks: what was loaded, what is new, what was left over. Returns counted_batches() of the file.
+template <class Dev>
+std::int64_t load_weights(Dev& dev, Comm<Dev>& world, ParameterStore<Dev>& store,
+                          const WeightFiles& file, const WeightLoading& how,
+                          std::vector<std::string>& remarks) {
+  store.synchronize(dev);
+  WeightSources sources;
+  std::optional<WeightFiles> adapter;
+  if (!how.adapter.empty()) {
+    adapter.emplace(how.adapter + "/adapter_model.safetensors");
+    sources.emplace_back(&*adapter, NameMap(adapter->tensors()));
+  }
+  sources.emplace_back(&file, NameMap(file.tensors()));
+  std::int64_t batches = 0;
+  std::string unfit;
+  auto found_as = nlohmann::json::object();
+  try {
+    read_weights(dev, store, sources, how.new_head, found_as);
+    batches = counted_batches(file);
+  } catch (const Error& error) {
+    unfit = error.sentence();
+  }
+  std::set<std::string> read, left, fresh;
+  for (const auto& text : gather_texts(dev, world, found_as.dump())) {
+    const auto of_rank = nlohmann::json::parse(text);
+    for (const auto& [name, source] : of_rank.items())
+      if (source.is_null()) fresh.insert(name);
+      else read.insert(source.template get<std::string>());
+  }
+  for (const auto& text : gather_texts(dev, world, unfit)) check(text.empty(), text);
+  for (const auto& [files, names] : sources)
+    for (const auto& [model, name] : names.all())
+      if (!read.contains(name)) left.insert(name);
+  check(!read.empty(), file.path(), " has none of this model's weights: it has ",
+        listed(left, "no others"), "; the model has ", listed(fresh, "none"));
+  check(!how.all || fresh.empty(), file.path(),
+        " lacks weights of this model: ", listed(fresh, ""));
+  check(fresh.empty() || store.options().initialize, "weights that are not in ", file.path(),
+        " have no initial values; make the store with ParameterStoreOptions::initialize");
+  remarks.push_back(concat(file.path(), ": ", read.size(), " tensors are loaded; new ",
+                           fresh.size() == 1 ? "is " : "are ", listed(fresh, "none"),
+                           "; left over ", left.size() == 1 ? "is " : "are ",
+                           listed(left, "none")));
+  return batches;
+}
+
+}  // namespace detail
+
+}  // namespace dhp

@@ -1,0 +1,13 @@
+// dhp's layers have a backward_onto that knows nothing of another backward, so nobody derives from them.
+// error: cannot derive from 'final' base
+#include <dhp/cpu.hpp>
+
+using namespace dhp;
+
+#ifdef GOOD
+struct Twice {
+  Linear<Cpu> linear;
+#else
+struct Twice : Linear<Cpu> {
+#endif
+};

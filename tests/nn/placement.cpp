@@ -1,0 +1,132 @@
+// Placements: patterns, and the sentence for each mistake in a table.
+#include <dhp/cpu.hpp>
+#include <tests/support/device_ranks.hpp>
+
+#include <doctest/doctest.h>
+
+#include <functional>
+#include <string>
+
+using namespace dhp;
+using namespace tests;
+
+namespace {
+
+/// What is said of a model with this table on so many ranks.
+std::string said(int ranks, const Placements& table,
+                 const std::function<void(ModelBuilder<Cpu>&)>& describe) {
+  return message_of([&] {
+    on_ranks_of<Cpu>(ranks, [&](Cpu&, Comm<Cpu> world) {
+      ModelBuilder<Cpu> build(world);
+      build.place(table);
+      describe(build);
+      build.check_described();
+    });
+  });
+}
+
+void linear(ModelBuilder<Cpu>& build) { (void)Linear<Cpu>(build, "l", {.in = 6, .out = 4}); }
+void norm(ModelBuilder<Cpu>& build) { (void)LayerNorm<Cpu>(build, "n", 6); }
+void pair_of(ModelBuilder<Cpu>& build) {
+  (void)FeedForward<Cpu>(build, "a", "b", {.columns = 6, .inner = 8});
+}
+void attention(ModelBuilder<Cpu>& build) {
+  (void)SelfAttention<Cpu>(build, "s", {.heads = 6, .columns = 6, .max_length = 4});
+}
+
+}  // namespace
+
+TEST_CASE("placements: patterns") {
+  using dhp::detail::matches;
+  CHECK(matches("layer.0.weight", "layer.0.weight"));
+  CHECK_FALSE(matches("layer.0", "layer.0.weight"));
+  CHECK_FALSE(matches("layer.0.weight", "layer.0"));
+  CHECK(matches("*", ""));
+  CHECK(matches("*.weight", "layer.0.weight"));
+  CHECK_FALSE(matches("*.weight", "layer.0.weights"));
+  CHECK(matches("layer.*.weight", "layer.0.conv.weight"));
+  CHECK(matches("layer.{0,12}.*", "layer.12.bias"));
+  CHECK_FALSE(matches("layer.{0,12}.*", "layer.1.bias"));
+  CHECK(matches("{a.*,b}.{weight,bias}", "a.x.bias"));
+  CHECK(matches("{a.*,b}.{weight,bias}", "b.weight"));
+  CHECK_FALSE(matches("{a.*,b}.{weight,bias}", "b.mean"));
+  CHECK(matches("a{,b}", "a"));
+  CHECK(matches("{a", "{a"));
+}
+
+TEST_CASE("placements: a right table, and none") {
+  CHECK(said(2, {{"l.*", Placement::columns}}, linear) == "no error");
+  CHECK(said(2, {{"l.weight", Placement::rows}, {"*", Placement::replicated}}, linear) ==
+        "no error");
+  CHECK(said(3, {{"*", Placement::heads}}, attention) == "no error");
+  CHECK(said(2, {{"*", Placement::replicated}}, attention) == "no error");
+  CHECK(said(2, {}, pair_of) == "no error");
+}
+
+TEST_CASE("placements: each mistake is one sentence, on one rank and on two") {
+  const Placements split{{"a.*", Placement::columns}, {"*", Placement::replicated}};
+  for (const int ranks : {1, 2}) {
+    const auto axis = concat("on a tensor axis of ", ranks, ranks == 1 ? " rank" : " ranks");
+    const auto says = [&](const Placements& table, auto describe, const std::string& words) {
+      const auto sentence = said(ranks, table, describe);
+      INFO(sentence);
+      CHECK(has(sentence, words));
+      CHECK(has(sentence, "a tensor axis of " + std::to_string(ranks)));
+    };
+    says({{"l.weight", Placement::rows}}, linear,
+         "no row of the model's placements matches l.bias");
+    says({{"m.*", Placement::rows}, {"*", Placement::columns}}, linear,
+         "the row {\"m.*\", rows} of the model's placements decides nothing");
+    says({{"*", Placement::columns}, {"l.*", Placement::columns}}, linear,
+         "the row {\"l.*\", columns} of the model's placements decides nothing");
+    says({{"*", Placement::heads}}, linear,
+         "l.weight has the placement heads " + axis +
+             ", but its layer can follow columns, rows, words or replicated; change its row");
+    says({{"*", Placement::rows}}, norm,
+         "n.weight has the placement rows " + axis + ", but its layer can follow only replicated");
+    says({{"l.weight", Placement::rows}, {"*", Placement::columns}}, linear,
+         "l.bias has the placement columns " + axis +
+             ", but beside l.weight, with rows, it needs replicated; change its row");
+    says({{"l.weight", Placement::columns}, {"*", Placement::replicated}}, linear,
+         "l.bias has the placement replicated " + axis +
+             ", but beside l.weight, with columns, it needs columns");
+    says(split, pair_of,
+         "b.weight has the placement replicated " + axis +
+             ", but beside a.weight, with columns, it needs rows");
+    says({{"*.query.*", Placement::heads}, {"*", Placement::replicated}}, attention,
+         "s.key.weight has the placement replicated " + axis +
+             ", but beside s.query.weight, with heads, it needs heads");
+  }
+}
+
+TEST_CASE("placements: sizes that the ranks cannot share, and a table behind the layers") {
+  CHECK(has(said(5, {{"*", Placement::columns}}, linear),
+            "l.weight [4, 6], by columns, cannot be split over the tensor axis: 4 for 5 ranks, and "
+            "each needs at least one; choose a smaller tensor axis"));
+  CHECK(has(said(4, {{"*", Placement::heads}}, attention),
+            "s, by heads: 6 heads cannot be split over a tensor axis of 4; choose the tensor axis "
+            "among the divisors of the number of heads"));
+  ModelBuilder<Cpu> build(Comm<Cpu>{});
+  linear(build);
+  CHECK(has(message_of([&] {
+              build.place({{"*", Placement::columns}});
+            }),
+            "place() comes before the layers"));
+}
+
+TEST_CASE("placements: a layer that gets other columns than it has names its weight") {
+  const auto message = message_of([] {
+    on_ranks_of<Cpu>(2, [](Cpu& dev, Comm<Cpu> world) {
+      ModelBuilder<Cpu> build(world);
+      build.place({{"*", Placement::replicated}});
+      Linear<Cpu> layer(build, "l", {.in = 6, .out = 4});
+      ParameterList<Cpu> list;
+      layer.parameters(list);
+      ParameterStore<Cpu> store(dev, list, {});
+      Tape<Cpu> tape({});
+      (void)layer.forward(dev, random_tensor<float>(dev, {2, 3}, 1), tape);
+    });
+  });
+  CHECK(has(message, "the weight l.weight, placement replicated, has 6 of 6 inputs"));
+  CHECK(has(message, "but x has 3 columns"));
+}
