@@ -79,7 +79,7 @@ void add_run_options(CommandLine& app, RunOptions& options, Words& words) {
       ->check(number_from_to(1, 1000))
       ->group("Layout");
   app.add_flag_callback(
-         "--synthetic-gradients", [&] { options.pipeline.synthetic.emplace(); },
+         "--synthetic-gradients", [&] { options.synthetic_gradients.emplace(); },
          "Stages go on with predicted gradients and do not wait for true ones")
       ->group("Layout");
   add_name(app, "--stage-costs", "computed",
@@ -274,7 +274,7 @@ void finish(RunOptions& options, const Words& words) {
              options.global_batch, " is not a multiple of --micro-batch ", options.micro_batch);
   options.optimizer = optimizer_of(words);
   finish_reducer(options, words.reducer);
-  options.check_synthetic();
+  options.finish_synthetic();
   dhp::check(options.verify_every == 0 || options.deterministic,
              "--verify-every needs --deterministic, with which ranks have the same bits");
   if (options.steps.value_or(0) > 0) options.check_decay(*options.steps);
