@@ -34,6 +34,7 @@ struct Settings {
   bool batch_norm = false;
   DType compute = DType::f64;
   bool deterministic = false;
+  bool norms_know = true;  ///< of the replicas
 };
 
 double x_of(int step, int replica) { return 0.5 + 0.1 * step + 0.2 * replica; }
@@ -70,7 +71,8 @@ void on_replicas(const Settings& settings, Body body) {
         {.compute = settings.compute, .deterministic = settings.deterministic});
     DataParallel all(dev, stage, mesh.data(), settings.reducer);
     Sgd<Cpu> optimizer(dev, stage.store(), {.momentum = settings.momentum});
-    Norms<Cpu> norms(mesh.tensor(), mesh.pipeline(), stage.parameters_in_model(), all.replicas());
+    Norms<Cpu> norms(mesh.tensor(), mesh.pipeline(), stage.parameters_in_model(),
+                     settings.norms_know ? all.replicas() : nullptr);
     Rank trainer(dev, all, mesh, optimizer, norms, {.learning_rate = {.peak = settings.rate}});
     const auto next = [&](int step) {
       StepBatches<Cpu> mine{.batches = {}, .micro_batches = settings.equal ? replicas : 6};
@@ -299,6 +301,8 @@ TEST_CASE("late reducers refuse what they cannot do") {
                    }),
               "a step can be verified only where"));
   }
+  CHECK(has(message({.reducer = LocalSgd{}, .norms_know = false}),
+            "the norms know nothing of replicas that exchange more"));
   CHECK(has(late({.reducer = LocalSgd{}},
                  [](Rank& t, auto next, int me) {
                    auto mine = next(0);

@@ -51,8 +51,6 @@ class CompressedReducer {
         group_(std::move(group)),
         gradients_(gradients_of(store, options)),
         compressor_(dev, gradients_, group_.size(), store.options().seed, options) {}
-  CompressedReducer(const CompressedReducer&) = delete;
-  CompressedReducer& operator=(const CompressedReducer&) = delete;
 
   /// Keeps the previous step's error; after a skipped step the memory stays unchanged.
   void begin(const Step<Dev>& step) {

@@ -7,8 +7,6 @@
 #include <dhp/extra/power_sgd.hpp>
 #include <dhp/extra/sixteen_bit.hpp>
 #include <dhp/extra/top_k.hpp>
-#include <dhp/optim/optimizer_choice.hpp>
-#include <dhp/parallel/reducer.hpp>
 #include <dhp/train/training_run.hpp>
 
 #include <variant>

@@ -86,11 +86,9 @@ class PipelineParallel {
   }
 
   /// replicas: of DataParallel, as in all of these.
-  Tensor<Dev> forward_backward(Dev& dev, const Step<Dev>& step, Replicas<Dev>* replicas = nullptr) {
-    return forward_backward(dev, step, replicas, [](Range) {});
-  }
-  Tensor<Dev> forward_backward(Dev& dev, const Step<Dev>& step, Replicas<Dev>* replicas,
-                               Ready ready) {
+  Tensor<Dev> forward_backward(
+      Dev& dev, const Step<Dev>& step, Replicas<Dev>* replicas = nullptr,
+      Ready ready = [](Range) {}) {
     const auto micro_batches = static_cast<int>(step.batches.size());
     const int all = rounds(step);
     const auto& list = proven(all, Pass::training)[static_cast<std::size_t>(stage_)];
