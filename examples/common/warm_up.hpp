@@ -7,6 +7,8 @@
 #include <dhp/train/training_run.hpp>
 
 #include <functional>
+#include <type_traits>
+#include <utility>
 
 namespace examples {
 
@@ -16,7 +18,8 @@ template <class Dev, class Reducer, class Optimizer>
 void warm_up_alone(
     Dev& dev, dhp::TrainingOptionsOf<Reducer, Optimizer> options, int rank,
     const typename dhp::TrainingRun<Dev>::Describe& describe, dhp::MicroBatch<Dev> example,
-    const std::function<void(dhp::TrainingRun<Dev>&, const dhp::MicroBatch<Dev>&)>& prepare = {}) {
+    const std::type_identity_t<
+        std::function<void(dhp::TrainingRun<Dev>&, const dhp::MicroBatch<Dev>&)>>& prepare = {}) {
   options.pipeline.measure_costs = false;
   options.trainer.record = false;
   dhp::TrainingRun<Dev> alone(dev,
