@@ -6,7 +6,7 @@ older_ideas.py TRAIN_RESNET50 TRAIN_BERT [--replicas N] [--steps N] [--cases NAM
 
 Trains a ResNet-14 of width 8 on Fashion-MNIST and a tiny BERT on WordNet's glosses (Debian: dataset-fashion-mnist,
 wordnet-base), as ranks that are threads. Each case is a list of options and the bytes of gradients that a rank sends in a step,
-by the formula that a test compares with what is counted (tests/parallel/compressed_reducer.cpp; of those that come late, lesson
+by the formula that a test compares with what is counted (tests/extra/compressed_reducer.cpp; of those that come late, lesson
 13). The columns:
 
   bytes       that a rank sends in a step, and those of fp32 over them

@@ -5,11 +5,11 @@
 #include <dhp/data/image_folder.hpp>
 #include <dhp/data/json_label.hpp>
 #include <dhp/data/shard_images.hpp>
-#include <dhp/data/synthetic.hpp>
 
 #include "data.hpp"
 #include "file_formats.hpp"
 #include "host_memory.hpp"
+#include "synthetic_images.hpp"
 
 #include <atomic>
 #include <filesystem>
@@ -254,12 +254,12 @@ ImageData load(const ResNetOptions& options, const Turned& turned) {
     // So many that --samples are left to train on when some are held out.
     const auto wanted = options.run.samples > 0 ? options.run.samples : 2048;
     const double all = std::ceil(static_cast<double>(wanted) / (1 - options.run.held_out));
-    const dhp::SyntheticImages images({.samples = static_cast<std::int64_t>(all),
-                                       .classes = static_cast<int>(classes),
-                                       .height = size,
-                                       .width = size,
-                                       .channels = 3,
-                                       .seed = options.run.seed});
+    const SyntheticImages images({.samples = static_cast<std::int64_t>(all),
+                                  .classes = static_cast<int>(classes),
+                                  .height = size,
+                                  .width = size,
+                                  .channels = 3,
+                                  .seed = options.run.seed});
     return split_batchers(options, images, size, 3, numbers_as_labels(classes), "synthetic images");
   }
   if (auto shards = shards_at(path); !shards.empty())

@@ -70,7 +70,7 @@ std::vector<dhp::MemoryPlan> MemoryPlanner::plan(const RunOptions& options) {
     const auto size = options.micro_batch;
     const auto micro_batches = std::max<std::int64_t>(samples / size, 1);
     const auto share = dhp::part_of(micro_batches, options.mesh.data, 0).size();
-    const dhp::PlannedRun run{
+    const dhp::PlannedRun<dhp::AllTrainingOptions> run{
         .options = options.training(std::max<std::int64_t>(options.steps.value_or(0), 3)),
         .describe = [&](auto& build) { return describe_(build, options.recompute); },
         .batch =
@@ -79,6 +79,11 @@ std::vector<dhp::MemoryPlan> MemoryPlanner::plan(const RunOptions& options) {
                                  {k * size, (k + 1) * size});
             },
         .micro_batches = micro_batches,
+        .prepare =
+            [&](auto& planned, const auto& example) {
+              if (options.synthetic_gradients)
+                options.synthetic_gradients->predict_in(planned, example);
+            },
         .steps = static_cast<int>((count + share - 1) / share)};
     for (int stage = 0; stage < options.mesh.pipeline; ++stage)
       stages.push_back(dhp::plan_memory(run, stage, {.least_step = gpu_ ? 256u : 64u}));

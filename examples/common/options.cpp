@@ -83,7 +83,7 @@ void add_run_options(CommandLine& app, RunOptions& options, Words& words) {
                  "Parts of the model per stage (interleaved)")
       ->check(number_from_to(1, 1000));
   app.add_flag_callback(
-      "--synthetic-gradients", [&] { options.pipeline.synthetic.emplace(); },
+      "--synthetic-gradients", [&] { options.synthetic_gradients.emplace(); },
       "Stages go on with predicted gradients and do not wait for true ones");
   add_name(app, "--stage-costs", "computed",
            "What stages are cut by: computed (flops) or measured (time of each layer)",
@@ -244,7 +244,7 @@ void finish(RunOptions& options, const Words& words) {
              options.global_batch, " is not a multiple of --micro-batch ", options.micro_batch);
   options.optimizer = optimizer_of(words);
   finish_reducer(options, words.reducer);
-  options.check_synthetic();
+  options.finish_synthetic();
   dhp::check(options.verify_every == 0 || options.deterministic,
              "--verify-every needs --deterministic, with which ranks have the same bits");
   if (options.steps.value_or(0) > 0) options.check_decay(*options.steps);

@@ -4,7 +4,8 @@
 
 #include <dhp/comm/elastic/generation.hpp>
 #include <dhp/comm/rendezvous/process_rank.hpp>
-#include <dhp/train/training_run.hpp>
+#include <dhp/extra/reducer_choice.hpp>
+#include <dhp/extra/synthetic_gradients.hpp>
 
 #include "fine_tuning.hpp"
 
@@ -26,6 +27,7 @@ struct RunOptions {
   std::optional<dhp::ElasticOptions> elastic{};  ///< how many replicas; the mesh has their shape
   std::string store;  ///< etcd's endpoints, for the store of an elastic job; empty: rank 0 holds it
   dhp::PipelineOptions pipeline{};
+  std::optional<dhp::SyntheticGradients> synthetic_gradients{};
   dhp::ReducerChoice reducer = dhp::Bucketed{};
   std::string reducer_name = "bucketed";  ///< as --reducer has it
   dhp::Sharding sharding{};
@@ -122,7 +124,12 @@ struct RunOptions {
   /// Steps of the run over these batches.
   [[nodiscard]] std::int64_t total_steps(const dhp::Batching& batching) const;
   /// Throws where stages are to go by predicted gradients, and other options do not allow that.
-  void check_synthetic() const;
+  void finish_synthetic();
+  /// Whether each step uses the complete sum of its own gradients.
+  [[nodiscard]] bool sums_all() const {
+    return std::holds_alternative<dhp::Bucketed>(reducer) ||
+           std::holds_alternative<dhp::Plain>(reducer);
+  }
   /// Throws where the learning rate cannot decay as asked for over so many steps.
   void check_decay(std::int64_t total_steps) const;
   /// What of a run of so many steps is likely to be a mistake, a sentence each.

@@ -3,7 +3,7 @@
 
 #include <dhp/comm/rendezvous/address.hpp>
 #include <dhp/core/open_file.hpp>
-#include <dhp/train/warm_up.hpp>
+#include <dhp/extra/verify.hpp>
 
 #include "energy_meter.hpp"
 #include "memory_use.hpp"
@@ -16,6 +16,7 @@
 #include "trace_report.hpp"
 #include "transport_report.hpp"
 #include "value_trace.hpp"
+#include "warm_up.hpp"
 
 #include <cstdlib>
 #include <functional>
@@ -78,8 +79,11 @@ class Program {
     run_.stop_when(
         [this] { return stopping_.asked() || (elastic_ != nullptr && elastic_->change_wanted()); });
     if (options_.verify_every > 0)
-      run_.trainer().verify_every(options_.verify_every,
-                                  [this](int ahead) { return batches_of(ahead); });
+      dhp::verify_every(run_, options_.verify_every,
+                        [this](int ahead) { return batches_of(ahead); });
+    if (options_.synthetic_gradients)
+      options_.synthetic_gradients->predict_in(
+          run_, dhp::example_batch(dev_, setup_.train, options_.micro_batch));
   }
 
   // Of an elastic job.
@@ -89,7 +93,7 @@ class Program {
   /// Its weights have been written to, and are those after this.
   void resume_after(const dhp::RunState& state, const Measures& last_step) {
     run_.resume_after(state);
-    run_.store().updated(dev_);
+    if (auto* replicas = run_.replicas()) replicas->updated(dev_);
     report_.know(last_step);
     has_state_ = true;
   }
@@ -119,8 +123,8 @@ class Program {
     auto& trainer = run_.trainer();
     const auto steps_before = trainer.steps_done();
     report_.start(steps_before);
-    report_.say("layout ", to_text(run_.mesh()), ", schedule ", schedule_name(), ", ",
-                precision_name(options_.precision), ", ", batching_.dataset_size(),
+    report_.say("layout ", to_text(run_.mesh()), ", schedule ", options_.pipeline.schedule.name(),
+                ", ", precision_name(options_.precision), ", ", batching_.dataset_size(),
                 " training samples, ", total_, " steps of ", options_.global_batch);
     for (const auto& doubt : options_.doubts(total_)) report_.say("warning: ", doubt);
     if (setup_.shortfalls)
@@ -243,8 +247,11 @@ class Program {
   [[nodiscard]] dhp::Comm<Dev> warmed(dhp::Comm<Dev> world) {
     const char* const loading = std::getenv("CUDA_MODULE_LOADING");
     if (on_gpu && world.size() > 1 && loading != nullptr && std::string_view(loading) == "LAZY")
-      dhp::warm_up_alone(dev_, training_options(), world.rank(), setup_.make_model,
-                         loader_.example());
+      warm_up_alone(dev_, training_options(), world.rank(), setup_.make_model, loader_.example(),
+                    [this](auto& run, const auto& example) {
+                      if (options_.synthetic_gradients)
+                        options_.synthetic_gradients->predict_in(run, example);
+                    });
     return world;
   }
   [[nodiscard]] dhp::Model<Dev> described(dhp::ModelBuilder<Dev>& build) {
@@ -284,10 +291,6 @@ class Program {
   [[nodiscard]] bool shapes_stay() const { return setup_.same_shapes || options_.resident(); }
   [[nodiscard]] bool evaluates_after(std::int64_t step) const {
     return options_.evaluate_every > 0 && step > 0 && step % options_.evaluate_every == 0;
-  }
-  [[nodiscard]] std::string schedule_name() const {
-    return options_.pipeline.synthetic ? "of synthetic gradients"
-                                       : options_.pipeline.schedule.name();
   }
   /// In an elastic job whose ranks have changed.
   [[nodiscard]] bool goes_on_within(std::int64_t steps_before) const {

@@ -137,12 +137,11 @@ inline void finish_reducer(RunOptions& options, const ReducerWords& words) {
   dhp::check(!words.share || words.name == "top-k", "--reducer-share is for --reducer top-k");
   dhp::check(words.share.value_or(1) > 0,
              "--reducer-share 0 would send nothing; choose a number above 0, up to 1");
-  const bool sums_all = dhp::sums_all(options.reducer);
-  dhp::check(sums_all || !options.deterministic,
+  dhp::check(options.sums_all() || !options.deterministic,
              "--deterministic sums gradients as integers, which --reducer ", words.name,
              " cannot send; choose plain or bucketed");
-  dhp::check(sums_all || !options.elastic, "--elastic does not carry what --reducer ", words.name,
-             " has not sent yet to other ranks; choose plain or bucketed");
+  dhp::check(options.sums_all() || !options.elastic, "--elastic does not carry what --reducer ",
+             words.name, " has not sent yet to other ranks; choose plain or bucketed");
   options.sharding = {static_cast<dhp::ZeroStage>(words.zero), words.bucket_bytes(),
                       words.shard_redundancy};
   dhp::check(

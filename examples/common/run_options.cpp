@@ -35,8 +35,8 @@ void RunOptions::check_ranks() const {
 }
 bool RunOptions::begins_anew() const { return dhp::WeightFiles::are_at(load); }
 
-void RunOptions::check_synthetic() const {
-  if (!pipeline.synthetic) return;
+void RunOptions::finish_synthetic() {
+  if (!synthetic_gradients) return;
   const bool usual = pipeline.schedule.name() == dhp::OneForwardOneBackward::name;
   for (const auto& [bad, reason] :
        {std::pair{mesh.pipeline == 1,
@@ -52,6 +52,7 @@ void RunOptions::check_synthetic() const {
          "has steps that --cuda-graphs cannot record: leave one of them out"},
         {precision != dhp::accumulation_type(precision), "is for --precision fp32 or fp64"}})
     dhp::check(!bad, "--synthetic-gradients ", reason);
+  pipeline.schedule = dhp::SyntheticGradients::schedule();
 }
 
 void RunOptions::check_decay(std::int64_t total_steps) const {
@@ -79,7 +80,7 @@ std::vector<std::string> RunOptions::doubts(std::int64_t total_steps) const {
         "a step has ", micro_batches, micro_batches == 1 ? " micro-batch" : " micro-batches",
         " for ", mesh.data, " replicas, so that ", mesh.data - micro_batches,
         " of them do nothing; choose a smaller --micro-batch or --data-parallel"));
-  if (!dhp::sums_all(reducer) && mesh.data == 1)
+  if (!sums_all() && mesh.data == 1)
     found.push_back(dhp::concat("--reducer ", reducer_name,
                                 " is for what replicas exchange, and there is one replica"));
   return found;
@@ -99,10 +100,10 @@ std::vector<std::string> RunOptions::not_saved() const {
   }
   const bool late = std::holds_alternative<dhp::Delayed>(reducer) ||
                     std::holds_alternative<dhp::LocalSgd>(reducer);
-  if (!dhp::sums_all(reducer) && !late && mesh.data > 1)
+  if (!sums_all() && !late && mesh.data > 1)
     found.push_back(dhp::concat("--load: checkpoints do not have what --reducer ", reducer_name,
                                 " has not sent yet; its memory begins anew"));
-  if (pipeline.synthetic)
+  if (synthetic_gradients)
     found.push_back("the predictors of synthetic gradients are not saved and begin anew");
   return found;
 }

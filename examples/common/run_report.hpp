@@ -157,8 +157,8 @@ class RunReport {
                     report.spike     ? dhp::concat("skipped: the gradient norm is ",
                                                    short_number(report.gradient_norm), ", usual is ",
                                                    short_number(report.usual_norm))
-                    : report.waits   ? "skipped: no gradient has come yet"
-                    : report.skipped ? "skipped: gradients overflowed"
+                    : report.skipped ? delayed ? "skipped: no gradient has come yet"
+                                               : "skipped: gradients overflowed"
                                      : "");
   }
 

@@ -3,6 +3,7 @@
 // replicas take the mean of their weights (local SGD), or step towards it with momentum (DiLoCo). The price is another
 // path of training.
 #include <dhp/comm/observe/count.hpp>
+#include <dhp/extra/reducer_choice.hpp>
 
 #include "toy.hpp"
 

@@ -2,6 +2,8 @@
 // forward. Here it goes on with a prediction: a linear map of its own activation, which is corrected when the gradient
 // has come (synthetic gradients, Jaderberg et al. 2017). The pipeline has nothing to fill and to drain on its way
 // back. The price is that all stages but the last one learn by guesses.
+#include <dhp/extra/synthetic_gradients.hpp>
+
 #include "lesson.hpp"
 #include "toy.hpp"
 
@@ -47,14 +49,17 @@ struct Seen {
   double sent_bytes = 0;  // by this stage in a step, both ways
 };
 
-Seen train(dhp::Comm<Dev> world, const dhp::PipelineOptions& pipeline) {
+Seen train(dhp::Comm<Dev> world, std::optional<dhp::SyntheticGradients> synthetic) {
   Dev dev;
   const auto counts = std::make_shared<dhp::CallCounts>();
   const auto data = toy::batches(dev, micro_batches);
-  auto options = toy::options({.pipeline = stages}, pipeline);
+  // A block for each stage.
+  auto options = toy::options({.pipeline = stages}, {.costs = {1, 0, 0, 1, 0, 0, 1, 0, 0, 1, 0}});
+  if (synthetic) options.pipeline.schedule = synthetic->schedule();
   options.optimizer = dhp::SgdOptions{};
   options.trainer.learning_rate = {.peak = 0.05};
   dhp::TrainingRun run(dev, counted(dev, std::move(world), counts), options, network, data.front());
+  if (synthetic) synthetic->predict_in(run, data.front());
   counts->reset();
   Seen seen;
   const auto start = std::chrono::steady_clock::now();
@@ -68,11 +73,8 @@ Seen train(dhp::Comm<Dev> world, const dhp::PipelineOptions& pipeline) {
 
 int main() {
   const auto run = [](std::optional<dhp::SyntheticGradients> synthetic) {
-    // A block for each stage.
-    const dhp::PipelineOptions pipeline{.costs = {1, 0, 0, 1, 0, 0, 1, 0, 0, 1, 0},
-                                        .synthetic = synthetic};
     return toy::on_each_rank(
-        stages, [&](dhp::Comm<Dev> world) { return train(std::move(world), pipeline); });
+        stages, [&](dhp::Comm<Dev> world) { return train(std::move(world), synthetic); });
   };
   const auto waits = run({});
   const auto predicts = run(dhp::SyntheticGradients{});

@@ -1,6 +1,8 @@
 // Lesson 16: fewer bytes for D. Replicas exchange every gradient in every step. Over a slow network they can send less:
 // rounded numbers, only the largest, two thin factors, or signs. What a step does not send goes into an *error memory*
 // and is added to the next gradient, so nothing is lost, only late. What does each save, and what does the delay cost?
+#include <dhp/extra/reducer_choice.hpp>
+
 #include "lesson.hpp"
 #include "toy.hpp"
 

@@ -10,6 +10,7 @@
 using toy::Dev;
 constexpr int micro_batches = 12;  // of all ranks; each gets whole ones
 constexpr int steps = 30;
+using Reducer = std::variant<dhp::Plain, dhp::Bucketed>;
 
 struct Seen {
   std::vector<double> losses{};
@@ -18,7 +19,7 @@ struct Seen {
   std::int64_t parameters = 0;  // with the padding that aligns each
 };
 
-Seen train(dhp::Comm<Dev> plain_world, const dhp::ReducerChoice& reducer, bool deterministic) {
+Seen train(dhp::Comm<Dev> plain_world, const Reducer& reducer, bool deterministic) {
   Dev dev;
   const auto counts = std::make_shared<dhp::CallCounts>();
   const int replicas = plain_world.size();
@@ -47,8 +48,7 @@ Seen train(dhp::Comm<Dev> plain_world, const dhp::ReducerChoice& reducer, bool d
 }
 
 int main() {
-  const auto train_on = [](int ranks, const dhp::ReducerChoice& reducer,
-                           bool deterministic = false) {
+  const auto train_on = [](int ranks, const Reducer& reducer, bool deterministic = false) {
     return toy::on_each_rank(
         ranks, [&](dhp::Comm<Dev> world) { return train(world, reducer, deterministic); })[0];
   };

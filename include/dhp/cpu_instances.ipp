@@ -116,7 +116,7 @@ DHP_INSTANCE class AnyLayer<Cpu>; DHP_INSTANCE class detail::LayerNormParameters
 DHP_INSTANCE class LayerNorm<Cpu>; DHP_INSTANCE class Linear<Cpu>; DHP_INSTANCE class AnyLoss<Cpu>;
 DHP_INSTANCE class LowRank<Cpu>; DHP_INSTANCE class MeanSquaredError<Cpu>;
 DHP_INSTANCE class detail::Adapter<Cpu>; DHP_INSTANCE class ModelBuilder<Cpu>;
-DHP_INSTANCE class ReplicaExchange<Cpu>; DHP_INSTANCE class ParameterStore<Cpu>;
+DHP_INSTANCE class Replicas<Cpu>; DHP_INSTANCE class ParameterStore<Cpu>;
 DHP_INSTANCE class MaxPool<Cpu>; DHP_INSTANCE class GlobalAveragePool<Cpu>;
 DHP_INSTANCE class Residual<Cpu>; DHP_INSTANCE class ResidualBatchNorm<Cpu>;
 DHP_INSTANCE class ResidualLayerNorm<Cpu>; DHP_INSTANCE class SampleEmbeddings<Cpu>;
@@ -125,24 +125,16 @@ DHP_INSTANCE class AdamW<Cpu>; DHP_INSTANCE class Lamb<Cpu>; DHP_INSTANCE class 
 DHP_INSTANCE class Norms<Cpu>; DHP_INSTANCE class Optimizer<Cpu>;
 DHP_INSTANCE class BufferedOptimizer<Cpu>; DHP_INSTANCE class Sgd<Cpu>;
 DHP_INSTANCE class GatherChannels<Cpu>; DHP_INSTANCE class ScatterChannels<Cpu>;
-DHP_INSTANCE class detail::DelayedReducer<Cpu>; DHP_INSTANCE class detail::LocalSgdReducer<Cpu>;
-DHP_INSTANCE class detail::OneBitCompressor<Cpu>; DHP_INSTANCE class PipelineParallel<Cpu>;
-DHP_INSTANCE class detail::PowerSgdCompressor<Cpu>; DHP_INSTANCE class PlainReducer<Cpu>;
+DHP_INSTANCE class PipelineParallel<Cpu>; DHP_INSTANCE class detail::StageLayers<Cpu>;
+DHP_INSTANCE class PlainReducer<Cpu>;
 DHP_INSTANCE class BucketedReducer<Cpu>; DHP_INSTANCE class detail::AnyReducer<Cpu>;
-DHP_INSTANCE class detail::SixteenBitCompressor<Cpu>; DHP_INSTANCE class GroupSum<Cpu>;
-DHP_INSTANCE class detail::TopKCompressor<Cpu>; DHP_INSTANCE class Work<Cpu>; DHP_INSTANCE class Tape<Cpu>;
+DHP_INSTANCE class GroupSum<Cpu>; DHP_INSTANCE class Work<Cpu>; DHP_INSTANCE class Tape<Cpu>;
 DHP_INSTANCE class TrainingRun<Cpu>; DHP_INSTANCE class detail::InitialValues<Cpu>;
 DHP_INSTANCE class detail::ShardedBucket<Cpu>; DHP_INSTANCE class detail::FusedValues<Cpu>;
-DHP_INSTANCE class detail::RunningStatistics<Cpu>; DHP_INSTANCE class detail::BoundaryPredictor<Cpu>;
 DHP_INSTANCE class detail::TiedParameters<Cpu>; DHP_INSTANCE class detail::ShardedReducer<Cpu>;
-DHP_INSTANCE class detail::StepRecorder<Cpu>; DHP_INSTANCE class detail::StepCheck<Cpu>;
-DHP_INSTANCE class detail::StepVerifier<Cpu>; DHP_INSTANCE class ParameterState<Cpu>;
+DHP_INSTANCE class detail::StepRecorder<Cpu>; DHP_INSTANCE class ParameterState<Cpu>;
 DHP_INSTANCE class DataParallel<Cpu, PipelineParallel<Cpu>>;
-DHP_INSTANCE class DataParallel<Cpu, PipelineParallel<Cpu>, detail::MakeReducer<Cpu>>;
 DHP_INSTANCE class Trainer<Cpu, DataParallel<Cpu, PipelineParallel<Cpu>>>;
-DHP_INSTANCE class Trainer<Cpu, DataParallel<Cpu, PipelineParallel<Cpu>, detail::MakeReducer<Cpu>>>;
-DHP_INSTANCE detail::AnyReducer<Cpu> make_reducer(Cpu&, ParameterStore<Cpu>&, Comm<Cpu>,
-                                          const ReducerChoice&);
 DHP_INSTANCE std::unique_ptr<Optimizer<Cpu>> make_optimizer(Cpu&, ParameterStore<Cpu>&,
                                                             const Norms<Cpu>&,
                                                             const OptimizerChoice&);

@@ -18,4 +18,3 @@
 #include <dhp/data/permutation.hpp>
 #include <dhp/data/shard_images.hpp>
 #include <dhp/data/step_source.hpp>
-#include <dhp/data/synthetic.hpp>

@@ -3,16 +3,9 @@
 
 #include <dhp/parallel/channels.hpp>
 #include <dhp/parallel/data.hpp>
-#include <dhp/parallel/delayed_reducer.hpp>
-#include <dhp/parallel/local_sgd.hpp>
-#include <dhp/parallel/one_bit.hpp>
 #include <dhp/parallel/pipeline.hpp>
-#include <dhp/parallel/power_sgd.hpp>
 #include <dhp/parallel/reducer.hpp>
-#include <dhp/parallel/reducer_choice.hpp>
 #include <dhp/parallel/schedule.hpp>
 #include <dhp/parallel/schedule_check.hpp>
 #include <dhp/parallel/schedule_time.hpp>
-#include <dhp/parallel/sixteen_bit.hpp>
-#include <dhp/parallel/top_k.hpp>
 #include <dhp/parallel/trainable.hpp>

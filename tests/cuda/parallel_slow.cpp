@@ -2,9 +2,9 @@
 // global loss and the trainer, over weights and messages that lie there.
 #include <tests/cuda/all_ops.hpp>
 #include <tests/cuda/gpu.hpp>
+#include <tests/extra/compressed_reducer.hpp>
 #include <tests/nn/global_loss.hpp>
 #include <tests/parallel/channels.hpp>
-#include <tests/parallel/compressed_reducer.hpp>
 #include <tests/parallel/data.hpp>
 #include <tests/parallel/pipeline.hpp>
 #include <tests/parallel/reducer.hpp>
@@ -25,14 +25,14 @@ TEST_CASE("gradients come out multiplied by the loss scale, losses do not") {
   DataCases<Gpu>::loss_scale();
 }
 
-TEST_CASE_TEMPLATE("reducers sum over replicas, whatever is ready first", Options, Plain, Bucketed,
-                   ReducerChoice) {
+TEST_CASE_TEMPLATE("reducers sum over replicas, whatever is ready first", Options, Plain,
+                   Bucketed) {
   ReducerCases<Gpu>::sums<Options>();
 }
 TEST_CASE("buckets start in one order, whatever is ready first") { ReducerCases<Gpu>::one_order(); }
 TEST_CASE("a bucket starts before the backward pass is over") { ReducerCases<Gpu>::early_start(); }
 TEST_CASE_TEMPLATE("a sum that left its range on one replica is NaN on all", Options, Plain,
-                   Bucketed, ReducerChoice) {
+                   Bucketed) {
   ReducerCases<Gpu>::out_of_range<Options>();
 }
 TEST_CASE("reducers that compress: what is sent and what is remembered is all that there was") {

@@ -1,6 +1,6 @@
 // Image batches: shape, normalisation in every type, labels, and which sample an error is about.
 #include <dhp/data/image_batcher.hpp>
-#include <dhp/data/synthetic.hpp>
+#include <examples/common/synthetic_images.hpp>
 #include <tests/support/test.hpp>
 
 namespace {
@@ -51,7 +51,7 @@ TEST_CASE("image batcher: each channel has its own mean; other types are the rou
 }
 
 TEST_CASE("image batcher: augmentation depends on the sample, not on its place or its batch") {
-  const dhp::SyntheticImages data({.samples = 12, .height = 9, .width = 9, .channels = 1});
+  const examples::SyntheticImages data({.samples = 12, .height = 9, .width = 9, .channels = 1});
   const dhp::ImageBatcher batcher(data,
                                   {.height = 8,
                                    .width = 8,

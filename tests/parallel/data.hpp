@@ -33,10 +33,9 @@ class DataCases {
 
  private:
   static_assert(Trainable<PipelineParallel<Dev>, Dev>);
-  static_assert(dhp::detail::ReportsReady<PipelineParallel<Dev>, Dev>);
+  static_assert(dhp::detail::OfReplicas<PipelineParallel<Dev>, Dev>);
   static_assert(Trainable<DataParallel<Dev, PipelineParallel<Dev>>, Dev>);
-  static_assert(!dhp::detail::ReportsReady<DataParallel<Dev, PipelineParallel<Dev>>, Dev>);
-  static_assert(Trainable<DataParallel<Dev, PipelineParallel<Dev>, Plain>, Dev>);
+  static_assert(!dhp::detail::OfReplicas<DataParallel<Dev, PipelineParallel<Dev>>, Dev>);
   static_assert(!Trainable<int, Dev>);
 
   static constexpr std::int64_t micro_batches = 5;

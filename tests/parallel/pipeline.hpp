@@ -92,7 +92,7 @@ class PipelineCases {
         std::map<std::int64_t, int> times;
         pipeline.store().zero_gradients(dev);
         (void)pipeline.forward_backward(dev, {.batches = batches, .context = {.step = step}},
-                                        [&](Range range) { ++times[range.first]; });
+                                        nullptr, [&](Range range) { ++times[range.first]; });
         check(times.size() == pipeline.store().parameters().size(), "ready: ", times.size(),
               " ranges");
         for (const auto& parameter : pipeline.store().parameters())
@@ -111,7 +111,7 @@ class PipelineCases {
             [](Dev& dev, Mesh<Dev>&, PipelineParallel<Dev>& pipeline) {
               std::vector<MicroBatch<Dev>> batches;
               for (std::int64_t k = 0; k < 3; ++k) batches.push_back(one_and_zero(dev, k));
-              (void)pipeline.forward_backward(dev, {.batches = batches}, [&](Range range) {
+              (void)pipeline.forward_backward(dev, {.batches = batches}, nullptr, [&](Range range) {
                 const double gradient = widened(dev, pipeline.store().gradients(range))[0];
                 check(std::abs(gradient - 2) < 1e-12, "ready with a gradient of ", gradient);
               });

@@ -118,7 +118,7 @@ TEST_CASE(
             return everything_batch(dev, step, k, words);
           }));
         auto& store = stage.store();
-        store.synchronize(dev);
+        trainer.replicas()->synchronize(dev);
         const std::lock_guard lock(mutex);
         for (const auto& piece : state_pieces(store, trainer.optimizer()))
           if (piece.sharded_over_data)
@@ -163,7 +163,7 @@ TEST_CASE("ZeRO: a replica of one holds everything; a store needs somebody to mo
   CHECK(store.size() == detail::segment_tile);
   CHECK(store.held().size() == 1);
   CHECK(weight->value.empty());
-  CHECK_THROWS_WITH(static_cast<void>(store.exchange()),
+  CHECK_THROWS_WITH(static_cast<void>(Norms<Cpu>({}, {}, 1).gradient_squares(dev, store)),
                     doctest::Contains("used without DataParallel, which moves shares"));
 }
 

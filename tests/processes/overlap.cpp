@@ -72,7 +72,7 @@ void train(const std::string& reducer, const std::string& path, int steps, Comm<
   }
   model.loss = MeanSquaredError<Cpu>();
   PipelineParallel<Cpu> stage(dev, std::move(model), mesh, {}, batch(dev, 0));
-  ReducerChoice choice = Plain{};
+  std::variant<Plain, Bucketed> choice;
   if (reducer == "bucketed") choice = Bucketed{.bytes = elements * sizeof(float)};
   else check(reducer == "plain", "there is no reducer ", reducer);
   DataParallel replicas(dev, stage, mesh.data(), choice);

@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
 # include_order.sh INCLUDE_DIR: a header includes its own folder and folders to its left only,
-#   core -> device -> tensor -> { ops, comm, data } -> nn -> { optim, parallel } -> train
+#   core -> device -> tensor -> { ops, comm, data } -> nn -> { optim, parallel } -> train -> extra
 # cpu/ and cuda/ (after ops) are reached from entry headers only, dhp.hpp reaches neither, nor a header of
 # CUDA's libraries, each reaches core/config.hpp, nobody includes eigen.hpp, only nvcc reads .cuh, and there is no cycle.
 # Ranks as threads include at most 18 headers and 2,400 lines. Prints every offence; 0 if there is none.
@@ -41,7 +41,7 @@ function weigh(file,  n, i, next_files) {  # of all that it includes
   for (i = 1; i <= n; i++) weigh(next_files[i])
 }
 BEGIN {
-  split("core:1 device:2 tensor:3 ops:4 comm:4 data:4 nn:5 optim:6 parallel:6 train:7 cpu:8 cuda:8 entry:9", table, " ")
+  split("core:1 device:2 tensor:3 ops:4 comm:4 data:4 nn:5 optim:6 parallel:6 train:7 extra:8 cpu:9 cuda:9 entry:10", table, " ")
   for (i in table) { split(table[i], pair, ":"); rank[pair[1]] = pair[2] }
 }
 FNR == 1 {

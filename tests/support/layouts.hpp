@@ -2,6 +2,7 @@
 #pragma once
 
 #include <dhp/comm/mesh.hpp>
+#include <dhp/extra/reducer_choice.hpp>
 #include <dhp/optim/optimizer_choice.hpp>
 #include <dhp/parallel/data.hpp>
 #include <dhp/parallel/pipeline.hpp>
@@ -85,9 +86,10 @@ void on_rank(Dev& dev, dhp::Comm<Dev> world, const Layout& layout, const RunSett
                                        .deterministic = settings.deterministic,
                                        .seed = 7,
                                        .sharding = settings.sharding});
-  dhp::Norms<Dev> norms(mesh.tensor(), mesh.pipeline(), pipeline.parameters_in_model());
-  const auto optimizer = make_optimizer(dev, pipeline.store(), norms, settings.optimizer);
   dhp::DataParallel replicas(dev, pipeline, mesh.data(), settings.reducer);
+  dhp::Norms<Dev> norms(mesh.tensor(), mesh.pipeline(), pipeline.parameters_in_model(),
+                        replicas.replicas());
+  const auto optimizer = make_optimizer(dev, pipeline.store(), norms, settings.optimizer);
   dhp::Trainer trainer(dev, replicas, mesh, *optimizer, norms,
                        {.learning_rate = {.peak = settings.lr},
                         .clip = 1.0,
@@ -133,7 +135,7 @@ void train_on_rank(Dev& dev, dhp::Mesh<Dev>& mesh, Pipeline& pipeline, Trained& 
     result.norms.push_back(report.gradient_norm);
   }
   auto& store = pipeline.store();
-  if (auto* exchange = store.exchange()) exchange->gather(dev, store.parameters());
+  if (auto* replicas = trainer.replicas()) replicas->gather(dev, store.parameters());
   mesh.world().barrier();
   const std::lock_guard lock(mutex);
   for (const auto& parameter : store.parameters()) {

@@ -80,7 +80,7 @@ TEST_CASE("checkpoint: a save that fails on a rank fails on all, and the next on
       {{.data = 2}}, {}, [&](ModelBuilder<Cpu>& build) { return everything(build, model); },
       [&](Cpu& dev) { return everything_batch(dev, 0, 0, model.vocabulary); },
       [&](Cpu& dev, Mesh<Cpu>& mesh, auto& pipeline, auto& trainer) {
-        Checkpoint<Cpu> checkpoint(mesh, pipeline.store(), trainer.optimizer());
+        Checkpoint<Cpu> checkpoint(mesh, pipeline.store(), trainer.optimizer(), trainer.replicas());
         BackgroundSaver<Cpu> saver(checkpoint, false);
         const auto on_first = [&](auto action) {
           mesh.world().barrier();

@@ -29,7 +29,8 @@ class CheckpointCases {
         layout, settings, [&](ModelBuilder<Dev>& build) { return everything(build, model_); },
         [&](Dev& dev) { return everything_batch(dev, 0, 0, model_.vocabulary); },
         [&](Dev& dev, Mesh<Dev>& mesh, auto& pipeline, auto& trainer) {
-          Checkpoint<Dev> checkpoint(mesh, pipeline.store(), trainer.optimizer());
+          Checkpoint<Dev> checkpoint(mesh, pipeline.store(), trainer.optimizer(),
+                                     trainer.replicas());
           if (!load.empty()) {
             const auto loaded = checkpoint.load(dev, load, weights);
             trainer.resume_after(loaded.state);
@@ -49,7 +50,7 @@ class CheckpointCases {
           saver.wait(dev);
           if (!save.empty() && beside < 0) checkpoint.save(dev, save, trainer.state());
           auto& store = pipeline.store();
-          if (auto* exchange = store.exchange()) exchange->gather(dev, store.parameters());
+          if (auto* replicas = trainer.replicas()) replicas->gather(dev, store.parameters());
           mesh.world().barrier();
           const std::lock_guard lock(mutex);
           for (const auto& parameter : store.parameters())

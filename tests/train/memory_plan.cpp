@@ -1,4 +1,5 @@
 // The plan beside what the allocator of a real run counts, and ZeRO's formula.
+#include <dhp/extra/reducer_choice.hpp>
 #include <dhp/train/memory_plan.hpp>
 #include <tests/support/device_ranks.hpp>
 #include <tests/support/everything.hpp>
@@ -16,7 +17,7 @@ template <class Dev>
 MicroBatch<Dev> batch(Dev& dev, std::int64_t k) {
   return everything_batch(dev, 0, k, 64, everything_samples, true);
 }
-PlannedRun planned(const AllTrainingOptions& options, bool recompute = false) {
+PlannedRun<AllTrainingOptions> planned(const AllTrainingOptions& options, bool recompute = false) {
   return {.options = options,
           .describe =
               [=](ModelBuilder<Meta>& build) {
@@ -45,7 +46,7 @@ std::vector<Counted> counted(const AllTrainingOptions& options) {
     const auto share = part_of(micro_batches, layout.data, mesh.data_index());
     for (auto k = share.first; k < share.last; ++k) mine.batches.push_back(batch(dev, k));
     (void)run.step(mine);
-    run.store().synchronize(dev);
+    if (auto* replicas = run.replicas()) replicas->synchronize(dev);
     if (mesh.data_index() == 0 && mesh.tensor_index() == 0)
       found[static_cast<std::size_t>(mesh.pipeline_index())] = {dev.memory().in_use_bytes(),
                                                                 dev.memory().most_held_bytes()};
@@ -140,7 +141,9 @@ TEST_CASE("memory plan: ZeRO's shares of BERT base, at most 2 % over the formula
       auto options = options_of({.data = 4}, stage, compute);
       options.store.sharding.bucket_bytes = 25 << 20;
       const auto plan = plan_memory(
-          {.options = options, .describe = describe, .batch = batch<Meta>, .micro_batches = 4}, 0);
+          PlannedRun<AllTrainingOptions>{
+              .options = options, .describe = describe, .batch = batch<Meta>, .micro_batches = 4},
+          0);
       CAPTURE(static_cast<int>(stage));
       CHECK(static_cast<double>(plan.weights + plan.gradients + plan.optimizer) >= each * count);
       CHECK(static_cast<double>(plan.at_rest) <= 1.02 * each * count);

@@ -41,7 +41,9 @@ Model<Cpu> network(ModelBuilder<Cpu>& build) {
   return model;
 }
 
-AllTrainingOptions options_of(MeshShape layout) {
+using Options = TrainingOptionsOf<std::variant<Bucketed, Plain>, OptimizerChoice>;
+
+Options options_of(MeshShape layout) {
   return {.layout = layout,
           .store = {.compute = DType::f64, .deterministic = true, .seed = 5},
           .reducer = Bucketed{.bytes = 64},
@@ -87,7 +89,7 @@ TrainingRun<Cpu>::MakeOptimizer own_momentum() {
 using Own = TrainingRun<Cpu>::MakeOptimizer;
 static_assert(!std::is_convertible_v<SgdOptions, Own>);  // options are for TrainingOptions
 
-Found train(const AllTrainingOptions& options, bool from_loader) {
+Found train(const Options& options, bool from_loader) {
   Found found;
   std::mutex mutex;
   on_ranks_of<Cpu>(options.layout.size(), [&](Cpu& dev, Comm<Cpu> world) {

@@ -64,7 +64,7 @@ void check_update(const Layout& layout, const RunSettings& settings) {
         [&](Cpu&, Mesh<Cpu>& mesh, auto& pipeline, auto& trainer) {
           auto& store = pipeline.store();
           const auto now = [&] {
-            store.synchronize(dev);
+            if (auto* replicas = trainer.replicas()) replicas->synchronize(dev);
             return written(store, trainer.optimizer());
           };
           std::vector<std::byte> begin;
@@ -179,14 +179,14 @@ std::vector<std::vector<std::byte>> after_three(const Layout& layout, const RunS
             REQUIRE(report.has_value());
             CHECK(report->step == 2);
             CHECK(report->loss != first.loss);
-            store.updated(dev);
+            if (auto* replicas = trainer.replicas()) replicas->updated(dev);
           } else if (second != Second::runs) {
             CHECK_FALSE(trainer.finish_interrupted(1).has_value());
             step(1);
           }
           CHECK(trainer.steps_done() == 2);
           step(2);
-          store.synchronize(dev);
+          if (auto* replicas = trainer.replicas()) replicas->synchronize(dev);
           state = written(store, trainer.optimizer());
           const auto& now = trainer.state();
           for (const auto number :

@@ -1,4 +1,6 @@
 // Solutions of lesson 14.
+#include <dhp/extra/reducer_choice.hpp>
+
 #include "lesson.hpp"
 #include "toy.hpp"
 

@@ -1,4 +1,6 @@
 // Solutions of lesson 15.
+#include <dhp/extra/synthetic_gradients.hpp>
+
 #include "lesson.hpp"
 #include "toy.hpp"
 
@@ -31,10 +33,12 @@ std::vector<double> train(std::optional<dhp::SyntheticGradients> synthetic) {
       model.loss = dhp::MeanSquaredError<Dev>();
       return model;
     };
-    auto options = toy::options({.pipeline = 2}, {.costs = {1, 1}, .synthetic = synthetic});
+    auto options = toy::options({.pipeline = 2}, {.costs = {1, 1}});
+    if (synthetic) options.pipeline.schedule = synthetic->schedule();
     options.optimizer = dhp::SgdOptions{};
     options.trainer.learning_rate = {.peak = 0.05};
     dhp::TrainingRun run(dev, std::move(world), options, network, data.front());
+    if (synthetic) synthetic->predict_in(run, data.front());
     std::vector<double> losses;
     for (int step = 0; step < 40; ++step) losses.push_back(run.step(data).loss);
     return losses;

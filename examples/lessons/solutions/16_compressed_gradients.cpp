@@ -1,4 +1,6 @@
 // Solutions of lesson 16. 1: when signs are no longer fewer bytes. 2: signs without an error memory.
+#include <dhp/extra/reducer_choice.hpp>
+
 #include "toy.hpp"
 
 using toy::Dev;

@@ -36,6 +36,7 @@ struct ParameterSpec {
   int fused = 0;
 
   [[nodiscard]] bool is_split() const { return split_dim >= 0; }
+  [[nodiscard]] bool is_trained() const { return !buffer && !frozen; }
   [[nodiscard]] Shape local_shape() const {
     return is_split() ? shape.with(split_dim, part.size()) : shape;
   }
@@ -159,11 +160,40 @@ using ParameterList = std::vector<Parameter<Dev>>;
 template <class Dev>
 [[nodiscard]] bool is_trained(const ParameterList<Dev>& parameters) {
   for (const auto& parameter : parameters)
-    if (parameter != nullptr && !parameter->spec.frozen && !parameter->spec.buffer) return true;
+    if (parameter != nullptr && parameter->spec.is_trained()) return true;
   return false;
 }
 
 namespace detail {
+
+/// The part of a parameter that this rank holds, with its optimizer state.
+template <class Dev>
+struct HeldPart {
+  Parameter<Dev> parameter;
+  Range range{};           ///< in optimizer state buffers
+  std::int64_t first = 0;  ///< first element of the part
+  View<Dev> value{};       ///< [range.size()]
+  bool sharded = false;    ///< replicas shard this parameter
+  bool copy = false;       ///< a redundant share of another replica
+};
+/// Elements of a parameter from `first` on, and where they are.
+template <class Dev>
+[[nodiscard]] HeldPiece<Dev> piece_of(const std::string& prefix,
+                                      const ParameterState<Dev>& parameter, std::int64_t first,
+                                      View<Dev> data, bool sharded = false, bool copy = false) {
+  const auto& spec = parameter.spec;
+  return {{.name = prefix + spec.name,
+           .shape = spec.shape,
+           .dtype = data.dtype(),
+           .split_dim = spec.split_dim,
+           .part = spec.part,
+           .range = {first, first + data.count()},
+           .file_order = spec.file_order},
+          data,
+          parameter.owned,
+          sharded,
+          copy};
+}
 
 template <class Dev>
 using WriteAll = FunctionRef<void(const std::vector<View<Dev>>& views, double beta)>;

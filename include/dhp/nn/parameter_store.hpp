@@ -7,10 +7,10 @@
 #include <dhp/nn/initial_values.hpp>
 #include <dhp/nn/sharded_bucket.hpp>
 #include <dhp/ops/elementwise.hpp>
-#include <dhp/ops/fingerprint.hpp>
 #include <dhp/ops/optimizer.hpp>
 
 #include <algorithm>
+#include <functional>
 #include <memory>
 #include <string>
 #include <utility>
@@ -28,47 +28,10 @@ struct ParameterStoreOptions {
   bool state_on_host = false;
 };
 
-/// What replicas exchange beside gradient sums: shares of a sharded store, or weights that differ. Reducers implement
-/// it; layers, norms and trainers call it through the store. The default exchanges nothing.
-template <class Dev>
-class ReplicaExchange {
- public:
-  virtual ~ReplicaExchange() = default;
-  /// gather() makes a layer's weights available; they stay until free().
-  virtual void gather(Dev& /*dev*/, const ParameterList<Dev>& /*layer*/) {}
-  virtual void free(Dev& /*dev*/, const ParameterList<Dev>& /*layer*/) {}
-  /// Called when this replica has added a micro-batch's gradients of a layer.
-  virtual void accumulated(Dev& /*dev*/, const ParameterList<Dev>& /*layer*/) {}
-  /// Called after weights were written: by the optimizer, or from outside.
-  virtual void updated(Dev& /*dev*/) {}
-  /// Returns when no collective uses the weights and all replicas have the same.
-  virtual void synchronize(Dev& /*dev*/) {}
-  /// Sums partial norms over replicas, in place.
-  virtual void sum(Dev& /*dev*/, View<Dev> /*buffer*/) {}
-  /// Whether this step has gradients: delayed ones are missing in the first steps.
-  [[nodiscard]] virtual bool has_gradients() const { return true; }
-  /// Whether the loss is the mean over a replica's own samples, instead of its part of the global mean.
-  [[nodiscard]] virtual bool steps_alone() const { return false; }
-};
-
-namespace detail {
-/// The part of a parameter that this rank holds, with its optimizer state.
-template <class Dev>
-struct HeldPart {
-  Parameter<Dev> parameter;
-  Range range{};           ///< in optimizer state buffers
-  std::int64_t first = 0;  ///< first element of the part
-  View<Dev> value{};       ///< [range.size()]
-  bool sharded = false;    ///< replicas shard this parameter
-  bool copy = false;       ///< a redundant share of another replica
-};
-}  // namespace detail
-
 template <class Dev>
 class ParameterStore {
  public:
   ParameterStore() = default;
-  /// Allocates and initializes the parameters of this rank; stores a repeated handle once. replica: which one
   /// Allocates and initializes this rank's parameters; duplicate handles are stored once. replica: this rank's
   /// position among the replicas that shard the store.
   ParameterStore(Dev& dev, const ParameterList<Dev>& parameters, ParameterStoreOptions options,
@@ -123,16 +86,15 @@ class ParameterStore {
     auto* bucket = bucket_with(range);
     return bucket != nullptr ? bucket->summands(range) : held_sums(range);
   }
-  /// Fingerprints this replica's contributions to sums into i64 [1] from now on; an empty view stops that.
-  void sign_sums_in(View<Dev> fingerprint) { signature_ = fingerprint; }
-  /// Reducers call this before summing. first: in the store's numbering; times: -1 subtracts the part of other
-  /// replicas.
-  void sign(Dev& dev, const std::vector<View<Dev>>& summands, std::int64_t first,
-            std::int64_t times = 1) {
-    if (signature_.empty()) return;
-    for (std::size_t at = 0; at < summands.size(); ++at)
-      fingerprint(dev, summands[at], first + static_cast<std::int64_t>(at) * size_, signature_,
-                  times);
+  /// Is told what this replica gives to sums over replicas. first: where the summands begin in the store's numbering;
+  /// times: -1 for what is given with them and is not this replica's.
+  using SumWatcher = std::function<void(Dev&, const std::vector<View<Dev>>& summands,
+                                        std::int64_t first, std::int64_t times)>;
+  void watch_sums(SumWatcher watcher) { watcher_ = std::move(watcher); }
+  /// Reducers call this before each sum.
+  void tell_sum(Dev& dev, const std::vector<View<Dev>>& summands, std::int64_t first,
+                std::int64_t times = 1) {
+    if (watcher_) watcher_(dev, summands, first, times);
   }
   /// i32 [1]: nonzero after an exact sum left its range; empty without exact sums.
   [[nodiscard]] View<Dev> overflow() {
@@ -171,8 +133,7 @@ class ParameterStore {
     for (auto& bucket : buckets_) bucket->zero_gradients(dev);
   }
 
-  // Exchange between replicas, beside gradient sums. A sharded store needs set_exchange() before the first layer
-  // runs. Without an exchange these do nothing.
+  /// Whether replicas shard it: only with their Replicas is it whole.
   [[nodiscard]] bool is_sharded() const { return options_.sharding.stage != ZeroStage::none; }
   [[nodiscard]] const detail::ReplicaOf& replica() const { return replica_; }
   [[nodiscard]] std::vector<std::unique_ptr<detail::ShardedBucket<Dev>>>& buckets() {
@@ -185,23 +146,6 @@ class ParameterStore {
   }
   /// Leading elements that every replica holds, such as running statistics.
   [[nodiscard]] Range whole() const { return {0, whole_}; }
-  void set_exchange(ReplicaExchange<Dev>* exchange) { exchange_ = exchange; }
-  [[nodiscard]] ReplicaExchange<Dev>* exchange() const {
-    check(exchange_ != nullptr || !is_sharded(),
-          "a store that is sharded over replicas is used without DataParallel, which moves shares");
-    return exchange_;
-  }
-  void sum_over_replicas(Dev& dev, View<Dev> sums) {
-    if (exchange() != nullptr && sums.count() > 0) exchange()->sum(dev, sums);
-  }
-  /// Call after writing weights: by the optimizer, or from a checkpoint. Collective over the replicas.
-  void updated(Dev& dev) {
-    if (exchange() != nullptr) exchange()->updated(dev);
-  }
-  /// Call before reading or writing weights from outside.
-  void synchronize(Dev& dev) {
-    if (exchange() != nullptr) exchange()->synchronize(dev);
-  }
 
   /// Updates batch norm's running statistics with the mean over the step's micro-batches, if the step is applied.
   void update_running_statistics(Dev& dev, double momentum, std::int64_t micro_batches,
@@ -217,10 +161,11 @@ class ParameterStore {
     const bool shares = own || options_.sharding.stage == ZeroStage::weights;
     for (const auto& parameter : parameters_)
       if (!shares || !is_cut(*parameter))
-        pieces.push_back(piece_of("", *parameter, 0, flat(*parameter)));
+        pieces.push_back(detail::piece_of("", *parameter, 0, flat(*parameter)));
     for (const auto& part : held_)
       if (shares && part.sharded)
-        pieces.push_back(piece_of("", *part.parameter, part.first, part.value, true, part.copy));
+        pieces.push_back(
+            detail::piece_of("", *part.parameter, part.first, part.value, true, part.copy));
     return pieces;
   }
   /// The pieces of a buffer in this store's numbering; `kind` names it ("exp_avg"). narrow_only: only parameters with
@@ -230,8 +175,8 @@ class ParameterStore {
     std::vector<HeldPiece<Dev>> pieces;
     for (const auto& held : held_)
       if (!narrow_only || held.value.dtype() != accumulation())
-        pieces.push_back(piece_of("optimizer/" + kind + "/", *held.parameter, held.first,
-                                  part(buffer, held.range), held.sharded, held.copy));
+        pieces.push_back(detail::piece_of("optimizer/" + kind + "/", *held.parameter, held.first,
+                                          part(buffer, held.range), held.sharded, held.copy));
     return pieces;
   }
 
@@ -286,15 +231,12 @@ class ParameterStore {
         return bucket.get();
     return nullptr;
   }
-  [[nodiscard]] static bool is_trained(const ParameterState<Dev>& parameter) {
-    return !parameter.spec.buffer && !parameter.spec.frozen;
-  }
   [[nodiscard]] static View<Dev> flat(const ParameterState<Dev>& parameter) {
     return parameter.value.as({parameter.value.count()});
   }
   /// Parameters of another type, such as norms, are small and stay replicated.
   [[nodiscard]] bool is_cut(const ParameterState<Dev>& parameter) const {
-    return is_sharded() && is_trained(parameter) && value_type(parameter) == options_.compute;
+    return is_sharded() && parameter.spec.is_trained() && value_type(parameter) == options_.compute;
   }
 
   void place(Dev& dev) {
@@ -342,24 +284,11 @@ class ParameterStore {
     return {part(high_, range), part(low_, range)};
   }
 
-  /// From the last parameter to the first, in the order of readiness. Tied ones are summed over stages last, and must
-  /// not delay others.
   void make_buckets(Dev& dev) {
-    std::vector<ParameterList<Dev>> lists;
-    std::size_t bytes = 0;
-    for (std::size_t at = parameters_.size(); at-- > 0;) {
-      const auto& parameter = parameters_[at];
-      if (!is_cut(*parameter)) continue;
-      const bool follows = parameter->spec.fused == 0;  // no fused parameter follows
-      if (lists.empty() || (follows && (bytes >= options_.sharding.bucket_bytes ||
-                                        lists.back().front()->tied != parameter->tied))) {
-        lists.emplace_back();
-        bytes = 0;
-      }
-      lists.back().insert(lists.back().begin(), parameter);
-      bytes +=
-          static_cast<std::size_t>(parameter->spec.local_shape().count()) * size_of(accumulation());
-    }
+    ParameterList<Dev> cut;
+    for (const auto& parameter : parameters_)
+      if (is_cut(*parameter)) cut.push_back(parameter);
+    auto lists = detail::bucket_lists(cut, options_.sharding.bucket_bytes, size_of(accumulation()));
     auto first = whole_;
     for (auto list = lists.rbegin(); list != lists.rend(); ++list) {
       buckets_.push_back(std::make_unique<detail::ShardedBucket<Dev>>(
@@ -370,27 +299,9 @@ class ParameterStore {
     }
   }
 
-  [[nodiscard]] static HeldPiece<Dev> piece_of(const std::string& prefix,
-                                               const ParameterState<Dev>& parameter,
-                                               std::int64_t first, View<Dev> data,
-                                               bool sharded = false, bool copy = false) {
-    const auto& spec = parameter.spec;
-    return {{.name = prefix + spec.name,
-             .shape = spec.shape,
-             .dtype = data.dtype(),
-             .split_dim = spec.split_dim,
-             .part = spec.part,
-             .range = {first, first + data.count()},
-             .file_order = spec.file_order},
-            data,
-            parameter.owned,
-            sharded,
-            copy};
-  }
-
   void make_tables(Dev& dev) {
     for (const auto& parameter : parameters_)
-      if (is_trained(*parameter) && !is_cut(*parameter))
+      if (parameter->spec.is_trained() && !is_cut(*parameter))
         held_.push_back({parameter, parameter->range, 0, flat(*parameter)});
     for (int ahead = 0; ahead <= options_.sharding.redundancy; ++ahead)
       for (auto& bucket : buckets_)
@@ -428,7 +339,7 @@ class ParameterStore {
     std::vector<std::int64_t> first_sums;  // by ParameterState::index
     std::int64_t tiles = 0;
     for (const auto& parameter : parameters_) {
-      if (!is_trained(*parameter) || !which(*parameter)) continue;
+      if (!parameter->spec.is_trained() || !which(*parameter)) continue;
       const auto index = static_cast<std::size_t>(parameter->index);
       if (first_sums.size() <= index) first_sums.resize(index + 1);
       first_sums[index] = tiles;
@@ -462,7 +373,6 @@ class ParameterStore {
 
   ParameterStoreOptions options_;
   detail::ReplicaOf replica_;
-  ReplicaExchange<Dev>* exchange_ = nullptr;
   ParameterList<Dev> parameters_;
   std::vector<ParameterState<Dev>*> by_first_;  // by the begin of their ranges
   bool has_buffers_ = false;
@@ -479,8 +389,8 @@ class ParameterStore {
   Tensor<Dev> gradients_;
   Tensor<Dev> high_;
   Tensor<Dev> low_;
-  View<Dev> signature_;
   Tensor<Dev> overflow_;
+  SumWatcher watcher_;
 };
 
 }  // namespace dhp

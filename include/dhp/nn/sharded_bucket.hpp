@@ -226,6 +226,28 @@ class ShardedBucket {
   std::vector<View<Dev>> held_sums_;
   std::vector<Event<Dev>> sums_under_way_;
 };
+
+/// Cuts a list from its last parameter to its first, in the order of readiness. Tied ones are summed over stages last,
+/// and must not delay others.
+template <class Dev>
+[[nodiscard]] std::vector<ParameterList<Dev>> bucket_lists(const ParameterList<Dev>& parameters,
+                                                           std::size_t least_bytes,
+                                                           std::size_t bytes_of_element) {
+  std::vector<ParameterList<Dev>> lists;
+  std::size_t bytes = 0;
+  for (std::size_t at = parameters.size(); at-- > 0;) {
+    const auto& parameter = parameters[at];
+    const bool follows = parameter->spec.fused == 0;  // no fused parameter follows
+    if (lists.empty() ||
+        (follows && (bytes >= least_bytes || lists.back().front()->tied != parameter->tied))) {
+      lists.emplace_back();
+      bytes = 0;
+    }
+    lists.back().insert(lists.back().begin(), parameter);
+    bytes += static_cast<std::size_t>(parameter->spec.local_shape().count()) * bytes_of_element;
+  }
+  return lists;
+}
 }  // namespace detail
 
 }  // namespace dhp

@@ -104,7 +104,7 @@ struct StepRule {
   LossScaleOptions loss_scale{};
   double spike =
       0;  ///< a gradient norm above this multiple of the usual one skips the step; 0: off
-  bool waits = false;  ///< no gradient yet; skips the step
+  bool skip = false;  ///< this step changes nothing, as replicas ask
 
   /// Number of updates that define the usual norm, and of successive outliers that redefine it.
   static constexpr std::int64_t updates_before_spikes = 20;
@@ -131,7 +131,7 @@ struct StepRule {
     state.good_steps = state.spikes = 0;
     return state;
   }
-  if (rule.waits) {
+  if (rule.skip) {
     state.decision = StepDecision::skip;
     return state;
   }

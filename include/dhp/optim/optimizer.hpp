@@ -5,7 +5,7 @@
 #pragma once
 
 #include <dhp/comm/comm.hpp>
-#include <dhp/nn/parameter_store.hpp>
+#include <dhp/nn/replicas.hpp>
 #include <dhp/ops/optimizer.hpp>
 
 #include <string>
@@ -17,10 +17,14 @@ namespace dhp {
 template <class Dev>
 class Norms {
  public:
-  Norms(Comm<Dev> tensor, Comm<Dev> pipeline, int parameters_in_model)
+  /// replicas: of DataParallel.
+  Norms(Comm<Dev> tensor, Comm<Dev> pipeline, int parameters_in_model,
+        Replicas<Dev>* replicas = nullptr)
       : tensor_(std::move(tensor)),
         pipeline_(std::move(pipeline)),
-        parameters_(parameters_in_model) {}
+        parameters_(parameters_in_model),
+        replicas_(replicas) {}
+  [[nodiscard]] const Replicas<Dev>* replicas() const { return replicas_; }
 
   /// The squared norm of each parameter of the model, f64 [parameters] by ParameterState::index, the same on
   /// every rank. x has the store's numbering and accumulation type; buffers do not count. Collective over
@@ -45,11 +49,12 @@ class Norms {
   [[nodiscard]] Tensor<Dev> squares(
       Dev& dev, ParameterStore<Dev>& store, std::int64_t lists,
       FunctionRef<void(const detail::SegmentTable<Dev>&, View<Dev>)> add) {
+    detail::check_has_replicas(store, replicas_);
     const auto& counted = store.counted(tensor_.rank() == 0);
     const auto tiles = counted.sum_count();
     auto sums = Tensor<Dev>::zeros(dev, DType::f64, {lists * tiles});
     add(counted, sums.mut());
-    store.sum_over_replicas(dev, sums.mut());
+    if (replicas_ != nullptr) replicas_->sum(dev, sums.mut());
     auto squares = Tensor<Dev>::zeros(dev, DType::f64, {lists * parameters_});
     for (std::int64_t list = 0; list < lists; ++list)
       detail::sum_tiles(dev, counted, sums.view().slice(list * tiles, (list + 1) * tiles),
@@ -63,6 +68,7 @@ class Norms {
   Comm<Dev> tensor_;
   Comm<Dev> pipeline_;
   int parameters_;
+  Replicas<Dev>* replicas_;
 };
 
 /// A buffer of optimizer state, with PyTorch's name: "exp_avg", "momentum_buffer", ...

@@ -8,12 +8,11 @@
 #include <dhp/parallel/partition.hpp>
 #include <dhp/parallel/schedule.hpp>
 #include <dhp/parallel/schedule_check.hpp>
-#include <dhp/parallel/synthetic_gradients.hpp>
+#include <dhp/parallel/stage_layers.hpp>
 #include <dhp/parallel/tied.hpp>
 #include <dhp/parallel/trainable.hpp>
 
 #include <algorithm>
-#include <exception>
 #include <map>
 #include <memory>
 #include <optional>
@@ -26,13 +25,13 @@ struct PipelineOptions {
   /// Cost of each layer, to balance the parts. Empty: flops on the example batch, or measured seconds.
   std::vector<double> costs{};
   bool measure_costs = false;
-  std::optional<SyntheticGradients> synthetic{};  ///< instead of the schedule
 };
 
 template <class Dev>
 class PipelineParallel {
  public:
   using Ready = FunctionRef<void(Range)>;
+  using OutputGradients = detail::OutputGradients<Dev>;
 
   /// Cuts the model and allocates this rank's part only. Collective over the whole mesh. `example` is any
   /// micro-batch: its shapes give the costs.
@@ -41,12 +40,11 @@ class PipelineParallel {
       : options_(std::move(options)),
         store_options_(store),
         replica_{mesh.data_index(), mesh.shape().data},
-        model_(std::move(model)),
         forward_(mesh.pipeline()),
         backward_(mesh.pipeline_backward()),
         stages_(forward_.size()),
         stage_(forward_.rank()) {
-    const auto layers = static_cast<int>(model_.layers.size());
+    const auto layers = static_cast<int>(model.layers.size());
     check(options_.chunks >= 1 && options_.chunks <= layers, "pipeline: ", options_.chunks,
           " chunks per rank for ", layers,
           " layers; every chunk needs at least one: choose fewer chunks");
@@ -55,44 +53,51 @@ class PipelineParallel {
       // Rank 0 decides where to cut; measuring needs its tensor group.
       const bool measures = mesh.data_index() == 0 && mesh.pipeline_index() == 0 && parts > 1;
       options_.costs = options_.measure_costs && measures
-                           ? detail::measured_costs(dev, model_, example, store)
-                           : detail::computed_costs(model_, example);
+                           ? detail::measured_costs(dev, model, example, store)
+                           : detail::computed_costs(model, example);
     }
-    check(options_.costs.size() == model_.layers.size(), "pipeline: ", options_.costs.size(),
-          " costs were given for ", model_.layers.size(), " layers");
-    cuts_ = detail::agree_on_cuts(dev, mesh.world(), options_.costs, parts);
-    if (options_.synthetic) {
-      options_.synthetic->check_fits(store, options_.chunks);
-      options_.schedule = AnySchedule("synthetic gradients", SyntheticGradients::schedule);
-    }
+    check(options_.costs.size() == model.layers.size(), "pipeline: ", options_.costs.size(),
+          " costs were given for ", layers, " layers");
+    auto cuts = detail::agree_on_cuts(dev, mesh.world(), options_.costs, parts);
+    layers_ = {std::move(model), std::move(cuts), stages_, stage_};
     (void)proven(1, Pass::training);  // refuses a wrong combination of schedule and chunks
     keep_own_part(dev);
-    if (options_.synthetic) predict_gradients(dev, mesh, example);
   }
 
-  [[nodiscard]] std::vector<std::string> term_names() const { return model_.loss.term_names(); }
+  [[nodiscard]] std::vector<std::string> term_names() const { return layers_.loss().term_names(); }
   [[nodiscard]] ParameterStore<Dev>& store() { return store_; }
   /// The range of ParameterState::index over all stages.
   [[nodiscard]] int parameters_in_model() const { return parameters_in_model_; }
   /// First layer of each part and the end.
-  [[nodiscard]] const std::vector<std::int64_t>& cuts() const { return cuts_; }
-  /// Null without synthetic gradients, or where nothing is predicted.
-  [[nodiscard]] detail::BoundaryPredictor<Dev>* predictor() { return predictor_.get(); }
+  [[nodiscard]] const std::vector<std::int64_t>& cuts() const { return layers_.cuts(); }
+  [[nodiscard]] const PipelineOptions& options() const { return options_; }
 
-  Tensor<Dev> forward_backward(Dev& dev, const Step<Dev>& step) {
-    return forward_backward(dev, step, [](Range) {});
+  /// Where the next stage sends back gradients of what this one sends of a micro-batch, and how they come; nothing
+  /// elsewhere. For one chunk.
+  [[nodiscard]] std::optional<detail::StageOutput<Dev>> output(const MicroBatch<Dev>& of) {
+    const int next = layers_.part(0) + 1;
+    if (stages_ == 1 || layers_.holds_loss(next - 1) || !layers_.returns_gradient(next))
+      return std::nullopt;
+    return detail::StageOutput<Dev>{layers_.input_shape(next, of), backward_, stage_ + 1};
   }
-  Tensor<Dev> forward_backward(Dev& dev, const Step<Dev>& step, Ready ready) {
+  /// From now on a step's backward passes get the gradient of this stage's output from there.
+  void take_gradients_from(std::unique_ptr<OutputGradients> source) {
+    output_gradients_ = std::move(source);
+  }
+
+  /// replicas: of DataParallel, as in all of these.
+  Tensor<Dev> forward_backward(
+      Dev& dev, const Step<Dev>& step, Replicas<Dev>* replicas = nullptr,
+      Ready ready = [](Range) {}) {
     const auto micro_batches = static_cast<int>(step.batches.size());
     const int all = rounds(step);
     const auto& list = proven(all, Pass::training)[static_cast<std::size_t>(stage_)];
-    auto run = start(dev, step, Mode::train);
+    auto run = start(dev, step, Mode::train, replicas);
     expect_contributions(all, run);
-    if (all == 0) for_own_layers([&](int at) { complete(dev, at, run, ready); });
+    if (all == 0) layers_.for_each([&](int at) { complete(dev, at, run, ready); });
     for (const auto& action : list) {
       if (action.micro_batch >= micro_batches) {
-        only_move_weights(dev, action,
-                          [&](int done_layer) { complete(dev, done_layer, run, ready); });
+        only_move_weights(dev, action, run, ready);
         continue;
       }
       switch (action.kind) {
@@ -102,32 +107,35 @@ class PipelineParallel {
         case Action::Kind::backward_weight: backward_weight(dev, action, run, ready); break;
       }
     }
-    if (predictor_) predictor_->learn(dev);
+    if (output_gradients_) output_gradients_->end_step(dev);
     tied_.reduce(dev, store_, ready);
     return std::move(run.losses);
   }
 
-  void replay(Dev& dev, const Step<Dev>& step) { (void)forward_backward(dev, step); }
-
+  void replay(Dev& dev, const Step<Dev>& step, Replicas<Dev>* replicas = nullptr) {
+    (void)forward_backward(dev, step, replicas);
+  }
   /// Forward only. Replicas may have unequal numbers of micro-batches, because nothing crosses the data axis.
-  Tensor<Dev> evaluate(Dev& dev, const Step<Dev>& step) {
-    return std::move(forward_only(dev, step, false).losses);
+  Tensor<Dev> evaluate(Dev& dev, const Step<Dev>& step, Replicas<Dev>* replicas = nullptr) {
+    return std::move(forward_only(dev, step, replicas, false).losses);
   }
   /// Forward only, as evaluate().
-  [[nodiscard]] std::vector<Tensor<Dev>> predict(Dev& dev, const Step<Dev>& step) {
-    return std::move(forward_only(dev, step, true).predictions);
+  [[nodiscard]] std::vector<Tensor<Dev>> predict(Dev& dev, const Step<Dev>& step,
+                                                 Replicas<Dev>* replicas = nullptr) {
+    return std::move(forward_only(dev, step, replicas, true).predictions);
   }
 
  private:
   struct Execution;
-  [[nodiscard]] Execution forward_only(Dev& dev, const Step<Dev>& step, bool predicts) {
-    auto run = start(dev, step, Mode::eval);
+  [[nodiscard]] Execution forward_only(Dev& dev, const Step<Dev>& step, Replicas<Dev>* replicas,
+                                       bool predicts) {
+    auto run = start(dev, step, Mode::eval, replicas);
     run.predicts = predicts;
     const auto micro_batches = static_cast<int>(step.batches.size());
     for (const auto& action :
          proven(rounds(step), Pass::evaluation)[static_cast<std::size_t>(stage_)]) {
       if (action.micro_batch >= micro_batches) {
-        only_move_weights(dev, action, [](int) {});
+        only_move_weights(dev, action, run, [](Range) {});
         continue;
       }
       forward(dev, action, run);
@@ -147,6 +155,7 @@ class PipelineParallel {
   struct Execution {
     const Step<Dev>* step;
     StepContext context;
+    Replicas<Dev>* replicas = nullptr;
     Tensor<Dev> scales;  // weight of each loss term in the objective, f64 [terms]
     std::map<std::pair<int, int>, MicroBatchState> in_flight;  // by (chunk, micro-batch)
     std::map<std::pair<int, int>, Tensor<Dev>> forwarded;  // between two chunks of this rank, by
@@ -158,22 +167,8 @@ class PipelineParallel {
     std::vector<Tensor<Dev>> predictions;  // of the micro-batches in order
   };
 
-  [[nodiscard]] int parts() const { return stages_ * options_.chunks; }
-  [[nodiscard]] int part_number(int chunk) const { return chunk * stages_ + stage_; }
-  [[nodiscard]] int layer_of_loss() const { return static_cast<int>(model_.layers.size()); }
-  [[nodiscard]] bool holds_loss(int part) const { return part == parts() - 1; }
-  [[nodiscard]] int first_layer(int part) const {
-    return static_cast<int>(cuts_[static_cast<std::size_t>(part)]);
-  }
-  [[nodiscard]] AnyLayer<Dev>& layer(int at) { return model_.layers[static_cast<std::size_t>(at)]; }
-
   void keep_own_part(Dev& dev) {
-    std::vector<ParameterList<Dev>> by_stage(static_cast<std::size_t>(stages_));
-    for (int part = 0; part < parts(); ++part) {
-      auto& list = by_stage[static_cast<std::size_t>(part % stages_)];
-      for (int at = first_layer(part); at < first_layer(part + 1); ++at) layer(at).parameters(list);
-      if (holds_loss(part)) model_.loss.parameters(list);
-    }
+    const auto by_stage = layers_.parameters_by_stage();
     std::map<std::string, const ParameterState<Dev>*> named;
     for (const auto& list : by_stage)
       for (const auto& parameter : list) {
@@ -182,7 +177,6 @@ class PipelineParallel {
         check(fresh || at->second == parameter.get(), "the model has two parameters of the name ",
               parameter->spec.name);
       }
-    find_first_trained();
     tied_ = detail::TiedParameters<Dev>(forward_, by_stage);
     const auto& own = by_stage[static_cast<std::size_t>(stage_)];
     // Tied parameters are ready last, so they come first in the store: reducers start at its end.
@@ -193,57 +187,6 @@ class PipelineParallel {
     store_ = ParameterStore<Dev>(dev, in_order, store_options_, replica_);
   }
 
-  /// No backward pass is needed below the first layer with a trained parameter.
-  void find_first_trained() {
-    bool any_frozen = false;
-    int first = layer_of_loss() + 1;
-    for (int at = layer_of_loss(); at >= 0; --at) {
-      const auto list = parameters_of(at);
-      if (is_trained(list)) first = at;
-      for (const auto& parameter : list) any_frozen = any_frozen || parameter->spec.frozen;
-    }
-    if (!any_frozen) return;
-    check(first <= layer_of_loss(),
-          "all of the model's parameters are frozen: there is nothing to train");
-    first_trained_ = first;
-  }
-  /// Whether the gradient of a part's input is needed.
-  [[nodiscard]] bool returns_gradient(int part) const {
-    return part > 0 && first_trained_ < first_layer(part);
-  }
-
-  void predict_gradients(Dev& dev, Mesh<Dev>& mesh, const MicroBatch<Dev>& example) {
-    const int next = part_number(0) + 1;
-    if (holds_loss(next - 1) || !returns_gradient(next)) return;
-    const auto columns = boundary(dev, next, example).shape().back();
-    predictor_ = std::make_unique<detail::BoundaryPredictor<Dev>>(
-        dev, backward_, stage_ + 1, mesh.data(), columns, store_options_.compute,
-        *options_.synthetic);
-  }
-
-  /// Keeps a layer's weights gathered while replicas shard them (ZeRO).
-  class Weights {
-   public:
-    Weights(Dev& dev, PipelineParallel& model, int at)
-        : dev_(dev), exchange_(model.store_.exchange()), exceptions_(std::uncaught_exceptions()) {
-      if (exchange_ == nullptr) return;
-      layer_ = model.parameters_of(at);
-      exchange_->gather(dev_, layer_);
-    }
-    ~Weights() noexcept(false) {
-      // A failing rank must not wait for others.
-      if (exchange_ != nullptr && std::uncaught_exceptions() == exceptions_)
-        exchange_->free(dev_, layer_);
-    }
-    Weights(const Weights&) = delete;
-    Weights& operator=(const Weights&) = delete;
-
-   private:
-    Dev& dev_;
-    ReplicaExchange<Dev>* exchange_;
-    int exceptions_;
-    ParameterList<Dev> layer_;
-  };
   /// The number of micro-batches in the schedule. Replicas that shard weights all use the same number, so that they
   /// issue the same collectives; a replica with fewer computes nothing in the rest.
   [[nodiscard]] int rounds(const Step<Dev>& step) const {
@@ -252,18 +195,29 @@ class PipelineParallel {
     const std::int64_t replicas = replica_.size;
     return static_cast<int>(std::max(own, (step.micro_batches + replicas - 1) / replicas));
   }
-  void only_move_weights(Dev& dev, const Action& action, FunctionRef<void(int)> complete) {
+  /// With ZeRO a layer's weights are there between the two. After an exception they stay: a failing rank must not wait
+  /// for others.
+  void gather(Dev& dev, const Execution& run, int at) const {
+    if (run.replicas != nullptr) run.replicas->gather(dev, layers_.parameters_of(at));
+  }
+  void free(Dev& dev, const Execution& run, int at) const {
+    if (run.replicas != nullptr) run.replicas->free(dev, layers_.parameters_of(at));
+  }
+  void only_move_weights(Dev& dev, const Action& action, Execution& run, Ready ready) {
     using Kind = Action::Kind;
-    const int part = part_number(action.chunk);
-    const auto move = [&](int at) { const Weights weights(dev, *this, at); };
+    const int part = layers_.part(action.chunk);
+    const auto move = [&](int at) {
+      gather(dev, run, at);
+      free(dev, run, at);
+    };
     if (action.kind == Kind::forward) {
-      for (int at = first_layer(part); at < first_layer(part + 1); ++at) move(at);
-      if (holds_loss(part)) move(layer_of_loss());
+      for (int at = layers_.first(part); at < layers_.first(part + 1); ++at) move(at);
+      if (layers_.holds_loss(part)) move(layers_.layer_of_loss());
       return;
     }
-    for_layers_of(action.chunk, [&](int at) {
+    layers_.for_each_of(action.chunk, [&](int at) {
       if (action.kind != Kind::backward_weight) move(at);
-      if (action.kind != Kind::backward_input) complete(at);
+      if (action.kind != Kind::backward_input) complete(dev, at, run, ready);
     });
   }
 
@@ -277,12 +231,14 @@ class PipelineParallel {
     return lists = std::move(made);
   }
 
-  Execution start(Dev& dev, const Step<Dev>& step, Mode mode) const {
+  Execution start(Dev& dev, const Step<Dev>& step, Mode mode, Replicas<Dev>* replicas) const {
+    detail::check_has_replicas(store_, replicas);
     const auto terms = static_cast<std::int64_t>(term_names().size());
     Execution run{};
     run.step = &step;
     run.context = step.context;
     run.context.mode = mode;
+    run.replicas = replicas;
     run.losses = Tensor<Dev>::zeros(
         dev, DType::f64, {static_cast<std::int64_t>(step.batches.size()), terms, loss_fields});
     if (mode == Mode::eval) return run;
@@ -299,9 +255,7 @@ class PipelineParallel {
   }
   /// Allocates the input activation of a part.
   [[nodiscard]] Tensor<Dev> boundary(Dev& dev, int part, const MicroBatch<Dev>& of) {
-    Shape shape = of.input.shape();
-    for (int at = 0; at < first_layer(part); ++at) shape = layer(at).output_shape(shape, of);
-    return Tensor<Dev>(dev, store_options_.compute, shape);
+    return Tensor<Dev>(dev, store_options_.compute, layers_.input_shape(part, of));
   }
 
   /// Checks output_shape, because the receiving stage allocates by it.
@@ -316,7 +270,7 @@ class PipelineParallel {
   }
 
   void forward(Dev& dev, const Action& action, Execution& run) {
-    const int part = part_number(action.chunk);
+    const int part = layers_.part(action.chunk);
     const auto& of = batch(run, action);
     auto& state = run.in_flight.try_emplace({action.chunk, action.micro_batch}, run.context, of)
                       .first->second;
@@ -331,25 +285,27 @@ class PipelineParallel {
       forward_.recv(dev, x.mut(), (stage_ + stages_ - 1) % stages_);
     }
     auto forgets = state.tape.nested(false, false);
-    for (int at = first_layer(part); at < first_layer(part + 1); ++at) {
-      const Weights weights(dev, *this, at);
-      auto& tape = at < first_trained_ ? forgets : state.tape;
-      x = checked_forward(dev, layer(at), std::move(x), tape);
+    for (int at = layers_.first(part); at < layers_.first(part + 1); ++at) {
+      gather(dev, run, at);
+      auto& tape = at < layers_.first_trained() ? forgets : state.tape;
+      x = checked_forward(dev, layers_[at], std::move(x), tape);
+      free(dev, run, at);
     }
-    if (holds_loss(part)) {
-      const Weights weights(dev, *this, layer_of_loss());
+    if (layers_.holds_loss(part)) {
+      gather(dev, run, layers_.layer_of_loss());
       if (run.predicts) {
-        run.predictions.resize(run.step->batches.size());
-        run.predictions[static_cast<std::size_t>(action.micro_batch)] =
-            model_.loss.predict(dev, std::move(x), state.tape);
-        return;
+        run.predictions.push_back(layers_.loss().predict(dev, std::move(x), state.tape));
+      } else {
+        const auto row = run.losses.mut().slice(action.micro_batch, action.micro_batch + 1);
+        layers_.loss().forward(dev, std::move(x), state.tape,
+                               row.as({row.shape()[1], loss_fields}));
       }
-      const auto row = run.losses.mut().slice(action.micro_batch, action.micro_batch + 1);
-      model_.loss.forward(dev, std::move(x), state.tape, row.as({row.shape()[1], loss_fields}));
+      free(dev, run, layers_.layer_of_loss());
     } else if (stages_ == 1) {
       run.forwarded.emplace(std::pair{part + 1, action.micro_batch}, std::move(x));
     } else {
-      if (predictor_ && run.context.mode == Mode::train) predictor_->sent(action.micro_batch, x);
+      if (output_gradients_ && run.context.mode == Mode::train)
+        output_gradients_->sent(action.micro_batch, x);
       forward_.send(dev, std::move(x), (stage_ + 1) % stages_);
     }
   }
@@ -358,27 +314,29 @@ class PipelineParallel {
   void backward_pass(Dev& dev, const Action& action, Execution& run, MicroBatchState& state,
                      FunctionRef<void(int)> after) {
     const auto scope = dev.scope("backward", action.micro_batch);
-    const int part = part_number(action.chunk);
+    const int part = layers_.part(action.chunk);
     const auto& of = batch(run, action);
     Tensor<Dev> dy;
-    if (holds_loss(part)) {
-      const Weights weights(dev, *this, layer_of_loss());
-      dy = model_.loss.backward(dev, run.scales.view(), state.tape);
-      after(layer_of_loss());
-    } else if (returns_gradient(part + 1) && stages_ == 1) {
+    if (layers_.holds_loss(part)) {
+      gather(dev, run, layers_.layer_of_loss());
+      dy = layers_.loss().backward(dev, run.scales.view(), state.tape);
+      after(layers_.layer_of_loss());
+      free(dev, run, layers_.layer_of_loss());
+    } else if (layers_.returns_gradient(part + 1) && stages_ == 1) {
       dy = std::move(run.returned.extract({part, action.micro_batch}).mapped());
-    } else if (predictor_) {
-      dy = predictor_->predict(dev, action.micro_batch);
-    } else if (returns_gradient(part + 1)) {
+    } else if (output_gradients_) {
+      dy = output_gradients_->gradient(dev, action.micro_batch);
+    } else if (layers_.returns_gradient(part + 1)) {
       dy = boundary(dev, part + 1, of);
       backward_.recv(dev, dy.mut(), (stage_ + 1) % stages_);
     }
-    for (int at = first_layer(part + 1); at-- > first_layer(part);) {
-      const Weights weights(dev, *this, at);
-      if (at >= first_trained_) dy = layer(at).backward(dev, std::move(dy), state.tape);
+    for (int at = layers_.first(part + 1); at-- > layers_.first(part);) {
+      gather(dev, run, at);
+      if (at >= layers_.first_trained()) dy = layers_[at].backward(dev, std::move(dy), state.tape);
       after(at);
+      free(dev, run, at);
     }
-    if (!returns_gradient(part)) return;
+    if (!layers_.returns_gradient(part)) return;
     if (stages_ == 1) run.returned.emplace(std::pair{part - 1, action.micro_batch}, std::move(dy));
     else backward_.send(dev, std::move(dy), (stage_ + stages_ - 1) % stages_);
   }
@@ -397,37 +355,23 @@ class PipelineParallel {
     const auto scope = dev.scope("weight gradients", action.micro_batch);
     auto state = run.in_flight.extract({action.chunk, action.micro_batch});
     for (auto& work : state.mapped().deferred) work(dev);
-    for_layers_of(action.chunk, [&](int at) { complete(dev, at, run, ready); });
+    layers_.for_each_of(action.chunk, [&](int at) { complete(dev, at, run, ready); });
   }
 
-  /// The loss first, then the layers from the last to the first.
-  void for_layers_of(int chunk, FunctionRef<void(int)> body) {
-    const int part = part_number(chunk);
-    if (holds_loss(part)) body(layer_of_loss());
-    for (int at = first_layer(part + 1); at-- > first_layer(part);) body(at);
-  }
-  void for_own_layers(FunctionRef<void(int)> body) {
-    for (int chunk = options_.chunks; chunk-- > 0;) for_layers_of(chunk, body);
-  }
-  [[nodiscard]] ParameterList<Dev> parameters_of(int at) {
-    ParameterList<Dev> list;
-    if (at == layer_of_loss()) model_.loss.parameters(list);
-    else layer(at).parameters(list);
-    return list;
-  }
   void expect_contributions(int micro_batches, Execution& run) {
-    run.layer_runs_left.assign(model_.layers.size() + 1, micro_batches);
+    run.layer_runs_left.assign(static_cast<std::size_t>(layers_.layer_of_loss()) + 1,
+                               micro_batches);
     run.writers_left.assign(static_cast<std::size_t>(parameters_in_model_), 0);
-    for_own_layers([&](int at) {
-      for (const auto& parameter : parameters_of(at))
+    layers_.for_each([&](int at) {
+      for (const auto& parameter : layers_.parameters_of(at))
         ++run.writers_left[static_cast<std::size_t>(parameter->index)];
     });
   }
   /// Counts a finished micro-batch of a layer. A range is ready after the last one of every layer that writes to it.
   void complete(Dev& dev, int at, Execution& run, Ready ready) {
-    if (auto* exchange = store_.exchange()) exchange->accumulated(dev, parameters_of(at));
+    if (run.replicas != nullptr) run.replicas->accumulated(dev, layers_.parameters_of(at));
     if (--run.layer_runs_left[static_cast<std::size_t>(at)] > 0) return;
-    for (const auto& parameter : parameters_of(at))
+    for (const auto& parameter : layers_.parameters_of(at))
       if (--run.writers_left[static_cast<std::size_t>(parameter->index)] == 0 &&
           !tied_.contains(*parameter) && !parameter->spec.frozen)
         ready(parameter->range);
@@ -436,16 +380,13 @@ class PipelineParallel {
   PipelineOptions options_;
   ParameterStoreOptions store_options_;
   detail::ReplicaOf replica_;
-  Model<Dev> model_;
   Comm<Dev> forward_;
   Comm<Dev> backward_;
   int stages_;
   int stage_;
-  std::vector<std::int64_t> cuts_;
-  int first_trained_ =
-      0;  // the first layer with a trained parameter; the loss comes after the last
+  detail::StageLayers<Dev> layers_;
   std::map<std::pair<int, Pass>, StageLists> proven_;
-  std::unique_ptr<detail::BoundaryPredictor<Dev>> predictor_;
+  std::unique_ptr<OutputGradients> output_gradients_;  // null: the next stage sends them
   detail::TiedParameters<Dev> tied_;
   ParameterStore<Dev> store_;
   int parameters_in_model_ = 0;

@@ -1,11 +1,10 @@
-// Reducers sum gradients over the data axis. ready(range): this replica adds no more to the range. finish(): returns
-// when every gradient is the sum over all replicas. An optional begin(step) is called before each forward pass. The
-// plain reducer sums after the backward pass; the bucketed one overlaps the two.
+// Reducers sum gradients over the data axis. The plain reducer sums after the backward pass; the bucketed one overlaps
+// the two.
 #pragma once
 
 #include <dhp/comm/comm.hpp>
 #include <dhp/comm/progress.hpp>
-#include <dhp/nn/parameter_store.hpp>
+#include <dhp/nn/replicas.hpp>
 
 #include <concepts>
 #include <optional>
@@ -13,6 +12,9 @@
 
 namespace dhp {
 
+/// ready(range): this replica adds no more to the range. finish(): returns when every gradient is the sum over all
+/// replicas. An optional begin(step) is called before each forward pass. A reducer that exchanges more than sums derives
+/// from Replicas.
 template <class R>
 concept Reducer = requires(R& reducer, Range range) {
   reducer.ready(range);
@@ -31,7 +33,7 @@ template <class Dev>
 void check_not_sharded(const ParameterStore<Dev>& store) {
   check(!store.is_sharded(),
         "a reducer of whole gradients was given a store that is sharded over replicas; leave the "
-        "choice of the reducer to ReducerChoice");
+        "choice of the reducer to DataParallel");
 }
 }  // namespace detail
 
@@ -50,7 +52,7 @@ class PlainReducer {
   void finish() {
     const Range all{0, store_->size()};
     const auto summands = store_->summands(all);
-    store_->sign(*dev_, summands, all.first);
+    store_->tell_sum(*dev_, summands, all.first);
     for (auto summand : summands) group_.all_reduce(*dev_, summand).wait();
     all_reduce_overflow(*dev_, *store_, group_);
     store_->finalize_gradients(*dev_, all);
@@ -126,7 +128,7 @@ class BucketedReducer {
   };
   void start(Bucket& bucket) {
     const auto summands = store_->summands(bucket.range);
-    store_->sign(*dev_, summands, bucket.range.first);
+    store_->tell_sum(*dev_, summands, bucket.range.first);
     if (!progress_) return;
     for (auto summand : summands)
       bucket.events.push_back(progress_->start(*dev_, Collective<Dev>::all_reduce(summand)));

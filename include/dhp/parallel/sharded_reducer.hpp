@@ -16,7 +16,7 @@
 
 namespace dhp::detail {
 template <class Dev>
-class ShardedReducer final : public ReplicaExchange<Dev> {
+class ShardedReducer final : public Replicas<Dev> {
  public:
   /// Keeps pointers, and moves the store's shares from now on. Collective over the group.
   ShardedReducer(Dev& dev, ParameterStore<Dev>& store, Comm<Dev> group)
@@ -29,10 +29,7 @@ class ShardedReducer final : public ReplicaExchange<Dev> {
       for (const auto& parameter : bucket->parameters())
         bucket_of_[parameter.get()] = states_.size() - 1;
     }
-    store.set_exchange(this);
   }
-  ShardedReducer(const ShardedReducer&) = delete;
-  ShardedReducer& operator=(const ShardedReducer&) = delete;
 
   void begin(const Step<Dev>& step) {
     const auto replicas = std::int64_t{group_.size()};
@@ -59,7 +56,7 @@ class ShardedReducer final : public ReplicaExchange<Dev> {
     check(round_ == rounds_,
           "sharded reducer: finish() was called before all gradients were ready");
     const auto whole = store_->summands(store_->whole());
-    store_->sign(*dev_, whole, store_->whole().first);
+    store_->tell_sum(*dev_, whole, store_->whole().first);
     for (auto summand : whole)
       if (summand.count() > 0) group_.all_reduce(*dev_, summand).wait();
     if (auto flag = store_->overflow()) group_.all_reduce(*dev_, flag, Reduce::max).wait();
@@ -139,10 +136,10 @@ class ShardedReducer final : public ReplicaExchange<Dev> {
   void sum_of(ShardedBucket<Dev>& bucket) {
     bucket.prepare_gradients(*dev_);
     const auto summands = bucket.summands(bucket.range());
-    store_->sign(*dev_, summands, bucket.range().first);
+    store_->tell_sum(*dev_, summands, bucket.range().first);
     // From stage 2 on, summands include the earlier sums.
     if (stage() != ZeroStage::optimizer)
-      store_->sign(*dev_, bucket.held_sums(), bucket.own().first, -1);
+      store_->tell_sum(*dev_, bucket.held_sums(), bucket.own().first, -1);
     std::vector<Event<Dev>> events;
     for (std::size_t at = 0; at < summands.size(); ++at)
       events.push_back(progress_.start(

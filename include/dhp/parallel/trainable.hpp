@@ -2,7 +2,7 @@
 #pragma once
 
 #include <dhp/nn/loss.hpp>
-#include <dhp/nn/parameter_store.hpp>
+#include <dhp/nn/replicas.hpp>
 
 #include <span>
 #include <string>
@@ -35,11 +35,14 @@ concept Trainable = requires(T& model, Dev& dev, const Step<Dev>& step) {
 };
 
 namespace detail {
-/// A Trainable that calls ready(range) once per range and step, when this replica adds no more to its gradients.
+/// A Trainable that may be one of several replicas. It calls ready(range) once per range and step, when this replica adds
+/// no more to its gradients.
 template <class T, class Dev>
-concept ReportsReady = Trainable<T, Dev> &&
-    requires(T& model, Dev& dev, const Step<Dev>& step, void (&ready)(Range)) {
-  { model.forward_backward(dev, step, ready) } -> std::same_as<Tensor<Dev>>;
+concept OfReplicas = Trainable<T, Dev> && requires(T& model, Dev& dev, const Step<Dev>& step,
+                                                   Replicas<Dev>* replicas, void (&ready)(Range)) {
+  { model.forward_backward(dev, step, replicas, ready) } -> std::same_as<Tensor<Dev>>;
+  { model.evaluate(dev, step, replicas) } -> std::same_as<Tensor<Dev>>;
+  {model.replay(dev, step, replicas)};
 };
 
 /// A Trainable with predict(): the model's predictions for this replica's micro-batches, in order; empty on ranks

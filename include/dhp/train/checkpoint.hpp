@@ -52,9 +52,12 @@ template <class Work>
 template <class Dev>
 class Checkpoint {
  public:
-  /// Keeps references: mesh, store and optimizer outlive it.
-  Checkpoint(Mesh<Dev>& mesh, ParameterStore<Dev>& store, Optimizer<Dev>& optimizer)
-      : mesh_(mesh), store_(store), optimizer_(optimizer) {}
+  /// Keeps references: mesh, store, optimizer and replicas outlive it.
+  Checkpoint(Mesh<Dev>& mesh, ParameterStore<Dev>& store, Optimizer<Dev>& optimizer,
+             Replicas<Dev>* replicas = nullptr)
+      : mesh_(mesh), store_(store), optimizer_(optimizer), replicas_(replicas) {
+    detail::check_has_replicas(store, replicas);
+  }
 
   /// Makes the folder before training, on rank 0. Throws where it cannot be written to, or has checkpoints of a run
   /// that is not gone on with (`loaded`: empty, or where it was loaded from), unless they may be overwritten. Returns
@@ -112,7 +115,7 @@ class Checkpoint {
         "s.save_file({k: v.contiguous() for k, v in torch.load(sys.argv[1]).items()}, "
         "sys.argv[2])' FILE weights.safetensors");
     auto loaded = load_newest(dev, path, weights);
-    store_.updated(dev);
+    if (replicas_ != nullptr) replicas_->updated(dev);
     return loaded;
   }
 
@@ -205,7 +208,7 @@ class Checkpoint {
   }
 
   [[nodiscard]] std::vector<HeldPiece<Dev>> held(Dev& dev) {
-    store_.synchronize(dev);
+    if (replicas_ != nullptr) replicas_->synchronize(dev);
     return state_pieces(store_, optimizer_);
   }
 
@@ -314,6 +317,7 @@ class Checkpoint {
 
   std::int64_t load_weights(Dev& dev, const WeightFiles& file, const WeightLoading& how,
                             std::vector<std::string>& remarks) {
+    if (replicas_ != nullptr) replicas_->synchronize(dev);
     const auto batches = detail::load_weights(dev, mesh_.world(), store_, file, how, remarks);
     optimizer_.values_changed(dev);
     return batches;
@@ -341,6 +345,7 @@ class Checkpoint {
   Mesh<Dev>& mesh_;
   ParameterStore<Dev>& store_;
   Optimizer<Dev>& optimizer_;
+  Replicas<Dev>* replicas_;
 };
 
 }  // namespace dhp

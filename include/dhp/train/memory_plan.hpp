@@ -31,28 +31,34 @@ struct MemoryPlan {
 };
 
 /// What a run is planned for.
+template <class Options = TrainingOptions>
 struct PlannedRun {
-  AllTrainingOptions options{};
+  Options options{};
   std::function<Model<Meta>(ModelBuilder<Meta>&)> describe{};
   /// Micro-batch k, counted over the steps.
   std::function<MicroBatch<Meta>(Meta&, std::int64_t)> batch{};
   std::int64_t micro_batches = 1;  ///< of a step, over all replicas
+  /// What the program changes about its run before the first step, if anything.
+  std::function<void(TrainingRun<Meta>&, const MicroBatch<Meta>& example)> prepare{};
   /// More than one where shapes differ: free blocks of other sizes stay, and add up.
   int steps = 1;
 };
 
 /// Of a rank in this stage of the pipeline: the first of its replicas and its tensor group, which hold as much as the
 /// others or more.
-[[nodiscard]] inline MemoryPlan plan_memory(const PlannedRun& planned, int stage,
-                                            MetaOptions device = {}) {
+template <class Options>
+[[nodiscard]] MemoryPlan plan_memory(const PlannedRun<Options>& planned, int stage,
+                                     MetaOptions device = {}) {
   auto options = planned.options;
   options.pipeline.measure_costs = false;  // nothing takes time here
   options.trainer.record = false;
   const auto& layout = options.layout;
   Meta dev(device);
   const auto world = MetaComm<Meta>::world(layout, stage * layout.data * layout.tensor);
-  TrainingRun<Meta> run(dev, Comm<Meta>::of(world), options, planned.describe,
-                        planned.batch(dev, 0));
+  auto example = planned.batch(dev, 0);
+  TrainingRun<Meta> run(dev, Comm<Meta>::of(world), options, planned.describe, example);
+  if (planned.prepare) planned.prepare(run, example);
+  example = {};  // it is not the run's
   MemoryPlan plan;
   const auto share = part_of(planned.micro_batches, layout.data, 0);
   for (int step = 0; step < planned.steps; ++step) {
@@ -72,11 +78,8 @@ struct PlannedRun {
   plan.most = dev.memory().most_held_bytes();
   plan.peak = dev.memory().most_in_use_in();
   for (const auto& state : run.optimizer().state()) plan.optimizer += state.buffer->size_bytes();
-  const auto schedule = options.pipeline.synthetic
-                            ? AnySchedule("synthetic gradients", SyntheticGradients::schedule)
-                            : options.pipeline.schedule;
-  const auto lists = all_stages(schedule, layout.pipeline, static_cast<int>(share.size()),
-                                options.pipeline.chunks);
+  const auto lists = all_stages(options.pipeline.schedule, layout.pipeline,
+                                static_cast<int>(share.size()), options.pipeline.chunks);
   const auto report = check_schedule(lists, options.pipeline.chunks, static_cast<int>(share.size()),
                                      world.send_capacity());
   plan.in_flight = report.most_until_weight_gradient[static_cast<std::size_t>(stage)];
@@ -84,7 +87,8 @@ struct PlannedRun {
 }
 
 /// Of the stage that takes most.
-[[nodiscard]] inline MemoryPlan plan_memory(const PlannedRun& planned, MetaOptions device = {}) {
+template <class Options>
+[[nodiscard]] MemoryPlan plan_memory(const PlannedRun<Options>& planned, MetaOptions device = {}) {
   MemoryPlan most;
   for (int stage = 0; stage < planned.options.layout.pipeline; ++stage)
     if (auto plan = plan_memory(planned, stage, device); plan.most > most.most) most = plan;

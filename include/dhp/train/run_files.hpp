@@ -17,7 +17,7 @@ class RunFiles {
  public:
   explicit RunFiles(TrainingRun<Dev>& run)
       : run_(run),
-        checkpoint_(run.mesh(), run.store(), run.optimizer()),
+        checkpoint_(run.mesh(), run.store(), run.optimizer(), run.replicas()),
         saver_(checkpoint_, run.trainer().may_record()) {
     run.trainer().before_update([this] { saver_.before_update(run_.device()); });
   }

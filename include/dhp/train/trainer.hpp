@@ -5,13 +5,11 @@
 
 #include <dhp/core/trace.hpp>
 #include <dhp/data/batching.hpp>
-#include <dhp/optim/learning_rate.hpp>
 #include <dhp/optim/optimizer.hpp>
-#include <dhp/parallel/trainable.hpp>
 #include <dhp/train/predictions.hpp>
 #include <dhp/train/run_state.hpp>
 #include <dhp/train/step_recorder.hpp>
-#include <dhp/train/verify.hpp>
+#include <dhp/train/step_report.hpp>
 
 #include <atomic>
 #include <functional>
@@ -23,47 +21,6 @@
 #include <vector>
 
 namespace dhp {
-
-struct TrainerOptions {
-  LearningRate learning_rate{};
-  double clip = 0;   ///< largest gradient norm; 0: no clipping
-  double spike = 0;  ///< skips a step whose gradient norm is more times the usual one; 0: none
-  std::optional<LossScaleOptions> loss_scale{};  ///< none: dynamic from 2^16 for f16, 1 for others
-  double batch_norm_momentum = 0.1;
-  /// If the device can, a step with the shapes of the previous one is recorded, and replayed as long as shapes
-  /// stay. Layers may then copy nothing from or to the host. Several ranks record only steps of promised shapes;
-  /// each must be a process of its own, since graphs of one process on several GPUs may wait for each other. Steps
-  /// whose replicas exchange more than the sums of gradients (ReplicaExchange) are not recorded.
-  bool record = false;
-};
-
-struct StepReport {
-  std::int64_t step = 0;  ///< counted from 1
-  double loss = 0;
-  std::vector<LossTerm> terms;
-  double gradient_norm = 0;  ///< over the whole model, before clipping
-  double learning_rate = 0;
-  double loss_scale = 1;
-  bool skipped =
-      false;  ///< gradients were not finite under a dynamic loss scale, a spike, or none yet
-  bool spike = false;           ///< the norm is out of proportion to the usual one
-  bool waits = false;           ///< gradients come late, and none has come yet
-  double usual_norm = 0;        ///< a moving average
-  bool stop_requested = false;  ///< by any rank; all ranks hear of it in the same step
-  bool recorded = false;        ///< replayed
-};
-
-/// A step under way: copies to the host, and its micro-batches in case it failed.
-template <class Dev>
-struct StepTicket {
-  std::int64_t step = 0;  ///< counted from 1
-  double learning_rate = 0;
-  bool recorded = false;
-  bool waits = false;  ///< for a first gradient
-  HostCopy losses;
-  HostCopy state;
-  StepBatches<Dev> mine;
-};
 
 template <class Dev, Trainable<Dev> M>
 class Trainer {
@@ -83,6 +40,9 @@ class Trainer {
         counts_(dev, DType::i64, {static_cast<std::int64_t>(model.term_names().size())}),
         request_(dev, DType::f64, {1}) {
     detail::make_copies_agree(dev, mesh);
+    check(norms_.replicas() == replicas(),
+          "the norms know nothing of replicas that exchange more than sums of gradients: give "
+          "Norms the replicas of DataParallel");
   }
 
   /// One step over this replica's micro-batches. Collective over the mesh. Throws if the loss or a gradient is not
@@ -105,7 +65,6 @@ class Trainer {
         recorder_.run(dev_, step_of(ticket), recording(ticket.step, mine.same_shapes),
                       [&](const Step<Dev>& now) { return run(now); });
     ticket.recorded = recorder_.recorded();
-    ticket.waits = !has_gradients();
     ticket.losses = dev_.start_copy_to_host(losses.view().bytes(), losses.size_bytes());
     ticket.state = dev_.start_copy_to_host(state_.view().bytes(), state_.size_bytes());
     done(mine.samples);
@@ -132,7 +91,6 @@ class Trainer {
             .loss_scale = state.used_loss_scale,
             .skipped = !state.applies(),
             .spike = !state.applies() && state.spikes > 0,
-            .waits = ticket.waits,
             .usual_norm = state.usual_norm,
             .stop_requested = stop_requested,
             .recorded = ticket.recorded};
@@ -142,7 +100,6 @@ class Trainer {
   /// mesh; the same in any layout.
   GlobalLoss evaluate(const StepBatches<Dev>& mine) {
     const auto scope = dev_.scope("evaluation");
-    model_.store().synchronize(dev_);
     const auto step = outside_training(mine);
     const auto names = model_.term_names();
     const auto gathered = detail::gather_losses<Dev>(dev_, mesh_, model_.evaluate(dev_, step),
@@ -158,7 +115,6 @@ class Trainer {
   [[nodiscard]] std::vector<HostArray> predict(
       const StepBatches<Dev>& mine) requires detail::Predicts<M, Dev> {
     const auto scope = dev_.scope("prediction");
-    model_.store().synchronize(dev_);
     return detail::gather_predictions<Dev>(
         dev_, mesh_, model_.predict(dev_, outside_training(mine)), mine.batches, mine.micro_batches,
         model_.store().options().compute);
@@ -172,19 +128,16 @@ class Trainer {
   /// A replayed step calls nothing.
   void before_update(std::function<void()> call) { before_update_ = std::move(call); }
 
-  /// Every so many steps one is verified against silent errors, before its update: see StepVerifier.
-  void verify_every(std::int64_t steps, typename detail::StepVerifier<Dev>::Batches batches) {
-    check_exchange("a step can be verified only");
-    verifier_ = std::make_unique<detail::StepVerifier<Dev>>(dev_, mesh_, model_.store(), steps,
-                                                            std::move(batches));
-  }
+  void set_hook(std::unique_ptr<StepHook<Dev>> hook) { hook_ = std::move(hook); }
 
   /// For runs that go on when ranks are lost. barrier(): no rank returns from it before all ranks that train have
   /// entered. It lies between the last collective of a step and its update, and a rank enters when its device has the
   /// sums; so if start() throws because a rank was lost, either no rank has done the update, or all others can.
   /// finish_interrupted() then makes the state that of one step on all of them.
   void set_update_barrier(std::function<void()> barrier) {
-    check_exchange("a run can go on with other ranks only");
+    check(replicas() == nullptr || model_.store().is_sharded(),
+          "a run can go on with other ranks only where all replicas take each step together: "
+          "choose a reducer that is not late");
     update_barrier_ = std::move(barrier);
   }
   /// Steps whose updates this rank's state has.
@@ -223,7 +176,13 @@ class Trainer {
 
   /// Whether steps may be recorded, where the device can.
   [[nodiscard]] bool may_record() {
-    return options_.record && !update_barrier_ && model_.store().exchange() == nullptr;
+    return options_.record && !update_barrier_ && replicas() == nullptr;
+  }
+
+  /// Those of DataParallel.
+  [[nodiscard]] Replicas<Dev>* replicas() {
+    if constexpr (requires { model_.replicas(); }) return model_.replicas();
+    else return nullptr;
   }
 
   /// Steps that were started.
@@ -258,19 +217,9 @@ class Trainer {
     if (store.options().compute != DType::f16) return {};
     return {.dynamic = true, .initial = 65536};
   }
-  /// Replicas have the gradients of the step, and the same ones.
-  void check_exchange(const char* what) {
-    auto& store = model_.store();
-    check(store.exchange() == nullptr || store.is_sharded(), what,
-          " where all replicas take each step together: choose a reducer that is not late");
-  }
-  [[nodiscard]] bool has_gradients() {
-    const auto* const exchange = model_.store().exchange();
-    return exchange == nullptr || exchange->has_gradients();
-  }
   [[nodiscard]] std::uint64_t seed() { return model_.store().options().seed; }
   [[nodiscard]] detail::Recording recording(std::int64_t step, bool same_shapes) {
-    if (!may_record() || verifies(step)) return detail::Recording::none;
+    if (!may_record() || is_hooked(step)) return detail::Recording::none;
     if (mesh_.world().size() == 1) return detail::Recording::where_alike;
     return same_shapes ? detail::Recording::promised : detail::Recording::none;
   }
@@ -278,14 +227,13 @@ class Trainer {
   Tensor<Dev> run(const Step<Dev>& step) {
     const auto scope = dev_.scope("step", step.context.step, TraceKind::step);
     auto& store = model_.store();
-    const auto pass = [&](const Step<Dev>& over) { return forward_backward(over); };
-    auto losses = verifies(step.context.step) ? verifier_->run(step, pass) : pass(step);
+    auto losses = forward_backward(step);
     const auto squares = norms_.gradient_squares(dev_, store);
     decide_step<Dev>(dev_,
                      {.clip = options_.clip,
                       .loss_scale = loss_scale_,
                       .spike = options_.spike,
-                      .waits = !has_gradients()},
+                      .skip = replicas() != nullptr && replicas()->skips()},
                      losses.view().slice(0, step.micro_batches), squares.view(), state_.mut());
     {
       const auto norms = dev_.scope("optimizer norms");
@@ -300,22 +248,26 @@ class Trainer {
     }
     update(step.micro_batches);
     if (update_barrier_) interrupted_->updated = true;
-    store.updated(dev_);
+    if (replicas() != nullptr) replicas()->updated(dev_);
     return losses;
   }
-  [[nodiscard]] bool verifies(std::int64_t step) const {
-    return verifier_ != nullptr && verifier_->verifies(step);
+  /// step: counted from 1.
+  [[nodiscard]] bool is_hooked(std::int64_t step) const {
+    return hook_ != nullptr && hook_->takes_part(step);
   }
   /// The gradients of the global batch, and the losses of all its micro-batches.
   Tensor<Dev> forward_backward(const Step<Dev>& step) {
-    auto& store = model_.store();
-    store.begin_gradients(dev_);
-    auto mine = model_.forward_backward(dev_, step);
-    store.sign(dev_, {mine.mut()}, 2 * store.size());  // behind the limbs of the gradients
-    auto losses = detail::gather_losses<Dev>(dev_, mesh_, std::move(mine), step.batches,
-                                             step.micro_batches, request_.view());
-    store.complete_gradients(dev_, {0, store.size()});
-    return losses;
+    const auto pass = [&](const Step<Dev>& over) {
+      auto& store = model_.store();
+      store.begin_gradients(dev_);
+      auto losses = model_.forward_backward(dev_, over);
+      store.complete_gradients(dev_, {0, store.size()});
+      return losses;
+    };
+    auto mine =
+        is_hooked(step.context.step + std::int64_t{1}) ? hook_->run(step, pass) : pass(step);
+    return detail::gather_losses<Dev>(dev_, mesh_, std::move(mine), step.batches,
+                                      step.micro_batches, request_.view());
   }
   /// Not collective.
   void update(std::int64_t micro_batches) {
@@ -409,7 +361,7 @@ class Trainer {
   detail::StepRecorder<Dev> recorder_;
   std::function<void()> before_update_;
   std::function<void()> update_barrier_;
-  std::unique_ptr<detail::StepCheck<Dev>> verifier_;
+  std::unique_ptr<StepHook<Dev>> hook_;
   std::optional<Interrupted> interrupted_;
   RunState now_;  // but for its `device`, which state() reads
 };

@@ -43,8 +43,6 @@ using DefaultOptimizers = std::variant<SgdOptions, AdamWOptions>;
 }  // namespace detail
 /// What most programs choose from.
 using TrainingOptions = TrainingOptionsOf<detail::DefaultReducers, detail::DefaultOptimizers>;
-/// With every reducer and optimizer of dhp.
-using AllTrainingOptions = TrainingOptionsOf<ReducerChoice, OptimizerChoice>;
 
 template <class Dev>
 class RunFiles;
@@ -75,7 +73,7 @@ class TrainingRun {
       : TrainingRun(
             dev, std::move(world), options.layout, options.store, options.pipeline, options.trainer,
             [&](Dev&, ParameterStore<Dev>& store, Comm<Dev> group) {
-              return make_reducer(dev, store, std::move(group), options.reducer);
+              return detail::any_reducer(dev, store, std::move(group), options.reducer);
             },
             [&](const Norms<Dev>& norms) {
               return own ? own(dev, store(), norms)
@@ -160,15 +158,14 @@ class TrainingRun {
 
   [[nodiscard]] Dev& device() { return dev_; }
   [[nodiscard]] Mesh<Dev>& mesh() { return mesh_; }
+  [[nodiscard]] PipelineParallel<Dev>& stage() { return stage_; }
   [[nodiscard]] ParameterStore<Dev>& store() { return stage_.store(); }
+  [[nodiscard]] Replicas<Dev>* replicas() { return replicas_.replicas(); }
   [[nodiscard]] Optimizer<Dev>& optimizer() { return *optimizer_; }
   [[nodiscard]] auto& trainer() { return trainer_; }
   [[nodiscard]] std::vector<std::string> term_names() const { return stage_.term_names(); }
 
  private:
-  using Stage = PipelineParallel<Dev>;
-  using Replicas = DataParallel<Dev, Stage, detail::MakeReducer<Dev>>;
-
   TrainingRun(Dev& dev, Comm<Dev> world, const MeshShape& layout,
               const ParameterStoreOptions& store, const PipelineOptions& pipeline,
               const TrainerOptions& trainer, detail::MakeReducer<Dev> reducer,
@@ -192,11 +189,11 @@ class TrainingRun {
   Dev& dev_;
   Mesh<Dev> mesh_;
   ModelBuilder<Dev> builder_;
-  Stage stage_;
-  Replicas replicas_;
+  PipelineParallel<Dev> stage_;
+  DataParallel<Dev, PipelineParallel<Dev>> replicas_;
   Norms<Dev> norms_;
   std::unique_ptr<Optimizer<Dev>> optimizer_;
-  Trainer<Dev, Replicas> trainer_;
+  Trainer<Dev, DataParallel<Dev, PipelineParallel<Dev>>> trainer_;
   StepSource<Dev>* data_ = nullptr;
   std::function<void(const StepReport&)> after_step_;
   std::function<bool()> stop_when_;
@@ -217,7 +214,7 @@ TrainingRun<Dev>::TrainingRun(
       builder_(mesh_),
       stage_(dev, describe(builder_), mesh_, pipeline, example, store),
       replicas_(dev, stage_, mesh_.data(), reducer),
-      norms_(mesh_.tensor(), mesh_.pipeline(), stage_.parameters_in_model()),
+      norms_(mesh_.tensor(), mesh_.pipeline(), stage_.parameters_in_model(), replicas()),
       optimizer_(optimizer(norms_)),
       trainer_(dev, replicas_, mesh_, *optimizer_, norms_, trainer) {
   builder_.check_described();

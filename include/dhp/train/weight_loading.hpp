@@ -89,7 +89,6 @@ template <class Dev>
 std::int64_t load_weights(Dev& dev, Comm<Dev>& world, ParameterStore<Dev>& store,
                           const WeightFiles& file, const WeightLoading& how,
                           std::vector<std::string>& remarks) {
-  store.synchronize(dev);
   WeightSources sources;
   std::optional<WeightFiles> adapter;
   if (!how.adapter.empty()) {

@@ -2,8 +2,8 @@
 // 2018, "Deep gradient compression", here without momentum correction). The rest stays in the error memory.
 #pragma once
 
+#include <dhp/extra/compressed_reducer.hpp>
 #include <dhp/ops/rows.hpp>
-#include <dhp/parallel/compressed_reducer.hpp>
 
 #include <algorithm>
 #include <cmath>

@@ -5,12 +5,12 @@
 #include <dhp/data/image.hpp>
 #include <dhp/data/sample_random.hpp>
 
-#include <algorithm>
+#include <array>
 #include <cstdint>
 #include <memory>
 #include <vector>
 
-namespace dhp {
+namespace examples {
 
 struct SyntheticOptions {
   std::int64_t samples = 1024;
@@ -25,17 +25,19 @@ struct SyntheticOptions {
 /// Sample i has class i % classes.
 class SyntheticImages {
  public:
-  using Sample = LabelledImage;
+  using Sample = dhp::LabelledImage;
 
   explicit SyntheticImages(const SyntheticOptions& options) : options_(options) {
     const auto& o = options_;
-    check(o.samples > 0 && o.classes > 0 && o.height > 0 && o.width > 0 && o.channels > 0,
-          "synthetic images: samples, classes, height, width and channels must be positive, got ",
-          o.samples, ", ", o.classes, ", ", o.height, ", ", o.width, ", ", o.channels);
-    check(o.noise >= 0 && o.noise <= 1, "synthetic images: noise lies in [0, 1], got ", o.noise);
+    dhp::check(
+        o.samples > 0 && o.classes > 0 && o.height > 0 && o.width > 0 && o.channels > 0,
+        "synthetic images: samples, classes, height, width and channels must be positive, got ",
+        o.samples, ", ", o.classes, ", ", o.height, ", ", o.width, ", ", o.channels);
+    dhp::check(o.noise >= 0 && o.noise <= 1, "synthetic images: noise lies in [0, 1], got ",
+               o.noise);
     std::vector<std::uint8_t> cells;
     for (int label = 0; label < o.classes; ++label) {
-      SampleRandom random(o.seed, -1, label, DataUse::synthesize);
+      dhp::SampleRandom random(o.seed, -1, label, dhp::DataUse::synthesize);
       for (int cell = 0; cell < grid * grid * o.channels; ++cell)
         cells.push_back(static_cast<std::uint8_t>(random.below(256)));
     }
@@ -45,13 +47,13 @@ class SyntheticImages {
   [[nodiscard]] std::int64_t size() const { return options_.samples; }
   [[nodiscard]] int classes() const { return options_.classes; }
   [[nodiscard]] Sample get(std::int64_t index) const {
-    detail::check_sample_index(index, size());
+    dhp::detail::check_sample_index(index, size());
     const auto& o = options_;
     const auto label = static_cast<int>(index % o.classes);
     const int noise = static_cast<int>(o.noise * 256);
-    const RandomStream stream = detail::data_stream(o.seed + mix(static_cast<std::uint64_t>(index)),
-                                                    0, DataUse::synthesize);
-    Sample made{Image::blank(o.height, o.width, o.channels), label};
+    const dhp::RandomStream stream = dhp::detail::data_stream(
+        o.seed + dhp::mix(static_cast<std::uint64_t>(index)), 0, dhp::DataUse::synthesize);
+    Sample made{dhp::Image::blank(o.height, o.width, o.channels), label};
     auto* pixel = made.image.pixels.data();
     std::uint64_t drawn = 0;
     std::array<std::uint32_t, 4> words{};
@@ -81,4 +83,4 @@ class SyntheticImages {
   std::shared_ptr<const std::vector<std::uint8_t>> cells_;
 };
 
-}  // namespace dhp
+}  // namespace examples

@@ -1,18 +1,18 @@
 // Synthetic images: repeatable, and with labels that can be learnt.
-#include <dhp/data/synthetic.hpp>
+#include <examples/common/synthetic_images.hpp>
 #include <tests/support/test.hpp>
 
 namespace {
 
-static_assert(dhp::Dataset<dhp::SyntheticImages>);
+static_assert(dhp::Dataset<examples::SyntheticImages>);
 
 TEST_CASE("synthetic: pure in the index, another seed makes other images") {
-  const dhp::SyntheticOptions options{.samples = 20, .classes = 3, .height = 6, .width = 7};
-  const dhp::SyntheticImages a(options);
-  const dhp::SyntheticImages b(options);
+  const examples::SyntheticOptions options{.samples = 20, .classes = 3, .height = 6, .width = 7};
+  const examples::SyntheticImages a(options);
+  const examples::SyntheticImages b(options);
   auto other_options = options;
   other_options.seed = 9;
-  const dhp::SyntheticImages other(other_options);
+  const examples::SyntheticImages other(other_options);
   for (std::int64_t index = 0; index < 20; ++index) {
     CHECK(a.get(index).image == b.get(index).image);
     CHECK(a.get(index).label == index % 3);
@@ -23,7 +23,7 @@ TEST_CASE("synthetic: pure in the index, another seed makes other images") {
 }
 
 TEST_CASE("synthetic: images of one class are nearer to each other than to those of another") {
-  const dhp::SyntheticImages data({.samples = 200, .classes = 5, .height = 8, .width = 8});
+  const examples::SyntheticImages data({.samples = 200, .classes = 5, .height = 8, .width = 8});
   const auto distance = [&](std::int64_t a, std::int64_t b) {
     const auto x = data.get(a).image.pixels;
     const auto y = data.get(b).image.pixels;
@@ -38,8 +38,8 @@ TEST_CASE("synthetic: images of one class are nearer to each other than to those
 }
 
 TEST_CASE("synthetic: refuses wrong options") {
-  CHECK_THROWS_AS(dhp::SyntheticImages({.samples = 0}), dhp::Error);
-  CHECK_THROWS_AS(dhp::SyntheticImages({.noise = 1.5}), dhp::Error);
+  CHECK_THROWS_AS(examples::SyntheticImages({.samples = 0}), dhp::Error);
+  CHECK_THROWS_AS(examples::SyntheticImages({.noise = 1.5}), dhp::Error);
 }
 
 }  // namespace

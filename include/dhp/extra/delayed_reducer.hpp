@@ -5,8 +5,8 @@
 #pragma once
 
 #include <dhp/comm/progress.hpp>
+#include <dhp/extra/packed_sum.hpp>
 #include <dhp/parallel/reducer.hpp>
-#include <dhp/parallel/running_statistics.hpp>
 
 #include <optional>
 #include <utility>
@@ -23,7 +23,7 @@ namespace detail {
 /// are skipped. Running statistics of batch norms are not delayed. Holds steps + 1 copies of the gradients. Refuses
 /// exact sums, and f16, whose loss scale may change in between.
 template <class Dev>
-class DelayedReducer final : public ReplicaExchange<Dev> {
+class DelayedReducer final : public Replicas<Dev> {
  public:
   /// Keeps pointers. Collective over the group.
   DelayedReducer(Dev& dev, ParameterStore<Dev>& store, Comm<Dev> group, Delayed options)
@@ -31,7 +31,7 @@ class DelayedReducer final : public ReplicaExchange<Dev> {
         store_(&store),
         group_(std::move(group)),
         delay_(static_cast<std::size_t>(options.steps)),
-        statistics_(dev, store) {
+        statistics_(PackedSum<Dev>::of_running_statistics(dev, store)) {
     check_not_sharded(store);
     check(options.steps >= 0, "gradients cannot be delayed by ", options.steps,
           " steps; 0 or more would be right");
@@ -44,10 +44,7 @@ class DelayedReducer final : public ReplicaExchange<Dev> {
       under_way_.push_back(
           {Tensor<Dev>::persistent(dev, store.accumulation(), {store.size()}), {}});
     if (group_.size() > 1) progress_.emplace(group_);
-    store.set_exchange(this);
   }
-  DelayedReducer(const DelayedReducer&) = delete;
-  DelayedReducer& operator=(const DelayedReducer&) = delete;
 
   void ready(Range) {}
   void finish() {
@@ -73,7 +70,7 @@ class DelayedReducer final : public ReplicaExchange<Dev> {
   void updated(Dev&) override {
     if (!std::exchange(in_step_, false)) step_ = 0;
   }
-  [[nodiscard]] bool has_gradients() const override { return has_gradients_; }
+  [[nodiscard]] bool skips() const override { return !has_gradients_; }
 
  private:
   struct Sum {
@@ -89,7 +86,7 @@ class DelayedReducer final : public ReplicaExchange<Dev> {
   ParameterStore<Dev>* store_;
   Comm<Dev> group_;
   std::size_t delay_;
-  RunningStatistics<Dev> statistics_;
+  PackedSum<Dev> statistics_;
   std::vector<Sum> under_way_;  // a ring, by step
   std::optional<Progress<Dev>> progress_;
   std::size_t step_ = 0;  // since the start, or since weights were loaded

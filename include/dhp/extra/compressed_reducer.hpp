@@ -3,13 +3,14 @@
 // running statistics are small and are summed uncompressed.
 #pragma once
 
-#include <dhp/comm/comm.hpp>
+#include <dhp/extra/packed_sum.hpp>
 #include <dhp/ops/compression.hpp>
 #include <dhp/ops/elementwise.hpp>
 #include <dhp/parallel/reducer.hpp>
 #include <dhp/parallel/trainable.hpp>
 
 #include <cstdint>
+#include <optional>
 #include <utility>
 #include <vector>
 
@@ -50,8 +51,6 @@ class CompressedReducer {
         group_(std::move(group)),
         gradients_(gradients_of(store, options)),
         compressor_(dev, gradients_, group_.size(), store.options().seed, options) {}
-  CompressedReducer(const CompressedReducer&) = delete;
-  CompressedReducer& operator=(const CompressedReducer&) = delete;
 
   /// Keeps the previous step's error; after a skipped step the memory stays unchanged.
   void begin(const Step<Dev>& step) {
@@ -64,13 +63,8 @@ class CompressedReducer {
   void finish() {
     if (group_.size() == 1) return;
     const auto scope = dev_.scope("compressed sums");
-    for_whole([&](View<Dev> gradient, View<Dev> sum) {
-      dev_.copy(sum.bytes(), gradient.bytes(), gradient.size_bytes());
-    });
-    group_.all_reduce(dev_, whole_sum_.mut()).wait();
-    for_whole([&](View<Dev> gradient, View<Dev> sum) {
-      dev_.copy(gradient.bytes(), sum.bytes(), gradient.size_bytes());
-    });
+    whole_->sum(dev_, group_);
+    whole_->put(dev_);
     if (gradients_.empty()) return;
     for (auto& gradient : gradients_) add(dev_, gradient.sum, gradient.memory, gradient.unsent);
     compressor_.sum(dev_, group_, gradients_);
@@ -88,7 +82,8 @@ class CompressedReducer {
           "floating point");
     if (group_.size() == 1) return {};
     CompressedGradients<Dev> made;
-    std::int64_t whole = 0, remembered = 0;
+    std::vector<View<Dev>> whole;
+    std::int64_t remembered = 0;
     for (const auto& parameter : store.parameters()) {
       const auto& spec = parameter->spec;
       if (spec.frozen) continue;
@@ -103,12 +98,11 @@ class CompressedReducer {
         made.push_back({parameter->use, gradient});
         remembered += padded(count);
       } else {
-        whole_.push_back(gradient);
-        whole += count;
+        whole.push_back(gradient);
       }
     }
     const auto type = store.accumulation();
-    whole_sum_ = Tensor<Dev>::persistent(dev_, type, {whole});
+    whole_.emplace(dev_, std::move(whole), type);
     memory_ = Tensor<Dev>::persistent(dev_, type, {remembered});
     unsent_ = Tensor<Dev>::persistent(dev_, type, {remembered});
     std::int64_t first = 0;
@@ -125,20 +119,9 @@ class CompressedReducer {
     return (count + detail::segment_alignment - 1) / detail::segment_alignment *
            detail::segment_alignment;
   }
-  template <class Body>
-  void for_whole(Body body) {
-    std::int64_t first = 0;
-    for (auto gradient : whole_) {
-      const auto last = first + gradient.count();
-      body(gradient, whole_sum_.mut().slice(first, last));
-      first = last;
-    }
-  }
-
   Dev& dev_;
   Comm<Dev> group_;
-  std::vector<View<Dev>> whole_;  // uncompressed gradients, and their sums
-  Tensor<Dev> whole_sum_;
+  std::optional<detail::PackedSum<Dev>> whole_;  // uncompressed gradients
   Tensor<Dev> memory_, unsent_;
   CompressedGradients<Dev> gradients_;
   Compressor compressor_;

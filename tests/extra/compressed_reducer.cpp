@@ -1,6 +1,6 @@
 // Reducers that compress, beside plain computations in double.
 #include <dhp/cpu.hpp>
-#include <tests/parallel/compressed_reducer.hpp>
+#include <tests/extra/compressed_reducer.hpp>
 #include <tests/parallel/layouts.hpp>
 
 #include <algorithm>

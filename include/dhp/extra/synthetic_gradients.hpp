@@ -5,77 +5,45 @@
 #pragma once
 
 #include <dhp/comm/comm.hpp>
-#include <dhp/nn/parameter_store.hpp>
 #include <dhp/ops/elementwise.hpp>
 #include <dhp/ops/gemm.hpp>
 #include <dhp/ops/reduce.hpp>
-#include <dhp/parallel/schedule.hpp>
+#include <dhp/parallel/pipeline.hpp>
+#include <dhp/train/training_run.hpp>
 
 #include <algorithm>
 #include <deque>
 #include <map>
+#include <memory>
 #include <utility>
 
 namespace dhp {
-
-/// An option of PipelineParallel that replaces the schedule.
-struct SyntheticGradients {
-  /// Step size of the predictor, above 0 and below 2; 1 is the largest that is safe for all activations.
-  double rate = 1;
-
-  /// Throws if other options rule it out.
-  void check_fits(const ParameterStoreOptions& store, int chunks) const {
-    check(rate > 0 && rate < 2, "a predictor of gradients with a rate of ", rate,
-          " does not learn; the rate is above 0 and below 2");
-    check(chunks == 1, "synthetic gradients are for one part of the model per stage, not for ",
-          chunks);
-    check(!store.deterministic,
-          "synthetic gradients depend on where the model is cut, which exact sums are there "
-          "to prevent");
-    check(
-        store.sharding.stage == ZeroStage::none,
-        "synthetic gradients are for replicas that hold all weights of their stage, not for ZeRO");
-    check(store.compute == accumulation_type(store.compute),
-          "synthetic gradients are predicted in f32 or f64, not in ", store.compute);
-  }
-  /// Each backward pass directly follows its forward pass.
-  [[nodiscard]] static std::vector<Action> schedule(int /*stage*/, int /*stages*/,
-                                                    int micro_batches, int /*chunks*/) {
-    std::vector<Action> list;
-    for (int m = 0; m < micro_batches; ++m) {
-      list.push_back({Action::Kind::forward, 0, m});
-      list.push_back({Action::Kind::backward, 0, m});
-    }
-    return list;
-  }
-};
 
 namespace detail {
 /// Predicts the gradient of y [rows, C] at the end of a stage: y weights; weights [C, C] start at zero and are equal
 /// on all replicas. It takes one step of normalised least mean squares (Nagumo and Noda 1967) per training step.
 template <class Dev>
-class BoundaryPredictor {
+class BoundaryPredictor final : public OutputGradients<Dev> {
  public:
-  /// backward: the pipeline's communicator, on which rank `from` sends the true gradients of this stage's
-  /// micro-batches, in order.
-  BoundaryPredictor(Dev& dev, Comm<Dev> backward, int from, Comm<Dev> replicas,
-                    std::int64_t columns, DType type, const SyntheticGradients& options)
-      : backward_(std::move(backward)),
+  BoundaryPredictor(Dev& dev, const StageOutput<Dev>& output, Comm<Dev> replicas, DType type,
+                    double rate)
+      : backward_(output.backward),
         replicas_(std::move(replicas)),
-        from_(from),
+        from_(output.next),
         // The sending stage is one behind; one more is slack.
         most_late_(static_cast<std::size_t>(std::min(2, backward_.send_capacity()))),
-        rate_(options.rate),
-        weights_(Tensor<Dev>::persistent(dev, type, {columns, columns})),
-        gradient_(Tensor<Dev>::persistent(dev, type, {columns, columns})),
+        rate_(rate),
+        weights_(Tensor<Dev>::persistent(dev, type, {output.shape.back(), output.shape.back()})),
+        gradient_(Tensor<Dev>::persistent(dev, type, weights_.shape())),
         squares_(Tensor<Dev>::persistent(dev, DType::f64, {1})) {}
 
   [[nodiscard]] Tensor<Dev>& weights() { return weights_; }
 
-  /// Called when a micro-batch's activation goes to the next stage.
-  void sent(int micro_batch, const Tensor<Dev>& y) { sent_.emplace(micro_batch, y.share()); }
-  /// Its predicted gradient. Also receives the true gradients that must have arrived.
-  [[nodiscard]] Tensor<Dev> predict(Dev& dev, int micro_batch) {
+  void sent(int micro_batch, const Tensor<Dev>& y) override {
+    sent_.emplace(micro_batch, y.share());
+  }
+  /// The predicted one. Also receives the true gradients that must have arrived.
+  [[nodiscard]] Tensor<Dev> gradient(Dev& dev, int micro_batch) override {
     auto y = std::move(sent_.extract(micro_batch).mapped());
     Tensor<Dev> predicted(dev, y.dtype(), y.shape());
     gemm(dev, matrix(y.view()), weights_.view(), predicted.mut().as(matrix_shape(y.shape())));
@@ -84,8 +52,8 @@ class BoundaryPredictor {
     while (late_.size() > most_late_) receive(dev);
     return used;
   }
-  /// Call after the last micro-batch: receives the rest and corrects the weights. Collective over the replicas.
-  void learn(Dev& dev) {
+  /// Receives the rest and corrects the weights. Collective over the replicas.
+  void end_step(Dev& dev) override {
     while (!late_.empty()) receive(dev);
     if (replicas_.size() > 1) {
       replicas_.all_reduce(dev, gradient_.mut()).wait();
@@ -138,5 +106,61 @@ class BoundaryPredictor {
   std::deque<Late> late_;
 };
 }  // namespace detail
+
+/// For pipelines of this schedule, which has each backward pass directly follow its forward pass.
+struct SyntheticGradients {
+  /// Step size of the predictor, above 0 and below 2; 1 is the largest that is safe for all activations.
+  double rate = 1;
+
+  [[nodiscard]] static AnySchedule schedule() {
+    return AnySchedule("of synthetic gradients", list_of_stage);
+  }
+  /// From now on this stage does not wait for gradients. Call it on all ranks, before the first step. example: any
+  /// micro-batch. Returns null where nothing is predicted.
+  template <class Dev>
+  detail::BoundaryPredictor<Dev>* predict_in(Dev& dev, PipelineParallel<Dev>& stage,
+                                             Mesh<Dev>& mesh,
+                                             const MicroBatch<Dev>& example) const {
+    const auto& store = stage.store().options();
+    check_fits(store, stage.options().chunks);
+    auto output = stage.output(example);
+    if (!output) return nullptr;
+    auto predictor = std::make_unique<detail::BoundaryPredictor<Dev>>(dev, *output, mesh.data(),
+                                                                      store.compute, rate);
+    auto* const made = predictor.get();
+    stage.take_gradients_from(std::move(predictor));
+    return made;
+  }
+  template <class Dev>
+  void predict_in(TrainingRun<Dev>& run, const MicroBatch<Dev>& example) const {
+    (void)predict_in(run.device(), run.stage(), run.mesh(), example);
+  }
+  /// Throws if other options rule it out.
+  void check_fits(const ParameterStoreOptions& store, int chunks) const {
+    check(rate > 0 && rate < 2, "a predictor of gradients with a rate of ", rate,
+          " does not learn; the rate is above 0 and below 2");
+    check(chunks == 1, "synthetic gradients are for one part of the model per stage, not for ",
+          chunks);
+    check(!store.deterministic,
+          "synthetic gradients depend on where the model is cut, which exact sums are there "
+          "to prevent");
+    check(
+        store.sharding.stage == ZeroStage::none,
+        "synthetic gradients are for replicas that hold all weights of their stage, not for ZeRO");
+    check(store.compute == accumulation_type(store.compute),
+          "synthetic gradients are predicted in f32 or f64, not in ", store.compute);
+  }
+
+ private:
+  [[nodiscard]] static std::vector<Action> list_of_stage(int /*stage*/, int /*stages*/,
+                                                         int micro_batches, int /*chunks*/) {
+    std::vector<Action> list;
+    for (int m = 0; m < micro_batches; ++m) {
+      list.push_back({Action::Kind::forward, 0, m});
+      list.push_back({Action::Kind::backward, 0, m});
+    }
+    return list;
+  }
+};
 
 }  // namespace dhp

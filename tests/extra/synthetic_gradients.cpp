@@ -1,5 +1,6 @@
 // Synthetic gradients: chains of one weight per stage against the same in plain doubles, and what is refused.
 #include <dhp/cpu.hpp>
+#include <dhp/extra/synthetic_gradients.hpp>
 #include <dhp/nn/linear.hpp>
 #include <dhp/nn/mean_squared_error.hpp>
 #include <dhp/optim/sgd.hpp>
@@ -66,15 +67,19 @@ Chain run(const Settings& settings, int steps, Before before) {
           Linear<Cpu>(build, std::to_string(at),
                       {.in = 1, .out = 1, .bias = false, .weight_init = constant(1 - 0.1 * at)}));
     model.loss = MeanSquaredError<Cpu>();
-    PipelineParallel<Cpu> stage(dev, std::move(model), mesh, {.synthetic = settings.synthetic},
-                                sample(dev, settings, 0, 0), settings.store);
+    PipelineOptions pipeline;
+    if (settings.synthetic) pipeline.schedule = SyntheticGradients::schedule();
+    const auto example = sample(dev, settings, 0, 0);
+    PipelineParallel<Cpu> stage(dev, std::move(model), mesh, pipeline, example, settings.store);
+    auto* const predictor =
+        settings.synthetic ? settings.synthetic->predict_in(dev, stage, mesh, example) : nullptr;
     DataParallel all(dev, stage, mesh.data());
     Sgd<Cpu> optimizer(dev, stage.store(), {});
     Norms<Cpu> norms(mesh.tensor(), mesh.pipeline(), stage.parameters_in_model());
     Trainer trainer(dev, all, mesh, optimizer, norms, {.learning_rate = {.peak = rate}});
     const auto mine = part_of(settings.micro_batches, settings.replicas, mesh.data_index());
     for (int step = 0; step < steps; ++step) {
-      before(stage.predictor(), stage.store());
+      before(predictor, stage.store());
       StepBatches<Cpu> batches{.batches = {}, .micro_batches = settings.micro_batches};
       for (auto k = mine.first; k < mine.last; ++k)
         batches.batches.push_back(sample(dev, settings, step, static_cast<int>(k)));
@@ -84,8 +89,7 @@ Chain run(const Settings& settings, int steps, Before before) {
     const auto at = static_cast<std::size_t>(mesh.pipeline_index());
     if (mesh.data_index() != 0) return;
     found.w[at] = widened(dev, stage.store().parameters().front()->value)[0];
-    if (stage.predictor() != nullptr)
-      found.a[at] = widened(dev, stage.predictor()->weights().view())[0];
+    if (predictor != nullptr) found.a[at] = widened(dev, predictor->weights().view())[0];
   });
   return found;
 }
@@ -183,7 +187,8 @@ TEST_CASE("synthetic gradients refuse what they cannot do") {
   CHECK(has(message({.synthetic = SyntheticGradients{.rate = 2}}), "rate of 2 does not learn"));
   CHECK(has(message({.stages = 1, .store = {.compute = DType::bf16}}), "f32 or f64, not in bf16"));
   CHECK(has(message({.store = {.compute = DType::f64, .deterministic = true}}), "exact sums"));
-  CHECK(has(message({.store = {.compute = DType::f64, .sharding = {ZeroStage::optimizer}}}),
+  CHECK(has(message({.replicas = 2,
+                     .store = {.compute = DType::f64, .sharding = {ZeroStage::optimizer}}}),
             "not for ZeRO"));
   CHECK(has(message_of([] { SyntheticGradients{}.check_fits({}, 2); }), "not for 2"));
 }

@@ -3,10 +3,10 @@
 // replicas' mean change since the last average is the gradient of an outer step with Nesterov momentum.
 #pragma once
 
+#include <dhp/extra/packed_sum.hpp>
 #include <dhp/ops/elementwise.hpp>
 #include <dhp/ops/step.hpp>
 #include <dhp/parallel/reducer.hpp>
-#include <dhp/parallel/running_statistics.hpp>
 #include <dhp/parallel/trainable.hpp>
 
 #include <utility>
@@ -24,10 +24,10 @@ namespace detail {
 /// A replica's gradients are the mean over its own samples; in the average all replicas weigh the same. Step
 /// decisions, clipping and norms are shared: norms are root mean squares over replicas. Running statistics of batch
 /// norms are summed in each step. Optimizer state stays local. Weights differ between averages: evaluations and saves
-/// call ParameterStore::synchronize(), which averages first and restarts the count. Refuses exact sums, and 16 bits,
+/// call Replicas::synchronize(), which averages first and restarts the count. Refuses exact sums, and 16 bits,
 /// whose master weights only the optimizer knows.
 template <class Dev>
-class LocalSgdReducer final : public ReplicaExchange<Dev> {
+class LocalSgdReducer final : public Replicas<Dev> {
  public:
   /// Keeps pointers.
   LocalSgdReducer(Dev& dev, ParameterStore<Dev>& store, Comm<Dev> group, LocalSgd options)
@@ -35,7 +35,7 @@ class LocalSgdReducer final : public ReplicaExchange<Dev> {
         store_(&store),
         group_(std::move(group)),
         options_(options),
-        statistics_(dev, store),
+        statistics_(PackedSum<Dev>::of_running_statistics(dev, store)),
         flat_(Tensor<Dev>::persistent(dev, store.accumulation(), {store.size()})) {
     check_not_sharded(store);
     check(options.every >= 1, "weights cannot be averaged every ", options.every,
@@ -56,10 +56,7 @@ class LocalSgdReducer final : public ReplicaExchange<Dev> {
       outer_ = make_step_state(dev, {.learning_rate = options.outer_learning_rate});
       copy_weights(dev, before_);
     }
-    store.set_exchange(this);
   }
-  LocalSgdReducer(const LocalSgdReducer&) = delete;
-  LocalSgdReducer& operator=(const LocalSgdReducer&) = delete;
 
   void begin(const Step<Dev>& step) {
     check(!step.batches.empty(),
@@ -88,7 +85,8 @@ class LocalSgdReducer final : public ReplicaExchange<Dev> {
   }
   /// The mean, so that norms are comparable with those of summed gradients.
   void sum(Dev& dev, View<Dev> buffer) override { mean(dev, buffer); }
-  [[nodiscard]] bool steps_alone() const override { return true; }
+  /// The loss is the mean over a replica's own samples.
+  void count(Dev&, Comm<Dev>&, View<Dev>) override {}
 
  private:
   [[nodiscard]] bool has_outer_step() const {
@@ -130,7 +128,7 @@ class LocalSgdReducer final : public ReplicaExchange<Dev> {
   ParameterStore<Dev>* store_;
   Comm<Dev> group_;
   LocalSgd options_;
-  RunningStatistics<Dev> statistics_;
+  PackedSum<Dev> statistics_;
   Tensor<Dev> flat_;      // weights or differences, in the store's numbering
   Tensor<Dev> before_;    // of an outer step: the weights after the last one
   Tensor<Dev> momentum_;  // of the outer steps

@@ -2,7 +2,7 @@
 // rounding of this replica's gradient; the sum is rounded once more.
 #pragma once
 
-#include <dhp/parallel/compressed_reducer.hpp>
+#include <dhp/extra/compressed_reducer.hpp>
 
 namespace dhp {
 

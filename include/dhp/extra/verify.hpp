@@ -6,14 +6,17 @@
 #include <dhp/comm/gather.hpp>
 #include <dhp/comm/mesh.hpp>
 #include <dhp/comm/rendezvous/wire.hpp>
-#include <dhp/parallel/trainable.hpp>
+#include <dhp/ops/fingerprint.hpp>
+#include <dhp/train/training_run.hpp>
 
 #include <algorithm>
 #include <functional>
 #include <map>
+#include <memory>
 #include <optional>
 #include <set>
 #include <string>
+#include <type_traits>
 #include <utility>
 #include <vector>
 
@@ -112,44 +115,39 @@ template <std::same_as<Signatures> Told>  // a template: compiled by those who v
 }  // namespace detail::verification
 
 namespace detail {
-/// What a trainer asks: programs that verify no step compile no verifier.
 template <class Dev>
-class StepCheck {
+class StepVerifier final : public StepHook<Dev> {
  public:
-  /// pass(Step<Dev>) -> losses: forward and backward with the sums over replicas.
-  using Pass = FunctionRef<Tensor<Dev>(const Step<Dev>&)>;
-  virtual ~StepCheck() = default;
-  [[nodiscard]] virtual bool verifies(std::int64_t step) const = 0;
-  [[nodiscard]] virtual Tensor<Dev> run(const Step<Dev>& step, Pass pass) = 0;
-};
-
-template <class Dev>
-class StepVerifier final : public StepCheck<Dev> {
- public:
-  using typename StepCheck<Dev>::Pass;
+  using typename StepHook<Dev>::Pass;
   /// ahead -> the micro-batches that the replica so many places after this one, modulo replicas, has in the step under
   /// way.
   using Batches = std::function<StepBatches<Dev>(int ahead)>;
 
   /// Keeps references. Every so many steps one is verified.
-  StepVerifier(Dev& dev, Mesh<Dev>& mesh, ParameterStore<Dev>& store, std::int64_t every,
-               Batches batches)
-      : dev_(dev), mesh_(mesh), store_(store), every_(every), batches_(std::move(batches)) {
+  StepVerifier(Dev& dev, Mesh<Dev>& mesh, ParameterStore<Dev>& store, Replicas<Dev>* replicas,
+               std::int64_t every, Batches batches)
+      : dev_(dev),
+        mesh_(mesh),
+        store_(store),
+        replicas_(replicas),
+        every_(every),
+        batches_(std::move(batches)) {
     check(every >= 1, "every ", every, "th step cannot be verified; 1 or more would be right");
+    check(replicas == nullptr || store.is_sharded(),
+          "a step can be verified only where all replicas take each step together: choose a "
+          "reducer that is not late");
     check(store.options().deterministic,
           "steps can be verified only with exact sums, which have the same bits on every rank");
   }
 
-  /// step: counted from 1.
-  [[nodiscard]] bool verifies(std::int64_t step) const override { return step % every_ == 0; }
+  [[nodiscard]] bool takes_part(std::int64_t step) const override { return step % every_ == 0; }
 
-  /// Returns the losses of `step`; the
-  /// gradients are there. Where ranks differ, throws Error on those that are wrong, and the others wait for them to
+  /// Where ranks differ, throws Error on those that are wrong, and the others wait for them to
   /// end; if it can't be told which, throws on all. Collective over the mesh.
   [[nodiscard]] Tensor<Dev> run(const Step<Dev>& step, Pass pass) override {
-    detail::verification::Signatures mine{.weights = signature_of_weights()};
+    verification::Signatures mine{.weights = signature_of_weights()};
     auto losses = signed_pass(step, pass, mine);
-    detail::verification::Verdict verdict;
+    verification::Verdict verdict;
     for (int ahead = 1; ahead <= 2; ++ahead) {
       const auto others = batches_(ahead);
       auto again = step;
@@ -163,17 +161,23 @@ class StepVerifier final : public StepCheck<Dev> {
   }
 
  private:
-  /// Signs sums over replicas as long as it lives.
+  /// Fingerprints what this replica gives to sums over replicas, as long as it lives.
   struct Signing {
-    Signing(ParameterStore<Dev>& of, View<Dev> in) : store(of) { store.sign_sums_in(in); }
-    ~Signing() { store.sign_sums_in({}); }
+    Signing(ParameterStore<Dev>& of, View<Dev> in) : store(of) {
+      store.watch_sums([size = of.size(), in](Dev& dev, const std::vector<View<Dev>>& summands,
+                                              std::int64_t first, std::int64_t times) {
+        for (std::size_t at = 0; at < summands.size(); ++at)
+          fingerprint(dev, summands[at], first + static_cast<std::int64_t>(at) * size, in, times);
+      });
+    }
+    ~Signing() { store.watch_sums({}); }
     Signing(const Signing&) = delete;
     Signing& operator=(const Signing&) = delete;
     ParameterStore<Dev>& store;
   };
 
   [[nodiscard]] std::int64_t signature_of_weights() {
-    store_.synchronize(dev_);
+    if (replicas_ != nullptr) replicas_->synchronize(dev_);
     auto sum = Tensor<Dev>::zeros(dev_, DType::i64, {1});
     std::int64_t first = 0;
     for (const auto& piece : store_.pieces()) {
@@ -183,28 +187,27 @@ class StepVerifier final : public StepCheck<Dev> {
     return sum.template to_host<std::int64_t>(dev_).front();
   }
   [[nodiscard]] Tensor<Dev> signed_pass(const Step<Dev>& step, Pass pass,
-                                        detail::verification::Signatures& mine) {
+                                        verification::Signatures& mine) {
     auto found = Tensor<Dev>::zeros(dev_, DType::i64, {2});
+    const auto given = found.mut().slice(0, 1);
     auto losses = [&] {
-      const Signing signing(store_, found.mut().slice(0, 1));
+      const Signing signing(store_, given);
       return pass(step);
     }();
-    const auto sums = found.mut().slice(1, 2);
-    fingerprint(dev_, store_.gradients(), 0, sums);
-    fingerprint(dev_, losses, store_.size(), sums);
+    fingerprint(dev_, losses, 2 * store_.size(), given);  // behind the limbs of the gradients
+    fingerprint(dev_, store_.gradients(), 0, found.mut().slice(1, 2));
     mesh_.world().synchronize(dev_);
     const auto values = found.template to_host<std::int64_t>(dev_);
     mine.passes.push_back({values[0], values[1]});
     return losses;
   }
-  [[nodiscard]] detail::verification::Verdict judged(const detail::verification::Signatures& mine) {
-    std::vector<detail::verification::Signatures> signatures;
-    for (const auto& text : gather_texts(dev_, mesh_.world(), detail::Fields::written(mine)))
-      signatures.push_back(
-          detail::Fields::parsed<detail::verification::Signatures>(text).value_or(mine));
-    return detail::verification::compare(mesh_.shape(), signatures);
+  [[nodiscard]] verification::Verdict judged(const verification::Signatures& mine) {
+    std::vector<verification::Signatures> signatures;
+    for (const auto& text : gather_texts(dev_, mesh_.world(), Fields::written(mine)))
+      signatures.push_back(Fields::parsed<verification::Signatures>(text).value_or(mine));
+    return verification::compare(mesh_.shape(), signatures);
   }
-  [[noreturn]] void end(std::int64_t step, const detail::verification::Verdict& verdict) {
+  [[noreturn]] void end(std::int64_t step, const verification::Verdict& verdict) {
     auto& world = mesh_.world();
     const auto& wrong = verdict.wrong;
     const bool others = mesh_.shape().data > 1;
@@ -225,9 +228,19 @@ class StepVerifier final : public StepCheck<Dev> {
   Dev& dev_;
   Mesh<Dev>& mesh_;
   ParameterStore<Dev>& store_;
+  Replicas<Dev>* replicas_;
   std::int64_t every_;
   Batches batches_;
 };
 }  // namespace detail
+
+/// Every so many steps of a run one is verified against silent errors, before its update. batches(ahead): the
+/// micro-batches that the replica so many places after this one, modulo replicas, has in the step under way.
+template <class Dev>
+void verify_every(TrainingRun<Dev>& run, std::int64_t steps,
+                  std::type_identity_t<typename detail::StepVerifier<Dev>::Batches> batches) {
+  run.trainer().set_hook(std::make_unique<detail::StepVerifier<Dev>>(
+      run.device(), run.mesh(), run.store(), run.replicas(), steps, std::move(batches)));
+}
 
 }  // namespace dhp

@@ -2,8 +2,8 @@
 #pragma once
 
 #include <dhp/comm/observe/count.hpp>
+#include <dhp/extra/reducer_choice.hpp>
 #include <dhp/nn/model_builder.hpp>
-#include <dhp/parallel/reducer_choice.hpp>
 #include <tests/support/device_ranks.hpp>
 #include <tests/support/tensors.hpp>
 

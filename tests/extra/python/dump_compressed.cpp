@@ -1,7 +1,7 @@
 // dump_compressed: two replicas' gradients over some steps, and what reducers that compress make of them, as JSON for
 // compressed.py.
 #include <dhp/cpu.hpp>
-#include <tests/parallel/compressed_reducer.hpp>
+#include <tests/extra/compressed_reducer.hpp>
 
 namespace {
 

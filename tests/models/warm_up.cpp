@@ -1,5 +1,5 @@
 // A step of each rank by itself, in layouts that use every kind of communicator: it ends without the other ranks.
-#include <dhp/train/warm_up.hpp>
+#include <examples/common/warm_up.hpp>
 #include <tests/support/everything.hpp>
 #include <tests/support/tensors.hpp>
 
@@ -18,7 +18,8 @@ TEST_CASE("warm up: each rank does its part of a step without the others") {
           return everything(build);
         };
         CHECK(message_of([&] {
-                warm_up_alone<Cpu>(dev, options, rank, describe, everything_batch(dev, 0, 0));
+                examples::warm_up_alone<Cpu>(dev, options, rank, describe,
+                                             everything_batch(dev, 0, 0));
               }) == "no error");
         CHECK(described == 1);
       }

@@ -3,8 +3,8 @@
 // summed. The error is M minus the mean over replicas, as in the authors' code and in PyTorch.
 #pragma once
 
+#include <dhp/extra/compressed_reducer.hpp>
 #include <dhp/ops/gemm.hpp>
-#include <dhp/parallel/compressed_reducer.hpp>
 
 #include <algorithm>
 

@@ -1,5 +1,7 @@
 // Gradients that come late, and replicas that step alone, against the same in plain doubles.
 #include <dhp/cpu.hpp>
+#include <dhp/extra/reducer_choice.hpp>
+#include <dhp/extra/verify.hpp>
 #include <dhp/nn/batch_norm.hpp>
 #include <dhp/nn/linear.hpp>
 #include <dhp/nn/mean_squared_error.hpp>
@@ -32,6 +34,7 @@ struct Settings {
   bool batch_norm = false;
   DType compute = DType::f64;
   bool deterministic = false;
+  bool norms_know = true;  ///< of the replicas
 };
 
 double x_of(int step, int replica) { return 0.5 + 0.1 * step + 0.2 * replica; }
@@ -48,7 +51,7 @@ MicroBatch<Cpu> sample(Cpu& dev, const Settings& settings, int step, int replica
   return batch;
 }
 
-using Rank = Trainer<Cpu, DataParallel<Cpu, PipelineParallel<Cpu>, ReducerChoice>>;
+using Rank = Trainer<Cpu, DataParallel<Cpu, PipelineParallel<Cpu>>>;
 
 // y = w x, w = 1 at first, target 0. body(dev, trainer, store, next, replica) on each replica; next(step): its batches.
 template <class Body>
@@ -68,7 +71,8 @@ void on_replicas(const Settings& settings, Body body) {
         {.compute = settings.compute, .deterministic = settings.deterministic});
     DataParallel all(dev, stage, mesh.data(), settings.reducer);
     Sgd<Cpu> optimizer(dev, stage.store(), {.momentum = settings.momentum});
-    Norms<Cpu> norms(mesh.tensor(), mesh.pipeline(), stage.parameters_in_model());
+    Norms<Cpu> norms(mesh.tensor(), mesh.pipeline(), stage.parameters_in_model(),
+                     settings.norms_know ? all.replicas() : nullptr);
     Rank trainer(dev, all, mesh, optimizer, norms, {.learning_rate = {.peak = settings.rate}});
     const auto next = [&](int step) {
       StepBatches<Cpu> mine{.batches = {}, .micro_batches = settings.equal ? replicas : 6};
@@ -94,7 +98,7 @@ std::vector<std::vector<double>> weights(const Settings& settings, bool synchron
       (void)trainer.step(next(step));
       mine.push_back(weight_of(store));
     }
-    if (synchronizes) store.synchronize(dev);
+    if (synchronizes) trainer.replicas()->synchronize(dev);
     if (synchronizes) mine.push_back(weight_of(store));
   });
   return found;
@@ -165,13 +169,13 @@ TEST_CASE("steps without a gradient are skipped, also after weights were loaded"
                 const auto step = [&](bool waits) {
                   const auto before = weight_of(store);
                   const auto report = trainer.step(next(0));
-                  check(report.waits == waits && report.skipped == waits && !report.spike, "step ",
-                        report.step, waits ? " does not wait" : " waits");
+                  check(report.skipped == waits && !report.spike, "step ", report.step,
+                        waits ? " does not wait" : " waits");
                   check((weight_of(store) == before) == waits, "step ", report.step, ": weight");
                 };
                 for (const bool waits : {true, true, false, false}) step(waits);
                 check(trainer.state().device.updates == 2, "updates");
-                store.updated(dev);
+                trainer.replicas()->updated(dev);
                 for (const bool waits : {true, true, false}) step(waits);
               });
 }
@@ -288,9 +292,17 @@ TEST_CASE("late reducers refuse what they cannot do") {
   for (const auto& reducer : {ReducerChoice(Delayed{}), ReducerChoice(LocalSgd{})}) {
     CHECK(has(late({.reducer = reducer}, [](Rank& t, auto, int) { t.set_update_barrier([] {}); }),
               "a run can go on with other ranks only where all replicas take each step together"));
-    CHECK(has(late({.reducer = reducer}, [](Rank& t, auto, int) { t.verify_every(1, {}); }),
+    CHECK(has(late({.reducer = reducer},
+                   [](Rank& t, auto, int) {
+                     Cpu dev;
+                     Mesh<Cpu> mesh(Comm<Cpu>{}, {});
+                     ParameterStore<Cpu> store(dev, {}, {.deterministic = true});
+                     detail::StepVerifier<Cpu>(dev, mesh, store, t.replicas(), 1, {});
+                   }),
               "a step can be verified only where"));
   }
+  CHECK(has(message({.reducer = LocalSgd{}, .norms_know = false}),
+            "the norms know nothing of replicas that exchange more"));
   CHECK(has(late({.reducer = LocalSgd{}},
                  [](Rank& t, auto next, int me) {
                    auto mine = next(0);

@@ -1,5 +1,6 @@
 // Verified steps: what one rank computes wrong is found before the update, and the rank is named, in every layout.
 #include <dhp/cpu.hpp>
+#include <dhp/extra/verify.hpp>
 #include <tests/support/device_ranks.hpp>
 #include <tests/support/tensors.hpp>
 
@@ -91,13 +92,13 @@ std::vector<double> train(const Case& of) {
     TrainingRun<Cpu> run(dev, std::move(world), options, network, all.front());
     auto& data = run.mesh().data();
     if (of.every > 0)
-      run.trainer().verify_every(of.every, [&](int ahead) {
+      verify_every(run, of.every, [&](int ahead) {
         return assigned<Cpu>(all, (data.rank() + ahead) % data.size(), data.size());
       });
     std::vector<double> mine;
     for (int step = 0; step < 4; ++step) {
       if (step == 1 && rank == of.flips_weight) {
-        run.store().synchronize(dev);
+        if (auto* replicas = run.replicas()) replicas->synchronize(dev);
         run.store().parameters().front()->value.data<double>()[1] *= 2;
       }
       mine.push_back(run.step(all).loss);
@@ -207,5 +208,6 @@ TEST_CASE("verified steps: only of exact sums") {
   Cpu dev;
   Mesh<Cpu> mesh(Comm<Cpu>{}, {});
   ParameterStore<Cpu> store(dev, {}, {});
-  CHECK(has(message_of([&] { detail::StepVerifier<Cpu>(dev, mesh, store, 1, {}); }), "exact sums"));
+  CHECK(has(message_of([&] { detail::StepVerifier<Cpu>(dev, mesh, store, nullptr, 1, {}); }),
+            "exact sums"));
 }

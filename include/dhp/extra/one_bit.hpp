@@ -3,8 +3,8 @@
 // SignSGD").
 #pragma once
 
+#include <dhp/extra/compressed_reducer.hpp>
 #include <dhp/ops/reduce.hpp>
-#include <dhp/parallel/compressed_reducer.hpp>
 
 namespace dhp {
 

@@ -1,0 +1,39 @@
+// A step of one rank without the others, whose numbers mean nothing: afterwards its kernels are loaded and its plans
+// made. So with CUDA_MODULE_LOADING=LAZY no kernel is loaded while a collective waits for another GPU, which can block
+// both.
+#pragma once
+
+#include <dhp/comm/meta_comm.hpp>
+#include <dhp/train/training_run.hpp>
+
+#include <functional>
+#include <type_traits>
+#include <utility>
+
+namespace examples {
+
+/// For a run of these arguments, before it is made; example: a micro-batch of the shapes that all others have. prepare:
+/// what the program changes about its run before the first step.
+template <class Dev, class Reducer, class Optimizer>
+void warm_up_alone(
+    Dev& dev, dhp::TrainingOptionsOf<Reducer, Optimizer> options, int rank,
+    const typename dhp::TrainingRun<Dev>::Describe& describe, dhp::MicroBatch<Dev> example,
+    const std::type_identity_t<
+        std::function<void(dhp::TrainingRun<Dev>&, const dhp::MicroBatch<Dev>&)>>& prepare = {}) {
+  options.pipeline.measure_costs = false;
+  options.trainer.record = false;
+  dhp::TrainingRun<Dev> alone(dev,
+                              dhp::Comm<Dev>::of(dhp::MetaComm<Dev>::world(options.layout, rank)),
+                              options, describe, example);
+  if (prepare) prepare(alone, example);
+  dhp::StepBatches<Dev> mine;
+  mine.micro_batches = options.layout.data;
+  mine.samples = mine.micro_batches * example.samples;
+  mine.same_shapes = true;
+  example.index = alone.mesh().data().rank();
+  mine.batches.push_back(std::move(example));
+  (void)alone.trainer().start(mine);
+  alone.mesh().world().synchronize(dev);
+}
+
+}  // namespace examples

@@ -1,0 +1,46 @@
+// Replicas: what replicas exchange beside sums of gradients, for those who compute with weights and gradients: a stage,
+// norms, a trainer, a checkpoint. DataParallel has it. Null: nothing is exchanged but sums.
+#pragma once
+
+#include <dhp/comm/comm.hpp>
+#include <dhp/nn/parameter_store.hpp>
+
+namespace dhp {
+
+/// A base of reducers. All replicas make the same calls in the same order; by default they do nothing.
+template <class Dev>
+class Replicas {
+ public:
+  Replicas() = default;
+  Replicas(const Replicas&) = delete;
+  Replicas& operator=(const Replicas&) = delete;
+  virtual ~Replicas() = default;
+  /// gather() makes a layer's weights available; they stay until free().
+  virtual void gather(Dev& /*dev*/, const ParameterList<Dev>& /*layer*/) {}
+  virtual void free(Dev& /*dev*/, const ParameterList<Dev>& /*layer*/) {}
+  /// Called when this replica has added a micro-batch's gradients of a layer.
+  virtual void accumulated(Dev& /*dev*/, const ParameterList<Dev>& /*layer*/) {}
+  /// Called after weights were written: by the optimizer, or from outside.
+  virtual void updated(Dev& /*dev*/) {}
+  /// Call before reading or writing weights from outside. Returns when no collective uses them and all replicas have
+  /// the same.
+  virtual void synchronize(Dev& /*dev*/) {}
+  /// Sums partial norms over replicas, in place.
+  virtual void sum(Dev& /*dev*/, View<Dev> /*sums*/) {}
+  /// Makes the counts that losses are divided by from those of this replica's samples, in place.
+  virtual void count(Dev& dev, Comm<Dev>& group, View<Dev> counts) {
+    if (group.size() > 1) group.all_reduce(dev, counts).wait();
+  }
+  /// Whether the step under way changes nothing, on any rank.
+  [[nodiscard]] virtual bool skips() const { return false; }
+};
+
+namespace detail {
+template <class Dev>
+void check_has_replicas(const ParameterStore<Dev>& store, const Replicas<Dev>* replicas) {
+  check(replicas != nullptr || !store.is_sharded(),
+        "a store that is sharded over replicas is used without DataParallel, which moves shares");
+}
+}  // namespace detail
+
+}  // namespace dhp

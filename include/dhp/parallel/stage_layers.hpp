@@ -1,0 +1,120 @@
+// StageLayers: which layers of the model a pipeline stage runs, and which of their gradients it needs. The loss counts
+// as the layer after the last one.
+#pragma once
+
+#include <dhp/comm/comm.hpp>
+#include <dhp/nn/loss.hpp>
+
+#include <utility>
+#include <vector>
+
+namespace dhp::detail {
+/// Where a stage gets the gradients of what it has sent to the next stage, if it does not simply receive them: for
+/// PipelineParallel::take_gradients_from(). Called in training only.
+template <class Dev>
+class OutputGradients {
+ public:
+  virtual ~OutputGradients() = default;
+  /// The activation of a micro-batch goes to the next stage.
+  virtual void sent(int micro_batch, const Tensor<Dev>& activation) = 0;
+  /// The gradient of that, when the stage goes backward.
+  [[nodiscard]] virtual Tensor<Dev> gradient(Dev& dev, int micro_batch) = 0;
+  /// After a step's last action. All that the next stage has sent must have been received.
+  virtual void end_step(Dev& dev) = 0;
+};
+
+/// What a stage sends of a micro-batch, and who sends back gradients of it, in the order of micro-batches.
+template <class Dev>
+struct StageOutput {
+  Shape shape{};
+  Comm<Dev> backward{};
+  int next = 0;  ///< the rank that sends
+};
+
+template <class Dev>
+class StageLayers {
+ public:
+  StageLayers() = default;
+  /// cuts: the first layer of each part, and the end. Part p is on stage p modulo stages.
+  StageLayers(Model<Dev> model, std::vector<std::int64_t> cuts, int stages, int stage)
+      : model_(std::move(model)), cuts_(std::move(cuts)), stages_(stages), stage_(stage) {
+    find_first_trained();
+  }
+
+  [[nodiscard]] auto& loss() { return model_.loss; }
+  [[nodiscard]] const auto& loss() const { return model_.loss; }
+  [[nodiscard]] AnyLayer<Dev>& operator[](int at) {
+    return model_.layers[static_cast<std::size_t>(at)];
+  }
+  [[nodiscard]] const std::vector<std::int64_t>& cuts() const { return cuts_; }
+  [[nodiscard]] int parts() const { return static_cast<int>(cuts_.size()) - 1; }
+  [[nodiscard]] int part(int chunk) const { return chunk * stages_ + stage_; }
+  [[nodiscard]] int first(int part) const {
+    return static_cast<int>(cuts_[static_cast<std::size_t>(part)]);
+  }
+  [[nodiscard]] int layer_of_loss() const { return static_cast<int>(model_.layers.size()); }
+  [[nodiscard]] bool holds_loss(int part) const { return part == parts() - 1; }
+
+  [[nodiscard]] ParameterList<Dev> parameters_of(int at) const {
+    ParameterList<Dev> list;
+    if (at == layer_of_loss()) model_.loss.parameters(list);
+    else model_.layers[static_cast<std::size_t>(at)].parameters(list);
+    return list;
+  }
+  [[nodiscard]] std::vector<ParameterList<Dev>> parameters_by_stage() const {
+    std::vector<ParameterList<Dev>> lists(static_cast<std::size_t>(stages_));
+    for (int part = 0; part < parts(); ++part) {
+      const int last = holds_loss(part) ? layer_of_loss() : first(part + 1) - 1;
+      auto& list = lists[static_cast<std::size_t>(part % stages_)];
+      for (int at = first(part); at <= last; ++at)
+        for (auto& parameter : parameters_of(at)) list.push_back(std::move(parameter));
+    }
+    return lists;
+  }
+
+  /// The first layer with a trained parameter.
+  [[nodiscard]] int first_trained() const { return first_trained_; }
+  /// Whether the gradient of a part's input is needed.
+  [[nodiscard]] bool returns_gradient(int part) const {
+    return part > 0 && first_trained_ < first(part);
+  }
+  [[nodiscard]] Shape input_shape(int part, const MicroBatch<Dev>& of) const {
+    Shape shape = of.input.shape();
+    for (int at = 0; at < first(part); ++at)
+      shape = model_.layers[static_cast<std::size_t>(at)].output_shape(shape, of);
+    return shape;
+  }
+
+  /// The loss first, then the layers from the last to the first.
+  void for_each_of(int chunk, FunctionRef<void(int)> body) const {
+    const int part = this->part(chunk);
+    if (holds_loss(part)) body(layer_of_loss());
+    for (int at = first(part + 1); at-- > first(part);) body(at);
+  }
+  void for_each(FunctionRef<void(int)> body) const {
+    for (int chunk = parts() / stages_; chunk-- > 0;) for_each_of(chunk, body);
+  }
+
+ private:
+  /// No backward pass is needed below the first layer with a trained parameter.
+  void find_first_trained() {
+    bool any_frozen = false;
+    int first = layer_of_loss() + 1;
+    for (int at = layer_of_loss(); at >= 0; --at) {
+      const auto list = parameters_of(at);
+      if (is_trained(list)) first = at;
+      for (const auto& parameter : list) any_frozen = any_frozen || parameter->spec.frozen;
+    }
+    if (!any_frozen) return;
+    check(first <= layer_of_loss(),
+          "all of the model's parameters are frozen: there is nothing to train");
+    first_trained_ = first;
+  }
+
+  Model<Dev> model_;
+  std::vector<std::int64_t> cuts_;
+  int stages_ = 1;
+  int stage_ = 0;
+  int first_trained_ = 0;
+};
+}  // namespace dhp::detail
