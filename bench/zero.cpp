@@ -5,8 +5,8 @@
 #include <dhp/train/safetensors.hpp>
 #include <examples/bert/model.hpp>
 #include <examples/bert/vocabulary.hpp>
-#include <examples/common/progress.hpp>
-#include <examples/common/training.hpp>
+#include <examples/report/progress.hpp>
+#include <examples/run/training.hpp>
 
 #include <cstdio>
 #include <cstring>

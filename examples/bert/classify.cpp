@@ -1,8 +1,8 @@
 // Fine-tunes a BERT to tell classes of sentences apart: train_bert --task classify.
 #include "classify.hpp"
 
-#include "../common/class_measures.hpp"
-#include "../common/training.hpp"
+#include "../report/class_measures.hpp"
+#include "../run/training.hpp"
 #include "encoder.hpp"
 
 #include <iostream>

@@ -1,6 +1,6 @@
 #pragma once
 
-#include "../common/options.hpp"
+#include "../options/options.hpp"
 
 namespace examples {
 

@@ -2,7 +2,7 @@
 // (dhp/train/weight_files.hpp). A checkpoint of train_bert has the same small files.
 #pragma once
 
-#include "../common/model_folder.hpp"
+#include "../data/model_folder.hpp"
 #include "config.hpp"
 #include "published_json.hpp"
 

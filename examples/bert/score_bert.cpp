@@ -2,8 +2,8 @@
 // ranks.
 #include <dhp/default_device.hpp>
 
-#include "../common/progress.hpp"
-#include "../common/scored_run.hpp"
+#include "../report/progress.hpp"
+#include "../run/scored_run.hpp"
 #include "encoder.hpp"
 
 int main(int argc, char** argv) {

@@ -6,7 +6,7 @@
 #include <dhp/core/hash.hpp>
 #include <dhp/train/file_lock.hpp>
 
-#include "../common/mapped_file.hpp"
+#include "../data/mapped_file.hpp"
 #include "documents.hpp"
 #include "wordpiece.hpp"
 

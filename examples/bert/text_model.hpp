@@ -1,7 +1,7 @@
 // The model that a text is for: that of --load with its words, or one of --preset.
 #pragma once
 
-#include "../common/options.hpp"
+#include "../options/options.hpp"
 #include "published.hpp"
 #include "vocabulary.hpp"
 #ifdef DHP_HAS_UTF8PROC

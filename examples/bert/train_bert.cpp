@@ -1,6 +1,6 @@
 // Pre-trains a BERT: masked tokens and next sentences, on any text, in any layout of ranks.
-#include "../common/data.hpp"
-#include "../common/training.hpp"
+#include "../data/data.hpp"
+#include "../run/training.hpp"
 #include "classify.hpp"
 #include "model.hpp"
 

@@ -4,7 +4,7 @@
 
 #include <dhp/core/text.hpp>
 
-#include "../common/flight_record_file.hpp"
+#include "../report/flight_record_file.hpp"
 
 #include <algorithm>
 #include <cstdint>

@@ -3,7 +3,7 @@
 
 #include <dhp/core/error.hpp>
 
-#include "../common/traced_value.hpp"
+#include "../report/traced_value.hpp"
 #include "difference.hpp"
 #include "table.hpp"
 

@@ -2,8 +2,8 @@
 #include <dhp/comm/rendezvous/address.hpp>
 #include <dhp/default_device.hpp>
 
-#include "../common/progress.hpp"
-#include "../common/ranks.hpp"
+#include "../report/progress.hpp"
+#include "../run/ranks.hpp"
 #include "collectives.hpp"
 #include "links.hpp"
 #include "network.hpp"

@@ -4,7 +4,7 @@
 
 #include <dhp/comm/mesh.hpp>
 
-#include "../common/transport_report.hpp"
+#include "../report/transport_report.hpp"
 #include "examination.hpp"
 
 namespace examples::doctor {

@@ -1,6 +1,6 @@
 #include "options.hpp"
 
-#include "../common/command_line.hpp"
+#include "../options/command_line.hpp"
 #include "finding.hpp"
 
 namespace examples::doctor {

@@ -1,7 +1,7 @@
 // The command line of dhp_doctor.
 #pragma once
 
-#include "../common/options.hpp"
+#include "../options/options.hpp"
 
 #include <optional>
 #include <string>

@@ -1,9 +1,9 @@
 // Writes a saved model as an ONNX file, for other programs to run: a BERT that was published or that train_bert has
 // saved, or a ResNet of train_resnet50.
-#include "../common/checked_options.hpp"
-#include "../common/fine_tuning.hpp"
-#include "../common/model_folder.hpp"
-#include "../common/progress.hpp"
+#include "../data/model_folder.hpp"
+#include "../options/checked_options.hpp"
+#include "../options/fine_tuning.hpp"
+#include "../report/progress.hpp"
 #include "bert_graph.hpp"
 #include "resnet_graph.hpp"
 

@@ -1,7 +1,7 @@
 // ResNet as a graph, layer by layer as in resnet50/model.hpp, but with the channels before height and width.
 #pragma once
 
-#include "../common/saved_resnet.hpp"
+#include "../data/saved_resnet.hpp"
 #include "layers.hpp"
 
 #include <string>

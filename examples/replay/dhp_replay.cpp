@@ -5,7 +5,7 @@
 #include <dhp/train/checkpoint_index.hpp>
 
 #include "../bert/published_json.hpp"
-#include "../common/checked_options.hpp"
+#include "../options/checked_options.hpp"
 
 #include <unistd.h>
 

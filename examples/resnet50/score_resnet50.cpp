@@ -1,9 +1,9 @@
 // Logits of images by a ResNet that train_resnet50 has saved, in any layout of ranks.
 #include <dhp/default_device.hpp>
 
-#include "../common/progress.hpp"
-#include "../common/saved_resnet.hpp"
-#include "../common/scored_run.hpp"
+#include "../data/saved_resnet.hpp"
+#include "../report/progress.hpp"
+#include "../run/scored_run.hpp"
 
 int main(int argc, char** argv) {
   using Dev = dhp::DefaultDevice;

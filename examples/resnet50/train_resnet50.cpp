@@ -1,7 +1,7 @@
 // Trains a ResNet to classify images, in any layout of ranks.
-#include "../common/data.hpp"
-#include "../common/saved_resnet.hpp"
-#include "../common/training.hpp"
+#include "../data/data.hpp"
+#include "../data/saved_resnet.hpp"
+#include "../run/training.hpp"
 #include "model.hpp"
 
 #include <iostream>

@@ -1,6 +1,6 @@
 // Image batches: shape, normalisation in every type, labels, and which sample an error is about.
 #include <dhp/data/image_batcher.hpp>
-#include <examples/common/synthetic_images.hpp>
+#include <examples/data/synthetic_images.hpp>
 #include <tests/support/test.hpp>
 
 namespace {

@@ -1,6 +1,6 @@
-#include <examples/common/class_measures.hpp>
-#include <examples/common/fine_tuning.hpp>
-#include <examples/common/patience.hpp>
+#include <examples/report/class_measures.hpp>
+#include <examples/options/fine_tuning.hpp>
+#include <examples/run/patience.hpp>
 #include <tests/support/folder.hpp>
 #include <tests/support/test.hpp>
 

@@ -1,4 +1,4 @@
-#include <examples/common/data.hpp>
+#include <examples/data/data.hpp>
 #include <tests/support/test.hpp>
 
 namespace {

@@ -1,4 +1,4 @@
-#include <examples/common/energy_meter.hpp>
+#include <examples/report/energy_meter.hpp>
 #include <tests/support/test.hpp>
 
 using examples::EnergyMeter;

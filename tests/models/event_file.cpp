@@ -1,5 +1,5 @@
 // The files for TensorBoard, read back by a reader that shares nothing with their writer.
-#include <examples/common/event_file.hpp>
+#include <examples/report/event_file.hpp>
 #include <tests/comm/ranks.hpp>
 #include <tests/support/folder.hpp>
 

@@ -1,4 +1,4 @@
-#include <examples/common/flight_record_file.hpp>
+#include <examples/report/flight_record_file.hpp>
 #include <tests/comm/ranks.hpp>
 #include <tests/support/folder.hpp>
 

@@ -1,4 +1,4 @@
-#include <examples/common/host_memory.hpp>
+#include <examples/report/host_memory.hpp>
 #include <tests/support/folder.hpp>
 #include <tests/support/test.hpp>
 

@@ -1,4 +1,4 @@
-#include <examples/common/run_summary.hpp>
+#include <examples/report/run_summary.hpp>
 #include <tests/support/test.hpp>
 
 namespace {

@@ -1,4 +1,4 @@
-#include <examples/common/stragglers.hpp>
+#include <examples/report/stragglers.hpp>
 #include <tests/support/test.hpp>
 
 namespace {

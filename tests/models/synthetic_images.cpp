@@ -1,5 +1,5 @@
 // Synthetic images: repeatable, and with labels that can be learnt.
-#include <examples/common/synthetic_images.hpp>
+#include <examples/data/synthetic_images.hpp>
 #include <tests/support/test.hpp>
 
 namespace {

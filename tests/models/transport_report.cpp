@@ -1,4 +1,4 @@
-#include <examples/common/transport_report.hpp>
+#include <examples/report/transport_report.hpp>
 #include <tests/comm/ranks.hpp>
 
 namespace {

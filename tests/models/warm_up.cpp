@@ -1,5 +1,5 @@
 // A step of each rank by itself, in layouts that use every kind of communicator: it ends without the other ranks.
-#include <examples/common/warm_up.hpp>
+#include <examples/run/warm_up.hpp>
 #include <tests/support/everything.hpp>
 #include <tests/support/tensors.hpp>
 

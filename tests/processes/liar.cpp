@@ -1,8 +1,8 @@
 // train_bert, but for a rank with LIES_AT=STEP in its environment: there it flips one bit of one gradient, once.
 #include <examples/bert/model.hpp>
 #include <examples/bert/vocabulary.hpp>
-#include <examples/common/data.hpp>
-#include <examples/common/training.hpp>
+#include <examples/data/data.hpp>
+#include <examples/run/training.hpp>
 
 #include <cstdint>
 #include <cstdlib>

@@ -8,7 +8,7 @@
 #include <dhp/parallel/data.hpp>
 #include <dhp/parallel/pipeline.hpp>
 #include <dhp/train/trainer.hpp>
-#include <examples/common/trace_file.hpp>
+#include <examples/report/trace_file.hpp>
 
 #include <chrono>
 #include <cstdio>

@@ -1,8 +1,8 @@
 // A dry trainer: the command line, data and model of a trainer, and instead of training one step on Cuda over a dry
-// CUDA, whose launches it prints as JSON. It takes the place of the trainers' common/training.cpp. All micro-batches
+// CUDA, whose launches it prints as JSON. It takes the place of the trainers' run/training.cpp. All micro-batches
 // of the step must fit into one, since tokens are counted in the first.
 #include <bench/gpu/dry/ledger.hpp>
-#include <examples/common/training.hpp>
+#include <examples/run/training.hpp>
 
 #include <nlohmann/json.hpp>
 

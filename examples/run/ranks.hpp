@@ -10,7 +10,7 @@
 #include <dhp/comm/elastic/run_elastic.hpp>
 #endif
 
-#include "options.hpp"
+#include "../options/options.hpp"
 
 #include <functional>
 #include <memory>

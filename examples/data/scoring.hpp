@@ -3,9 +3,9 @@
 #pragma once
 
 #include "../bert/config.hpp"
+#include "../options/score_options.hpp"
+#include "../report/row_file.hpp"
 #include "data.hpp"
-#include "row_file.hpp"
-#include "score_options.hpp"
 
 #include <cstdint>
 #include <memory>

@@ -3,7 +3,7 @@
 #include <dhp/data/loader.hpp>
 #include <dhp/train/run_files.hpp>
 
-#include "progress.hpp"
+#include "../report/progress.hpp"
 #include "ranks.hpp"
 
 #include <algorithm>

@@ -6,9 +6,9 @@
 #include <dhp/data/json_label.hpp>
 #include <dhp/data/shard_images.hpp>
 
+#include "../report/host_memory.hpp"
 #include "data.hpp"
 #include "file_formats.hpp"
-#include "host_memory.hpp"
 #include "synthetic_images.hpp"
 
 #include <atomic>

@@ -11,9 +11,9 @@
 #include "mpi_process.hpp"
 #endif
 
-#include "agreement.hpp"
+#include "../options/agreement.hpp"
+#include "../report/flight_records.hpp"
 #include "elastic_store.hpp"
-#include "flight_records.hpp"
 
 #include <algorithm>
 #include <cstdio>

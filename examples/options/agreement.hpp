@@ -6,7 +6,7 @@
 #include <dhp/core/crc32c.hpp>
 #include <dhp/core/hash.hpp>
 
-#include "training.hpp"
+#include "../run/training.hpp"
 
 #include <nlohmann/json.hpp>
 

@@ -5,7 +5,7 @@
 #include <dhp/comm/elastic/run_elastic.hpp>
 #include <dhp/train/state_exchange.hpp>
 
-#include "agreement.hpp"
+#include "../options/agreement.hpp"
 #include "program.hpp"
 
 #include <memory>

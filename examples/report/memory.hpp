@@ -3,8 +3,8 @@
 
 #include <dhp/train/memory_plan.hpp>
 
+#include "../run/training.hpp"
 #include "host_memory.hpp"
-#include "training.hpp"
 
 #include <map>
 #include <string>

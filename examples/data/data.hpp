@@ -5,7 +5,7 @@
 #include <dhp/data/collate.hpp>
 
 #include "../bert/config.hpp"
-#include "options.hpp"
+#include "../options/options.hpp"
 
 #include <cstdint>
 #include <functional>

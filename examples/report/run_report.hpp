@@ -4,8 +4,8 @@
 
 #include <dhp/train/training_run.hpp>
 
+#include "../options/options.hpp"
 #include "event_file.hpp"
-#include "options.hpp"
 #include "progress.hpp"
 #include "run_summary.hpp"
 

@@ -5,17 +5,17 @@
 #include <dhp/core/open_file.hpp>
 #include <dhp/extra/verify.hpp>
 
-#include "energy_meter.hpp"
-#include "memory_use.hpp"
+#include "../report/energy_meter.hpp"
+#include "../report/memory_use.hpp"
+#include "../report/run_summary.hpp"
+#include "../report/stragglers.hpp"
+#include "../report/trace_report.hpp"
+#include "../report/transport_report.hpp"
+#include "../report/value_trace.hpp"
 #include "patience.hpp"
 #include "ranks.hpp"
-#include "run_summary.hpp"
 #include "saved_run.hpp"
 #include "stopping.hpp"
-#include "stragglers.hpp"
-#include "trace_report.hpp"
-#include "transport_report.hpp"
-#include "value_trace.hpp"
 #include "warm_up.hpp"
 
 #include <cstdlib>

@@ -3,7 +3,7 @@
 
 #include <dhp/default_device.hpp>
 
-#include "scoring.hpp"
+#include "../data/scoring.hpp"
 
 namespace examples {
 

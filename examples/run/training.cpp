@@ -1,6 +1,6 @@
 #include "training.hpp"
 
-#include "agreement.hpp"
+#include "../options/agreement.hpp"
 #include "program.hpp"
 #if (defined(DHP_HAS_NCCL) && defined(DHP_HAS_PROCESSES)) || defined(DHP_HAS_GLOO)
 #include "elastic_training.hpp"

@@ -6,9 +6,9 @@
 #include <dhp/default_device.hpp>
 #include <dhp/ops/meta.hpp>
 
-#include "data.hpp"
-#include "options.hpp"
-#include "run_report.hpp"
+#include "../data/data.hpp"
+#include "../options/options.hpp"
+#include "../report/run_report.hpp"
 
 #include <functional>
 #include <map>

@@ -4,7 +4,7 @@
 #include <dhp/train/checkpoint_folder.hpp>
 #include <dhp/train/run_state.hpp>
 
-#include "run_summary.hpp"
+#include "../report/run_summary.hpp"
 
 #include <algorithm>
 #include <cmath>
