@@ -123,4 +123,35 @@ TEST_CASE("wait word: counts changes, and the end is none") {
   CHECK(WaitWord::ended(word.read()));
 }
 
+/// Threads wait for each other's turn; returns how often the word has changed.
+int turns(int threads, int rounds) {
+  WaitWord word;
+  std::atomic<int> turn = 0;
+  const auto take_turns = [&](int mine) {
+    for (int at = mine; at < rounds; at += threads) {
+      for (auto seen = word.read(); turn != at; seen = word.read())
+        if (turn != at) word.wait(seen);
+      ++turn;
+      word.change();
+    }
+  };
+  std::vector<std::thread> all;
+  for (int thread = 0; thread < threads; ++thread) all.emplace_back(take_turns, thread);
+  for (auto& thread : all) thread.join();
+  return turn;
+}
+
+TEST_CASE("wait word: no change is missed, beside other work neither") {
+  for (const int threads : {1, 2, 5}) CHECK(turns(threads, 3000) == 3000);
+  std::atomic<bool> stop = false;
+  std::vector<std::thread> others;
+  for (unsigned core = 0; core < 2 * std::thread::hardware_concurrency(); ++core)
+    others.emplace_back([&] {
+      while (!stop) continue;
+    });
+  CHECK(turns(3, 3000) == 3000);
+  stop = true;
+  for (auto& other : others) other.join();
+}
+
 }  // namespace

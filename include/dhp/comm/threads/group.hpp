@@ -3,22 +3,31 @@
 
 #include <dhp/comm/communicator.hpp>
 #include <dhp/comm/latch.hpp>
-#include <dhp/core/blocking_word.hpp>
 
 #include <array>
 #include <atomic>
+#include <chrono>
+#include <climits>
 #include <cstdint>
 #include <exception>
 #include <memory>
 #include <string>
+#include <thread>
 #include <utility>
 #include <vector>
+#ifdef __linux__
+#include <linux/futex.h>
+#include <sys/syscall.h>
+#include <unistd.h>
+#endif
 
 namespace dhp::detail {
 
 /// A word that threads block on. It counts changes, and its lowest bit says that the world has ended: one
 /// atomic word, so that "all have come" and "it is over" cannot both be true. The bits between count reasons to look
-/// again.
+/// again. There are often more ranks than cores, so a wait gives up the processor a few times and then blocks.
+/// std::atomic::wait does the same, but beside other work each yield costs a time slice of milliseconds; here a yield
+/// that took so long is the last one for a while.
 class WaitWord {
  public:
   [[nodiscard]] static bool ended(std::uint32_t word) { return (word & end_bit) != 0; }
@@ -27,33 +36,82 @@ class WaitWord {
     return before / one != now / one;
   }
 
-  [[nodiscard]] std::uint32_t read() const { return word_.load(); }
-  void wait(std::uint32_t seen) const { word_.wait(seen); }
+  [[nodiscard]] std::uint32_t read() const { return word_; }
+  /// Returns when the word is not `seen`, or for no reason.
+  void wait(std::uint32_t seen) {
+    if (!changes_soon(seen)) block(seen);
+  }
 
   void change() {
-    word_.add(one);
-    word_.notify_all();
+    word_ += one;
+    wake_waiting();
   }
   /// False, and nothing changes, when the world has ended.
   [[nodiscard]] bool change_unless_ended() {
     auto word = word_.load();
     do {
       if (ended(word)) return false;
-    } while (!word_.exchange(word, word + one));
-    word_.notify_all();
+    } while (!word_.compare_exchange_weak(word, word + one));
+    wake_waiting();
     return true;
   }
   /// Who waits looks again: the world has ended, or a rank has finished, which happens fewer than 2^15 times.
   void wake(bool ended) {
-    if (ended) word_.set_bits(end_bit);
-    else word_.add(2);
-    word_.notify_all();
+    if (ended) word_ |= end_bit;
+    else word_ += 2;
+    wake_waiting();
   }
 
  private:
   static constexpr std::uint32_t end_bit = 1;
   static constexpr std::uint32_t one = 1u << 16;
-  BlockingWord word_;
+
+  [[nodiscard]] bool changes_soon(std::uint32_t seen) {
+    using Clock = std::chrono::steady_clock;
+    constexpr int yields = 4, waits_without = 2048;
+    constexpr auto slow =
+        std::chrono::microseconds(200);  // no switch between threads takes so long
+    if (without_yields_.load(std::memory_order_relaxed) > 0) {
+      without_yields_.fetch_sub(1, std::memory_order_relaxed);
+      return word_ != seen;
+    }
+    for (int yield = 0; yield < yields; ++yield) {
+      if (word_ != seen) return true;
+      const auto before = Clock::now();
+      std::this_thread::yield();
+      if (Clock::now() - before < slow) continue;
+      without_yields_.store(waits_without, std::memory_order_relaxed);
+      break;
+    }
+    return word_ != seen;
+  }
+  void block(std::uint32_t seen) {
+    ++waiting_;  // before the word is read again: who changes it later sees that somebody waits
+#ifdef __linux__
+    futex(FUTEX_WAIT_PRIVATE, seen);
+#else
+    word_.wait(seen);
+#endif
+    --waiting_;
+  }
+  void wake_waiting() {
+    if (waiting_ == 0) return;
+#ifdef __linux__
+    futex(FUTEX_WAKE_PRIVATE, INT_MAX);
+#else
+    word_.notify_all();
+#endif
+  }
+#ifdef __linux__
+  void futex(int operation, std::uint32_t value) {
+    static_assert(sizeof(word_) == sizeof(std::uint32_t));
+    ::syscall(SYS_futex, &word_, operation, value, nullptr, nullptr, 0);
+  }
+#endif
+
+  std::atomic<std::uint32_t> word_ = 0;
+  std::atomic<std::uint32_t> waiting_ = 0;
+  std::atomic<int> without_yields_ = 0;  // waits that block at once
 };
 
 class ThreadGroup {
@@ -71,7 +129,7 @@ class ThreadGroup {
     int rank = 0;
   };
 
-  /// world_ranks: its members, for messages. Waits block and never spin: there are often more ranks than cores.
+  /// world_ranks: its members, for messages.
   ThreadGroup(std::shared_ptr<Latch> latch, const std::vector<int>& world_ranks)
       : latch_(std::move(latch)),
         members_(world_ranks.size()),
