@@ -61,7 +61,8 @@ class MemoryStore final : public KeyValueStore {
 /// A member's way to the store of all, from an address of its own, until it is cut.
 class Connection final : public KeyValueStore {
  public:
-  explicit Connection(std::shared_ptr<MemoryStore> store, std::string from = {}, std::uint32_t me = 0)
+  explicit Connection(std::shared_ptr<MemoryStore> store, std::string from = {},
+                      std::uint32_t me = 0)
       : store_(std::move(store)), from_(std::move(from)), me_(me) {}
   void set(const std::string& key, const std::string& value) override { there().set(key, value); }
   std::optional<std::string> find(const std::string& key) override { return there().find(key); }
