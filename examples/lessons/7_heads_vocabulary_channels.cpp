@@ -118,7 +118,7 @@ void vocabulary(dhp::ModelBuilder<Dev>& build, dhp::Model<Dev>& model) {
 /// What the ranks hold of each parameter.
 void print(const std::vector<dhp::ParameterSpec>& specs) {
   for (const auto& spec : specs)
-    std::printf("  %-17s %-10s  %s of %s\n", spec.name.c_str(), to_text(spec.placement).c_str(),
+    std::printf("  %-18s %-10s  %s of %s\n", spec.name.c_str(), to_text(spec.placement).c_str(),
                 to_text(spec.local_shape()).c_str(), to_text(spec.shape).c_str());
 }
 

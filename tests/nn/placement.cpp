@@ -66,7 +66,7 @@ TEST_CASE("placements: a right table, and none") {
 TEST_CASE("placements: each mistake is one sentence, on one rank and on two") {
   const Placements split{{"a.*", Placement::columns}, {"*", Placement::replicated}};
   for (const int ranks : {1, 2}) {
-    const auto axis = concat("on a tensor axis of ", ranks, ranks == 1 ? " rank" : " ranks");
+    const auto axis = concat("on a tensor axis of ", ranks);
     const auto says = [&](const Placements& table, auto describe, const std::string& words) {
       const auto sentence = said(ranks, table, describe);
       INFO(sentence);

@@ -1,6 +1,7 @@
 // The gradient check of every kind of layer, in fp64 at 1e-6, on any device.
 #pragma once
 
+#include <dhp/nn.hpp>
 #include <dhp/parallel/channels.hpp>
 #include <tests/support/gradients.hpp>
 

@@ -120,8 +120,7 @@ class ModelBuilder {
   [[noreturn]] void fail_placement(const ParameterSpec& of, const std::string& why,
                                    const std::string& possible) const {
     fail(of.name, " has the placement ", of.placement, " on a tensor axis of ", tensor.size(),
-         tensor.size() == 1 ? " rank, but " : " ranks, but ", why, possible,
-         "; change its row in the model's placements");
+         ", but ", why, possible, "; change its row in the model's placements");
   }
 
   std::uint32_t uses_ = 1;

@@ -88,14 +88,14 @@ class PlacementTable {
         return rows_[at].placement;
       }
     fail("no row of the model's placements matches ", name, ", which a tensor axis of ", ranks,
-         " ranks needs to know; end with the row {\"*\", Placement::replicated}");
+         " needs to know; end with the row {\"*\", Placement::replicated}");
   }
   /// Call after the last of().
   void check_used(int ranks) const {
     for (std::size_t at = 0; at < rows_.size(); ++at)
       check(decides_[at], "the row {\"", rows_[at].pattern, "\", ", rows_[at].placement,
             "} of the model's placements decides nothing on a tensor axis of ", ranks,
-            " ranks: no parameter has such a name, or rows before it match first; correct its "
+            ": no parameter has such a name, or rows before it match first; correct its "
             "pattern, move it or leave it out");
   }
 

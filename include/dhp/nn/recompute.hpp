@@ -8,35 +8,44 @@
 namespace dhp {
 
 template <class Dev, Layer<Dev> Inner>
-class Recompute : public Inner {
+class Recompute {
  public:
-  explicit Recompute(Inner inner) : Inner(std::move(inner)) {}
+  explicit Recompute(Inner inner) : inner_(std::move(inner)) {}
 
   Tensor<Dev> forward(Dev& dev, Tensor<Dev> x, Tape<Dev>& tape) {
     x.drop_norm();  // it keeps a tensor more
     tape.push(x.share());
     auto nothing_kept = tape.nested(false, false);
-    return Inner::forward(dev, std::move(x), nothing_kept);
+    return inner_.forward(dev, std::move(x), nothing_kept);
   }
   Tensor<Dev> backward(Dev& dev, Tensor<Dev> dy, Tape<Dev>& tape) {
     return after_forward(
-        dev, tape, [&](Tape<Dev>& again) { return Inner::backward(dev, std::move(dy), again); });
+        dev, tape, [&](Tape<Dev>& again) { return inner_.backward(dev, std::move(dy), again); });
   }
   Tensor<Dev> backward_onto(Dev& dev, Tensor<Dev> dy, Tensor<Dev> onto, Tape<Dev>& tape) {
     return after_forward(dev, tape, [&](Tape<Dev>& again) {
-      return dhp::backward_onto<Dev, Inner>(dev, *this, std::move(dy), std::move(onto), again);
+      return dhp::backward_onto(dev, inner_, std::move(dy), std::move(onto), again);
     });
   }
+  [[nodiscard]] Shape output_shape(const Shape& in, const MicroBatch<Dev>& batch) const {
+    return inner_.output_shape(in, batch);
+  }
+  [[nodiscard]] double flops(const Shape& in, const MicroBatch<Dev>& batch) const {
+    return inner_.flops(in, batch);
+  }
+  void parameters(ParameterList<Dev>& out) const { inner_.parameters(out); }
 
  private:
   template <class Backward>
   Tensor<Dev> after_forward(Dev& dev, Tape<Dev>& tape, Backward backward_of) {
     auto again = tape.nested(true, true);
-    (void)Inner::forward(dev, tape.pop(), again);
+    (void)inner_.forward(dev, tape.pop(), again);
     auto dx = backward_of(again);
     again.check_popped({});
     return dx;
   }
+
+  Inner inner_;
 };
 
 template <class Dev, Layer<Dev> Inner>
