@@ -213,14 +213,12 @@ TEST_CASE_TEMPLATE("attention, packed and padded, drops by number", T, bf16, f16
           for (const std::size_t at : {0, 3})
             CHECK(got[at][static_cast<std::size_t>(row * shape[1])] == 0);
     }
-  // cuDNN takes no mask on Blackwell.
-  if (sides.gpu.dev.properties().major < 10) check_done_by_library(sides.gpu.dev, "attention");
+  check_done_by_library(sides.gpu.dev, "attention");
 }
 
 TEST_CASE_TEMPLATE("the library's own dropout: one mask for both passes, another for other rows", T,
                    bf16, f16) {
   Gpu gpu({.library_dropout = true});
-  if (gpu.properties().major >= 10) return;
   constexpr std::int64_t rows = 256, columns = 128;
   const auto on_gpu = [&]<class U>(const std::vector<U>& values) {
     return Tensor<Gpu>::from_host(gpu, {static_cast<std::int64_t>(values.size())}, values);
@@ -304,7 +302,7 @@ TEST_CASE_TEMPLATE("attention takes nothing from the rows behind the last sample
     for (std::size_t at = 0; at < got.size(); ++at)
       CHECK(relative_error(got[at], right[at]) <= tolerance<T>);
   }
-  if (gpu.properties().major < 10) check_done_by_library(gpu, "attention");
+  check_done_by_library(gpu, "attention");
 }
 
 TEST_CASE_TEMPLATE("linear layers with what stands beside them are what their pieces are", T, float,

@@ -5,6 +5,7 @@
 #include <dhp/cuda/attention_mask.hpp>
 #include <dhp/cuda/cudnn_attention_graph.hpp>
 #include <dhp/cuda/cudnn_plan.hpp>
+#include <dhp/cuda/fallback_attention.hpp>
 
 #include <string>
 #include <vector>

@@ -2,7 +2,7 @@
 // would cost a mask per layer.
 #pragma once
 
-#include <dhp/cuda/fallback_attention.hpp>
+#include <dhp/cuda/attention_place.hpp>
 #include <dhp/cuda/matrix_walk.hpp>
 
 namespace dhp::detail::cuda {

@@ -1,0 +1,91 @@
+// Where a block of dhp's attention kernels, and of its dropout mask, stands in a batch.
+#pragma once
+
+#include <dhp/cuda/block.hpp>
+#include <dhp/ops/attention.hpp>
+
+#include <cmath>
+
+namespace dhp::detail::cuda {
+
+/// The sample, head and numbering of a block. Invalid offsets and lengths are clamped.
+struct AttentionPlace {
+  const std::int32_t *offsets, *lengths;
+  const std::int64_t* row_numbers;
+  std::int64_t rows, columns, max_length;
+  std::int64_t
+      stride;  ///< of rows of q, k, v and their gradients; those of others are `columns` long
+  int heads, first_head, total_heads, size;
+  double scale, dropout;
+  std::uint32_t threshold;  ///< keep a probability if its 24 random bits are at least this
+  RandomStream random;
+
+  struct Head {
+    std::int64_t first_row, rows, length, head;
+  };
+  constexpr Head head_of(std::int64_t index) const {
+    const auto sample = index / heads;
+    const std::int64_t first = offsets[sample] < 0 ? 0 : offsets[sample];
+    const std::int64_t last = offsets[sample + 1] > rows ? rows : offsets[sample + 1];
+    const std::int64_t own = last > first ? last - first : 0;
+    std::int64_t length = lengths[sample] < 0 ? 0 : lengths[sample];
+    if (length > own) length = own;
+    if (length > max_length) length = max_length;
+    return {first, own, length, index % heads};
+  }
+  /// The offset of `row` of a head, in rows of that stride.
+  constexpr std::int64_t at(const Head& head, std::int64_t row, std::int64_t row_stride) const {
+    return (head.first_row + row) * row_stride + head.head * size;
+  }
+  /// The random index of a query's first probability.
+  constexpr std::uint64_t first_number(const Head& head, std::int64_t query) const {
+    const auto number = row_numbers[head.first_row + query];
+    return static_cast<std::uint64_t>((number * total_heads + first_head + head.head) * max_length);
+  }
+  constexpr bool keeps(const Head& head, std::int64_t query, std::int64_t key) const {
+    if (dropout == 0) return true;
+    const auto number = first_number(head, query) + static_cast<std::uint64_t>(key);
+    return (random.bits(number) >> 8) >= threshold;
+  }
+  /// With the step loaded once instead of per block.
+  [[nodiscard]] constexpr RandomStream stream() const {
+    return {.seed = random.seed, .step = random.now(), .use = random.use};
+  }
+};
+
+/// Constants of all three kernels. A warp's own row is in shared memory too.
+struct AttentionTile {
+  static constexpr int rows = warp_size;  // of a tile; one per lane
+  static constexpr int warps = 8;         // rows per block
+  static constexpr int threads = warps * warp_size;
+  static constexpr int most_per_lane = 8;  // columns of a head per lane: up to 256 in all
+  /// Multiply-adds of a multiprocessor in a cycle: each loads two numbers from shared memory.
+  static constexpr double products_per_cycle = warp_size / 2.0;
+  /// The padded row length in shared memory: odd, to avoid bank conflicts.
+  static constexpr int stride(int size) { return size | 1; }
+};
+
+template <class Dev>
+[[nodiscard]] AttentionPlace attention_place(ConstView<Dev> q, const Sequences<Dev>& sequences,
+                                             const AttentionOptions& options) {
+  const auto size = q.columns() / options.heads;
+  check(size <= AttentionTile::most_per_lane * warp_size, "attention: heads of ", size,
+        " columns; on a GPU they have at most ", AttentionTile::most_per_lane * warp_size);
+  return {sequences.offsets.template data<std::int32_t>(),
+          sequences.lengths.template data<std::int32_t>(),
+          sequences.row_numbers.template data<std::int64_t>(),
+          q.rows(),
+          q.columns(),
+          sequences.max_length,
+          options.stride(q.columns()),
+          options.heads,
+          options.first_head,
+          options.total_heads,
+          static_cast<int>(size),
+          1.0 / std::sqrt(static_cast<double>(size)),
+          options.dropout,
+          static_cast<std::uint32_t>(std::ceil(options.dropout * 0x1p24)),
+          options.random};
+}
+
+}  // namespace dhp::detail::cuda
