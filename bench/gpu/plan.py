@@ -45,7 +45,7 @@ def counted(case, programs, folder):
 def kind(name):
     if name.startswith("cuDNN attention"):
         return "cuDNN, attention"
-    if name.startswith("Attention"):
+    if name.startswith(("Attention", "FlashAttention")):
         return "dhp's own attention"
     if name.startswith("cuDNN batch norm"):
         return "cuDNN, batch norm"
