@@ -20,6 +20,15 @@
 namespace dhp::detail::cuda {
 
 using WarpWords = Pack<std::uint32_t, 4>;
+/// Eight elements by whole words: nvcc takes packs of 16 bits apart, and puts them together again.
+template <class T>
+[[nodiscard]] constexpr WarpWords load_words(const T* from) {
+  return *reinterpret_cast<const WarpWords*>(from);
+}
+template <class T>
+constexpr void store_words(T* to, const WarpWords& words) {
+  *reinterpret_cast<WarpWords*>(to) = words;
+}
 
 /// Calls body(integral_constant<int, at>) for each at < n: an index of registers must be a constant.
 template <int n, class Body>
