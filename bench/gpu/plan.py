@@ -45,7 +45,7 @@ def counted(case, programs, folder):
 def kind(name):
     if name.startswith("cuDNN attention"):
         return "cuDNN, attention"
-    if name.startswith("Attention"):
+    if name.startswith(("Attention", "FlashAttention")):
         return "dhp's own attention"
     if name.startswith("cuDNN batch norm"):
         return "cuDNN, batch norm"
@@ -56,9 +56,11 @@ def kind(name):
     return "copies and zeros" if name.startswith(("copy", "fill")) else "kernels of dhp"
 
 
-# What a GPU can do at most: bytes of a copy, read and written, in a second; FLOP of bf16 products; multiply-adds of
-# dhp's attention, 16 in a cycle of each of 132 multiprocessors at 1.75 GHz, by their loads from shared memory.
-gpus = {"H200": (4.3e12, 790e12, 7.4e12), "H100": (3.0e12, 790e12, 7.4e12)}
+# dhp's attention with dropout, heads of 64 columns: 1152 FLOP for a query and a key in all its passes, by 576
+# multiply-adds of 1270 in a cycle, and 110 other instructions of 128 in a cycle; 132 multiprocessors at 1.75 GHz.
+own_flop = 1152 / (576 / 1270 + 110 / 128) * 132 * 1.75e9
+# What a GPU can do at most: bytes of a copy, read and written, in a second; FLOP of bf16 products, and of that.
+gpus = {"H200": (4.3e12, 790e12, own_flop), "H100": (3.0e12, 790e12, own_flop)}
 
 
 class Limits:

@@ -3,7 +3,7 @@
 // memory and fresh tensors are filled with NaN, so that reading before writing shows.
 #pragma once
 
-#include <dhp/cuda/block.hpp>
+#include <dhp/cuda/warp_product.hpp>
 #include <dhp/device/cpu.hpp>
 #include <tests/cuda/executor.hpp>
 
@@ -65,7 +65,7 @@ struct Fiber {
   EmulatedBlockRun* block = nullptr;
   State state = State::ready;
   bool between_threads = false;    // else it has to begin anew
-  alignas(16) std::byte slot[16];  // what it offers in a shuffle
+  alignas(16) std::byte slot[32];  // what it offers in a shuffle
 };
 
 /// What was issued while a device recorded, and the memory that it works in.
@@ -284,6 +284,9 @@ class EmulatedBlockRun {
 
 /// The Block of an emulated thread.
 class EmulatedBlock {
+  using WarpWords = dhp::detail::cuda::WarpWords;
+  static constexpr int warp_size = dhp::detail::cuda::warp_size;
+
  public:
   explicit EmulatedBlock(EmulatedBlockRun& run) : run_(run), thread_(run.current()) {}
   [[nodiscard]] std::int64_t index() const { return run_.index(); }
@@ -293,13 +296,57 @@ class EmulatedBlock {
   void sync() { run_.wait(Fiber::State::waits_for_block); }
   template <class A>
   [[nodiscard]] A shuffle_xor(A value, int mask) {
-    static_assert(sizeof(A) <= sizeof(Fiber::slot));
-    std::memcpy(run_.fiber(thread_).slot, &value, sizeof value);
-    run_.wait(Fiber::State::waits_for_warp);
     A theirs;
-    std::memcpy(&theirs, run_.fiber(thread_ ^ mask).slot, sizeof theirs);
-    run_.wait(Fiber::State::waits_for_warp);  // nobody offers anew before all have read
+    exchange(value, [&](const auto& of) { theirs = of(thread_ % warp_size ^ mask); });
     return theirs;
+  }
+  template <bool transposes, class T>
+  [[nodiscard]] WarpWords load_matrices(const T* row) {
+    const int g = thread_ % warp_size / 4, t = thread_ % 4;
+    const T *first[4], *second[4];
+    exchange(row, [&](const auto& row_of) {
+      for (int i = 0; i < 4; ++i) {
+        const auto element = [&](int of, int at) {
+          const T* const from = row_of(8 * i + of);
+          dhp::check(reinterpret_cast<std::uintptr_t>(from) % 16 == 0, "a matrix is misaligned");
+          return from + at;
+        };
+        first[i] = transposes ? element(2 * t, g) : element(g, 2 * t);
+        second[i] = transposes ? element(2 * t + 1, g) : element(g, 2 * t + 1);
+      }
+    });
+    WarpWords words;
+    for (int i = 0; i < 4; ++i) words.at[i] = std::uint32_t{second[i]->bits} << 16 | first[i]->bits;
+    return words;
+  }
+  template <class T>
+  void multiply(float (&sums)[4], const WarpWords& left, std::uint32_t first,
+                std::uint32_t second) {
+    const int g = thread_ % warp_size / 4, t = thread_ % 4;
+    struct Operands {
+      std::uint32_t left[4], right[2];
+    };
+    const Operands mine{{left.at[0], left.at[1], left.at[2], left.at[3]}, {first, second}};
+    exchange(mine, [&](const auto& of) {
+      const auto element = [](std::uint32_t word, int half) {
+        T value;
+        value.bits = static_cast<std::uint16_t>(word >> 16 * half);
+        return static_cast<double>(value);
+      };
+      double totals[4] = {};
+      for (int four = 0; four < 4; ++four) {  // of its quad, which has columns of two rows
+        const Operands rows = of(4 * g + four);
+        for (int column = 0; column < 2; ++column) {
+          const Operands columns = of(4 * (2 * t + column) + four);
+          for (int word = 0; word < 2; ++word)
+            for (int half = 0; half < 2; ++half)
+              for (int row = 0; row < 2; ++row)
+                totals[2 * row + column] +=
+                    element(rows.left[2 * word + row], half) * element(columns.right[word], half);
+        }
+      }
+      for (int e = 0; e < 4; ++e) sums[e] = static_cast<float>(sums[e] + totals[e]);
+    });
   }
   template <class A>
   [[nodiscard]] A* shared() {
@@ -307,6 +354,22 @@ class EmulatedBlock {
   }
 
  private:
+  /// Calls body(of) when all lanes of the warp have come here; of(lane) is what that lane offers.
+  template <class A, class Body>
+  void exchange(const A& mine, const Body& body) {
+    static_assert(sizeof(A) <= sizeof(Fiber::slot));
+    watch::thread_stops();  // a slot is no memory of the kernel
+    std::memcpy(run_.fiber(thread_).slot, &mine, sizeof mine);
+    run_.wait(Fiber::State::waits_for_warp);
+    watch::thread_stops();
+    body([&](int lane) {
+      A theirs;
+      std::memcpy(&theirs, run_.fiber(thread_ / warp_size * warp_size + lane).slot, sizeof theirs);
+      return theirs;
+    });
+    run_.wait(Fiber::State::waits_for_warp);  // nobody offers anew before all have read
+  }
+
   EmulatedBlockRun& run_;
   int thread_;
 };

@@ -84,6 +84,54 @@ void same_as_cpu(const Case& with) {
   CHECK(relative_error(got[4], right[4]) < 1e-6);
 }
 
+/// Attention of one sample without padding, from matrices of [length, heads size].
+template <class T>
+struct OneSample {
+  static constexpr int first_row = 1000;
+  int length, heads, size, first_head, total_heads;
+  double dropout;
+
+  [[nodiscard]] RandomStream stream() const { return {.seed = 5, .step = 3, .use = 9}; }
+  [[nodiscard]] Shape shape() const { return {length, heads * size}; }
+  /// value(row, column of the head)
+  [[nodiscard]] std::vector<T> values(const auto& value) const {
+    std::vector<T> all;
+    for (int row = 0; row < length; ++row)
+      for (int column = 0; column < heads * size; ++column)
+        all.push_back(T(value(row, column % size)));
+    return all;
+  }
+  [[nodiscard]] std::vector<T> random(std::uint32_t use) const {
+    Cpu cpu;
+    return random_tensor<T>(cpu, shape(), use).template to_host<T>(cpu);
+  }
+  /// y, dq, dk, dv, logsumexp
+  Results operator()(const std::vector<T>& q, const std::vector<T>& k, const std::vector<T>& v,
+                     const std::vector<T>& dy) const {
+    Side<T, Gpu> side;
+    std::vector<std::int64_t> numbers(static_cast<std::size_t>(length));
+    std::iota(numbers.begin(), numbers.end(), first_row);
+    const auto offsets = side.tensor({2}, std::vector<std::int32_t>{0, length}),
+               lengths = side.tensor({1}, std::vector<std::int32_t>{length}),
+               rows = side.tensor({length}, numbers);
+    const Sequences<Gpu> sequences{offsets, lengths, rows, length};
+    const AttentionOptions options{.heads = heads,
+                                   .first_head = first_head,
+                                   .total_heads = total_heads,
+                                   .dropout = dropout,
+                                   .random = stream()};
+    const auto there = [&](const std::vector<T>& matrix) { return side.tensor(shape(), matrix); };
+    const auto to_q = there(q), to_k = there(k), to_v = there(v), to_dy = there(dy);
+    auto y = side.fresh(shape()), dq = side.fresh(shape()), dk = side.fresh(shape()),
+         dv = side.fresh(shape()), logsumexp = side.fresh_sums({heads, length});
+    attention_forward(side.dev, to_q, to_k, to_v, sequences, options, y.mut(), logsumexp.mut());
+    attention_backward(side.dev, to_dy, to_q, to_k, to_v, y, logsumexp, sequences, options,
+                       dq.mut(), dk.mut(), dv.mut());
+    return {side.values(y.view()), side.values(dq.view()), side.values(dk.view()),
+            side.values(dv.view()), side.values(logsumexp.view())};
+  }
+};
+
 }  // namespace
 
 TEST_CASE_TEMPLATE("plain attention on ragged samples", T, double, float, bf16, f16) {
@@ -107,6 +155,100 @@ TEST_CASE("plain attention: sizes of heads, parts of the heads, much padding") {
   same_as_cpu<double>({.lengths = {2, 3}, .padding = {40, 0}});
   same_as_cpu<float>({.lengths = {9, 34}, .padding = {0, 2}, .dropout = 0.25, .joined = true});
   same_as_cpu<bf16>({.lengths = {9, 34}, .padding = {0, 2}, .joined = true, .apart = true});
+}
+
+TEST_CASE_TEMPLATE("plain attention of 16 bits: heads of no whole packs", T, bf16, f16) {
+  same_as_cpu<T>({.lengths = {9, 0, 33}, .padding = {3, 2, 0}, .size = 9, .dropout = 0.25});
+}
+
+TEST_CASE_TEMPLATE("attention on tensor cores agrees with the Cpu", T, bf16, f16) {
+  // Ends inside a tile and at its end, no tokens, one; more padding than a block has rows.
+  Case with{.lengths = {5, 0, 1, 65, 64, 131}, .padding = {140, 2, 0, 0, 1, 9}, .size = 64};
+  same_as_cpu<T>(with);
+  with.dropout = 0.25;
+  same_as_cpu<T>(with);
+  with.lengths = {40, 3, 0, 72};  // a multiple of 4, so that lanes share random numbers
+  with.padding = {1, 70, 2, 0};
+  for (const auto& [size, dropout] :
+       {std::pair{8, 0.25}, {40, 0.0}, {64, 0.25}, {128, 0.25}, {136, 0.0}, {256, 0.25}}) {
+    with.size = size;
+    with.dropout = dropout;
+    same_as_cpu<T>(with);
+    with.joined = true;
+  }
+  same_as_cpu<T>({.lengths = {70, 9},
+                  .padding = {0, 0},
+                  .heads = 2,
+                  .size = 16,
+                  .dropout = 0.5,
+                  .first_head = 4,
+                  .total_heads = 8});
+}
+
+TEST_CASE("tensor cores take heads of whole packs that are aligned") {
+  alignas(16) const bf16 elements[16] = {};
+  detail::cuda::AttentionPlace place{};
+  const auto fits = [&](int size, std::int64_t stride, const bf16* at) {
+    place.size = size;
+    place.stride = stride;
+    return detail::cuda::flash_fits<bf16>(place, elements, at);
+  };
+  CHECK(fits(40, 80, elements + 8));
+  CHECK(!fits(44, 80, elements));
+  CHECK(!fits(40, 84, elements));
+  CHECK(!fits(40, 80, elements + 1));
+}
+
+TEST_CASE_TEMPLATE("attention on tensor cores: dropout's mask, bit by bit", T, bf16, f16) {
+  for (const auto& [length, size] : {std::pair{60, 64}, {61, 64}, {100, 128}, {99, 256}}) {
+    CAPTURE(length);
+    CAPTURE(size);
+    const OneSample<T> sample{length, 2, size, 1, 3, 0.25};
+    const auto unit =
+                   sample.values([](int row, int column) { return row == column ? 1.0f : 0.0f; }),
+               ones = sample.values([](int, int) { return 1.0f; }), some = sample.random(1);
+    const auto of_ones = sample(some, unit, unit, ones), of_unit = sample(some, unit, unit, unit);
+    const auto &y = of_ones[0], &dq = of_ones[1], &dv = of_unit[3];
+    const RandomStream random = sample.stream();
+    int wrong = 0, dropped = 0;
+    for (int head = 0; head < 2; ++head)
+      for (int query = 0; query < length; ++query)
+        for (int key = 0; key < length; ++key) {
+          const auto number = ((sample.first_row + query) * 3 + 1 + head) * length + key;
+          const bool keeps = random.uniform(static_cast<std::uint64_t>(number)) >= 0.25;
+          const auto of = [&](const std::vector<double>& matrix, int row, int column) {
+            return matrix[static_cast<std::size_t>((row * 2 + head) * size + column)];
+          };
+          // A dropped probability mixes no value, forward and for dv, and takes from its score.
+          wrong += keeps != (of(y, query, key) != 0);
+          wrong += keeps != (of(dv, key, query) != 0);
+          wrong += keeps != (of(dq, query, key) > 0);
+          dropped += keeps ? 0 : 1;
+        }
+    CHECK(wrong == 0);
+    CHECK(dropped > length * length / 3);
+  }
+}
+
+TEST_CASE("attention on tensor cores: a head's bits depend on no other head, and on no run") {
+  const int size = 64, length = 70;
+  const OneSample<bf16> whole{length, 4, size, 0, 4, 0.1};
+  const std::vector<std::vector<bf16>> in{whole.random(1), whole.random(2), whole.random(3),
+                                          whole.random(4)};
+  const auto all = whole(in[0], in[1], in[2], in[3]);
+  CHECK(whole(in[0], in[1], in[2], in[3]) == all);
+  for (const int first : {0, 2}) {
+    const auto columns = [&](const auto& matrix) {
+      std::decay_t<decltype(matrix)> half;
+      for (int row = 0; row < length; ++row)
+        half.insert(half.end(), matrix.begin() + (4 * row + first) * size,
+                    matrix.begin() + (4 * row + first + 2) * size);
+      return half;
+    };
+    const OneSample<bf16> part{length, 2, size, first, 4, 0.1};
+    const auto got = part(columns(in[0]), columns(in[1]), columns(in[2]), columns(in[3]));
+    for (std::size_t at = 0; at < 4; ++at) CHECK(got[at] == columns(all[at]));
+  }
 }
 
 TEST_CASE("plain attention: a head too wide is refused in a sentence") {

@@ -58,8 +58,8 @@ near("FLOP of BERT-base with dropout", total(dropping, "flop"), total(plain, "fl
 # dhp's own attention: two products forward, as cuDNN's; seven for the gradients instead of five.
 own = step("dry_bert", *size, "--dropout", "0", DHP_DRY_OWN_ATTENTION="1")
 backward = total(plain, "flop", "cuDNN attention's")
-near("FLOP of own attention", total(own, "flop", "AttentionForward"), total(plain, "flop", "cuDNN attention") - backward, 1e-9)
-near("FLOP of its gradients", total(own, "flop", "AttentionGradient"), 1.4 * backward, 1e-9)
+near("FLOP of own attention", total(own, "flop", "FlashAttentionForward"), total(plain, "flop", "cuDNN attention") - backward, 1e-9)
+near("FLOP of its gradients", total(own, "flop", "FlashAttentionGradient"), 1.4 * backward, 1e-9)
 if total(dropping, "bytes") <= total(plain, "bytes"):
     failed = True
     print("dropout moves no bytes")

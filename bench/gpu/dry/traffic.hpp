@@ -102,5 +102,14 @@ template <class T, bool of_keys>
 [[nodiscard]] double flop_of(const dhp::detail::cuda::AttentionGradient<T, of_keys>& kernel) {
   return attention_flop(kernel.place, of_keys ? 4 : 3);
 }
+template <class T, int width>
+[[nodiscard]] double flop_of(const dhp::detail::cuda::FlashAttentionForward<T, width>& kernel) {
+  return attention_flop(kernel.place, 2);
+}
+template <class T, int width, bool of_keys>
+[[nodiscard]] double flop_of(
+    const dhp::detail::cuda::FlashAttentionGradient<T, width, of_keys>& kernel) {
+  return attention_flop(kernel.place, of_keys ? 4 : 3);
+}
 
 }  // namespace dry

@@ -41,12 +41,18 @@ struct AttentionGpu {
   double clock_hz = 1.7e9;
   std::size_t memory_bytes = 0;
 
-  /// Of one pass over a whole problem, by the loads from shared memory that bound it.
+  /// Of one pass over a whole problem. On tensor cores, their time and that of the other instructions add up; without
+  /// them, loads from shared memory bound it.
   [[nodiscard]] double own_ms(const AttentionProblem& problem, bool backward) const {
     const auto pairs = static_cast<double>(problem.samples * problem.heads) *
                        static_cast<double>(problem.length * problem.length);
-    return 1e3 * pairs * fallback_attention_products(problem.head_size, backward) /
-           (AttentionTile::products_per_cycle * multiprocessors * clock_hz);
+    const auto products = fallback_attention_products(problem.head_size, backward);
+    const double cycles =
+        problem.head_size % flash_pack == 0
+            ? products / flash_products_per_cycle(major, minor) +
+                  flash_instructions(backward, problem.dropout > 0) / (4 * warp_size)
+            : products / AttentionTile::products_per_cycle;
+    return 1e3 * pairs * cycles / (multiprocessors * clock_hz);
   }
 };
 

@@ -53,6 +53,11 @@ struct AttentionPlace {
   }
 };
 
+/// min(wanted, left), but at least 0.
+[[nodiscard]] constexpr int rows_present(std::int64_t left, int wanted) {
+  return left > wanted ? wanted : left > 0 ? static_cast<int>(left) : 0;
+}
+
 /// Constants of all three kernels. A warp's own row is in shared memory too.
 struct AttentionTile {
   static constexpr int rows = warp_size;  // of a tile; one per lane

@@ -1,10 +1,10 @@
-// dhp's attention kernels, for every type, with dropout. Tiles of keys and values (of queries, for
-// their gradients) go through shared memory. A warp handles one query (one key), each lane one row
-// of the tile. No probability is stored (Dao et al. 2022, "FlashAttention").
+// dhp's own attention: on tensor cores where these can (flash_attention.hpp), else the kernels below, for every type
+// and size. Tiles of keys and values (of queries, for their gradients) go through shared memory. A warp handles one
+// query (one key), each lane one row of the tile. No probability is stored (Dao et al. 2022, "FlashAttention").
 #pragma once
 
 #include <dhp/cuda/attention_place.hpp>
-#include <dhp/cuda/block.hpp>
+#include <dhp/cuda/flash_attention.hpp>
 #include <dhp/tensor/tensor.hpp>
 
 #include <algorithm>
@@ -12,11 +12,6 @@
 #include <limits>
 
 namespace dhp::detail::cuda {
-
-/// min(wanted, left), but at least 0.
-[[nodiscard]] constexpr int rows_present(std::int64_t left, int wanted) {
-  return left > wanted ? wanted : left > 0 ? static_cast<int>(left) : 0;
-}
 
 /// Loads `wanted` rows of a head, from row `first`, into shared memory: 0 beyond its length.
 template <class A, class B, class T>
@@ -275,11 +270,19 @@ void fallback_attention_forward(Dev& dev, ConstView<Dev> q, ConstView<Dev> k, Co
   visit_floating(q.dtype(), [&]<class T>(Tag<T>) {
     using A = Accumulator<T>;
     const auto place = attention_place<Dev>(q, sequences, options);
+    const T *const queries = q.template data<T>(), *const keys = k.template data<T>(),
+                   *const values = v.template data<T>();
+    T* const to = y.template data<T>();
+    A* const sums = logsumexp.template data<A>();
+    if constexpr (is_16_bit<T>)
+      if (flash_fits<T>(place, queries, keys, values, to))
+        return with_head_width(place.size, [&](auto width) {
+          launch_flash(dev, sequences.lengths.count(),
+                       FlashAttentionForward<T, width>{place, 0, queries, keys, values, to, sums});
+        });
     const auto groups = attention_groups(place);
     launch(dev, attention_grid<A, Dev>(dev, place, sequences, groups, 1, 1),
-           AttentionForward<T>{place, groups, q.template data<T>(), k.template data<T>(),
-                               v.template data<T>(), y.template data<T>(),
-                               logsumexp.template data<A>()});
+           AttentionForward<T>{place, groups, queries, keys, values, to, sums});
   });
 }
 
@@ -292,24 +295,32 @@ void fallback_attention_backward(Dev& dev, ConstView<Dev> dy, ConstView<Dev> q, 
   visit_floating(q.dtype(), [&]<class T>(Tag<T>) {
     using A = Accumulator<T>;
     const auto place = attention_place<Dev>(q, sequences, options);
-    const auto groups = attention_groups(place);
-    const auto by_query = attention_grid<A, Dev>(dev, place, sequences, groups, 2, 1);
-    const auto by_key = attention_grid<A, Dev>(dev, place, sequences, groups, 2, 2);
+    const T *const gradient = dy.template data<T>(), *const queries = q.template data<T>(),
+                   *const keys = k.template data<T>(), *const values = v.template data<T>();
+    T *const to_q = dq.template data<T>(), *const to_k = dk.template data<T>(),
+             *const to_v = dv.template data<T>();
+    const A* const sums = logsumexp.template data<A>();
     Tensor<Dev> inner(dev, dtype_of<A>(), {place.heads, place.rows});
     A* const products = inner.mut().template data<A>();
-    const T* const gradient = dy.template data<T>();
     launch(dev, grid_for(dev, place.heads * place.rows * warp_size),
            AttentionInner<T>{place.rows, place.columns, place.heads, place.size, gradient,
                              y.template data<T>(), products});
-    const auto run = [&]<bool of_keys>(std::bool_constant<of_keys>, const Grid& grid, T* to,
-                                       T* to_values) {
-      launch(dev, grid,
-             AttentionGradient<T, of_keys>{place, groups, gradient, q.template data<T>(),
-                                           k.template data<T>(), v.template data<T>(),
-                                           logsumexp.template data<A>(), products, to, to_values});
+    const auto groups = attention_groups(place);
+    const auto run = [&]<bool of_keys>(std::bool_constant<of_keys>, T* to, T* to_values) {
+      if constexpr (is_16_bit<T>)
+        if (flash_fits<T>(place, gradient, queries, keys, values, to_q, to_k, to_v))
+          return with_head_width(place.size, [&](auto width) {
+            launch_flash(
+                dev, sequences.lengths.count(),
+                FlashAttentionGradient<T, width, of_keys>{place, 0, gradient, queries, keys, values,
+                                                          sums, products, to, to_values});
+          });
+      launch(dev, attention_grid<A, Dev>(dev, place, sequences, groups, 2, of_keys ? 2 : 1),
+             AttentionGradient<T, of_keys>{place, groups, gradient, queries, keys, values, sums,
+                                           products, to, to_values});
     };
-    run(std::false_type(), by_query, dq.template data<T>(), nullptr);
-    run(std::true_type(), by_key, dk.template data<T>(), dv.template data<T>());
+    run(std::false_type(), to_q, nullptr);
+    run(std::true_type(), to_k, to_v);
   });
 }
 

@@ -1,7 +1,7 @@
 // Launching kernels on a GPU.
 #pragma once
 
-#include <dhp/cuda/block.hpp>
+#include <dhp/cuda/warp_product.hpp>
 #include <dhp/device/cuda.hpp>
 
 namespace dhp::detail::cuda {
@@ -17,6 +17,39 @@ class GpuBlock {
   template <class A>
   __device__ A shuffle_xor(A value, int mask) const {
     return __shfl_xor_sync(0xffffffffu, value, mask);
+  }
+  template <bool transposes, class T>
+  __device__ WarpWords load_matrices(const T* row) const {
+    const auto from = static_cast<std::uint32_t>(__cvta_generic_to_shared(row));
+    WarpWords to;
+    if constexpr (transposes)
+      asm volatile("ldmatrix.sync.aligned.m8n8.x4.trans.shared.b16 {%0, %1, %2, %3}, [%4];"
+                   : "=r"(to.at[0]), "=r"(to.at[1]), "=r"(to.at[2]), "=r"(to.at[3])
+                   : "r"(from)
+                   : "memory");
+    else
+      asm volatile("ldmatrix.sync.aligned.m8n8.x4.shared.b16 {%0, %1, %2, %3}, [%4];"
+                   : "=r"(to.at[0]), "=r"(to.at[1]), "=r"(to.at[2]), "=r"(to.at[3])
+                   : "r"(from)
+                   : "memory");
+    return to;
+  }
+  template <class T>
+  __device__ void multiply(float (&sums)[4], const WarpWords& left, std::uint32_t first,
+                           std::uint32_t second) const {
+    const auto& a = left.at;
+    if constexpr (std::is_same_v<T, bf16>)
+      asm volatile(
+          "mma.sync.aligned.m16n8k16.row.col.f32.bf16.bf16.f32 "
+          "{%0, %1, %2, %3}, {%4, %5, %6, %7}, {%8, %9}, {%0, %1, %2, %3};"
+          : "+f"(sums[0]), "+f"(sums[1]), "+f"(sums[2]), "+f"(sums[3])
+          : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "r"(first), "r"(second));
+    else
+      asm volatile(
+          "mma.sync.aligned.m16n8k16.row.col.f32.f16.f16.f32 "
+          "{%0, %1, %2, %3}, {%4, %5, %6, %7}, {%8, %9}, {%0, %1, %2, %3};"
+          : "+f"(sums[0]), "+f"(sums[1]), "+f"(sums[2]), "+f"(sums[3])
+          : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "r"(first), "r"(second));
   }
   template <class A>
   __device__ A* shared() const {

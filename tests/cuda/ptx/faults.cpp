@@ -11,6 +11,8 @@ TEST_CASE("each fault of a compiled kernel is named, with the line of its source
   CHECK(is_named<ShuffleOfHalf>("a bit for each), not of the whole warp"));
   CHECK(is_named<ShuffleInBranch>("waits for a shuffle of its warp"));
   CHECK(is_named<BarrierInBranch>("waits at a barrier, which thread 40 does not reach"));
+  CHECK(is_named<ProductInBranch>("waits for a product of its warp"));
+  CHECK(is_named<MisalignedMatrix>("reads a matrix's row at 8 of 256 bytes of shared memory"));
   CHECK(is_named<MisalignedPack>("writes 16 bytes of global memory, misaligned by 4"));
   CHECK(is_named<IndexOf32Bits>("of 4096 bytes of global memory"));
   CHECK(is_named<BeyondSharedMemory>("writes 4 bytes at 256 of 256 bytes of shared memory"));

@@ -2,7 +2,7 @@
 #pragma once
 
 #include <dhp/core/types.hpp>
-#include <dhp/cuda/block.hpp>
+#include <dhp/cuda/warp_product.hpp>
 
 #include <array>
 #include <cstdint>
@@ -95,6 +95,29 @@ struct BarrierInBranch {
     if (!faulty || block.thread() < 40) block.sync();
     y[grid_thread(block)] = 1;
     block.sync();
+  }
+};
+template <bool faulty>
+struct ProductInBranch {
+  float* y;
+  template <class B>
+  constexpr void operator()(B& block) const {
+    float sums[4] = {};
+    if (!faulty || y[grid_thread(block)] > 0 || block.thread() % 2 == 0)
+      block.template multiply<dhp::bf16>(sums, {}, 0, 0);
+    y[grid_thread(block)] = sums[0];
+  }
+};
+template <bool faulty>
+struct MisalignedMatrix {
+  float* y;
+  template <class B>
+  constexpr void operator()(B& block) const {
+    auto* const shared = block.template shared<dhp::bf16>();
+    shared[block.thread()] = dhp::bf16(1.0f);
+    block.sync();
+    const auto* const row = shared + block.thread() % 8 * 8 + (faulty ? 4 : 0);
+    y[grid_thread(block)] = static_cast<float>(block.template load_matrices<false>(row).at[0]);
   }
 };
 template <bool faulty>

@@ -27,7 +27,18 @@ using Operation = void (*)(Register* registers, const Instruction& instruction, 
 /// The registers that a kernel always has.
 enum Fixed : int { thread, threads, block, blocks, arguments, local, shared, carry, unused, fixed };
 
-enum class Kind : std::uint8_t { operation, load, store, shuffle, barrier, branch, exit };
+/// shuffle, matrices (ldmatrix) and product (mma) are of a whole warp.
+enum class Kind : std::uint8_t {
+  operation,
+  load,
+  store,
+  shuffle,
+  matrices,
+  product,
+  barrier,
+  branch,
+  exit
+};
 enum class Space : std::uint8_t { generic, global, shared, local, arguments };
 
 struct Instruction {
@@ -35,10 +46,12 @@ struct Instruction {
   Space space = Space::generic;
   bool guard_value = true;  ///< threads act whose guard has this value
   bool extends_sign = false;
+  bool transposes = false;            ///< matrices that it loads
   std::uint8_t bytes = 0, count = 1;  ///< of memory: an element's, and elements
   int guard = -1;
   Operation operation = nullptr;
-  std::array<int, 4> to{}, from{};
+  std::array<int, 4> to{};
+  std::array<int, 10> from{};
   int address = 0;
   std::int64_t offset = 0;
   int target = 0;

@@ -191,11 +191,12 @@ void Machine::run_warp(Warp& warp) {
     at = warp.at[first];
     const auto& next = kernel_->code[static_cast<std::size_t>(at)];
     if (next.kind == Kind::barrier) return;
-    const auto together = std::count(warp.at.begin(), warp.at.end(), at);
-    if (warp.live != whole_warp || together != lanes)
-      wrong(warp, next, static_cast<int>(first), "waits for a shuffle of its warp, of which ",
+    const auto beside = std::count(warp.at.begin(), warp.at.end(), at);
+    if (warp.live != whole_warp || beside != lanes)
+      wrong(warp, next, static_cast<int>(first), "waits for a ",
+            next.kind == Kind::shuffle ? "shuffle" : "product", " of its warp, of which ",
             lanes - std::popcount(warp.live), " threads have ended and others wait elsewhere");
-    shuffle(warp, next);
+    together(warp, next);
     warp.at.fill(at + 1);
     warp.waiting = 0;
   }
@@ -236,8 +237,10 @@ void Machine::run_threads(Warp& warp, int at, Mask active, int others_at) {
         if (active == 0) return;
         break;
       case Kind::shuffle:
+      case Kind::matrices:
+      case Kind::product:
         if (mask == whole_warp) {
-          shuffle(warp, next);
+          together(warp, next);
           break;
         }
         [[fallthrough]];
@@ -253,8 +256,42 @@ void Machine::run_threads(Warp& warp, int at, Mask active, int others_at) {
   leave_at(active, at);
 }
 
+void Machine::together(Warp& warp, const Instruction& next) {
+  if (next.kind == Kind::shuffle) shuffle(warp, next);
+  else if (next.kind == Kind::matrices) load_matrices(warp, next);
+  else next.operation(warp.registers.data(), next, whole_warp);
+}
+
+void Machine::load_matrices(Warp& warp, const Instruction& next) {
+  constexpr std::size_t row_bytes = 16;
+  Addresses rows;  // lane 8 i + r has row r of matrix i
+  for (std::size_t lane = 0; lane < lanes; ++lane) {
+    rows[lane] =
+        static_cast<std::uint32_t>(warp.registers[static_cast<std::size_t>(next.address)][lane]);
+    const int number = static_cast<int>(lane);
+    if (rows[lane] + row_bytes > shared_.size() || rows[lane] % row_bytes != 0)
+      wrong(warp, next, number, "reads a matrix's row at ", rows[lane], " of ", shared_.size(),
+            " bytes of shared memory, which is beyond them or misaligned");
+    races_.reads(warp.first + number, shared_.data() + rows[lane], row_bytes);
+  }
+  count_cycles(rows, whole_warp, row_bytes);
+  const auto element = [&](std::size_t matrix, std::size_t row, std::size_t column) {
+    std::uint16_t found = 0;
+    std::memcpy(&found, shared_.data() + rows[8 * matrix + row] + sizeof found * column,
+                sizeof found);
+    return Bits{found};
+  };
+  for (std::size_t matrix = 0; matrix < 4; ++matrix)
+    for (std::size_t lane = 0; lane < lanes; ++lane) {
+      const auto group = lane / 4, pair = lane % 4 * 2;
+      warp.registers[static_cast<std::size_t>(next.to[matrix])][lane] =
+          next.transposes ? element(matrix, pair + 1, group) << 16 | element(matrix, pair, group)
+                          : element(matrix, group, pair + 1) << 16 | element(matrix, group, pair);
+    }
+}
+
 void Machine::shuffle(Warp& warp, const Instruction& next) const {
-  const auto [value, with, bound, members] = next.from;
+  const int value = next.from[0], with = next.from[1], bound = next.from[2], members = next.from[3];
   const auto& registers = warp.registers;
   const auto of = [&](int number, std::size_t lane) {
     return static_cast<std::uint32_t>(registers[static_cast<std::size_t>(number)][lane]);

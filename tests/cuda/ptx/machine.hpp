@@ -51,7 +51,10 @@ class Machine {
   void run_warp(Warp& warp);
   /// Those of its threads that are at `at`, until they part, or others are to be waited for.
   void run_threads(Warp& warp, int at, Mask active, int others_at);
+  /// What all threads of a warp do together.
+  void together(Warp& warp, const Instruction& next);
   void shuffle(Warp& warp, const Instruction& next) const;
+  void load_matrices(Warp& warp, const Instruction& next);
   void access(Warp& warp, const Instruction& next, Mask mask);
   struct Found {
     Memory memory;

@@ -234,7 +234,7 @@ void conversions(Table& table, const std::string& from) {
 /// A sum or difference of T with a carry in from[2] and out to[1].
 template <class T, bool subtracts>
 void with_carry(Register* registers, const Instruction& instruction, Mask mask) {
-  const auto [a, b, c, none] = instruction.from;
+  const auto [a, b, c] = std::array{instruction.from[0], instruction.from[1], instruction.from[2]};
   each(mask, [&](std::size_t lane) {
     using Wide = Unsigned128;
     const Wide first = value<T>(registers[a][lane]);
@@ -266,6 +266,32 @@ void unpack(Register* registers, const Instruction& instruction, Mask mask) {
   });
 }
 
+/// mma.m16n8k16: from[0..3] have a (16 x 16), from[4..5] b (16 x 8), from[6..9] c (16 x 8), as PTX's manual says.
+template <bool is_bf16>
+void product(Register* registers, const Instruction& instruction, Mask) {
+  double a[16][16], b[16][8];
+  const auto element = [](Bits word, std::size_t half) -> double {
+    const auto part = static_cast<std::uint16_t>(word >> 16 * half);
+    return is_bf16 ? std::bit_cast<float>(std::uint32_t{part} << 16) : widened(part);
+  };
+  for (std::size_t lane = 0; lane < lanes; ++lane)
+    for (std::size_t half = 0; half < 2; ++half) {
+      const auto group = lane / 4, pair = lane % 4 * 2 + half;
+      for (std::size_t word = 0; word < 4; ++word)
+        a[group + word % 2 * 8][pair + word / 2 * 8] =
+            element(registers[instruction.from[word]][lane], half);
+      for (std::size_t word = 0; word < 2; ++word)
+        b[pair + 8 * word][group] = element(registers[instruction.from[4 + word]][lane], half);
+    }
+  for (std::size_t lane = 0; lane < lanes; ++lane)
+    for (std::size_t number = 0; number < 4; ++number) {
+      const auto row = lane / 4 + number / 2 * 8, column = lane % 4 * 2 + number % 2;
+      double sum = value<float>(registers[instruction.from[6 + number]][lane]);
+      for (std::size_t k = 0; k < 16; ++k) sum += a[row][k] * b[k][column];
+      registers[instruction.to[number]][lane] = bits(static_cast<float>(sum));
+    }
+}
+
 Table all_operations() {
   Table table;
   integers<std::int16_t>(table, ".s16");
@@ -282,7 +308,8 @@ Table all_operations() {
     for (const char* opcode : {"mov", "selp"})
       for (const char* type : {".u", ".s"})
         table[opcode + std::string(type) + size] = table.at(opcode + std::string(".b") + size);
-  table["cvta.u64"] = table.at("mov.b64");
+  for (const char* space : {"", ".shared"})
+    table["cvta" + std::string(space) + ".u64"] = table.at("mov.b64");
   floats<float>(table, ".f32");
   floats<double>(table, ".f64");
   conversions<std::int8_t>(table, ".s8");
@@ -298,6 +325,14 @@ Table all_operations() {
   table["cvt.f32.f16"] = of<float, std::uint16_t>([](std::uint16_t a) { return widened(a); });
   table["cvt.f16.f32"] = of<std::uint16_t, float>([](float a) { return narrowed<5, 10>(a); });
   table["cvt.bf16.f32"] = of<std::uint16_t, float>([](float a) { return narrowed<8, 7>(a); });
+  table["cvt.bf16x2.f32"] = of<std::uint32_t, float, float>([](float high, float low) {
+    return std::uint32_t{narrowed<8, 7>(high)} << 16 | narrowed<8, 7>(low);
+  });
+  table["cvt.f16x2.f32"] = of<std::uint32_t, float, float>([](float high, float low) {
+    return std::uint32_t{narrowed<5, 10>(high)} << 16 | narrowed<5, 10>(low);
+  });
+  table["mma.sync.aligned.m16n8k16.row.col.f32.bf16.bf16.f32"] = &product<true>;
+  table["mma.sync.aligned.m16n8k16.row.col.f32.f16.f16.f32"] = &product<false>;
   table["cvt.rz.bf16.f32"] =
       of<std::uint16_t, float>([](float a) { return narrowed<8, 7, true>(a); });
   table["ex2.approx.ftz.f32"] =

@@ -83,6 +83,10 @@ class Body {
       next.kind = Kind::barrier;
     } else if (name == "shfl") {
       shuffle(next, text);
+    } else if (name == "ldmatrix") {
+      matrices(next, text);
+    } else if (name == "mma") {
+      product(next, text);
     } else if (name == "ld" || name == "st") {
       memory(next, text);
     } else {
@@ -121,8 +125,8 @@ class Body {
     if (names_.size() > names_before) kernel_.constants.emplace_back(found, constant);
     return found;
   }
-  template <class Read>
-  static int fill(std::array<int, 4>& places, const std::vector<std::string>& texts,
+  template <std::size_t most, class Read>
+  static int fill(std::array<int, most>& places, const std::vector<std::string>& texts,
                   const Read& read) {
     dhp::check(texts.size() <= places.size(), "there are ", texts.size(), " operands");
     for (std::size_t at = 0; at < texts.size(); ++at) places[at] = read(texts[at]);
@@ -144,6 +148,25 @@ class Body {
     next.to = {unused, unused};
     results(next, split(text.operands[0], '|'));
     sources(next, {text.operands.begin() + 1, text.operands.end()});
+  }
+  void matrices(Instruction& next, const Statement& text) {
+    next.transposes = text.has("trans");
+    dhp::check(text.opcode == (next.transposes ? "ldmatrix.sync.aligned.m8n8.x4.trans.shared.b16"
+                                               : "ldmatrix.sync.aligned.m8n8.x4.shared.b16"),
+               "the interpreter does not know ", text.opcode);
+    next.kind = Kind::matrices;
+    next.space = Space::shared;
+    results(next, elements(text.operands[0]));
+    next.address = operand(std::string(inside(text.operands[1])));
+  }
+  void product(Instruction& next, const Statement& text) {
+    next.kind = Kind::product;
+    next.operation = operation_named(text.opcode);
+    results(next, elements(text.operands[0]));
+    std::vector<std::string> all;
+    for (std::size_t at = 1; at < text.operands.size(); ++at)
+      for (const auto& one : elements(text.operands[at])) all.push_back(one);
+    sources(next, all);
   }
   void memory(Instruction& next, const Statement& text) {
     const bool loads = text.words[0] == "ld";

@@ -139,3 +139,29 @@ TEST_CASE("ResNet: each tensor is moved once, in whole sectors") {
       "its gradient", 2 * image.count() + 6 * pooled.count(),
       [&] { max_pool_backward(dev, out, index, geometry, din.mut()); }, 0.6);
 }
+
+TEST_CASE("attention on tensor cores asks for whole sectors, and meets few bank conflicts") {
+  Side<bf16, Gpu> side;
+  constexpr std::int64_t length = 256;
+  const Shape shape{length, 2 * 64};
+  const auto offsets = side.tensor({2}, std::vector<std::int32_t>{0, length}),
+             lengths = side.tensor({1}, std::vector<std::int32_t>{length}),
+             numbers = side.tensor({length}, std::vector<std::int64_t>(length));
+  const Sequences<Gpu> sequences{offsets, lengths, numbers, length};
+  const AttentionOptions options{.heads = 2, .total_heads = 2, .dropout = 0.1};
+  const auto q = side.elements(shape, 1), k = side.elements(shape, 2), v = side.elements(shape, 3);
+  auto y = side.fresh(shape), dq = side.fresh(shape), dk = side.fresh(shape),
+       dv = side.fresh(shape), logsumexp = side.fresh_sums({2, length});
+  auto& all = ptx::interpreter();
+  const auto before = all.total();
+  attention_forward(side.dev, q, k, v, sequences, options, y.mut(), logsumexp.mut());
+  attention_backward(side.dev, q, q, k, v, y, logsumexp, sequences, options, dq.mut(), dk.mut(),
+                     dv.mut());
+  const auto now = all.total();
+  const auto within = [](std::int64_t got, std::int64_t best, double share) {
+    MESSAGE(got, " of ", best, " at best");
+    return static_cast<double>(got) <= (1 + share) * static_cast<double>(best);
+  };
+  CHECK(within(now.sectors - before.sectors, now.sectors_at_best - before.sectors_at_best, 0.02));
+  CHECK(within(now.cycles - before.cycles, now.cycles_at_best - before.cycles_at_best, 0.04));
+}

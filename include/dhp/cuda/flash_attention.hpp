@@ -1,0 +1,408 @@
+// dhp's own attention in bf16 and fp16, on tensor cores (Dao 2023, "FlashAttention-2"). A block keeps rows of one head
+// and goes over the others in tiles: queries over keys forward and for dq, keys over queries for dk and dv. Scores and
+// sums are fp32 in registers; probabilities are rounded for the product with the values. Sums have a fixed order.
+#pragma once
+
+#include <dhp/cuda/attention_place.hpp>
+#include <dhp/cuda/warp_product.hpp>
+
+#include <limits>
+#include <numbers>
+
+namespace dhp::detail::cuda {
+
+inline constexpr int flash_threads = 4 * warp_size;          // of a block
+inline constexpr int flash_pack = pack_size<std::uint16_t>;  // elements
+
+/// What a block keeps of a query in shared memory.
+struct FlashQuery {
+  std::uint64_t number;      ///< the random index of its first probability
+  float logsumexp, product;  ///< base 2; dy . y
+};
+
+/// The tiles of a block. width: of a head, padded with zeros; row_tiles: of 16 rows, that a warp keeps.
+template <class T, int width, int row_tiles, int kept>
+struct FlashTiles {
+  using Tile = MatrixTile<T, width>;
+  static constexpr int rows = flash_threads / warp_size * row_tiles * 16;
+  static constexpr int others = 4096 / width;  ///< at a time
+  static constexpr std::size_t shared_bytes =
+      (kept * rows + 2 * others) * Tile::stride * sizeof(T) +
+      std::max(rows, others) * sizeof(FlashQuery);
+
+  Tile own, own_values, other, other_values;
+  FlashQuery* queries;
+
+  template <class B>
+  explicit constexpr FlashTiles(B& block)
+      : own{block.template shared<T>()},
+        own_values{own.row((kept - 1) * rows)},
+        other{own.row(kept * rows)},
+        other_values{other.row(others)},
+        queries(reinterpret_cast<FlashQuery*>(other_values.row(others))) {}
+};
+
+/// Calls body(index, row, column) for each pack of a thread's share of a tile; index is a constant.
+template <int rows, int columns, class B, class Body>
+constexpr void each_pack(const B& block, const Body& body) {
+  constexpr int packs = columns / flash_pack;
+  unrolled<rows * packs / flash_threads>([&](auto index) {
+    const int at = block.thread() + index * flash_threads;
+    body(index, at / packs, at % packs * flash_pack);
+  });
+}
+template <int rows, int width>
+struct FlashShare {
+  WarpWords at[rows * width / flash_pack / flash_threads];
+
+  template <class B, class T>
+  constexpr void store_to(const B& block, const MatrixTile<T, width>& tile) const {
+    each_pack<rows, width>(block, [&](auto index, int row, int column) {
+      store_words(tile.row(row) + column, at[index]);
+    });
+  }
+};
+
+/// A thread at a head.
+template <class B>
+struct FlashHead {
+  B& block;
+  const AttentionPlace& place;
+  AttentionPlace::Head head;
+  RandomStream random;
+
+  constexpr FlashHead(B& in, const AttentionPlace& at, std::int64_t index)
+      : block(in), place(at), head(at.head_of(index)), random(at.stream()) {}
+
+  /// Its share of rows from `first`; 0 beyond the head's length and columns.
+  template <int rows, int width, class T>
+  [[nodiscard]] constexpr FlashShare<rows, width> read(const T* from, std::int64_t row_stride,
+                                                       int first) const {
+    const int count = rows_present(head.length - first, rows);
+    const T* const begin = from + place.at(head, first, row_stride);
+    FlashShare<rows, width> share;
+    each_pack<rows, width>(block, [&](auto index, int row, int column) {
+      share.at[index] = row < count && column < place.size
+                            ? load_words(begin + row * row_stride + column)
+                            : WarpWords{};
+    });
+    return share;
+  }
+  /// Stores `columns` columns of rows from `first`; 0 in padding.
+  template <int rows, int columns, class T, int width>
+  constexpr void write(const MatrixTile<T, width>& from, int first, int first_column, T* to,
+                       std::int64_t row_stride) const {
+    each_pack<rows, columns>(block, [&](auto, int row, int column) {
+      column += first_column;
+      if (first + row >= head.rows || column >= place.size) return;
+      store_words(to + place.at(head, first + row, row_stride) + column,
+                  first + row < head.length ? load_words(from.row(row) + column) : WarpWords{});
+    });
+  }
+  /// logsumexp and products may be null. Queries beyond the length get probabilities of 0.
+  template <int count>
+  constexpr void load_queries(const float* logsumexp, const float* products, int first,
+                              FlashQuery* to) const {
+    static_assert(count <= flash_threads);
+    if (block.thread() >= count) return;
+    FlashQuery query{0, std::numeric_limits<float>::infinity(), 0};
+    if (const auto row = first + block.thread(); row < head.length) {
+      const auto at = head.head * place.rows + head.first_row + row;
+      query.number = place.first_number(head, row);
+      if (logsumexp != nullptr) {
+        query.logsumexp = logsumexp[at] * std::numbers::log2e_v<float>;
+        query.product = products[at];
+      }
+    }
+    to[block.thread()] = query;
+  }
+  /// Whether dropout keeps the probabilities of element `number` and the three beside it, a bit each.
+  [[nodiscard]] constexpr std::uint32_t draw(std::uint64_t number) const {
+    const auto words = random.block(number / 4);
+    std::uint32_t bits = 0;
+    unrolled<4>([&](auto at) { bits |= (words[at] >> 8 >= place.threshold ? 1u : 0u) << at; });
+    return bits;
+  }
+  /// Of a warp's sums, those that dropout keeps: bit 4 j + e of number e of sums[j]. Rows are queries, or with of_keys
+  /// keys; `queries` and `key` are those of row and column 0. Where it can be, a lane draws four keys with one Philox
+  /// block, and gives its neighbors what is theirs. Columns from `count` on get any bits.
+  template <bool of_keys>
+  [[nodiscard]] constexpr std::uint32_t kept(const FlashQuery* queries, int key, int count) const {
+    const int g = block.thread() % warp_size / 4, t = block.thread() % 4;
+    const bool aligned = place.max_length % 4 == 0;
+    const auto number_of = [&](int query, int offset) {
+      return queries[query].number + static_cast<std::uint64_t>(key + offset);
+    };
+    std::uint32_t kept = 0;
+    for (int j = 0; 8 * j < count; ++j) {
+      std::uint32_t four = 0;
+      if (!aligned) {
+        for (int e = 0; e < 4; ++e) {
+          const int row = g + e / 2 * 8, column = 8 * j + 2 * t + e % 2;
+          const auto number = number_of(of_keys ? column : row, of_keys ? row : column);
+          four |= (draw(number) >> number % 4 & 1) << e;
+        }
+      } else if constexpr (of_keys) {  // four lanes have the four keys of each of their numbers
+        const int mine = g % 4;
+        auto all = draw(number_of(8 * j + 2 * t + mine % 2, g / 4 * 4 + mine / 2 * 8)) << 4 * mine;
+        all |= block.shuffle_xor(all, 4);
+        all |= block.shuffle_xor(all, 8);
+        for (int e = 0; e < 4; ++e) four |= (all >> (4 * e + mine) & 1) << e;
+      } else {  // two lanes have two of four keys each, in two rows
+        const int mine = t % 2;
+        auto all = draw(number_of(g + 8 * mine, 8 * j + t / 2 * 4)) << 4 * mine;
+        all |= block.shuffle_xor(all, 1);
+        all >>= 2 * mine;
+        four = (all & 3) | (all >> 2 & 12);
+      }
+      kept |= four << 4 * j;
+    }
+    return kept;
+  }
+};
+
+/// Keys from `count` on get a probability of 0.
+template <class B, int n>
+constexpr void hide_columns(const B& block, int count, WarpSums<n>& scores) {
+  const int column = block.thread() % 4 * 2;
+  unrolled<n>([&](auto j) {
+    unrolled<4>([&](auto e) {
+      if (8 * j + column + e % 2 >= count) scores[j][e] = -std::numeric_limits<float>::infinity();
+    });
+  });
+}
+
+template <class T, int width_>
+struct FlashAttentionForward {
+  static constexpr int width = width_, row_tiles = width <= 128 ? 2 : 1, parts = 1;
+  using Tiles = FlashTiles<T, width, row_tiles, 1>;
+  static constexpr int most_threads = flash_threads;
+  AttentionPlace place;
+  std::int64_t groups;  ///< of rows, per head
+  const T *q, *k, *v;
+  T* y;
+  float* logsumexp;
+
+  template <class B>
+  constexpr void operator()(B& block) const {
+    const FlashHead<B> here(block, place, block.index() / groups);
+    const auto& head = here.head;
+    auto first = static_cast<int>(block.index() % groups) * Tiles::rows;
+    const Tiles tiles(block);
+    if (first < head.length) attend(here, first, tiles);
+    for (; first < head.rows; first += static_cast<int>(groups) * Tiles::rows) {
+      here.template write<Tiles::rows, width>(tiles.own, first, 0, y, place.columns);
+      const auto row = first + block.thread();
+      if (block.thread() < Tiles::rows && row < head.rows)
+        logsumexp[head.head * place.rows + head.first_row + row] =
+            row < head.length ? tiles.queries[block.thread()].logsumexp : 0.0f;
+    }
+  }
+
+ private:
+  template <class B>
+  constexpr void attend(const FlashHead<B>& here, int first, const Tiles& tiles) const {
+    constexpr int n = Tiles::others / 8;
+    auto& block = here.block;
+    const auto length = static_cast<int>(here.head.length);
+    const int row = block.thread() / warp_size * row_tiles * 16;  // this warp's first
+    const float scale = static_cast<float>(place.scale * std::numbers::log2e);
+    here.template read<Tiles::rows, width>(q, place.stride, first).store_to(block, tiles.own);
+    here.template load_queries<Tiles::rows>(nullptr, nullptr, first, tiles.queries);
+    float most[row_tiles][2], sum[row_tiles][2] = {};
+    for (auto& both : most) both[0] = both[1] = -std::numeric_limits<float>::infinity();
+    WarpSums<width / 8> mixed[row_tiles] = {};
+    for (int key = 0; key < length; key += Tiles::others) {
+      const auto keys = here.template read<Tiles::others, width>(k, place.stride, key);
+      const auto values = here.template read<Tiles::others, width>(v, place.stride, key);
+      block.sync();
+      keys.store_to(block, tiles.other);
+      values.store_to(block, tiles.other_values);
+      block.sync();
+      if (first + row >= length) continue;
+      const int count = rows_present(length - key, Tiles::others);
+      WarpSums<n> scores[row_tiles] = {};
+      multiply_rows(block, tiles.own, row, tiles.other, scores);
+      unrolled<row_tiles>([&](auto i) {
+        if (count < Tiles::others) hide_columns(block, count, scores[i]);
+        unrolled<2>(
+            [&](auto half) { raise(block, scale, scores[i], most[i], sum[i], mixed[i], half); });
+        if (place.threshold == 0) return;
+        const auto kept = here.template kept<false>(tiles.queries + row + 16 * i, key, count);
+        unrolled<4 * n>([&](auto at) {
+          if ((kept >> at & 1) == 0) scores[i][at / 4][at % 4] = 0;
+        });
+      });
+      multiply_sums(block, scores, tiles.other_values, 0, mixed);
+    }
+    block.sync();
+    if (first + row < length)
+      unrolled<row_tiles>([&](auto i) {
+        float factor[2];
+        unrolled<2>([&](auto half) {
+          float total = sum[i][half] + block.shuffle_xor(sum[i][half], 1);
+          total += block.shuffle_xor(total, 2);
+          factor[half] = 1 / (1 - static_cast<float>(place.dropout)) / total;
+          if (block.thread() % 4 == 0)
+            tiles.queries[row + 16 * i + 8 * half + block.thread() % warp_size / 4].logsumexp =
+                most[i][half] * static_cast<float>(place.scale) + std::log(total);
+        });
+        store_sums(block, mixed[i], factor[0], factor[1], tiles.own, row + 16 * i, 0);
+      });
+    block.sync();
+  }
+
+  /// Scores of one row of each lane's two become powers relative to the highest so far, and what was summed relative to
+  /// another follows.
+  template <class B, int n, class Half>
+  static constexpr void raise(B& block, float scale, WarpSums<n>& scores, float (&most)[2],
+                              float (&sum)[2], WarpSums<width / 8>& mixed, Half half) {
+    const auto each = [](auto count, const auto& body) {
+      unrolled<2 * count>([&](auto at) { body(at / 2, 2 * Half::value + at % 2); });
+    };
+    float highest = most[half], powers = 0;
+    each(std::integral_constant<int, n>(),
+         [&](int j, int e) { highest = std::fmax(highest, scores[j][e]); });
+    highest = std::fmax(highest, block.shuffle_xor(highest, 1));
+    highest = std::fmax(highest, block.shuffle_xor(highest, 2));
+    const float kept = power_of_two((most[half] - highest) * scale);  // 0 at first
+    each(std::integral_constant<int, n>(), [&](int j, int e) {
+      scores[j][e] = power_of_two(scores[j][e] * scale - highest * scale);
+      powers += scores[j][e];
+    });
+    each(std::integral_constant<int, width / 8>(), [&](int j, int e) { mixed[j][e] *= kept; });
+    most[half] = highest;
+    sum[half] = sum[half] * kept + powers;
+  }
+};
+
+/// dq, or with of_keys dk and dv: see AttentionGradient. A block has at most 128 columns of dk and dv, since there are
+/// twice as many sums in its registers.
+template <class T, int width_, bool of_keys>
+struct FlashAttentionGradient {
+  static constexpr int width = width_, columns = of_keys ? std::min(width, 128) : width;
+  static constexpr int parts = width / columns;
+  using Tiles = FlashTiles<T, width, 1, 2>;
+  static constexpr int most_threads = flash_threads;
+  AttentionPlace place;
+  std::int64_t groups;
+  const T *dy, *q, *k, *v;
+  const float *logsumexp, *products;
+  T *dx, *dv;  ///< dq, or dk and dv
+
+  template <class B>
+  constexpr void operator()(B& block) const {
+    const FlashHead<B> here(block, place, block.index() / parts / groups);
+    auto first = static_cast<int>(block.index() / parts % groups) * Tiles::rows;
+    const auto column = static_cast<int>(block.index() % parts) * columns;
+    const Tiles tiles(block);
+    if (first < here.head.length) attend(here, first, column, tiles);
+    for (; first < here.head.rows; first += static_cast<int>(groups) * Tiles::rows) {
+      here.template write<Tiles::rows, columns>(tiles.own, first, column, dx, place.stride);
+      if constexpr (of_keys)
+        here.template write<Tiles::rows, columns>(tiles.own_values, first, column, dv,
+                                                  place.stride);
+    }
+  }
+
+ private:
+  template <class B>
+  constexpr void attend(const FlashHead<B>& here, int first, int column, const Tiles& tiles) const {
+    constexpr int n = Tiles::others / 8;
+    auto& block = here.block;
+    const auto length = static_cast<int>(here.head.length);
+    const int row = block.thread() / warp_size * 16;  // this warp's first
+    const int g = block.thread() % warp_size / 4, t = block.thread() % 4;
+    const float scale = static_cast<float>(place.scale * std::numbers::log2e);
+    const float factor = 1 / (1 - static_cast<float>(place.dropout));
+    const auto of_v = of_keys ? place.stride : place.columns;  // strides: of v's rows, or of dy's
+    const auto of_others = of_keys ? place.columns : place.stride;
+    here.template read<Tiles::rows, width>(of_keys ? k : q, place.stride, first)
+        .store_to(block, tiles.own);
+    here.template read<Tiles::rows, width>(of_keys ? v : dy, of_v, first)
+        .store_to(block, tiles.own_values);
+    if constexpr (!of_keys)
+      here.template load_queries<Tiles::rows>(logsumexp, products, first, tiles.queries);
+    WarpSums<columns / 8> sums[1] = {};
+    [[maybe_unused]] WarpSums<columns / 8> value_sums[1] = {};
+    for (int other = 0; other < length; other += Tiles::others) {
+      const auto rows =
+          here.template read<Tiles::others, width>(of_keys ? q : k, place.stride, other);
+      block.sync();
+      const auto values =
+          here.template read<Tiles::others, width>(of_keys ? dy : v, of_others, other);
+      rows.store_to(block, tiles.other);
+      values.store_to(block, tiles.other_values);
+      if constexpr (of_keys)
+        here.template load_queries<Tiles::others>(logsumexp, products, other, tiles.queries);
+      block.sync();
+      if (first + row >= length) continue;
+      const int count = rows_present(length - other, Tiles::others);
+      WarpSums<n> scores[1] = {}, from_values[1] = {};
+      multiply_rows(block, tiles.own, row, tiles.other, scores);
+      multiply_rows(block, tiles.own_values, row, tiles.other_values, from_values);
+      if (!of_keys && count < Tiles::others) hide_columns(block, count, scores[0]);
+      auto kept = ~0u;
+      if (place.threshold > 0)
+        kept = here.template kept<of_keys>(tiles.queries + (of_keys ? 0 : row),
+                                           of_keys ? first + row : other, count);
+      unrolled<4 * n>([&](auto at) {
+        constexpr int j = at / 4, e = at % 4;
+        const auto& query = tiles.queries[of_keys ? 8 * j + 2 * t + e % 2 : row + g + e / 2 * 8];
+        const float probability = power_of_two(scores[0][j][e] * scale - query.logsumexp);
+        const bool keeps = (kept >> at & 1) != 0;
+        const float mask = keeps ? factor : 0.0f;
+        from_values[0][j][e] = probability * (mask * from_values[0][j][e] - query.product);
+        scores[0][j][e] = keeps ? probability : 0.0f;
+      });
+      if constexpr (of_keys) multiply_sums(block, scores, tiles.other_values, column, value_sums);
+      multiply_sums(block, from_values, tiles.other, column, sums);
+    }
+    block.sync();
+    if (first + row < length) {
+      const auto whole = static_cast<float>(place.scale);
+      store_sums(block, sums[0], whole, whole, tiles.own, row, column);
+      if constexpr (of_keys)
+        store_sums(block, value_sums[0], factor, factor, tiles.own_values, row, column);
+    }
+    block.sync();
+  }
+};
+
+/// Multiply-adds of a multiprocessor in a cycle by mma.m16n8k16 with sums in fp32: on Hopper 62 % of what its own
+/// instructions reach; on a B200 assumed to be those of an A100.
+[[nodiscard]] constexpr double flash_products_per_cycle(int major, int minor) {
+  if (major == 9) return 0.62 * 2048;
+  return (major == 8 && minor == 0) || major == 10 ? 1024 : 512;
+}
+/// Other instructions of a thread for one query and one key, as compiled for sm_90 with heads of 64 columns.
+[[nodiscard]] constexpr double flash_instructions(bool backward, bool dropout) {
+  return backward ? dropout ? 77 : 30 : dropout ? 33 : 9;
+}
+
+/// Whether tensor cores can do it: heads of whole packs, all of them aligned.
+template <class T, class... Pointer>
+[[nodiscard]] bool flash_fits(const AttentionPlace& place, const Pointer*... pointers) {
+  return is_16_bit<T> && place.size % flash_pack == 0 &&
+         packs_fit<flash_pack>(place.stride, pointers...);
+}
+/// Calls body(integral_constant<int, width>) with the narrowest width of tiles that a head fits into.
+template <class Body>
+void with_head_width(int size, const Body& body) {
+  if (size <= 64) return body(std::integral_constant<int, 64>());
+  if (size <= 128) return body(std::integral_constant<int, 128>());
+  body(std::integral_constant<int, 256>());
+}
+/// One block per sample, head, row group and part of the columns. Sets the kernel's groups.
+template <class Kernel, class Dev>
+void launch_flash(Dev& dev, std::int64_t samples, Kernel kernel) {
+  using Tiles = typename Kernel::Tiles;
+  const auto rows = std::clamp<std::int64_t>(kernel.place.max_length, 1, kernel.place.rows);
+  kernel.groups = (rows + Tiles::rows - 1) / Tiles::rows;
+  launch(dev,
+         {samples * kernel.place.heads * kernel.groups * Kernel::parts, flash_threads,
+          Tiles::shared_bytes},
+         kernel);
+}
+
+}  // namespace dhp::detail::cuda

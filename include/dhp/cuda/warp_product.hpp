@@ -1,0 +1,148 @@
+// Products of a warp on tensor cores, from tiles in shared memory: PTX's mma.m16n8k16 of bf16 or f16 with sums in fp32.
+//
+// Lane 4 g + t of the warp has a part of each operand. A word is two elements, the first in its lower half.
+//   left, 16 x 16:  words 0 and 1: columns 2 t, 2 t + 1 of rows g and g + 8; 2 and 3: columns 2 t + 8, 2 t + 9 of them
+//   right, 16 x 8:  words 0 and 1 of column g: rows 2 t, 2 t + 1 and 2 t + 8, 2 t + 9
+//   sums, 16 x 8:   numbers 0 and 1: columns 2 t, 2 t + 1 of row g; 2 and 3: of row g + 8
+// So the sums of two neighbors, rounded, are the left operand of a next product.
+//
+// A block has two functions for it. All lanes of a warp call them together.
+//   load_matrices<transposes>(row)  loads four matrices of 8 x 8 elements (PTX's ldmatrix). Lane 8 i + r has the address
+//       of row r of matrix i. Word i becomes elements 2 t, 2 t + 1 of row g of matrix i; of column g if it transposes.
+//   multiply<T>(sums, left, first, second)  sums += left * right; first and second are the words of right.
+#pragma once
+
+#include <dhp/cuda/block.hpp>
+
+#include <cmath>
+#include <utility>
+
+namespace dhp::detail::cuda {
+
+using WarpWords = Pack<std::uint32_t, 4>;
+/// Eight elements by whole words: nvcc takes packs of 16 bits apart, and puts them together again.
+template <class T>
+[[nodiscard]] constexpr WarpWords load_words(const T* from) {
+  return *reinterpret_cast<const WarpWords*>(from);
+}
+template <class T>
+constexpr void store_words(T* to, const WarpWords& words) {
+  *reinterpret_cast<WarpWords*>(to) = words;
+}
+
+/// Calls body(integral_constant<int, at>) for each at < n: an index of registers must be a constant.
+template <int n, class Body>
+constexpr void unrolled(const Body& body) {
+  [&]<int... at>(std::integer_sequence<int, at...>) {
+    (body(std::integral_constant<int, at>()), ...);
+  }
+  (std::make_integer_sequence<int, n>());
+}
+
+/// Both rounded to T, as a word.
+template <class T>
+[[nodiscard]] constexpr std::uint32_t rounded_pair(float first, float second) {
+#ifdef __CUDA_ARCH__
+  std::uint32_t word;
+  if constexpr (std::is_same_v<T, bf16>)
+    asm("cvt.rn.bf16x2.f32 %0, %1, %2;" : "=r"(word) : "f"(second), "f"(first));
+  else asm("cvt.rn.f16x2.f32 %0, %1, %2;" : "=r"(word) : "f"(second), "f"(first));
+  return word;
+#else
+  return std::uint32_t{T(second).bits} << 16 | T(first).bits;
+#endif
+}
+
+/// 2^x within 2^-22; 0 for what is subnormal.
+[[nodiscard]] constexpr float power_of_two(float x) {
+#ifdef __CUDA_ARCH__
+  float power;
+  asm("ex2.approx.ftz.f32 %0, %1;" : "=f"(power) : "f"(x));
+  return power;
+#else
+  return std::exp2(x);
+#endif
+}
+
+/// Rows of `width` elements in shared memory. Each is 16 bytes longer, so that the rows of a matrix of 8 x 8 lie in
+/// different banks.
+template <class T, int width>
+struct MatrixTile {
+  static constexpr int stride = width + pack_size<T>;
+  T* at;
+
+  [[nodiscard]] constexpr T* row(int index) const { return at + index * stride; }
+  /// Rows and columns [0, 16) from there as a left operand, or, if it transposes, as two right ones side by side.
+  template <bool transposes, class B>
+  [[nodiscard]] constexpr WarpWords square(B& block, int first_row, int first_column) const {
+    const int lane = block.thread() % warp_size;
+    return block.template load_matrices<transposes>(row(first_row + lane % 16) + first_column +
+                                                    lane / 16 * 8);
+  }
+  /// The transpose of the same, as two right operands side by side.
+  template <class B>
+  [[nodiscard]] constexpr WarpWords turned(B& block, int first_row, int first_column) const {
+    const int lane = block.thread() % warp_size;
+    return block.template load_matrices<false>(row(first_row + lane % 8 + lane / 16 * 8) +
+                                               first_column + lane / 8 % 2 * 8);
+  }
+};
+
+/// Sums of a warp: 16 rows, 8 n columns.
+template <int n>
+using WarpSums = float[n][4];
+
+/// sums[i] += (rows [16 i, 16 i + 16) of `left` from first_row) (rows [0, 8 n) of `right`)^T.
+template <class B, class T, int width, int m, int n>
+constexpr void multiply_rows(B& block, const MatrixTile<T, width>& left, int first_row,
+                             const MatrixTile<T, width>& right, WarpSums<n> (&sums)[m]) {
+  unrolled<width / 16>([&](auto step) {
+    WarpWords rows[m];
+    unrolled<m>([&](auto i) {
+      rows[i] = left.template square<false>(block, first_row + 16 * i, 16 * step);
+    });
+    unrolled<n / 2>([&](auto j) {
+      const auto columns = right.turned(block, 16 * j, 16 * step);
+      unrolled<m>([&](auto i) {
+        block.template multiply<T>(sums[i][2 * j], rows[i], columns.at[0], columns.at[1]);
+        block.template multiply<T>(sums[i][2 * j + 1], rows[i], columns.at[2], columns.at[3]);
+      });
+    });
+  });
+}
+
+/// sums[i] += (left[i], rounded to T) (columns [0, 8 n) of `right` from first_column).
+template <class B, class T, int width, int m, int k, int n>
+constexpr void multiply_sums(B& block, const WarpSums<k> (&left)[m],
+                             const MatrixTile<T, width>& right, int first_column,
+                             WarpSums<n> (&sums)[m]) {
+  unrolled<k / 2>([&](auto step) {
+    WarpWords rows[m];
+    unrolled<m>([&](auto i) {
+      const auto &near = left[i][2 * step], &far = left[i][2 * step + 1];
+      rows[i] = {rounded_pair<T>(near[0], near[1]), rounded_pair<T>(near[2], near[3]),
+                 rounded_pair<T>(far[0], far[1]), rounded_pair<T>(far[2], far[3])};
+    });
+    unrolled<n / 2>([&](auto j) {
+      const auto columns = right.template square<true>(block, 16 * step, first_column + 16 * j);
+      unrolled<m>([&](auto i) {
+        block.template multiply<T>(sums[i][2 * j], rows[i], columns.at[0], columns.at[1]);
+        block.template multiply<T>(sums[i][2 * j + 1], rows[i], columns.at[2], columns.at[3]);
+      });
+    });
+  });
+}
+
+/// Rounds sums, times a factor per row, into rows of a tile.
+template <class B, class T, int width, int n>
+constexpr void store_sums(const B& block, const WarpSums<n>& sums, float upper, float lower,
+                          const MatrixTile<T, width>& to, int first_row, int first_column) {
+  const int lane = block.thread() % warp_size;
+  unrolled<n>([&](auto j) {
+    T* const at = to.row(first_row + lane / 4) + first_column + 8 * j + lane % 4 * 2;
+    store_rounded<T>(at, Pack<float, 2>{upper * sums[j][0], upper * sums[j][1]});
+    store_rounded<T>(at + 8 * to.stride, Pack<float, 2>{lower * sums[j][2], lower * sums[j][3]});
+  });
+}
+
+}  // namespace dhp::detail::cuda
