@@ -358,10 +358,8 @@ class EmulatedBlock {
   template <class A, class Body>
   void exchange(const A& mine, const Body& body) {
     static_assert(sizeof(A) <= sizeof(Fiber::slot));
-    watch::thread_stops();  // a slot is no memory of the kernel
     std::memcpy(run_.fiber(thread_).slot, &mine, sizeof mine);
     run_.wait(Fiber::State::waits_for_warp);
-    watch::thread_stops();
     body([&](int lane) {
       A theirs;
       std::memcpy(&theirs, run_.fiber(thread_ / warp_size * warp_size + lane).slot, sizeof theirs);

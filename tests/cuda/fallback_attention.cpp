@@ -91,7 +91,7 @@ struct OneSample {
   int length, heads, size, first_head, total_heads;
   double dropout;
 
-  [[nodiscard]] RandomStream stream() const { return {.seed = 5, .step = 3, .use = 9}; }
+  [[nodiscard]] RandomStream stream() const { return {.seed = 5, .series = 3, .use = 9}; }
   [[nodiscard]] Shape shape() const { return {length, heads * size}; }
   /// value(row, column of the head)
   [[nodiscard]] std::vector<T> values(const auto& value) const {
