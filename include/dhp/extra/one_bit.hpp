@@ -14,14 +14,14 @@ namespace detail {
 template <class Dev>
 class OneBitCompressor {
  public:
-  OneBitCompressor(Dev& dev, const CompressedGradients<Dev>& gradients, int replicas, std::uint64_t,
+  OneBitCompressor(Dev& dev, const CompressedGradients<Dev>& gradients, int ranks, std::uint64_t,
                    OneBit) {
     for (const auto& gradient : gradients) bytes_ += sign_bytes(gradient.sum.count());
     matrices_ = static_cast<std::int64_t>(gradients.size());
     bits_ = Tensor<Dev>::persistent(dev, DType::u8, {bytes_});
     magnitudes_ = Tensor<Dev>::persistent(dev, DType::f64, {matrices_});
-    all_bits_ = Tensor<Dev>::persistent(dev, DType::u8, {replicas * bytes_});
-    all_magnitudes_ = Tensor<Dev>::persistent(dev, DType::f64, {replicas * matrices_});
+    all_bits_ = Tensor<Dev>::persistent(dev, DType::u8, {ranks * bytes_});
+    all_magnitudes_ = Tensor<Dev>::persistent(dev, DType::f64, {ranks * matrices_});
   }
 
   /// Two all-gathers: one bit per element of each matrix, padded to bytes, and one f64.

@@ -24,7 +24,7 @@ namespace detail {
 template <class Dev>
 class TopKCompressor {
  public:
-  TopKCompressor(Dev& dev, const CompressedGradients<Dev>& gradients, int replicas, std::uint64_t,
+  TopKCompressor(Dev& dev, const CompressedGradients<Dev>& gradients, int ranks, std::uint64_t,
                  const TopK& options)
       : options_(options) {
     check(options.share > 0 && options.share <= 1, "top-k sends a share between 0 and 1, not ",
@@ -34,8 +34,8 @@ class TopKCompressor {
     const auto type = gradients.front().sum.dtype();
     indices_ = Tensor<Dev>::persistent(dev, DType::i32, {sent_});
     values_ = Tensor<Dev>::persistent(dev, type, {sent_});
-    all_indices_ = Tensor<Dev>::persistent(dev, DType::i32, {replicas * sent_});
-    all_values_ = Tensor<Dev>::persistent(dev, type, {replicas * sent_});
+    all_indices_ = Tensor<Dev>::persistent(dev, DType::i32, {ranks * sent_});
+    all_values_ = Tensor<Dev>::persistent(dev, type, {ranks * sent_});
   }
 
   /// Two all-gathers: an i32 and a value per element sent.
