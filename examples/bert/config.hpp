@@ -45,13 +45,13 @@ struct PublishedBert {
   std::vector<std::string> labels{};  ///< of the classes
 };
 
-/// What a BERT's work is counted by, of any number of samples.
+/// The counts from which the FLOP of a BERT follow, for any number of samples.
 struct BertWork {
   double tokens = 0;       ///< without padding
   double token_pairs = 0;  ///< that attend to each other, within samples
   double masked = 0;       ///< tokens to predict
   double samples = 0;
-  double classes = 2;  ///< that a sample is told from
+  double classes = 2;  ///< that the model predicts
 };
 /// Multiplications and additions in matrix products of a forward pass.
 [[nodiscard]] inline double bert_forward_flop(const BertConfig& config, const BertWork& work) {

@@ -115,7 +115,7 @@ namespace published {
 struct SentencePooling {
   bool first_token = false;  ///< else the mean of all
   bool normalise = false;
-  std::int64_t longest = 0;  ///< tokens; 0: not said
+  std::int64_t longest = 0;  ///< in tokens; 0: the files name no limit
 };
 
 [[nodiscard]] inline SentencePooling load_sentence_pooling(const std::string& folder) {

@@ -1,5 +1,5 @@
 // The tokenizer of a published BERT: tokenizer.json, or vocab.txt with tokenizer_config.json, as Hugging Face's
-// libraries write them. What is no WordPiece with BERT's rules is refused by its name.
+// libraries write them. A tokenizer that is not WordPiece with BERT's rules is refused; the error names its kind.
 #pragma once
 
 #include "published_json.hpp"
@@ -147,7 +147,7 @@ namespace published {
 
 }  // namespace published
 
-/// Of the folder of a published model, or of a checkpoint.
+/// Loads the tokenizer from the folder of a published model or of a checkpoint.
 [[nodiscard]] inline PublishedTokenizer load_published_tokenizer(const std::string& folder) {
   const auto whole = folder + "/tokenizer.json";
   if (std::filesystem::exists(whole)) return published::from_tokenizer_json(whole);

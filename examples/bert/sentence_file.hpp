@@ -57,8 +57,8 @@ class SentenceFile {
     return found;
   }
 
-  /// Of each row, what it has in these columns; in JSON the last `values` of them may be numbers. Where all names are
-  /// numbers, and the first line has none of them, there is no line of names: columns count from 1.
+  /// The values of these columns in each row. In JSON the last `values` columns may hold numbers. If all names are
+  /// numbers and the first line has none of them, the file has no line of names, and columns count from 1.
   [[nodiscard]] std::vector<TableRow> rows(const std::vector<std::string>& columns,
                                            std::size_t values = 0) {
     dhp::check(!kind_.empty(), name_, " is no .csv, .tsv or .jsonl file, and has no columns");

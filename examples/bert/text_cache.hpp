@@ -57,7 +57,7 @@ class TextCache {
 
   [[nodiscard]] const std::string& path() const { return path_; }
 
-  /// What the file has, or what make() makes, which goes to the file. A file that cannot be written is a warning.
+  /// Reads the tokens from the file. Where there is none, calls make() and writes it; failing to write is a warning.
   [[nodiscard]] TokenisedText get(const std::function<TokenisedText()>& make) const {
     if (auto found = read(false)) return *std::move(found);
     bool waited = false;
@@ -163,7 +163,7 @@ class TextCache {
     }
   }
 
-  /// Null where that is not possible, which was said.
+  /// Null if the file cannot be locked; a warning has told why.
   [[nodiscard]] std::unique_ptr<dhp::detail::FileLock> locked(bool& waited) const {
     try {
       std::error_code error;

@@ -15,7 +15,7 @@
 
 namespace examples {
 
-/// The folder of the model of --load that says what it is; none: --preset says it.
+/// The folder that describes the model of --load; nullopt: --preset describes the model.
 [[nodiscard]] inline std::optional<std::string> described_model(const BertOptions& options) {
   if (options.run.load.empty()) return std::nullopt;
   const auto folder = model_folder(options.run.load);

@@ -13,7 +13,7 @@ namespace examples {
 [[nodiscard]] inline bool same(double a, double b) {
   return a == b || (std::isnan(a) && std::isnan(b));
 }
-/// Of the larger one; infinite where one is no number.
+/// The difference as a share of the larger number; infinite if one is NaN.
 [[nodiscard]] inline double relative_difference(double a, double b) {
   if (same(a, b)) return 0;
   const double apart = std::abs(a - b) / std::max(std::abs(a), std::abs(b));

@@ -43,7 +43,7 @@ using Files = std::map<int, FlightRecordFile>;  // by rank
   return ranks.size() == 1 ? " has" : " have";
 }
 
-/// Of what utc_text() makes, in seconds since 1970; 0 where it is something else.
+/// The time that utc_text() has written, in seconds since 1970; 0 for any other text.
 [[nodiscard]] inline double utc_s(const std::string& text) {
   std::tm utc{};
   double seconds = 0;

@@ -91,7 +91,7 @@ void look_at_labels(Labelled& data, std::vector<std::string>& warnings) {
   return made;
 }
 
-/// Of one text or two, cut off behind so that they fit; of two the longer one first.
+/// The tokens of one text or two, cut at the end so that they fit; of two texts, the longer one is cut first.
 [[nodiscard]] SentenceTokens tokens_of(const std::vector<std::string>& row,
                                        const PublishedTokenizer& words, std::int64_t longest,
                                        std::int64_t& were_cut) {

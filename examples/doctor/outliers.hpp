@@ -19,7 +19,7 @@ struct Limit {
   }
 };
 
-/// Of the known values; not_known without any.
+/// The median of the known values; not_known if there are none.
 [[nodiscard]] inline double median(std::vector<double> values) {
   std::erase_if(values, [](double value) { return std::isnan(value); });
   if (values.empty()) return not_known;

@@ -69,7 +69,7 @@ int main() {
   const auto plain = run(dhp::Plain{});
   const Row rows[] = {
       {"16 bits", dhp::SixteenBit{}, 4 * vectors + 2 * matrices, 0},
-      // Of each matrix 5 %, rounded up: a number of 4 bytes and a value of 4.
+      // 5 % of each matrix, rounded up. Each of them takes 8 bytes: 4 for its index and 4 for its value.
       {"the largest 5 %", dhp::TopK{.share = 0.05}, 4 * vectors, 8 * (7 + 205 + 4)},
       // Factors of 64 x 2 and 2 x 64 for the large matrix. For the others they would be no smaller.
       {"PowerSGD, rank 2", dhp::PowerSgd{.rank = 2},

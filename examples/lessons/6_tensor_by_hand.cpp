@@ -45,8 +45,8 @@ Seen run(dhp::Comm<Dev> plain_world) {
   const auto b = block(dev, 2, outputs, mine, {0, outputs});           // rows of B [8, 3]
   Seen seen;
 
-  // Forward. Each rank has its columns of g = x A, whole sums. gelu takes each element alone. A rank's rows of B meet
-  // just these columns, and give one summand of each output.
+  // Forward. Each rank has its columns of g = x A, whole sums. gelu works on each element alone. The rank's rows of B
+  // belong to just these columns, so their product is one summand of each output.
   Tensor<Dev> g(dev, DType::f32, {samples, mine.size()});
   Tensor<Dev> h(dev, DType::f32, {samples, mine.size()});
   Tensor<Dev> y(dev, DType::f32, {samples, outputs});

@@ -93,7 +93,7 @@ class OnnxGraph {
     return constants_.contains(constant);
   }
 
-  /// What a reader of the file is told besides.
+  /// Adds an entry to the file's metadata.
   void note(const std::string& key, const std::string& value) {
     auto& entry = *model_.add_metadata_props();
     entry.set_key(key);

@@ -25,7 +25,7 @@ class OnnxWeights {
     std::vector<std::int64_t> shape;
     std::vector<float> values;
   };
-  /// Of the whole model. Nothing is computed with it: its names and shapes are asked for.
+  /// Describes the whole model. Nothing is computed with it: only names and shapes are read.
   using Describe = std::function<dhp::Model<dhp::Meta>(dhp::ModelBuilder<dhp::Meta>&)>;
 
   /// path: as --load. adapter_scale: LowRankOptions::scale() of a model with adapters. Throws where a weight is

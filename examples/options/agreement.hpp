@@ -67,7 +67,7 @@ void check_same(D& dev, dhp::Comm<D>& world, const Common& common, bool elastic 
           "start all ranks with the same options and one build of the program"};
 }
 
-/// Of what this rank has read: sizes, labels or tokens of some samples, and the model's small files.
+/// What all ranks must have read alike: sizes, labels or tokens of some samples, and the model's small files.
 [[nodiscard]] inline Common data_in_common(const TrainingSetup& setup) {
   nlohmann::ordered_json facts;
   for (const auto& [name, data] : {std::pair{"training samples", &setup.train},

@@ -1,5 +1,5 @@
-// CLI11 with checks that no option of a program can forget: what is empty, a number that is none or that its type
-// cannot hold, a value that is another option. Files of options are told the same sentences, with file and line.
+// CLI11 with checks that every option of a program has. They refuse an empty value, a number that is none or does not
+// fit its type, and another option in place of a value. For a file of options, the error names file and line.
 #pragma once
 
 #include <dhp/core/config.hpp>
@@ -30,7 +30,7 @@
 
 namespace examples {
 
-// CLI11's own checks of this kind tell the largest double, in 309 digits, and let NaN pass.
+// CLI11's own checks of this kind print the largest double in 309 digits, and accept NaN.
 template <class Right>
 [[nodiscard]] CLI::Validator number_that(Right right, const std::string& name,
                                          const std::string& wanted) {
@@ -55,7 +55,7 @@ template <class Right>
 }
 [[nodiscard]] inline CLI::Validator number_up_to(double most) { return number_from_to(0, most); }
 
-// Products of two counts, a batch and its steps say, stay within 63 bits.
+// So that the product of two counts, such as a batch and its steps, fits into 63 bits.
 inline constexpr std::int64_t most_counted = 1'000'000'000'000;
 
 /// What is wrong with a text as a number of this type, or nothing. The text is written anew, as CLI11 reads it: with a
@@ -144,8 +144,8 @@ class CommandLine : public CLI::App {
   }
   CLI::Option* add_option_file(const std::string& name, const std::string& help);
 
-  /// Reads what was given; then() makes more of it, and throws where that cannot be. The exit status of a program that
-  /// ends here: of --help, say, or with one sentence.
+  /// Reads the command line. Then calls then(), which makes more of it and throws if that cannot be. Returns the exit
+  /// status if the program ends here: after --help, or after an error, which is printed as one sentence.
   [[nodiscard]] std::optional<int> read(
       int argc, char** argv, const std::function<void()>& then = [] {}, int wrong_status = 2) {
     try {
@@ -184,7 +184,7 @@ class CommandLine : public CLI::App {
     if (next.starts_with("--") && get_option_no_throw(next) != nullptr)
       throw CLI::ArgumentMismatch(dhp::concat(name, " has no value before ", next, doubt));
   }
-  /// Throws where CLI11 would take another word for the value, or say less.
+  /// Throws where CLI11 would take the next word for the value, or would print a vaguer error.
   void check_words(const std::vector<std::string>& words) const {
     std::set<const CLI::Option*> seen;
     for (const auto& word : words) {

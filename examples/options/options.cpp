@@ -25,7 +25,7 @@ constexpr std::array<std::pair<const char*, dhp::DType>, 4> precisions{{{"fp32",
 
 constexpr double most_seconds = 1e9;  // thirty years
 
-/// What objects are made of once all of the command line is known.
+/// Values of options from which other objects are made once the whole command line is known.
 struct Words {
   std::string optimizer;
   double momentum = 0.9;
@@ -311,7 +311,7 @@ void finish(RunOptions& options, const Words& words) {
 
 using Saved = std::optional<std::pair<std::string, dhp::CheckpointIndex>>;
 
-/// What the run goes on from. With --resume, a run that has saved nothing begins, with --load if that is given.
+/// Finds the checkpoint that the run continues. If --resume has saved nothing yet, that of --load, if there is one.
 [[nodiscard]] Saved find_saved(CLI::App& app, RunOptions& options) {
   if (options.resume.empty()) return dhp::newest_checkpoint(options.load);
   const auto set = [&](const char* name) {

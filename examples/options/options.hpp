@@ -78,7 +78,7 @@ struct RunOptions {
   std::int64_t save_every = 0;
   std::int64_t keep = 0;   ///< so many checkpoints, the newest; 0: all
   std::string keep_best;   ///< a measure of evaluations: the best checkpoint is kept, too
-  bool overwrite = false;  ///< --save and --metrics may hold what is another run's, which goes
+  bool overwrite = false;  ///< --save and --metrics may replace what is another run's
   std::string export_to;   ///< directory of weights for other programs; empty: none
   double grace_s = 60;     ///< from SIGTERM and its like: so long it may take to save
   std::shared_ptr<Stopping> stopping{};  ///< made by main, before data are read
@@ -105,7 +105,7 @@ struct RunOptions {
   std::string configuration{};
   /// What all ranks have to be started with (common_options.hpp).
   std::string common = "{}";
-  /// JSON of the options given that say what is trained: a checkpoint remembers them, and --load takes them from it.
+  /// JSON of the given options that choose what is trained. A checkpoint stores it, and --load reads it from there.
   std::string remembered = "{}";
   std::vector<std::string>
       differing{};  ///< sentences: options that were given otherwise when it was saved
@@ -115,7 +115,7 @@ struct RunOptions {
   [[nodiscard]] std::optional<dhp::ProcessRank> process() const;
   /// Why its job does not fit the layout; empty: it does.
   [[nodiscard]] std::string misfit(const dhp::ProcessRank& me) const;
-  /// Whether this process is the one that tells people what goes on.
+  /// Whether this process is the one that prints messages.
   [[nodiscard]] bool speaks() const;
 
   /// Throws where the layout has more ranks than one process can start.
@@ -132,11 +132,11 @@ struct RunOptions {
   }
   /// Throws where the learning rate cannot decay as asked for over so many steps.
   void check_decay(std::int64_t total_steps) const;
-  /// What of a run of so many steps is likely to be a mistake, a sentence each.
+  /// Likely mistakes in a run of so many steps, a sentence each.
   [[nodiscard]] std::vector<std::string> doubts(std::int64_t total_steps) const;
-  /// What of this run's state no checkpoint has, so that it begins anew after --load; a sentence each.
+  /// State of this run that no checkpoint holds, so that it begins anew after --load; a sentence each.
   [[nodiscard]] std::vector<std::string> not_saved() const;
-  /// Of a run of so many steps.
+  /// The options of the library for a run of so many steps.
   [[nodiscard]] dhp::AllTrainingOptions training(std::int64_t total_steps) const;
   /// "synthetic", or "synthetic-resident": one step's input, on the device once for all.
   [[nodiscard]] bool synthetic() const { return data == "synthetic" || resident(); }
@@ -157,7 +157,7 @@ struct BertOptions {
   bool whole_word_masking = false;
   std::string text_cache;                   ///< a directory for the text as tokens; empty: none
   std::string task = "pretrain";            ///< or "classify"
-  std::vector<std::string> text_columns{};  ///< one; of classify two for pairs
+  std::vector<std::string> text_columns{};  ///< one; two if classify reads pairs
   std::string label_column;
   std::string test_data;  ///< of classify: what to evaluate on; empty: held out of --data
 };

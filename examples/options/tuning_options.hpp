@@ -40,7 +40,7 @@ inline void add_tuning_options(CommandLine& app, RunOptions& options) {
       ->check(positive_number());
 }
 
-/// What --adapter says stands for the options that it says it instead of.
+/// Sets the options of the adapters from the folder of --adapter. Throws if one of them is given, too.
 inline void take_adapter(CommandLine& app, const RunOptions& options) {
   if (options.tuning.adapter.empty()) return;
   const auto adapters = read_adapter_config(options.tuning.adapter);

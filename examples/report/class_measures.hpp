@@ -28,8 +28,8 @@ class ClassCounts {
   /// Mean cross-entropy in nats.
   [[nodiscard]] double loss() const { return samples_ == 0 ? 0 : loss_ / samples_; }
   [[nodiscard]] double accuracy() const { return samples_ == 0 ? 0 : sum(right_) / samples_; }
-  /// The harmonic mean of precision and recall: of the second of two classes, or the mean over all of more. Of a class
-  /// that is nowhere it is not counted.
+  /// The harmonic mean of precision and recall. With two classes, that of the second one; with more, the mean over all
+  /// classes that occur or are predicted.
   [[nodiscard]] double f1() const {
     double total = 0;
     int counted = 0;

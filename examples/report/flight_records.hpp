@@ -24,9 +24,9 @@ namespace examples {
 
 class FlightRecordOutput {
  public:
-  /// file: of --flight-record; where that is empty nothing is written, and the signal does what it
-  /// always does. Of `ranks` ranks from the first on, in a world of that size. To be made before other
-  /// threads.
+  /// file: the value of --flight-record; if it is empty, nothing is written and the signal keeps its default
+  /// action. Records `ranks` ranks, from rank `first` on, of a world of that size. Make it before other
+  /// threads start.
   FlightRecordOutput(const std::string& file, int first, int ranks, int world_size)
       : first_(first), world_size_(world_size), recorders_(static_cast<std::size_t>(ranks)) {
     for (auto& recorder : recorders_) recorder = std::make_shared<dhp::FlightRecorder>();
@@ -36,7 +36,7 @@ class FlightRecordOutput {
       const auto folder = std::filesystem::path(paths_.back()).parent_path().string();
       dhp::check_system(::access(folder.empty() ? "." : folder.c_str(), W_OK) == 0,
                         "cannot write --flight-record ", paths_.back());
-      // An earlier run's says nothing about this one, and a rank that hangs may not be able to replace it.
+      // A record of an earlier run would mislead, and a rank that hangs may not be able to replace it.
       ::unlink(paths_.back().c_str());
     }
     signal_.emplace(std::vector{SIGUSR1}, [this](int) { write(); });

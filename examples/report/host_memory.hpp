@@ -47,8 +47,8 @@ inline constexpr auto no_limit = std::numeric_limits<std::size_t>::max();
 
 }  // namespace host_memory
 
-/// What a host has for its ranks, in bytes: the least limit of this process's control groups, or what is free,
-/// whichever is less. root: before the paths.
+/// The memory in bytes that a host has for its ranks: the smallest limit of this process's control groups or the free
+/// memory, whichever is less. root: stands before the paths that are read.
 [[nodiscard]] inline std::size_t host_memory_bytes(const std::string& root = "") {
   using namespace host_memory;
   auto least = available(root + "/proc/meminfo");

@@ -10,7 +10,7 @@
 
 namespace examples {
 
-/// Of this rank: what the user says, or a share of the host, or what its GPU has free.
+/// The memory that this rank may take: the user's limit, a share of the host's, or what its GPU has free.
 template <class D>
 [[nodiscard]] MemoryLimit memory_limit(D& dev, const RunOptions& options) {
   if (options.memory_limit_gb > 0)

@@ -50,7 +50,7 @@ class Metrics {
   void write(const std::vector<std::pair<std::string, double>>& fields);
   /// The last line of a run: these fields in one, "summary".
   void write_summary(std::int64_t step, const std::vector<std::pair<std::string, double>>& fields);
-  /// Of what the file had when it was opened; 0: none.
+  /// The last step in the file when it was opened; 0: none.
   [[nodiscard]] std::int64_t last_step() const { return last_step_; }
 
  private:

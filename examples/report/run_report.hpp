@@ -32,7 +32,7 @@ template <class D>
       if (name == "tokens") tokens += count;
   return static_cast<double>(tokens);
 }
-/// Of all replicas, by what this one has.
+/// The tokens of all replicas in this step, estimated from those of this replica.
 template <class D>
 [[nodiscard]] double tokens_of_all(const dhp::StepBatches<D>& mine) {
   std::int64_t own = 0;
@@ -97,7 +97,7 @@ template <class D>
 
 class RunReport {
  public:
-  /// speaks: this is rank 0. Of others nothing is heard.
+  /// speaks: true on rank 0; the other ranks print nothing.
   RunReport(const RunOptions& options, bool speaks, std::int64_t total_steps)
       : options_(options), speaks_(speaks), total_steps_(total_steps) {}
 
@@ -162,8 +162,8 @@ class RunReport {
                                      : "");
   }
 
-  /// What a step has written or, on ranks that write nothing, would have. If the rank that writes is lost, another one
-  /// knows its last line.
+  /// The line of the last step; ranks that write nothing have it, too. If the rank that writes is lost, another one
+  /// goes on after that line.
   [[nodiscard]] const Measures& last_step() const { return last_step_; }
   void know(const Measures& last_step) { last_step_ = last_step; }
 

@@ -118,7 +118,7 @@ class BestValues {
   std::vector<BestValue> values_;
 };
 
-/// Of all ranks.
+/// Totals of a run over all ranks.
 struct RunSummary {
   std::int64_t steps_before = 0, last_step = 0;  ///< steps done: (steps_before, last_step]
   int ranks = 1;

@@ -17,7 +17,7 @@
 
 namespace examples {
 
-/// Of one rank's clock to rank 0's.
+/// The difference between one rank's clock and rank 0's.
 struct ClockOffset {
   double ahead_s = 0;       ///< of rank 0's
   double round_trip_s = 0;  ///< of the shortest trip; ahead_s is wrong by at most half of it
@@ -51,7 +51,7 @@ template <class Dev, class Now>
   return best;
 }
 
-/// Of one rank: JSON objects, each with a comma and the end of a line before it.
+/// The spans of one rank as JSON objects, each after a comma and a line break.
 [[nodiscard]] inline std::string trace_events(const dhp::Trace& trace, int rank,
                                               const std::string& name, double offset_s) {
   using json = nlohmann::ordered_json;
@@ -74,7 +74,7 @@ template <class Dev, class Now>
                    [](const dhp::TraceSpan& a, const dhp::TraceSpan& b) {
                      return a.start.seconds() < b.start.seconds();
                    });
-  // What one communicator does comes one after the other, whenever it was issued.
+  // A communicator runs one call after the other, so a call begins when the one before has ended.
   std::vector<double> busy_until_s(lanes.size(), 0);
   for (const auto& span : spans) {
     const bool communicates = span.kind == dhp::TraceKind::communication;

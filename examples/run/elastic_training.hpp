@@ -41,9 +41,9 @@ class ElasticTraining {
       throw;
     }
   }
-  /// Of a newcomer: it was asked to stop.
+  /// Whether a newcomer was asked to stop.
   [[nodiscard]] bool gives_up() {
-    stopping_.begin_steps();  // other ranks may have this one in their generation
+    stopping_.begin_steps();  // no signal ends it at once now: others may wait for it
     return stopped_ = stopping_.asked();
   }
   /// It was asked to stop. Other ranks have the state, or it is what was saved last.
@@ -139,7 +139,7 @@ class ElasticTraining {
                      .check_newest = rank.newest_check()});
   }
 
-  /// What was under way in the last generation is over then, whether whole or not.
+  /// Waits until the device has no work of the last generation, which may have stopped in the middle.
   template <class D>
   static void finish_all(D& dev) {
     if constexpr (requires { dev.finish_copies_beside(); }) dev.finish_copies_beside();

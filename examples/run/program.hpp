@@ -47,7 +47,7 @@ struct ElasticHooks {
 /// One rank's run; rank 0 alone speaks and writes.
 class Program {
  public:
-  /// memory: of rank 0 where ranks are threads; null: nobody need be told. elastic: null where ranks stay the same.
+  /// memory: its plan is printed; null: none, as for thread ranks but 0. elastic: null where ranks stay the same.
   Program(Dev& dev, dhp::Comm<Dev> world, const TrainingSetup& setup, MemoryPlanner* memory,
           dhp::Deadlines* deadlines, Stopping& stopping, const ElasticHooks* elastic = nullptr)
       : dev_(dev),
@@ -86,7 +86,7 @@ class Program {
           run_, dhp::example_batch(dev_, setup_.train, options_.micro_batch));
   }
 
-  // Of an elastic job.
+  // For elastic jobs.
   [[nodiscard]] dhp::TrainingRun<Dev>& training() { return run_; }
   /// Whether its weights are those of a step, and not on their way.
   [[nodiscard]] bool has_state() const { return has_state_; }
@@ -387,8 +387,8 @@ class Program {
     saved_.evaluated(measures);
   }
 
-  /// The gradients of the last step, before clipping, each element once: of what several ranks have by the first of
-  /// them. Collective.
+  /// Draws the gradients of the last step, before clipping. The first rank that holds an element counts it, so each
+  /// counts once. Collective.
   void draw_gradients() {
     auto& store = run_.store();
     const auto& mesh = run_.mesh();
@@ -459,7 +459,7 @@ class Program {
     const bool counts = mesh.tensor_index() == 0 && mesh.pipeline_index() == 0;
     const auto own = parts_.seconds();
     std::vector<double> gathered(own.begin(), own.end());
-    // What a backward pass costs that leaves parts out is not counted, and so it is not told.
+    // With frozen parts the FLOP of a backward pass are not known, so no FLOP are reported.
     gathered.push_back(counts && !options_.tuning.freezes() ? work_.forward_flop : 0);
     gathered.push_back(counts ? work_.tokens : 0);
     gathered.push_back(energy_.joules().value_or(0));

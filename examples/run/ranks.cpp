@@ -121,7 +121,7 @@ void start_rank(const dhp::ProcessRank& me, const RunOptions& options,
 #endif
 }
 
-/// Begins with this process's first GPU, and says what that costs. What is wrong with it is said by its rank.
+/// Initialises CUDA on this process's first GPU and prints what that costs. Its rank reports errors of that GPU later.
 template <class D>
 void begin_with_gpu(const RunOptions& options, int local_rank, [[maybe_unused]] int ranks) {
   if constexpr (requires { D::begin(local_rank); }) {

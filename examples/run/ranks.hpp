@@ -53,7 +53,7 @@ template <class D>
   return std::make_shared<dhp::Deadlines>();
 }
 
-/// A rank's own work. deadlines: null where another rank of the process tells them what the run is at.
+/// A rank's own work. deadlines: null where another rank of the process reports what the run is doing.
 using RankBody = std::function<void(dhp::DefaultDevice& dev, dhp::Comm<dhp::DefaultDevice> world,
                                     dhp::Deadlines* deadlines)>;
 
@@ -61,8 +61,8 @@ using RankBody = std::function<void(dhp::DefaultDevice& dev, dhp::Comm<dhp::Defa
 /// started with other options than rank 0 are refused before that.
 void start_ranks(const RunOptions& options, const RankBody& body);
 
-/// The exit status of a process that ends before it meets the others, who would wait for it: where they are there or
-/// come soon, they are told.
+/// Ends a process that fails before it has connected to the others: if they are there or come soon, they get an error
+/// and need not wait for it. Returns the exit status.
 [[nodiscard]] int end_before_rendezvous(const RunOptions& options, int status);
 
 #if (defined(DHP_HAS_NCCL) && defined(DHP_HAS_PROCESSES)) || defined(DHP_HAS_GLOO)

@@ -27,7 +27,7 @@ namespace examples {
 
 class SavedRun {
  public:
-  /// Keeps references. may_commit: as RunRecord's; of an elastic job.
+  /// Keeps references. may_commit: for elastic jobs, as in RunRecord.
   SavedRun(const TrainingSetup& setup, dhp::TrainingRun<Dev>& run, const dhp::Batching& batching,
            RunReport& report, Patience& patience, std::function<void()> may_commit)
       : setup_(setup),

@@ -35,7 +35,7 @@ int run_elastic_training(const TrainingSetup& setup) {
 }
 #endif
 
-/// The model as its options say what of it is trained.
+/// The setup, changed so that only the parts of the model are trained that the options name.
 TrainingSetup tuned(const TrainingSetup& setup) {
   auto made = setup;
   made.make_model = [&setup](dhp::ModelBuilder<Dev>& build) {

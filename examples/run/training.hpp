@@ -30,7 +30,7 @@ inline constexpr bool on_gpu = !Dev::host_accessible;
 using DescribePlanned =
     std::function<dhp::Model<dhp::Meta>(dhp::ModelBuilder<dhp::Meta>&, bool recompute)>;
 
-/// The rank of this process in a job whose ranks have met.
+/// The rank of this process, when all ranks of the job are connected.
 struct ConnectedRank {
   Dev& dev;
   dhp::Comm<Dev> world;
@@ -64,9 +64,9 @@ struct TrainingSetup {
   std::function<std::vector<std::string>(Dev&)> shortfalls{};
 };
 
-/// A trainer from its command line on; its exit status, of a command line that ends it. load_and_train reads data and
-/// calls run_training, and returns its exit status. Ranks that are processes meet before that, so that all hear at
-/// once what one of them cannot read; of others met is null.
+/// Runs a trainer. exit_status: set if the command line ends the program. load_and_train reads data, calls
+/// run_training and returns its exit status. Ranks that are processes connect before that, so that all of them get the
+/// error at once if one cannot read its data; for other ranks `met` is null. Returns the exit status.
 [[nodiscard]] int run_trainer(RunOptions& options, std::optional<int> exit_status,
                               const std::function<int(ConnectedRank* met)>& load_and_train);
 

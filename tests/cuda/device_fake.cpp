@@ -270,8 +270,8 @@ TEST_CASE("device fake: where memory is short free blocks make room, and else it
     (void)dev.allocate(3 << 20);
     const auto most = memory.held;
     memory.total = most + (1 << 20);
-    CHECK(dev.allocate(4 << 20) != nullptr);  // only without the block of 3 MiB
-    CHECK(memory.held == most + (1 << 20));   // which has gone back; the graph has kept its own
+    CHECK(dev.allocate(4 << 20) != nullptr);  // needs the block of 3 MiB to be given back
+    CHECK(memory.held == most + (1 << 20));   // the graph has kept its own block
     CHECK(dev.memory().held_bytes() == memory.held - before);
     const auto said = message_of([&] { (void)dev.allocate(5 << 20); });
     CHECK(has(said,

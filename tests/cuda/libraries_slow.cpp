@@ -120,7 +120,7 @@ TEST_CASE("descriptors of cuBLASLt say what the call says") {
         cublasLtMatrixLayoutGetAttribute(product.right(), CUBLASLT_MATRIX_LAYOUT_ROWS, &rows,
                                          sizeof rows, &size),
         "cublasLtMatrixLayoutGetAttribute");
-    CHECK(rows == 6);  // a is stored [10, 6] by rows
+    CHECK(rows == 6);  // a is stored by rows as [10, 6], which cuBLASLt sees by columns as [6, 10]
   }
 }
 

@@ -168,7 +168,7 @@ std::vector<std::vector<std::byte>> after_three(const Layout& layout, const RunS
           } else if (second == Second::is_lost_before) {
             CHECK_THROWS_AS(step(1), Aborted);
             CHECK(trainer.steps_updated() == 1);
-            CHECK_THROWS_AS(trainer.finish_interrupted(2), Error);  // what it has may be garbage
+            CHECK_THROWS_AS(trainer.finish_interrupted(2), Error);  // its sums may be garbage
           } else {
             CHECK_THROWS_AS(step(1), Interrupted);
             CHECK(trainer.steps_updated() == 1);

@@ -1,5 +1,5 @@
-// Event: a pending collective, cheap to copy. wait() throws its failure. A device with a stream waits instead of the
-// host; after wait(), this rank's later work sees the result on every device.
+// Event: a pending collective, cheap to copy. wait() throws its error. On a device with a stream, the stream waits and
+// the host goes on. After wait(), later work of this rank sees the result on every kind of device.
 #pragma once
 
 #include <dhp/device/device.hpp>

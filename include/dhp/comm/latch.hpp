@@ -1,4 +1,4 @@
-// Latch: the end of a world, which all of its ranks hear of. Engines see no more of who watches over them.
+// Latch: ends a world with a reason that all of its ranks get. It is all that engines know of who watches over them.
 #pragma once
 
 #include <dhp/core/error.hpp>
@@ -38,12 +38,12 @@ class Latch {
     if (ended_) [[unlikely]]
       throw_ended();
   }
-  /// Ends every rank with this message; the first of several counts. Returns when other processes can have heard it.
+  /// Ends every rank with this message; the first of several counts. Returns when other processes can have received it.
   virtual void abort(const std::string& why) {
     const std::lock_guard lock(mutex_);
     end(why);
   }
-  /// The connection to a rank has broken: throws Aborted when all have heard who is to blame.
+  /// The connection to a rank has broken: throws Aborted when all ranks know the cause.
   [[noreturn]] virtual void lost(int peer, const std::string& why) {
     abort(concat("the connection to rank ", peer, " has broken (", why, ")"));
     throw_ended();

@@ -21,7 +21,7 @@ struct ProcessOptions {
   /// Limit of the rendezvous; without deadlines also of every wait for another rank, and of a rank's silence. 0:
   /// none.
   double timeout_s = 300;
-  std::shared_ptr<const Deadlines> deadlines{};  ///< the program says there what it is at
+  std::shared_ptr<const Deadlines> deadlines{};  ///< the program reports there what it does
   std::shared_ptr<FlightRecorder> recorder{};    ///< records this rank's calls; null: private
   std::string network_interface{};  ///< interface to listen on ("eth0"); empty: the route to rank 0
   /// Receives clients refused at the rendezvous. Called by other threads too.
@@ -77,7 +77,7 @@ void run_in(Latch& latch, Work work) {
 }  // namespace detail
 
 /// connect(watchdog, me, options) makes the communicator of the world: collective. body(Comm<Dev>) is run with it, and
-/// what it throws goes on to the caller when all ranks have been told; Aborted where another rank is to blame.
+/// its exception reaches the caller when all ranks know of it. Throws Aborted if another rank is the cause.
 template <class Connect, class Body>
 void run_process_rank(const ProcessRank& me, Connect connect, Body body,
                       const ProcessOptions& options = {}) {

@@ -27,7 +27,7 @@ constexpr void for_row(const B& block, const T* logits, LogitRow row, const Body
   }
 }
 
-/// Of a block that has a row.
+/// The most threads of a block that works on one row.
 inline constexpr int most_row_threads = 512;
 
 /// One block per row.

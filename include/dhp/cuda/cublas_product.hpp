@@ -127,7 +127,7 @@ inline constexpr int most_algorithms = 8;
          status == CUBLAS_STATUS_ARCH_MISMATCH;
 }
 
-/// Issues the product on the device's stream. c: another output of the same alignment.
+/// Issues the product on the device's stream. c: where to write it, aligned as the output that was planned for.
 [[nodiscard]] inline cublasStatus_t multiply(Cuda& dev, const CublasCall& call,
                                              const CublasProduct& product,
                                              const CublasAlgorithm& algorithm, std::byte* c) {

@@ -43,7 +43,7 @@ template <class Dev>
   problem.own_numbers = own_numbers && options.dropout > 0 && size_of(q.dtype()) == 2;
   return problem;
 }
-/// Of a pass that cuDNN has not done. Its numbers are nobody else's, so no other kernel can do one of the passes.
+/// Throws if no other kernel can do a pass that cuDNN has refused: no kernel but cuDNN's has cuDNN's random numbers.
 inline void check_another_can(const AttentionProblem& problem, const std::string& text) {
   check(!problem.own_numbers, "cuDNN cannot do ", text,
         "; run without its own numbers for dropout (--library-dropout, "
@@ -233,7 +233,7 @@ void attention_backward_on(Dev& dev, ConstView<Dev> dy, ConstView<Dev> q, ConstV
   cuda::fallback_attention_backward(dev, dy, q, k, v, y, logsumexp, sequences, options, dq, dk, dv);
 }
 
-/// What cuDNN lacks here for attention of this size, a sentence each, and what that costs: to be said before a run.
+/// What cuDNN cannot do here for attention of this size and what that costs, a sentence each, to print before a run.
 /// columns: of all heads. Throws where the device's library_dropout cannot be had.
 template <KernelDevice Dev>
   requires std::same_as<Dev, Cuda>

@@ -9,7 +9,7 @@
 
 namespace dhp::detail::cuda {
 
-/// Of a block that has all items, or a tile of them.
+/// The most threads of a block that works on all items, or on a tile of them.
 inline constexpr int most_group_threads = 1024;
 
 /// Threads of one block for `count` items, in whole warps.

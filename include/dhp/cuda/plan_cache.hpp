@@ -241,7 +241,7 @@ class CudnnPlans : public CudaCached {
         if (const auto plan = CudnnPlan::make(graph, *described_, task, rules))
           texts.at(task.name()) = plan->text();
       });
-    } catch (const CudaError&) {  // then each is made in turn, for the device itself
+    } catch (const CudaError&) {  // then each is compiled later, one by one
     }
     std::erase_if(texts, [](const auto& one) { return one.second.empty(); });
     return texts;

@@ -1,4 +1,4 @@
-// What cuDNN's batch norm tells of its statistics, as dhp's layers expect them.
+// Converts a statistic of cuDNN's batch norm into the one that dhp's layers expect.
 #pragma once
 
 #include <dhp/core/config.hpp>

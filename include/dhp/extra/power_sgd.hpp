@@ -80,7 +80,7 @@ class PowerSgdCompressor {
   }
 
  private:
-  /// Of one matrix.
+  /// The factors of one matrix.
   struct Factors {
     View<Dev> p;       // [rows, rank]
     ConstView<Dev> q;  // [columns, rank]: start of the iteration

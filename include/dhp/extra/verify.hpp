@@ -24,14 +24,14 @@ namespace dhp {
 
 namespace detail::verification {
 
-/// Fingerprints that a rank tells of a verified step.
+/// Fingerprints of a verified step that a rank sends to the others.
 struct Signatures {
   struct Pass {
     std::int64_t given = 0;  ///< what it gave to the sums over replicas, and its losses
     std::int64_t sums = 0;   ///< what came out of them
   };
   std::int64_t weights = 0;  ///< those that all replicas hold
-  /// Pass k is over the micro-batches of the replica k places after its own, modulo replicas.
+  /// Pass k has the micro-batches of the replica that comes k places after this one, modulo replicas.
   std::vector<Pass> passes{};
   void pass(detail::Fields& fields) { fields(weights, passes); }
 };
@@ -143,7 +143,7 @@ class StepVerifier final : public StepHook<Dev> {
   [[nodiscard]] bool takes_part(std::int64_t step) const override { return step % every_ == 0; }
 
   /// Where ranks differ, throws Error on those that are wrong, and the others wait for them to
-  /// end; if it can't be told which, throws on all. Collective over the mesh.
+  /// mesh.
   [[nodiscard]] Tensor<Dev> run(const Step<Dev>& step, Pass pass) override {
     verification::Signatures mine{.weights = signature_of_weights()};
     auto losses = signed_pass(step, pass, mine);

@@ -34,7 +34,7 @@ class Adapter {
   [[nodiscard]] virtual double flops(std::int64_t rows) const = 0;
   virtual void parameters(ParameterList<Dev>& out) const = 0;
 };
-/// Of the layer with this name and weight [out, in]; the model's builder says the rest.
+/// Makes the adapter of the layer with this name and weight [out, in]; the builder has the adapter's options.
 template <class Dev>
 [[nodiscard]] std::shared_ptr<Adapter<Dev>> make_low_rank(ModelBuilder<Dev>& build,
                                                           const std::string& name,
@@ -68,13 +68,13 @@ class ModelBuilder {
     trains_ = std::move(accepts);
   }
 
-  /// Linear layers made from now on get adapters, if the options name them; what else is trained, train_only() says.
+  /// Linear layers made from now on get adapters if the options name them. train_only() chooses what else is trained.
   void adapt(LowRankOptions options) {
     low_rank_ = std::move(options);
     make_adapter_ = detail::make_low_rank<Dev>;  // programs without adapters do not compile them
   }
   [[nodiscard]] const LowRankOptions& low_rank() const { return low_rank_; }
-  /// Of a linear layer that is being made; null for most.
+  /// The adapter of a linear layer that is being made; null for most layers.
   [[nodiscard]] std::shared_ptr<detail::Adapter<Dev>> adapter(const std::string& layer,
                                                               const ParameterSpec& weight) {
     const auto* const entry = low_rank_.adapts(layer);

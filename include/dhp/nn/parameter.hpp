@@ -105,8 +105,8 @@ class ParameterState {
   ConstView<Dev> gradient;
 
   /// Adds a contribution to the gradient: write(view, beta) stores beta * view + contribution. beta is 0 for the first
-  /// one of a step; with exact sums it goes to memory of its own, with beta 0, and is added as integers. What is
-  /// written for a frozen parameter is forgotten: is_trained() tells where that is all that write would do.
+  /// one of a step; with exact sums it goes to memory of its own, with beta 0, and is added as integers. A frozen
+  /// parameter throws the contribution away: a caller need not compute it where is_trained() is false.
   void accumulate(Dev& dev, FunctionRef<void(View<Dev>, double)> write) {
     check(!value.empty() || spec.shape.count() == 0, "parameter ", spec.name,
           " has no memory on this rank");

@@ -1,7 +1,7 @@
 // Proves a schedule before it runs. Three laws, each checked separately:
 //   order     every stage does each (chunk, micro-batch) exactly once: forward before backward before weight
 //   meeting   a stage receives the messages of another in the order in which they are sent
-//   progress  no stage waits for ever, if a send waits while its edge holds `capacity` messages
+//   progress  no stage waits for ever, although a send waits while `capacity` messages on its edge are not received
 // An Error names the stage, the position in its list and the action.
 #pragma once
 

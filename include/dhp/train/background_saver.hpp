@@ -57,7 +57,7 @@ class BackgroundSaver {
         });
   }
 
-  /// Returns when the state may be written to.
+  /// Waits until the copy of the state is complete; from then on an update may change the state.
   void before_update(Dev& dev) {
     const Stall stall(*this);
     copy_.finish(dev);
@@ -124,7 +124,7 @@ class BackgroundSaver {
   std::atomic<bool> written_{true};
   std::atomic<bool> give_up_{false};
   bool unfinished_ = false;                // of the thread, while it runs on rank 0
-  std::string not_written_, not_visible_;  // why: empty, it is. Of the thread, while it runs
+  std::string not_written_, not_visible_;  // errors, or empty; the thread writes them
   double stalled_s_ = 0;
 };
 

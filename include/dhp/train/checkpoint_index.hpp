@@ -24,7 +24,7 @@ namespace detail {
 /// Bytes of a piece that have a checksum of their own: a reader of a part need not read all.
 inline constexpr std::size_t checkpoint_block = std::size_t{1} << 20;
 
-/// A file of a checkpoint, checked as a whole: the vocabulary say. Of a shard it is the header alone.
+/// Size and checksum of a whole file, such as the vocabulary; of a shard, those of its header.
 struct CheckedBytes {
   std::uint64_t bytes = 0;
   std::uint32_t sum = 0;  ///< CRC-32C
@@ -93,7 +93,7 @@ inline nlohmann::ordered_json to_json(const StoredPiece& stored) {
   return json;
 }
 
-/// Reads fields of the index; what is missing or of another type is damage, told by name.
+/// Reads fields of the index. A field that is missing or of another type is damage; the error names the field.
 class Fields {
  public:
   Fields(const nlohmann::json& json, std::string path, std::string where)
@@ -131,7 +131,7 @@ class Fields {
   std::string path_, where_;
 };
 
-/// Visits of a RunState: into the index, and out of it. What the index lacks stays as it is.
+/// Visitors of a RunState: one writes it to the index, one reads it. A field that the index lacks keeps its value.
 struct FieldWriter {
   nlohmann::ordered_json& json;
 

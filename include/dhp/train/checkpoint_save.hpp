@@ -17,7 +17,7 @@ namespace dhp {
 struct RunRecord {
   nlohmann::ordered_json about = nlohmann::ordered_json::object();  ///< a loaded run gets it back
   std::vector<std::pair<std::string, double>> measures{};  ///< of an evaluation at this step
-  std::map<std::string, std::string> files{};              ///< by name: the vocabulary say
+  std::map<std::string, std::string> files{};              ///< by name, such as the vocabulary
   std::size_t keep = 0;     ///< so many checkpoints, the newest; 0: all
   std::string keep_best{};  ///< a name in measures: its best value is kept, too
   /// Throws where this run may not make a checkpoint visible any more, since another one has taken over; null: it may.

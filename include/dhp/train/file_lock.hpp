@@ -45,7 +45,7 @@ class FileLock {
     check_system(held || errno == EWOULDBLOCK, "cannot lock ", path_);
     return held;
   }
-  /// Of a file that is there for nothing else: while it is held, it names this process.
+  /// For a file that only serves as a lock: while it is held, its text is the name of this process.
   void name_holder() {
     const auto name = process_name();
     named_ = ::ftruncate(file_, 0) == 0 && ::pwrite(file_, name.data(), name.size(), 0) > 0;

@@ -1,4 +1,4 @@
-// MemoryPlan: what a rank will take, told before it is allocated. The run's own code makes one step on the device
+// MemoryPlan: the memory of a rank, known before it is allocated. The run's own code makes one step on the device
 // Meta, so the plan cannot disagree with the run: weights, optimizer state, the schedule's micro-batches in flight,
 // buckets, and what operations take for themselves.
 #pragma once
@@ -14,7 +14,7 @@
 
 namespace dhp {
 
-/// Of one rank, in bytes.
+/// The memory of one rank, in bytes.
 struct MemoryPlan {
   std::size_t weights = 0;      ///< with running statistics
   std::size_t gradients = 0;    ///< with exact sums
@@ -44,8 +44,8 @@ struct PlannedRun {
   int steps = 1;
 };
 
-/// Of a rank in this stage of the pipeline: the first of its replicas and its tensor group, which hold as much as the
-/// others or more.
+/// Plans for a rank in this stage of the pipeline: the first one of its replicas and its tensor group, which holds as
+/// much as the others or more.
 template <class Options>
 [[nodiscard]] MemoryPlan plan_memory(const PlannedRun<Options>& planned, int stage,
                                      MetaOptions device = {}) {
@@ -64,7 +64,7 @@ template <class Options>
   for (int step = 0; step < planned.steps; ++step) {
     StepBatches<Meta> mine;
     mine.micro_batches = planned.micro_batches;
-    mine.same_shapes = true;  // nobody waits for what other replicas say of theirs
+    mine.same_shapes = true;  // so that no rank has to ask the other replicas
     for (auto k = share.first; k < share.last; ++k) {
       mine.batches.push_back(planned.batch(dev, step * planned.micro_batches + k));
       mine.batches.back().index = k;
@@ -86,7 +86,7 @@ template <class Options>
   return plan;
 }
 
-/// Of the stage that takes most.
+/// Plans for the stage that takes most.
 template <class Options>
 [[nodiscard]] MemoryPlan plan_memory(const PlannedRun<Options>& planned, MetaOptions device = {}) {
   MemoryPlan most;

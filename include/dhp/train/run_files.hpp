@@ -11,7 +11,7 @@
 
 namespace dhp {
 
-/// Of one training run, which has it by files(). All but give_up() are collective over the mesh.
+/// The files of one training run: TrainingRun::files(). All calls but give_up() are collective over the mesh.
 template <class Dev>
 class RunFiles {
  public:

@@ -20,7 +20,7 @@ class StateCopy {
   /// replayed: whether steps after start() may be replays, which do not call finish().
   explicit StateCopy(bool replayed) : replayed_(replayed) {}
 
-  /// Of the state as earlier work leaves it. The copy before this one must no longer be in use.
+  /// Begins a copy of the state after all work issued so far. The copy before this one must no longer be in use.
   void start(Dev& dev, std::vector<HeldPiece<Dev>> pieces) {
     pieces_ = std::move(pieces);
     bytes_ = 0;

@@ -335,7 +335,7 @@ class Trainer {
              : "a weight gradient overflowed; a lower learning rate may help");
   }
 
-  /// A step from its begin to the end of start().
+  /// A step that start() has begun and not completed. It is kept if start() throws.
   struct Interrupted {
     std::int64_t number;
     double learning_rate;

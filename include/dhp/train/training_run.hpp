@@ -22,7 +22,7 @@ struct TrainingOptionsOf {
   MeshShape layout{};
   ParameterStoreOptions store{};  ///< precision, exact sums, seed, sharding
   PipelineOptions pipeline{};
-  Reducer reducer = Bucketed{};  ///< not asked where store.sharding is
+  Reducer reducer = Bucketed{};  ///< ignored if store.sharding is set
   Optimizer optimizer = AdamWOptions{};
   TrainerOptions trainer{};  ///< learning rate, clipping, loss scale
 
@@ -52,7 +52,7 @@ class TrainingRun {
  public:
   using Describe = std::type_identity_t<std::function<Model<Dev>(ModelBuilder<Dev>&)>>;
 
-  /// Of an optimizer of your own, which derives from Optimizer<Dev>.
+  /// Makes an optimizer of your own, which derives from Optimizer<Dev>.
   using MakeOptimizer = std::type_identity_t<std::function<std::unique_ptr<Optimizer<Dev>>(
       Dev&, ParameterStore<Dev>&, const Norms<Dev>&)>>;
 

@@ -226,7 +226,7 @@ TEST_CASE("failure detector: in vain for a rank that has finished, but not for w
         "rank 0 waits in recv of a message of 3 f32 at a.cpp:1 for rank 1 (host b), which has "
         "finished");
   world.states[0].under_way.clear();
-  world.states[2].under_way.front().age_s = 1.5;  // there is no room for it
+  world.states[2].under_way.front().age_s = 1.5;  // rank 2 has waited 1.5 s for room to send
   world.update(102);
   CHECK(has(world.detector.judge(102), "rank 2 waits in send of a message of 3 f32"));
 }

@@ -8,10 +8,10 @@
 
 namespace {
 
-/// What the launches of op move; bytes: what the ledger counts for them, up to a twentieth. needless: the sectors that
-/// no best order of a request would ask for, as a share; L1 finds them where a thread's next request asks for the
-/// rest. Printed are these bytes, the sectors' bytes as they are and at best, a warp's instructions, and the cycles of
-/// shared memory as they are and at best.
+/// Checks the bytes and the 32-byte sectors that the launches of op move. bytes: what the ledger counts, which op may
+/// miss by a twentieth. needless: the share of sectors beyond the best order that is allowed; L1 has them when the next
+/// request of a thread asks for the rest. Prints: the two byte counts, bytes of sectors as they are and at best,
+/// instructions of warps, and cycles of shared memory as they are and at best.
 void moves(const char* what, std::int64_t bytes, const auto& op, double needless = 0.02) {
   auto& all = ptx::interpreter();
   const auto before = all.total();

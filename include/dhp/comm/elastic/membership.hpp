@@ -59,7 +59,7 @@ class GenerationStore final : public KeyValueStore {
   }
   [[nodiscard]] Entries list(const std::string& prefix) override {
     Entries entries;
-    if (prefix == left_prefix) {  // told of members
+    if (prefix == left_prefix) {  // its keys name members; callers want ranks
       for (const auto& [key, value] : store_->list(prefix)) {
         MemberId member = 0;
         std::from_chars(key.data() + prefix.size(), key.data() + key.size(), member);

@@ -40,7 +40,7 @@ class NoPipeSignal {
   ~NoPipeSignal() {
     constexpr timespec at_once{};
     if (!was_pending_)
-      while (::sigtimedwait(&pipe_, nullptr, &at_once) == SIGPIPE) {  // it has been heard of
+      while (::sigtimedwait(&pipe_, nullptr, &at_once) == SIGPIPE) {  // discards pending SIGPIPEs
       }
     ::pthread_sigmask(SIG_SETMASK, &before_, nullptr);
   }

@@ -24,8 +24,8 @@ struct NcclTask {
   friend std::string to_text(const NcclTask& task) { return concat(task.name, " at ", task.where); }
 };
 
-/// A Call or an NcclTask says in messages what is done. Where something goes wrong in it the world ends, and Error has
-/// its place; after the end of the world it is Aborted.
+/// A Call or an NcclTask names the work in messages. If the work fails, the world ends and Error names the place of the
+/// call; after the end of the world, Aborted is thrown instead.
 class NcclHandle final : public Watchdog::Channel {
  public:
   /// Of no communicator yet. watchdog: outlives all but end(). stream: what work is put on; it stays until the

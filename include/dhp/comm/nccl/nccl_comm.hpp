@@ -16,7 +16,7 @@
 namespace dhp {
 
 struct NcclOptions {
-  /// Of every collective, send, receive and meeting; 0: none. Where a watchdog is given, its own limit holds.
+  /// Limit of every collective, send, receive and barrier; 0: none. With a watchdog, its own limit counts instead.
   double timeout_s = 300;
   /// Multiprocessors that one collective, one message, may take; 0: as many as fit, at most 24 and 4. Work of several
   /// communicators holds its own while it waits for other GPUs, so all of it must fit into the GPU together: at most

@@ -139,7 +139,7 @@ class EtcdClient {
       text += concat(&endpoint == endpoints_.data() ? "" : ", ", endpoint.url);
     return text;
   }
-  /// Of the member that has answered last.
+  /// The host of the member that has answered last.
   [[nodiscard]] const std::string& host() const { return endpoints_[current_].host; }
 
   [[nodiscard]] std::vector<std::string> hosts() const {

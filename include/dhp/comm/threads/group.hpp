@@ -1,4 +1,4 @@
-// ThreadGroup: what the ranks of one communicator share: where they meet, what each brings, and messages under way.
+// ThreadGroup: state that the ranks of one communicator share: who has arrived, their buffers, and pending messages.
 #pragma once
 
 #include <dhp/comm/communicator.hpp>
@@ -143,7 +143,7 @@ class ThreadGroup {
   [[nodiscard]] Latch& latch() const { return *latch_; }
   [[nodiscard]] int size() const { return static_cast<int>(members_.size()); }
   [[nodiscard]] int world_rank(int rank) const { return member(rank).world_rank; }
-  /// Of the collective under way; to be read between enter() and leave() only.
+  /// What a rank brings to the current collective. Read it only between enter() and leave().
   [[nodiscard]] const Offer& offer(int rank) const { return member(rank).offer; }
   [[nodiscard]] Place take_place(int rank) { return std::move(member(rank).place); }
 
@@ -230,7 +230,7 @@ class ThreadGroup {
     return members_[static_cast<std::size_t>(rank)];
   }
 
-  // The last to come lets everybody go. False: the world ended before. Who leaves does not hear of the end.
+  // The last rank to arrive releases the others. False: the world has ended; a rank that leaves does not look at that.
   bool arrive_and_wait(int rank, bool enters) {
     const auto before = waits_->met.read();
     if (++arrivals_ == size()) {

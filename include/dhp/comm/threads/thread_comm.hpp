@@ -119,7 +119,7 @@ class ThreadComm {
       default: throw Error(concat(name_of(call.kind), " is no collective of buffers"), call.where);
     }
   }
-  // Of an all_reduce a slice of everybody's buffer, to everybody; of a reduce_scatter a block, to this rank.
+  // all_reduce: this rank reduces one slice, and writes it to all buffers. reduce_scatter: it reduces its own block.
   void reduce(const Collective<Cpu>& collective) {
     const auto& [call, in, out] = collective;
     const bool to_all = call.kind == CallKind::all_reduce;
@@ -140,7 +140,7 @@ class ThreadComm {
       detail::copy_bytes(out.bytes() + static_cast<std::size_t>(rank) * block, in_of(rank) + offset,
                          block);
   }
-  // Small ones are dominated by meeting: everybody brings a copy and reduces them all, so that once is enough.
+  // For small ones the wait costs most: each rank publishes a copy and reduces all of them, so that it waits only once.
   void all_reduce_small(const detail::ThreadGroup::Offer& offer) {
     detail::copy_bytes(group_->next_note(rank_), offer.in, offer.call.bytes());
     group_->enter(rank_, offer);

@@ -104,7 +104,7 @@ class FailureDetector {
     if (limit_.longer_than(*longest)) shortened_s_ = now_s;
     limit_ = *longest;
   }
-  /// Of a wait, as far as it counts.
+  /// The age of a wait. If the limit has become shorter, only the time since then counts.
   [[nodiscard]] double age_s(int rank, const Call& call, double now_s) const {
     return std::min(call.age_s + silence_s(rank, now_s), now_s - shortened_s_);
   }

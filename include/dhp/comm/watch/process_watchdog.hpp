@@ -57,7 +57,7 @@ class ProcessWatchdog final : public Watchdog {
     });
     wait_for_end(concat("rank ", rank(), ": ", why));
   }
-  /// With what the failure detector finds out, or this.
+  /// Throws Aborted with the cause that the failure detector finds, or with this one.
   [[noreturn]] void lost(int peer, const std::string& why) override {
     publish([&] {
       auto& known = own().lost;

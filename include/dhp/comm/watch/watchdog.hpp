@@ -34,12 +34,12 @@ struct WatchOptions {
   double end_limit_s = 20;
 };
 
-/// Of a world whose ranks are all of this process.
+/// Watches a world whose ranks are all in this process.
 class Watchdog : public Latch {
  public:
   using Clock = std::chrono::steady_clock;
 
-  /// Something that works by itself, a device's communicator say, and is looked at as long as it is watched.
+  /// Something that works by itself, such as a device's communicator, and is checked while it is watched.
   class Channel {
    public:
     virtual ~Channel() = default;
@@ -229,7 +229,7 @@ class Watchdog : public Latch {
   }
   // A short limit wants frequent looks.
   [[nodiscard]] double period_s() const {
-    // Of a rank to which the connection has broken more will be known soon.
+    // The cause of a broken connection will be known soon.
     if (!states_.front().lost.empty()) return 0.01;
     const double often_s =
         channels_.empty() ? options_.period_s : std::min(channels_period_s_, options_.period_s);
