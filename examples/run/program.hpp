@@ -6,6 +6,7 @@
 #include <dhp/extra/verify.hpp>
 
 #include "../report/energy_meter.hpp"
+#include "../report/gradient_histograms.hpp"
 #include "../report/memory_use.hpp"
 #include "../report/run_summary.hpp"
 #include "../report/stragglers.hpp"
@@ -190,7 +191,7 @@ class Program {
       const bool draws = options_.histograms > 0 && step % options_.histograms == 0;
       // On the Cpu the step has been done by now.
       if (!on_gpu || last || evaluates || saves || draws) finish();
-      if (draws) draw_gradients();
+      if (draws) report_.histograms(step, gradient_histograms(dev_, run_, loss_scale_));
       if (step % Stragglers::period == 0) name_stragglers();
       if (evaluates && !last) evaluate(dhp::concat("after step ", step));
       if (saves && !last) {
@@ -387,33 +388,6 @@ class Program {
     saved_.evaluated(measures);
   }
 
-  /// Draws the gradients of the last step, before clipping. The first rank that holds an element counts it, so each
-  /// counts once. Collective.
-  void draw_gradients() {
-    auto& store = run_.store();
-    const auto& mesh = run_.mesh();
-    auto own = nlohmann::json::object();
-    for (const auto& held : store.held()) {
-      const auto& parameter = *held.parameter;
-      const bool counts = !held.copy && parameter.owned &&
-                          (held.sharded || mesh.data_index() == 0) &&
-                          (parameter.spec.is_split() || mesh.tensor_index() == 0);
-      if (!counts) continue;
-      const auto part = store.gradients(held.range);
-      dhp::Tensor<Dev> wide(dev_, dhp::DType::f64, part.shape());
-      cast(dev_, part, wide.mut());
-      Histogram histogram;
-      for (const double value : wide.template to_host<double>(dev_))
-        histogram.add(value / loss_scale_);
-      own[parameter.spec.name] = histogram.to_json();
-    }
-    std::map<std::string, Histogram> all;
-    for (const auto& text : dhp::gather_texts(dev_, run_.mesh().world(), own.dump())) {
-      const auto of_rank = nlohmann::json::parse(text);
-      for (const auto& [name, json] : of_rank.items()) all[name].add(Histogram::of_json(json));
-    }
-    report_.histograms(run_.trainer().steps_done(), all);
-  }
   /// Between two steps: whether a rank was asked to stop. Collective.
   [[nodiscard]] bool agree_to_stop() {
     const auto gathered = dhp::gather(dev_, run_.mesh().world(), {stopping_.asked() ? 1.0 : 0.0});
