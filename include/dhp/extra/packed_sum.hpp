@@ -1,5 +1,5 @@
-// PackedSum sums some small gradients over the replicas in one all-reduce: those that reducers do not compress, and batch
-// norm's running statistics, which reducers do not delay.
+// PackedSum sums some small gradients over the replicas in one all-reduce: those that reducers do not compress, and the
+// running statistics of batch norms, which reducers do not delay.
 #pragma once
 
 #include <dhp/comm/comm.hpp>

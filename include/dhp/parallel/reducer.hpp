@@ -13,8 +13,8 @@
 namespace dhp {
 
 /// ready(range): this replica adds no more to the range. finish(): returns when every gradient is the sum over all
-/// replicas. An optional begin(step) is called before each forward pass. A reducer that exchanges more than sums derives
-/// from Replicas.
+/// replicas. An optional begin(step) is called before each forward pass. A reducer that exchanges more than sums
+/// derives from Replicas.
 template <class R>
 concept Reducer = requires(R& reducer, Range range) {
   reducer.ready(range);
