@@ -15,6 +15,6 @@ void launch_all(dhp::Cuda& dev) {
 void compile_faults(dhp::Cuda& dev) {
   using namespace tests::faults;
   launch_all<MissingBarrier, WriteAfterRead, TwoBlocksWrite, ReadsNextBlock, ShuffleOfHalf,
-             ShuffleInBranch, BarrierInBranch, ProductInBranch, MisalignedMatrix, MisalignedPack, IndexOf32Bits, BeyondSharedMemory,
-             OtherArguments, RoundedByAssembler>(dev);
+             ShuffleInBranch, BarrierInBranch, ProductInBranch, MisalignedMatrix, MisalignedPack,
+             IndexOf32Bits, BeyondSharedMemory, OtherArguments, RoundedByAssembler>(dev);
 }
