@@ -1,5 +1,6 @@
 // collectives: what every communicator must do, over the ranks that mpirun has started: in sessions on a host that
 // has MPI messages of its own under way all the time. Prints what is wrong, and ends with 1.
+#define DOCTEST_CONFIG_IMPLEMENT  // what tests share includes doctest; main() is below
 #include <dhp/comm/mpi/session.hpp>
 #include <dhp/comm/progress.hpp>
 #include <tests/comm/collectives.hpp>
