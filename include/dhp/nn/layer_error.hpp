@@ -55,7 +55,8 @@ class LayerError : public Error {
   } catch (const LayerError& error) {
     throw error.inside(layer);
   } catch (const Error& error) {
-    if (typeid(error) != typeid(Error)) throw;
+    const bool names_layer = error.sentence().starts_with("layer ");
+    if (typeid(error) != typeid(Error) || names_layer) throw;
     throw LayerError(layer, error.sentence(), error.where());
   }
 }

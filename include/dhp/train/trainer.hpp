@@ -265,7 +265,7 @@ class Trainer {
       return losses;
     };
     auto mine =
-        is_hooked(step.context.step + std::int64_t{1}) ? hook_->run(step, pass) : pass(step);
+        is_hooked(step.context.step) ? hook_->run(step, pass) : pass(step);
     return detail::gather_losses<Dev>(dev_, mesh_, std::move(mine), step.batches,
                                       step.micro_batches, request_.view());
   }
