@@ -67,7 +67,7 @@ void check_shared_memory(const Dev& dev, const Grid& grid, const What&... what) 
 
 /// A thread's position in the grid. shared<T>() is the block's shared memory, 16-byte aligned,
 /// uninitialized. sync() is the block's barrier; shuffle_xor exchanges with lane ^ mask of the
-/// warp. All threads of the block, or warp, must call them.
+/// warp. All threads of the block, or warp, must call them. Products of a warp: warp_product.hpp.
 template <class B>
 concept Block = requires(B& block, float value) {
   { block.index() } -> std::convertible_to<std::int64_t>;

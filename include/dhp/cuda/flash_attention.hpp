@@ -17,7 +17,7 @@ inline constexpr int flash_pack = pack_size<std::uint16_t>;  // elements
 /// What a block keeps of a query in shared memory.
 struct FlashQuery {
   std::uint64_t number;      ///< the random index of its first probability
-  float logsumexp, product;  ///< base 2; dy . y
+  float logsumexp, product;  ///< to base 2, of a forward pass's result natural; dy . y
 };
 
 /// The tiles of a block. width: of a head, padded with zeros; row_tiles: of 16 rows, that a warp keeps.

@@ -163,5 +163,5 @@ TEST_CASE("attention on tensor cores asks for whole sectors, and meets few bank 
     return static_cast<double>(got) <= (1 + share) * static_cast<double>(best);
   };
   CHECK(within(now.sectors - before.sectors, now.sectors_at_best - before.sectors_at_best, 0.02));
-  CHECK(within(now.cycles - before.cycles, now.cycles_at_best - before.cycles_at_best, 0.04));
+  CHECK(within(now.cycles - before.cycles, now.cycles_at_best - before.cycles_at_best, 0.08));
 }
