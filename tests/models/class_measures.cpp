@@ -1,5 +1,5 @@
-#include <examples/report/class_measures.hpp>
 #include <examples/options/fine_tuning.hpp>
+#include <examples/report/class_measures.hpp>
 #include <examples/run/patience.hpp>
 #include <tests/support/folder.hpp>
 #include <tests/support/test.hpp>

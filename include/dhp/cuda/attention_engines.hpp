@@ -34,6 +34,17 @@ struct AttentionEngines {
                 backward_rules(deterministic))};
 }
 
+/// Multiply-adds of a multiprocessor in a cycle by mma.m16n8k16 with sums in fp32: on Hopper 62 % of what its own
+/// instructions reach; on a B200 assumed to be those of an A100.
+[[nodiscard]] constexpr double flash_products_per_cycle(int major, int minor) {
+  if (major == 9) return 0.62 * 2048;
+  return (major == 8 && minor == 0) || major == 10 ? 1024 : 512;
+}
+/// Other instructions of a thread for one query and one key, as compiled for sm_90 with heads of 64 columns.
+[[nodiscard]] constexpr double flash_instructions(bool backward, bool dropout) {
+  return backward ? dropout ? 77 : 30 : dropout ? 33 : 9;
+}
+
 /// A GPU, as far as the time of dhp's own attention depends on it.
 struct AttentionGpu {
   std::string name;

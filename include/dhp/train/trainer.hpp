@@ -264,8 +264,7 @@ class Trainer {
       store.complete_gradients(dev_, {0, store.size()});
       return losses;
     };
-    auto mine =
-        is_hooked(step.context.step) ? hook_->run(step, pass) : pass(step);
+    auto mine = is_hooked(step.context.step) ? hook_->run(step, pass) : pass(step);
     return detail::gather_losses<Dev>(dev_, mesh_, std::move(mine), step.batches,
                                       step.micro_batches, request_.view());
   }
