@@ -303,20 +303,18 @@ class EmulatedBlock {
   template <bool transposes, class T>
   [[nodiscard]] WarpWords load_matrices(const T* row) {
     const int g = thread_ % warp_size / 4, t = thread_ % 4;
-    const T *first[4], *second[4];
-    exchange(row, [&](const auto& row_of) {
+    dhp::check(reinterpret_cast<std::uintptr_t>(row) % 16 == 0, "a matrix is misaligned");
+    const auto mine = dhp::detail::cuda::load<8>(row);
+    WarpWords words;
+    exchange(mine, [&](const auto& row_of) {
       for (int i = 0; i < 4; ++i) {
         const auto element = [&](int of, int at) {
-          const T* const from = row_of(8 * i + of);
-          dhp::check(reinterpret_cast<std::uintptr_t>(from) % 16 == 0, "a matrix is misaligned");
-          return from + at;
+          return std::uint32_t{row_of(8 * i + of).at[at].bits};
         };
-        first[i] = transposes ? element(2 * t, g) : element(g, 2 * t);
-        second[i] = transposes ? element(2 * t + 1, g) : element(g, 2 * t + 1);
+        words.at[i] = transposes ? element(2 * t + 1, g) << 16 | element(2 * t, g)
+                                 : element(g, 2 * t + 1) << 16 | element(g, 2 * t);
       }
     });
-    WarpWords words;
-    for (int i = 0; i < 4; ++i) words.at[i] = std::uint32_t{second[i]->bits} << 16 | first[i]->bits;
     return words;
   }
   template <class T>
