@@ -39,7 +39,7 @@ def option(command, name):
 def check_options(command):
     """Whether the program of the command lacks one of its options, which is said."""
     said = subprocess.run([command[0], "--help"], capture_output=True, text=True).stdout
-    sources = os.path.join(os.path.dirname(os.path.abspath(__file__)), "..", "..", "examples", "common", "options.cpp")
+    sources = os.path.join(os.path.dirname(os.path.abspath(__file__)), "..", "..", "examples", "options", "options.cpp")
     wrong = 0
     for name in [word for word in command if word.startswith("--")]:
         text = said
