@@ -3,6 +3,7 @@
 
 #include <dhp/core/error.hpp>
 
+#include "../report/progress.hpp"
 #include "../report/traced_value.hpp"
 #include "difference.hpp"
 #include "table.hpp"
@@ -48,8 +49,9 @@ class ValuesFile {
     return nullptr;
   }
   [[nodiscard]] std::string steps() const {
-    return dhp::concat(values_.size(), " values of steps ", values_.begin()->second.step, " to ",
-                       values_.rbegin()->second.step);
+    const auto first = values_.begin()->second.step, last = values_.rbegin()->second.step;
+    return dhp::concat(values_.size(), " values of ", first == last ? "step " : "steps ", first,
+                       first == last ? "" : dhp::concat(" to ", last));
   }
 
  private:
@@ -94,7 +96,7 @@ class ValuesFile {
   for (std::size_t at = 0; at < std::min(last, differing.size()); ++at) {
     const auto& [mine, other] = differing[at];
     row(dhp::concat(mine->step), dhp::concat(mine->micro_batch), mine->name, mine->value(),
-        dhp::concat(mine->root_mean_square), dhp::concat(other->root_mean_square));
+        short_number(mine->root_mean_square), short_number(other->root_mean_square));
   }
   const auto& first = *differing.front().first;
   print(dhp::concat(
