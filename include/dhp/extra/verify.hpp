@@ -142,8 +142,8 @@ class StepVerifier final : public StepHook<Dev> {
 
   [[nodiscard]] bool takes_part(std::int64_t step) const override { return step % every_ == 0; }
 
-  /// Where ranks differ, throws Error on those that are wrong, and the others wait for them to
-  /// mesh.
+  /// Where ranks differ, throws Error: on those that are wrong first, on the others when these have ended. Collective
+  /// over the mesh.
   [[nodiscard]] Tensor<Dev> run(const Step<Dev>& step, Pass pass) override {
     verification::Signatures mine{.weights = signature_of_weights()};
     auto losses = signed_pass(step, pass, mine);
