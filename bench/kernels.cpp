@@ -3,6 +3,7 @@
 // ratio above 1 means that dhp is faster. Usage: bench_kernels [JSON file]
 #include <bench/peer_eigen.hpp>
 #include <bench/peer_onednn.hpp>
+#include <bench/thread_seconds.hpp>
 #include <dhp/core/rng.hpp>
 #include <dhp/cpu/conv2d.hpp>
 #include <dhp/cpu/gemm.hpp>
@@ -10,25 +11,13 @@
 
 #include <algorithm>
 #include <cstdio>
-#include <ctime>
 #include <fstream>
 #include <string>
 
 namespace {
 
 using namespace dhp;
-
-// CPU time of this thread, to exclude other load on the machine.
-double seconds_of(auto&& work) {
-  const auto now = [] {
-    timespec time{};
-    clock_gettime(CLOCK_THREAD_CPUTIME_ID, &time);
-    return static_cast<double>(time.tv_sec) + 1e-9 * static_cast<double>(time.tv_nsec);
-  };
-  const double start = now();
-  work();
-  return now() - start;
-}
+using bench::thread_seconds;
 
 struct Times {
   double ours = 1e30;  ///< seconds
@@ -48,7 +37,7 @@ Times measure(auto&& ours, auto&& onednn, auto&& eigen) {
   Times best;
   double spent = 0;
   for (int round = 0; round < 40; ++round) {
-    const Times now{seconds_of(ours), seconds_of(onednn), seconds_of(eigen)};
+    const Times now{thread_seconds(ours), thread_seconds(onednn), thread_seconds(eigen)};
     best.ours = std::min(best.ours, now.ours);
     best.onednn = std::min(best.onednn, now.onednn);
     best.eigen = std::min(best.eigen, now.eigen);

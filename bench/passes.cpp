@@ -1,11 +1,11 @@
 // Operations that pass over memory, on one thread in f32: the share of the speed at which the same bytes are copied. An
 // operation and its copy take turns; each one's fastest time counts. 1 is what memory allows; transcendental functions
 // and random numbers cost more than their bytes. Usage: bench_passes
+#include <bench/thread_seconds.hpp>
 #include <dhp/cpu.hpp>
 
 #include <cstdio>
 #include <cstring>
-#include <ctime>
 #include <functional>
 #include <string>
 #include <vector>
@@ -13,18 +13,7 @@
 namespace {
 
 using namespace dhp;
-
-// CPU time of this thread, to exclude other load on the machine.
-double seconds_of(const std::function<void()>& work) {
-  const auto now = [] {
-    timespec time{};
-    clock_gettime(CLOCK_THREAD_CPUTIME_ID, &time);
-    return static_cast<double>(time.tv_sec) + 1e-9 * static_cast<double>(time.tv_nsec);
-  };
-  const double start = now();
-  work();
-  return now() - start;
-}
+using bench::thread_seconds;
 
 class Bench {
  public:
@@ -38,8 +27,8 @@ class Bench {
     const auto half = std::min(bytes / 2, most);
     double ours = 1e30, copy = 1e30, spent = 0;
     for (int round = 0; round < 6 || (round < 60 && spent < 0.3); ++round) {
-      const double now = seconds_of(work);
-      const double copied = seconds_of([&] { std::memcpy(to_.data(), from_.data(), half); });
+      const double now = thread_seconds(work);
+      const double copied = thread_seconds([&] { std::memcpy(to_.data(), from_.data(), half); });
       ours = std::min(ours, now);
       copy = std::min(copy, copied);
       spent += now + copied;

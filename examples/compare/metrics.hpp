@@ -4,6 +4,7 @@
 #include <dhp/core/error.hpp>
 
 #include "difference.hpp"
+#include "first_line.hpp"
 #include "table.hpp"
 
 #include <nlohmann/json.hpp>
@@ -40,13 +41,7 @@ class MetricsFile {
     dhp::check(!entries_.empty(), path, " has no steps");
   }
   /// Whether a file begins like one.
-  [[nodiscard]] static bool is_one(const std::string& path) {
-    std::ifstream file(path);
-    std::string line;
-    std::getline(file, line);
-    const auto json = nlohmann::json::parse(line, nullptr, false);
-    return json.is_object() && json.contains("step");
-  }
+  [[nodiscard]] static bool is_one(const std::string& path) { return first_line_has(path, "step"); }
 
   /// As they came.
   [[nodiscard]] const std::vector<Entry>& entries() const { return entries_; }

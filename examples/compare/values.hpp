@@ -6,6 +6,7 @@
 #include "../report/progress.hpp"
 #include "../report/traced_value.hpp"
 #include "difference.hpp"
+#include "first_line.hpp"
 #include "table.hpp"
 
 #include <fstream>
@@ -30,11 +31,7 @@ class ValuesFile {
   }
   /// Whether a file begins like one.
   [[nodiscard]] static bool is_one(const std::string& path) {
-    std::ifstream file(path);
-    std::string line;
-    std::getline(file, line);
-    const auto json = nlohmann::json::parse(line, nullptr, false);
-    return json.is_object() && json.contains("fingerprint");
+    return first_line_has(path, "fingerprint");
   }
 
   using Values = std::map<TracedValue::Order, TracedValue>;
