@@ -13,6 +13,7 @@
 
 #include <algorithm>
 #include <array>
+#include <filesystem>
 #include <utility>
 
 namespace examples {
@@ -44,6 +45,8 @@ CLI::Option* add_name(CLI::App& app, const std::string& flag, const std::string&
 /// One of dhp's, or one that a .csv file has.
 [[nodiscard]] dhp::AnySchedule schedule_of(const std::string& name) {
   if (!name.ends_with(".csv")) return dhp::parse_schedule(name);
+  dhp::check(!std::filesystem::exists(name) || std::filesystem::is_regular_file(name),
+             "--schedule ", name, " is a device, a pipe or a folder; give a file");
   return dhp::FixedSchedule::from_csv(name, dhp::text_of(name));
 }
 

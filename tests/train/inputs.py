@@ -67,6 +67,7 @@ TABLE = [
     ("bert", ["--peak-tflops", "-1"], 2, "--peak-tflops: -1 is not a number of 0 or more"),
     ("bert", ["--price", "much"], 2, "--price: much is not a number, such as 0.5"),
     ("bert", ["--schedule", "1b1f"], 2, 'there is no schedule "1b1f"; choose one of gpipe, 1f1b, interleaved, zero-bubble'),
+    ("bert", ["--schedule", "pipe.csv"], 2, "--schedule pipe.csv is a device, a pipe or a folder; give a file"),
     ("bert", ["--schedule", "nowhere.csv"], 2, "cannot open nowhere.csv: No such file"),
     ("bert", ["--schedule", "wrong.csv"], 2, 'wrong.csv, line 1, cell 2: "0X0" is no action; give the part of the model'),
     ("bert", [*BERT, "--schedule", "late.csv", "--pipeline-parallel", "2"], 1, "micro-batch 1"),
@@ -185,6 +186,7 @@ def mistakes(programs, folder):
     (folder / "wrong.csv").write_text("0F0,0X0\n1F0,1B0\n")
     (folder / "late.csv").write_text("0F0,0B0,0F1,0B1\n1F0,1B0,1F1\n")
     os.mkfifo(folder / "pipe")
+    os.mkfifo(folder / "pipe.csv")
     for at, (text, _, _) in enumerate(FILES):
         (folder / f"file{at}.toml").write_text(text, newline="")
     good = "\ufeffsteps = 2\r\nglobal-batch=4 # a comment\r\nmicro-batch=2\r\nheld-out=0\r\npreset='tiny'\r\nsequence-length=16\r\n"
