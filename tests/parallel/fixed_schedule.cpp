@@ -29,6 +29,11 @@ TEST_CASE("fixed schedule: parts of the model are numbered through, as PyTorch h
         lists_of("0F0,0F1,0I0,0W0,0I1,0W1\n1F0,1I0,1F1,1W0,1I1,1W1"));
 }
 
+TEST_CASE("fixed schedule: beside an action of its own for the weights, B is that of the input") {
+  CHECK(lists_of("0F0,0F1,0B0,0W0,0B1,0W1\n1F0,1B0,1F1,1B1,1W1\n") ==
+        lists_of("0F0,0F1,0I0,0W0,0I1,0W1\n1F0,1B0,1F1,1I1,1W1\n"));
+}
+
 TEST_CASE("fixed schedule: what is no action of its line is refused with its place") {
   for (const char* cell : {"1X0", "F0", "1F", "1", "1F-1", "-1F0", "1F0x", "1FF0", "1F99999999999",
                            "99999999999F0", "1 F0"})

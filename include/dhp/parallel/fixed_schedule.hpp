@@ -1,7 +1,7 @@
 // FixedSchedule: a schedule that was written down, as lists or as CSV in the form that PyTorch reads and writes
 // (torch.distributed.pipelining): a line per stage, whose cells are its actions in order. "1F0" is the forward pass of
-// micro-batch 0 in part 1 of the model; B is the whole backward pass, I that of the input and W that of the weights.
-// Empty cells stand for idle time.
+// micro-batch 0 in part 1 of the model; B is the whole backward pass, I that of the input and W that of the weights. In
+// PyTorch's older files B is that of the input, too, where there is a W. Empty cells stand for idle time.
 #pragma once
 
 #include <dhp/parallel/schedule.hpp>
@@ -65,11 +65,21 @@ struct FixedSchedule {
               " holds, and belongs into line ", owner + 1);
         lists[static_cast<std::size_t>(stage)].push_back(made);
       }
+      leave_weights(lists[static_cast<std::size_t>(stage)]);
     }
     return {std::move(name), std::move(lists)};
   }
 
  private:
+  /// A backward pass whose weights have an action of their own is that of the input.
+  static void leave_weights(std::vector<Action>& list) {
+    using Kind = Action::Kind;
+    for (auto& action : list) {
+      const Action weights{Kind::backward_weight, action.chunk, action.micro_batch};
+      if (action.kind == Kind::backward && std::count(list.begin(), list.end(), weights) > 0)
+        action.kind = Kind::backward_input;
+    }
+  }
   static constexpr std::string_view letters = "FBIW";  // in the order of Action::Kind
 
   /// Takes what stands before `end` off the text.
