@@ -15,6 +15,7 @@
 
 #include "config.hpp"
 
+#include <numeric>
 #include <string>
 #include <vector>
 
@@ -46,7 +47,7 @@ class BertEmbeddings {
         .add("dropout", dhp::Dropout<Dev>(build, config.dropout));
   }
 
-  [[nodiscard]] const dhp::Parameter<Dev>& word_table() const { return words_.table(); }
+  [[nodiscard]] const dhp::ParameterList<Dev>& word_table() const { return words_.table(); }
 
   dhp::Tensor<Dev> forward(Dev& dev, dhp::Tensor<Dev>, dhp::Tape<Dev>& tape) {
     auto x = words_.forward(dev, {}, tape);
@@ -121,8 +122,9 @@ template <class Dev>
 template <class Dev>
 class BertLoss {
  public:
-  BertLoss(dhp::ModelBuilder<Dev>& build, const BertConfig& config, dhp::Parameter<Dev> word_table)
-      : masked_entropy_(build, config.vocabulary, word_table->spec.placement, 0, true),
+  BertLoss(dhp::ModelBuilder<Dev>& build, const BertConfig& config,
+           dhp::ParameterList<Dev> word_table)
+      : masked_entropy_(build, config.vocabulary, word_table[0]->spec.placement, 0, true),
         next_entropy_(build, 2) {
     next_.add("pooler", dhp::Linear<Dev>(build, "bert.pooler.dense",
                                          {.in = config.hidden, .out = config.hidden}));
@@ -211,12 +213,12 @@ class BertLoss {
 /// Adds the encoder: embeddings and blocks; half blocks are the places where a pipeline can cut it. Returns the table
 /// of words.
 template <class Dev>
-dhp::Parameter<Dev> add_bert_encoder(dhp::ModelBuilder<Dev>& build, const BertConfig& config,
-                                     dhp::Model<Dev>& model) {
+dhp::ParameterList<Dev> add_bert_encoder(dhp::ModelBuilder<Dev>& build, const BertConfig& config,
+                                         dhp::Model<Dev>& model) {
   dhp::check(config.sequence_length <= config.positions, "bert: --sequence-length ",
              config.sequence_length, " is beyond the ", config.positions,
              " positions of this model");
-  build.place(bert_placements());
+  build.place(bert_placements(), std::gcd(config.heads, config.intermediate()));
   BertEmbeddings<Dev> embeddings(build, config);
   auto table = embeddings.word_table();
   model.add("embeddings", std::move(embeddings));

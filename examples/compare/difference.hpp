@@ -32,6 +32,6 @@ inline constexpr double most_of_rounding = 1e-3;
 inline constexpr const char* rounding_cause =
     "as little as rounding makes: sums in another order, by another layout, reducer, engine or "
     "device; with "
-    "--deterministic only another tensor axis or device changes bits";
+    "--deterministic only another device, or another number of tensor groups, changes bits";
 
 }  // namespace examples

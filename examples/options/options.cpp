@@ -111,7 +111,12 @@ void add_run_options(CommandLine& app, RunOptions& options, Words& words) {
   add_name(app, "--precision", "fp32", "fp32, bf16, fp16 or fp64",
            [&](const auto& name) { options.precision = parse_precision(name); });
   app.add_flag("--deterministic", options.deterministic,
-               "Exact sums: the same bits at every number of replicas and stages");
+               "Exact sums: the same bits in every layout of ranks");
+  app.add_option("--tensor-groups", options.tensor_groups,
+                 "With --deterministic: the number of pieces that a tensor axis is computed in, "
+                 "whatever its size, which divides it; 0: what the model can be cut into, up to 12")
+      ->check(number_up_to(dhp::detail::most_tree_leaves))
+      ->needs("--deterministic");
   app.add_flag("--recompute", options.recompute,
                "Keep only the inputs of layers and compute the rest again");
   app.add_option(

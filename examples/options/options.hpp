@@ -41,6 +41,7 @@ struct RunOptions {
   std::uint64_t seed = 0;
   dhp::DType precision = dhp::DType::f32;
   bool deterministic = false;
+  int tensor_groups = 0;         ///< 0: by the model
   bool library_dropout = false;  ///< cuDNN draws attention's dropout
   int cublas_sms = 0;            ///< multiprocessors for matrix products; 0: all
   bool tf32 = false;             ///< GPUs may round f32 to TF32 before they multiply

@@ -127,6 +127,7 @@ dhp::AllTrainingOptions RunOptions::training(std::int64_t total_steps) const {
       .layout = mesh,
       .store = {.compute = precision,
                 .deterministic = deterministic,
+                .tensor_groups = tensor_groups,
                 .seed = seed,
                 .initialize = load.empty() || begins_anew(),
                 .sharding = sharding,

@@ -19,7 +19,7 @@ template <class Dev>
                                                                    double scale) {
   auto& store = run.store();
   auto& mesh = run.mesh();
-  auto own = nlohmann::json::object();
+  std::map<std::string, Histogram> mine;  // a parameter may be held in pieces
   for (const auto& held : store.held()) {
     const auto& parameter = *held.parameter;
     const bool counts = !held.copy && parameter.owned && (held.sharded || mesh.data_index() == 0) &&
@@ -28,10 +28,11 @@ template <class Dev>
     const auto part = store.gradients(held.range);
     dhp::Tensor<Dev> wide(dev, dhp::DType::f64, part.shape());
     cast(dev, part, wide.mut());
-    Histogram histogram;
+    auto& histogram = mine[parameter.spec.name];
     for (const double value : wide.template to_host<double>(dev)) histogram.add(value / scale);
-    own[parameter.spec.name] = histogram.to_json();
   }
+  auto own = nlohmann::json::object();
+  for (const auto& [name, histogram] : mine) own[name] = histogram.to_json();
   std::map<std::string, Histogram> all;
   for (const auto& text : dhp::gather_texts(dev, mesh.world(), own.dump())) {
     const auto of_rank = nlohmann::json::parse(text);

@@ -90,7 +90,7 @@ class ResNetBuilder {
       : build_(build), config_(config) {}
 
   [[nodiscard]] dhp::Model<Dev> model() {
-    build_.place(resnet_placements());
+    build_.place(resnet_placements(), groups_divide());
     dhp::Model<Dev> model;
     model.add("stem", stem());
     std::int64_t in = config_.width;
@@ -119,6 +119,12 @@ class ResNetBuilder {
   }
 
  private:
+  /// Tensor groups share the channels of each width, and the classes.
+  [[nodiscard]] std::int64_t groups_divide() const {
+    auto most = config_.width;
+    while (config_.width % most != 0 || most > config_.classes) --most;
+    return most;
+  }
   [[nodiscard]] dhp::BatchNorm<Dev> norm(const std::string& name, std::int64_t channels, bool relu,
                                          bool last_of_block = false) {
     return dhp::BatchNorm<Dev>(build_, name,

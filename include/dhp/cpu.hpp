@@ -24,6 +24,7 @@
 #include <dhp/cpu/rows.hpp>
 #include <dhp/cpu/segments.hpp>
 #include <dhp/cpu/step.hpp>
+#include <dhp/cpu/tree_sum.hpp>
 #include <dhp/dhp.hpp>
 
 namespace dhp {

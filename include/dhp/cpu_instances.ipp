@@ -93,6 +93,8 @@ DHP_INSTANCE decltype(detail::sum_tiles_on<Cpu>) detail::sum_tiles_on<Cpu>;
 // cpu/step
 DHP_INSTANCE decltype(detail::decide_step_on<Cpu>) detail::decide_step_on<Cpu>;
 DHP_INSTANCE decltype(detail::objective_scales_on<Cpu>) detail::objective_scales_on<Cpu>;
+// cpu/tree_sum
+DHP_INSTANCE decltype(detail::tree_sum_on<Cpu>) detail::tree_sum_on<Cpu>;
 // comm/reduce_slice
 DHP_INSTANCE decltype(detail::reduce_slice_of<double>) detail::reduce_slice_of<double>;
 DHP_INSTANCE decltype(detail::reduce_slice_of<float>) detail::reduce_slice_of<float>;

@@ -13,8 +13,8 @@ struct Three {
     for (const auto* name : {"q", "k", "v"}) {
       const Linear<Cpu> part(
           build, name, {.in = columns, .out = rows, .bias_init = normal(1), .fused = fused--});
-      weights.push_back(part.weight());
-      biases.push_back(part.bias());
+      weights.push_back(part.weights()[0]);
+      biases.push_back(part.biases()[0]);
     }
   }
   [[nodiscard]] ParameterList<Cpu> list() const {

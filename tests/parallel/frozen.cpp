@@ -57,11 +57,12 @@ TEST_CASE("frozen parameters: every layout and stage of ZeRO gives the serial ru
   }
 }
 
-TEST_CASE("frozen parameters: with exact sums the same bits at every number of replicas") {
+TEST_CASE("frozen parameters: with exact sums the same bits in every layout") {
   const RunSettings settings{.compute = DType::f32, .deterministic = true, .steps = 3};
   const auto serial = run(Trained::adapters, {}, settings);
   check_same_bits(serial, run(Trained::adapters, {.mesh = {.data = 4}}, settings));
   check_same_bits(serial, run(Trained::adapters, {.mesh = {.data = 2, .pipeline = 2}}, settings));
+  check_same_bits(serial, run(Trained::adapters, {.mesh = {.data = 2, .tensor = 2}}, settings));
 }
 
 TEST_CASE("frozen parameters have no gradient, no state, and keep their bytes") {

@@ -1,5 +1,5 @@
-// Exact sums: spreading micro-batches over replicas and stages changes no bit of losses, norms, values and
-// gradients; neither do the reducer, its buckets, recompute or threads.
+// Exact sums and tensor groups: no layout changes a bit of losses, norms, values and gradients; neither do the reducer,
+// its buckets, recompute or threads.
 #include <tests/parallel/layouts.hpp>
 
 namespace {
@@ -103,13 +103,36 @@ TEST_CASE("deterministic: without it some bits differ, so the comparison can fai
   CHECK(difference(run({}, settings).values, run(spread(3, 1), settings).values).worst > 0);
 }
 
-TEST_CASE("deterministic: a split tensor axis gives the same bits for every D and P beside it") {
-  const auto settings = exactly(DType::f32);
-  const auto alone = run({{.tensor = 2}}, settings);
-  for (const auto& layout : {Layout{{.data = 3, .tensor = 2}},
-                             Layout{{.data = 2, .tensor = 2, .pipeline = 2}, zero_bubble}}) {
-    CAPTURE(to_text(layout));
-    check_same_bits(alone, run(layout, settings));
+TEST_CASE("deterministic: the tensor axis changes no bit, alone and beside the others") {
+  for (const auto compute : {DType::f32, DType::f64, DType::bf16, DType::f16}) {
+    const auto settings = exactly(compute);
+    const auto serial = run({}, settings);
+    std::vector<Layout> layouts{{{.tensor = 2}},
+                                {{.data = 2, .tensor = 2, .pipeline = 2}, zero_bubble}};
+    if (compute == DType::f32)
+      for (const Layout& more : {Layout{{.tensor = 4}}, Layout{{.tensor = 8}},
+                                 Layout{{.data = 3, .tensor = 2}, one_f_one_b},
+                                 Layout{{.tensor = 4, .pipeline = 2}, interleaved, 2}})
+        layouts.push_back(more);
+    for (const auto& layout : layouts) {
+      INFO("layout ", to_text(layout), " name_of(compute) ", name_of(compute));
+      check_same_bits(serial, run(layout, settings));
+    }
+  }
+}
+
+TEST_CASE("deterministic: the tensor axis changes no bit of any optimizer, nor beside ZeRO") {
+  const std::vector<OptimizerChoice> optimizers{AdamWOptions{}, LarsOptions{}, LambOptions{}};
+  for (const auto& optimizer : optimizers) {
+    auto settings = exactly(DType::f32);
+    settings.optimizer = optimizer;
+    const auto serial = run({}, settings);
+    check_same_bits(serial, run({{.tensor = 4}}, settings));
+    settings.sharding = {.stage = ZeroStage::weights, .bucket_bytes = 512};
+    const auto sharded = run({{.data = 2, .tensor = 2, .pipeline = 2}}, settings);
+    CHECK(sharded.losses == serial.losses);
+    CHECK(sharded.norms == serial.norms);
+    CHECK(difference(serial.values, sharded.values).worst == 0);
   }
 }
 

@@ -25,7 +25,7 @@ TEST_CASE("stages are cut by the costs that are given") {
       [](ModelBuilder<Cpu>& build) { return PipelineCases<Cpu>::chain(build, 5); },
       [](Cpu&, Mesh<Cpu>&, PipelineParallel<Cpu>& pipeline) {
         CHECK(pipeline.cuts() == std::vector<std::int64_t>{0, 4, 5});
-        CHECK(pipeline.parameters_in_model() == 5);
+        CHECK(pipeline.parameters_in_model().parameters == 5);
       });
   const auto refused = message_of([] {
     PipelineCases<Cpu>::on_stages(

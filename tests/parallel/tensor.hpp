@@ -26,7 +26,7 @@ class TensorCases {
       check_split({.output = Side::split, .in = {6, 5}}, [bias](ModelBuilder<Dev>& build) {
         build.place({{"*", Placement::words}});
         const Linear<Dev> other(build, "other", {.in = 5, .out = 7});
-        return Linear<Dev>(build, "l", other.weight(), {.bias = bias});
+        return Linear<Dev>(build, "l", other.weights(), {.bias = bias});
       });
   }
 
@@ -121,9 +121,10 @@ class TensorCases {
       Tensor<Dev> x;
       if (ends.in.rank() > 0) x = random_tensor(dev, DType::f64, ends.in, 1);
       auto y = layer.forward(
-          dev, ends.input == Side::split ? dhp::detail::take_part(dev, group, x) : x.share(), tape);
+          dev, ends.input == Side::split ? dhp::detail::take_part(dev, group, x, 1) : x.share(),
+          tape);
       check(y.shape() == layer.output_shape(ends.input == Side::split
-                                                ? dhp::detail::take_part(dev, group, x).shape()
+                                                ? dhp::detail::take_part(dev, group, x, 1).shape()
                                                 : x.shape(),
                                             batch),
             "the output has shape ", y.shape());
@@ -135,13 +136,13 @@ class TensorCases {
         y = gather_parts(dev, group, y, columns);
       }
       auto dy = random_tensor(dev, DType::f64, y.shape(), 2);
-      if (ends.output == Side::split) dy = dhp::detail::take_part(dev, group, dy);
+      if (ends.output == Side::split) dy = dhp::detail::take_part(dev, group, dy, 1);
       auto dx = layer.backward(dev, dy.share(), tape);
       if (ends.input == Side::split) dx = gather_parts(dev, group, dx, ends.in.back());
       Tensor<Dev> sum;  // with a gradient that every rank has, whole or its part
       if (dx) {
         const auto in = [&](Tensor<Dev> whole) {
-          return ends.input == Side::split ? dhp::detail::take_part(dev, group, whole)
+          return ends.input == Side::split ? dhp::detail::take_part(dev, group, whole, 1)
                                            : std::move(whole);
         };
         static_cast<void>(layer.forward(dev, in(x.share()), tape));

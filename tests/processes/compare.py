@@ -243,10 +243,11 @@ def runs(program, trainer, root):
 
     train("plain")
     train("other layout", "--data-parallel", "2", "--pipeline-parallel", "2", "--zero", "1")
-    train("split", "--tensor-parallel", "2")
+    train("split", "--tensor-parallel", "2", "--tensor-groups", "2")
+    train("groups", "--tensor-parallel", "2")
     train("seed", "--seed", "2")
     train("later", "--load", str(root / "plain" / "step-00000002"), "--lr", "0.01", "--lr-decay", "constant")
-    for name in ("other layout", "plain"):
+    for name in ("other layout", "groups", "plain"):
         compared("plain.jsonl", f"{name}.jsonl", 0, "what both have is the same, to the last bit")
         compared("plain", name, 0, "step-00000004", "tensors are the same, to the last bit")
     compared("plain.jsonl", "split.jsonl", 1, "as little as rounding makes")

@@ -6,6 +6,7 @@
 #include <dhp/cpu.hpp>
 #include <examples/bert/model.hpp>
 
+#include <numeric>
 #include <string>
 #include <vector>
 
@@ -104,7 +105,7 @@ dhp::Model<Dev> everything(dhp::ModelBuilder<Dev>& build, const EverythingOption
   placements.insert(placements.begin(),
                     {{"*.{conv1.weight,bn1.*,conv2.weight,bn2.*}", dhp::Placement::columns},
                      {"*.{conv3,downsample}.weight", dhp::Placement::rows}});
-  build.place(std::move(placements));
+  build.place(std::move(placements), std::gcd(options.heads, 8));
   dhp::Model<Dev> model;
   examples::BertEmbeddings<Dev> embeddings(build, config);
   const auto table = embeddings.word_table();

@@ -15,8 +15,8 @@ class LayerGradients {
     check_layer(Linear<Dev>(build_, "b", {.in = 5, .out = 3, .bias = false}), rows(5));
     const Linear<Dev> table(build_, "c", {.in = 5, .out = 5});
     for (const bool bias : {true, false}) {
-      const Linear<Dev> tied(build_, bias ? "d" : "e", table.weight(), {.bias = bias});
-      CHECK((tied.bias() != nullptr) == bias);
+      const Linear<Dev> tied(build_, bias ? "d" : "e", table.weights(), {.bias = bias});
+      CHECK(tied.biases().empty() != bias);
       check_layer(tied, rows(5));
     }
   }

@@ -29,6 +29,7 @@ inline Layout with_chunks(const dhp::MeshShape& mesh, const dhp::AnySchedule& ki
 struct RunSettings {
   dhp::DType compute = dhp::DType::f64;
   bool deterministic = false;
+  int groups = 0;  ///< tensor groups, if deterministic
   dhp::ReducerChoice reducer = dhp::Bucketed{.bytes = 4096};
   dhp::Sharding sharding{};
   dhp::OptimizerChoice optimizer = dhp::SgdOptions{.momentum = 0.9, .weight_decay = 0.01};
@@ -78,7 +79,8 @@ template <class Dev, class MakeModel, class Example, class Body>
 void on_rank(Dev& dev, dhp::Comm<Dev> world, const Layout& layout, const RunSettings& settings,
              MakeModel make_model, Example example, Body body) {
   dhp::Mesh<Dev> mesh(std::move(world), layout.mesh);
-  dhp::ModelBuilder<Dev> build(mesh);
+  dhp::ModelBuilder<Dev> build(
+      mesh, settings.deterministic ? std::optional(settings.groups) : std::nullopt);
   dhp::PipelineParallel<Dev> pipeline(dev, make_model(build), mesh,
                                       {.schedule = layout.schedule, .chunks = layout.chunks},
                                       example(dev),

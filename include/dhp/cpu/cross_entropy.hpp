@@ -29,14 +29,16 @@ void cross_entropy_max_on(std::same_as<Cpu> auto& dev, ConstView<Cpu> logits,
                           const CrossEntropyOptions& options, View<Cpu> max) {
   visit_floating(logits.dtype(), [&]<class T>(Tag<T>) {
     using A = Accumulator<T>;
-    cpu::for_rows(dev, logits.rows(), cpu::logit_tile,
-                  [columns = options.classes_of(logits.shape()), stride = logits.columns(),
-                   x = logits.data<T>(), to = max.data<A>()](std::int64_t row) {
-                    to[row] = columns == 0 ? -std::numeric_limits<A>::infinity()
-                                           : cpu::largest<A>(columns, [=](std::int64_t c) {
-                                               return static_cast<A>(x[row * stride + c]);
-                                             });
-                  });
+    cpu::for_rows(
+        dev, logits.rows(), cpu::logit_tile,
+        [columns = options.classes_of(logits.shape()), stride = logits.columns(),
+         x = logits.data<T>(), to = max.data<A>(), onto = options.onto](std::int64_t row) {
+          const A most = columns == 0 ? -std::numeric_limits<A>::infinity()
+                                      : cpu::largest<A>(columns, [=](std::int64_t c) {
+                                          return static_cast<A>(x[row * stride + c]);
+                                        });
+          to[row] = onto ? std::max(most, to[row]) : most;
+        });
   });
 }
 void cross_entropy_sums_on(std::same_as<Cpu> auto& dev, ConstView<Cpu> logits,
@@ -90,11 +92,12 @@ void cross_entropy_rank_on(std::same_as<Cpu> auto& dev, ConstView<Cpu> logits, C
     const T* const x = logits.data<T>();
     const A* const wanted_of = sums.data<A>() + rows;
     auto* const to = rank.data<std::int32_t>();
+    const bool onto = options.onto;
     cpu::for_rows(dev, rows, cpu::logit_tile, [=](std::int64_t row) {
       const T* from = x + row * stride;
       const A wanted = wanted_of[row];
       const auto mine = label[row] - options.first_class;  // outside if on another rank
-      std::int32_t better = 0;
+      std::int32_t better = onto ? to[row] : 0;
       for (std::int64_t c = 0; c < columns; ++c) {
         const A value = static_cast<A>(from[c]);
         // Not (value <= wanted): with a NaN logit no prediction is correct.

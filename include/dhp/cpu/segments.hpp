@@ -17,12 +17,12 @@ void tile_squares_on(std::same_as<Cpu> auto& dev, const SegmentTable<Cpu>& table
   });
 }
 void sum_tiles_on(std::same_as<Cpu> auto&, const SegmentTable<Cpu>& table, ConstView<Cpu> sums,
-                  View<Cpu> squares) {
+                  View<Cpu> squares, std::int64_t stride) {
   for (std::int64_t at = 0; at < table.summed_parameters(); ++at) {
     const auto& of = table.sums()[at];
     double total = 0;
     for (auto tile = of.first; tile < of.last; ++tile) total += sums.data<double>()[tile];
-    squares.data<double>()[of.parameter] = total;
+    squares.data<double>()[of.group * stride + of.parameter] = total;
   }
 }
 

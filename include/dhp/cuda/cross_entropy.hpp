@@ -43,12 +43,13 @@ struct RowMaximum {
   static constexpr int most_threads = most_row_threads;
   using A = Accumulator<T>;
   LogitRow columns;
+  bool onto;
   const T* logits;
   A* max;
 
   template <class B>
   constexpr void operator()(B& block) const {
-    A most = -std::numeric_limits<A>::infinity();
+    A most = onto && block.thread() == 0 ? max[block.index()] : -std::numeric_limits<A>::infinity();
     const auto larger = [&](T x, std::int64_t) {
       const A value = static_cast<A>(x);
       if (value > most) most = value;
@@ -113,6 +114,7 @@ struct RowRank {
   using A = Accumulator<T>;
   LogitRow columns;
   std::int64_t first_class;
+  bool onto;
   const T* logits;
   const A* sums;
   const std::int32_t* labels;
@@ -123,7 +125,7 @@ struct RowRank {
     const auto row = block.index();
     const A wanted = sums[block.blocks() + row];
     const auto label = labels[row] - first_class;
-    int better = 0;
+    int better = onto && block.thread() == 0 ? rank[row] : 0;
     const auto count = [&](T x, std::int64_t column) {
       const A value = static_cast<A>(x);
       // Not (value <= wanted): with a NaN logit no prediction is correct.
@@ -228,7 +230,7 @@ void cross_entropy_max_on(Dev& dev, ConstView<Dev> logits, const CrossEntropyOpt
                           View<Dev> max) {
   visit_floating(logits.dtype(), [&]<class T>(Tag<T>) {
     const T* const x = logits.template data<T>();
-    cuda::launch_rows<cuda::RowMaximum, T>(dev, max.count(), logits, options, x, x,
+    cuda::launch_rows<cuda::RowMaximum, T>(dev, max.count(), logits, options, x, options.onto, x,
                                            max.template data<Accumulator<T>>());
   });
 }
@@ -261,9 +263,10 @@ void cross_entropy_rank_on(Dev& dev, ConstView<Dev> logits, ConstView<Dev> sums,
   visit_floating(logits.dtype(), [&]<class T>(Tag<T>) {
     using A = Accumulator<T>;
     const T* const x = logits.template data<T>();
-    cuda::launch_rows<cuda::RowRank, T>(
-        dev, rank.count(), logits, options, x, options.first_class, x, sums.template data<A>(),
-        labels.template data<std::int32_t>(), rank.template data<std::int32_t>());
+    cuda::launch_rows<cuda::RowRank, T>(dev, rank.count(), logits, options, x, options.first_class,
+                                        options.onto, x, sums.template data<A>(),
+                                        labels.template data<std::int32_t>(),
+                                        rank.template data<std::int32_t>());
   });
 }
 template <KernelDevice Dev>

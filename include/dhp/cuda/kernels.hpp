@@ -21,3 +21,4 @@
 #include <dhp/cuda/rows.hpp>
 #include <dhp/cuda/segments.hpp>
 #include <dhp/cuda/step.hpp>
+#include <dhp/cuda/tree_sum.hpp>

@@ -80,6 +80,7 @@ struct SquareTiles {
 struct SumTiles {
   const TileSums* parameters;
   const double* sums;
+  std::int64_t stride;  // from one group to the next
   double* squares;
 
   template <class B>
@@ -89,7 +90,7 @@ struct SumTiles {
     for (auto at = of.first + block.thread(); at < of.last; at += block.threads())
       total += sums[at];
     total = block_reduce(block, total, block.template shared<double>());
-    if (block.thread() == 0) squares[of.parameter] = total;
+    if (block.thread() == 0) squares[of.group * stride + of.parameter] = total;
   }
 };
 
@@ -109,12 +110,12 @@ void tile_squares_on(Dev& dev, const SegmentTable<Dev>& table, ConstView<Dev> x,
   });
 }
 template <KernelDevice Dev>
-void sum_tiles_on(Dev& dev, const SegmentTable<Dev>& table, ConstView<Dev> sums,
-                  View<Dev> squares) {
+void sum_tiles_on(Dev& dev, const SegmentTable<Dev>& table, ConstView<Dev> sums, View<Dev> squares,
+                  std::int64_t stride) {
   const std::size_t shared = sizeof(double) * cuda::block_reduce_scratch;
-  launch(
-      dev, cuda::Grid{table.summed_parameters(), 256, shared},
-      cuda::SumTiles{table.sums(), sums.template data<double>(), squares.template data<double>()});
+  launch(dev, cuda::Grid{table.summed_parameters(), 256, shared},
+         cuda::SumTiles{table.sums(), sums.template data<double>(), stride,
+                        squares.template data<double>()});
 }
 
 }  // namespace dhp::detail

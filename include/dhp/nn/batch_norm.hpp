@@ -11,6 +11,7 @@
 #include <algorithm>
 #include <cmath>
 #include <memory>
+#include <vector>
 
 namespace dhp {
 
@@ -23,7 +24,8 @@ struct BatchNormOptions {
   bool synchronised = false;
 };
 
-/// Placed by columns, it has this rank's channels.
+/// Placed by columns, it has this rank's channels; with tensor groups these are pieces [pieces, N, H, W, channels of a
+/// group], each normalised by itself.
 template <class Dev>
 class BatchNorm {
  public:
@@ -31,27 +33,38 @@ class BatchNorm {
       : options_(options) {
     if (options.synchronised) group_ = build.data;
     const auto make = [&](const char* suffix, double init, bool buffer) {
-      return build.parameter({.name = name + suffix,
-                              .shape = {options.channels},
-                              .init = constant(init),
-                              .decays = false,
-                              .keep_fp32 = true,
-                              .buffer = buffer},
-                             {.columns = 0});
+      return build.pieces({.name = name + suffix,
+                           .shape = {options.channels},
+                           .init = constant(init),
+                           .decays = false,
+                           .keep_fp32 = true,
+                           .buffer = buffer},
+                          {.columns = 0});
     };
-    gamma_ = make(".weight", options.gamma_init, false);
-    beta_ = make(".bias", 0, false);
-    running_mean_ = make(".running_mean", 0, true);
-    running_var_ = make(".running_var", 1, true);
-    for (const auto& each : {beta_, running_mean_, running_var_})
-      build.check_beside(each->spec, gamma_->spec.placement, gamma_->spec);
+    const ParameterList<Dev> lists[] = {make(".weight", options.gamma_init, false),
+                                        make(".bias", 0, false), make(".running_mean", 0, true),
+                                        make(".running_var", 1, true)};
+    const auto& spec = lists[0][0]->spec;
+    for (const auto& list : lists) build.check_beside(list[0]->spec, spec.placement, spec);
+    const auto take = [&](BatchNorm& piece, std::size_t at) {
+      piece.gamma_ = lists[0][at];
+      piece.beta_ = lists[1][at];
+      piece.running_mean_ = lists[2][at];
+      piece.running_var_ = lists[3][at];
+    };
+    const auto count = lists[0].size();
+    if (count == 1) take(*this, 0);
+    for (std::size_t at = 0; count > 1 && at < count; ++at) {
+      pieces_.push_back(BatchNorm(options, group_));
+      take(pieces_.back(), at);
+    }
   }
 
   Tensor<Dev> forward(Dev& dev, Tensor<Dev> x, Tape<Dev>& tape) {
     return forward(dev, std::move(x), Tensor<Dev>(), tape);
   }
   Tensor<Dev> backward(Dev& dev, Tensor<Dev> dy, Tape<Dev>& tape) {
-    return gradients(dev, std::move(dy), false, tape).dx;
+    return backward_of(dev, std::move(dy), false, tape).dx;
   }
 
   /// With a residual of x's shape.
@@ -59,6 +72,7 @@ class BatchNorm {
     const bool adds = !residual.empty();
     check(!adds || residual.shape() == x.shape(), "batch norm: a residual of ", residual.shape(),
           " cannot be added to ", x.shape());
+    if (!pieces_.empty()) return forward_pieces(dev, x, residual, tape);
     auto made = normalise(dev, x, std::move(residual), tape);
     std::shared_ptr<const detail::NormTrace<Dev>> trace;
     if (!made.signs.empty())
@@ -75,7 +89,7 @@ class BatchNorm {
   }
   detail::BatchNormGradients<Dev> backward_with_residual(Dev& dev, Tensor<Dev> dy,
                                                          Tape<Dev>& tape) {
-    return gradients(dev, std::move(dy), true, tape);
+    return backward_of(dev, std::move(dy), true, tape);
   }
 
   [[nodiscard]] Shape output_shape(const Shape& in, const MicroBatch<Dev>&) const { return in; }
@@ -83,11 +97,52 @@ class BatchNorm {
     return 8.0 * static_cast<double>(in.count());
   }
   void parameters(ParameterList<Dev>& out) const {
+    for (const auto& piece : pieces_) piece.parameters(out);
+    if (!pieces_.empty()) return;
     for (const auto& parameter : {gamma_, beta_, running_mean_, running_var_})
       out.push_back(parameter);
   }
 
  private:
+  /// A piece, without its parameters.
+  BatchNorm(BatchNormOptions options, Comm<Dev> group)
+      : options_(options), group_(std::move(group)) {}
+
+  [[nodiscard]] std::int64_t count() const { return static_cast<std::int64_t>(pieces_.size()); }
+  [[nodiscard]] Tensor<Dev> part_of_piece(const Tensor<Dev>& all, std::int64_t at) const {
+    const auto shape = detail::shape_of_piece(static_cast<int>(count()), all.shape());
+    return all.part(at, at + 1).reshape(shape);
+  }
+  void put(Dev& dev, const Tensor<Dev>& piece, std::int64_t at, Tensor<Dev>& all) const {
+    dev.copy(all.mut().slice(at, at + 1).bytes(), piece.view().bytes(), piece.size_bytes());
+  }
+  Tensor<Dev> forward_pieces(Dev& dev, const Tensor<Dev>& x, const Tensor<Dev>& residual,
+                             Tape<Dev>& tape) {
+    Tensor<Dev> y(dev, x.dtype(), x.shape());
+    for (std::int64_t at = 0; at < count(); ++at) {
+      auto added = residual ? part_of_piece(residual, at) : Tensor<Dev>();
+      put(dev,
+          pieces_[static_cast<std::size_t>(at)].forward(dev, part_of_piece(x, at), std::move(added),
+                                                        tape),
+          at, y);
+    }
+    return y;
+  }
+  detail::BatchNormGradients<Dev> backward_of(Dev& dev, Tensor<Dev> dy, bool residual,
+                                              Tape<Dev>& tape) {
+    if (pieces_.empty()) return gradients(dev, std::move(dy), residual, tape);
+    detail::BatchNormGradients<Dev> all;
+    all.dx = Tensor<Dev>(dev, dy.dtype(), dy.shape());
+    if (residual) all.dresidual = Tensor<Dev>(dev, dy.dtype(), dy.shape());
+    for (auto at = count(); at-- > 0;) {
+      const auto made = pieces_[static_cast<std::size_t>(at)].gradients(dev, part_of_piece(dy, at),
+                                                                        residual, tape);
+      put(dev, made.dx, at, all.dx);
+      if (residual) put(dev, made.dresidual, at, all.dresidual);
+    }
+    return all;
+  }
+
   detail::BatchNormResult<Dev> normalise(Dev& dev, const Tensor<Dev>& of, Tensor<Dev> residual,
                                          const Tape<Dev>& tape) {
     const auto x = of.view();
@@ -258,7 +313,8 @@ class BatchNorm {
 
   BatchNormOptions options_;
   Comm<Dev> group_;
-  Parameter<Dev> gamma_, beta_, running_mean_, running_var_;
+  Parameter<Dev> gamma_, beta_, running_mean_, running_var_;  // null where there are pieces
+  std::vector<BatchNorm> pieces_;
 };
 
 }  // namespace dhp

@@ -19,7 +19,8 @@ struct Conv2dOptions {
   bool column_sums = false;
 };
 
-/// Placed by columns, y has this rank's output channels; by rows, x has its input channels, and y is whole.
+/// Placed by columns, y has this rank's output channels; by rows, x has its input channels, and y is whole. With tensor
+/// groups these are pieces [pieces, N, H, W, channels of a group].
 template <class Dev>
 class Conv2d final {
  public:
@@ -28,27 +29,30 @@ class Conv2d final {
         input_gradient_(options.input_gradient),
         column_sums_(options.column_sums) {
     const std::int64_t kernel = options.kernel;
-    weight_ = build.parameter({.name = name + ".weight",
-                               .shape = {options.out, kernel, kernel, options.in},
-                               .init = he_normal(options.out * kernel * kernel),
-                               .file_order = FileOrder::out_kernel_in_as_out_in_kernel},
-                              {.columns = 0, .rows = 3});
-    const auto placement = weight_->spec.placement;
-    if (placement == Placement::columns) gradient_sum_ = GroupSum<Dev>(build.tensor);
-    if (placement == Placement::rows) output_sum_ = GroupSum<Dev>(build.tensor);
+    weights_ = build.pieces({.name = name + ".weight",
+                             .shape = {options.out, kernel, kernel, options.in},
+                             .init = he_normal(options.out * kernel * kernel),
+                             .file_order = FileOrder::out_kernel_in_as_out_in_kernel},
+                            {.columns = 0, .rows = 3});
+    by_rows_ = spec().placement == Placement::rows;
+    sum_ = build.sum_of_pieces(spec().placement);
   }
 
   Tensor<Dev> forward(Dev& dev, Tensor<Dev> x, Tape<Dev>& tape) {
-    Tensor<Dev> y(dev, x.dtype(),
-                  conv2d_output_shape(x.shape(), weight_->value.shape()[0], geometry_));
-    auto sums =
-        column_sums_ && tape.context().training()
-            ? detail::conv2d_forward_with_sums(dev, x.view(), weight_->value, geometry_, y.mut())
-            : std::optional<Tensor<Dev>>();
-    if (sums) y.carry_column_sums(std::move(*sums));
-    else conv2d_forward(dev, x.view(), weight_->value, geometry_, y.mut());
+    Tensor<Dev> y;
+    if (sum_.is_grouped()) {
+      y = in_pieces(dev, x);
+    } else {
+      y = Tensor<Dev>(dev, x.dtype(), y_shape(x.shape()));
+      auto sums = column_sums_ && tape.context().training()
+                      ? detail::conv2d_forward_with_sums(dev, x.view(), weight(0)->value, geometry_,
+                                                         y.mut())
+                      : std::optional<Tensor<Dev>>();
+      if (sums) y.carry_column_sums(std::move(*sums));
+      else conv2d_forward(dev, x.view(), weight(0)->value, geometry_, y.mut());
+      if (by_rows_) sum_(dev, y);
+    }
     tape.push(std::move(x));
-    output_sum_(dev, y);
     return y;
   }
 
@@ -58,53 +62,118 @@ class Conv2d final {
   /// onto may be empty.
   Tensor<Dev> backward_onto(Dev& dev, Tensor<Dev> dy, Tensor<Dev> onto, Tape<Dev>& tape) {
     Tensor<Dev> x = tape.pop();
-    onto = gradient_sum_.once(std::move(onto));
-    if (input_gradient_) onto = input_gradient(dev, dy, x, std::move(onto));
+    Tensor<Dev> dx;
+    if (!input_gradient_) dx = std::move(onto);
+    else if (by_rows_) dx = input_gradient(dev, dy, x, std::move(onto));
+    else if (auto fused = gradient_to_norm(dev, dy, x, onto)) dx = std::move(*fused);
+    else
+      dx = sum_(dev, x.dtype(), x.shape(), std::move(onto), [&](int at, View<Dev> to, double beta) {
+        backward_data(dev, piece(dy.view(), at), at, to, beta);
+      });
     weight_gradient(dev, std::move(x), std::move(dy), tape);
-    gradient_sum_(dev, onto);
-    return onto;
+    return dx;
   }
 
   [[nodiscard]] Shape output_shape(const Shape& in, const MicroBatch<Dev>&) const {
-    return conv2d_output_shape(in, weight_->spec.local_shape()[0], geometry_);
+    return y_shape(in);
   }
-  [[nodiscard]] double flops(const Shape& in, const MicroBatch<Dev>& batch) const {
-    return 2.0 * static_cast<double>(output_shape(in, batch).rows()) *
-           static_cast<double>(weight_->spec.local_shape().count());
+  [[nodiscard]] double flops(const Shape& in, const MicroBatch<Dev>&) const {
+    const auto out = conv2d_output_shape(by_rows_ ? detail::shape_of_piece(pieces(), in) : in,
+                                         spec().local_shape()[0], geometry_);
+    return 2.0 * static_cast<double>(out.rows()) *
+           static_cast<double>(spec().local_shape().count() * pieces());
   }
-  void parameters(ParameterList<Dev>& out) const { out.push_back(weight_); }
+  void parameters(ParameterList<Dev>& out) const {
+    out.insert(out.end(), weights_.begin(), weights_.end());
+  }
 
  private:
-  Tensor<Dev> input_gradient(Dev& dev, const Tensor<Dev>& dy, const Tensor<Dev>& x,
-                             Tensor<Dev> onto) {
-    if (x.norm() != nullptr) {
-      Tensor<Dev> dx(dev, x.dtype(), x.shape());
-      if (auto sums = detail::conv2d_backward_data_to_norm(
-              dev, dy.view(), weight_->value, geometry_, onto.view(), *x.norm(), dx.mut())) {
-        dx.carry_norm_sums(std::move(*sums));
-        return dx;
-      }
-    }
+  [[nodiscard]] int pieces() const { return static_cast<int>(weights_.size()); }
+  [[nodiscard]] const Parameter<Dev>& weight(int at) const {
+    return weights_[static_cast<std::size_t>(at)];
+  }
+  [[nodiscard]] const ParameterSpec& spec() const { return weights_[0]->spec; }
+  template <class AnyView>
+  [[nodiscard]] AnyView piece(AnyView all, int at) const {
+    return detail::piece(all, pieces(), at);
+  }
+  [[nodiscard]] Shape y_shape(const Shape& in) const {
+    const auto x = by_rows_ ? detail::shape_of_piece(pieces(), in) : in;
+    const auto y = conv2d_output_shape(x, spec().local_shape()[0], geometry_);
+    return by_rows_ ? y : detail::shape_of_pieces(pieces(), y);
+  }
+
+  [[nodiscard]] Tensor<Dev> in_pieces(Dev& dev, const Tensor<Dev>& x) {
+    const auto shape = y_shape(x.shape());
+    if (by_rows_)
+      return sum_(dev, x.dtype(), shape, {}, [&](int at, View<Dev> to, double) {
+        in_type_of(dev, x.dtype(), to, [&](View<Dev> made) {
+          conv2d_forward(dev, piece(x.view(), at), weight(at)->value, geometry_, made);
+        });
+      });
+    Tensor<Dev> y(dev, x.dtype(), shape);
+    for (int at = 0; at < pieces(); ++at)
+      conv2d_forward(dev, x.view(), weight(at)->value, geometry_, piece(y.mut(), at));
+    return y;
+  }
+  void backward_data(Dev& dev, ConstView<Dev> dy, int at, View<Dev> dx, double beta) {
+    in_type_of(dev, dy.dtype(), dx, [&](View<Dev> made) {
+      conv2d_backward_data(dev, dy, weight(at)->value, geometry_, made, beta);
+    });
+  }
+  /// Convolutions write their own type, sums of pieces are in the accumulation type.
+  static void in_type_of(Dev& dev, DType type, View<Dev> to, FunctionRef<void(View<Dev>)> write) {
+    if (to.dtype() == type) return write(to);
+    Tensor<Dev> made(dev, type, to.shape());
+    write(made.mut());
+    cast(dev, made.view(), to);
+  }
+
+  /// By rows: x has this rank's channels, or pieces of them.
+  [[nodiscard]] Tensor<Dev> input_gradient(Dev& dev, const Tensor<Dev>& dy, const Tensor<Dev>& x,
+                                           Tensor<Dev> onto) {
+    if (auto fused = gradient_to_norm(dev, dy, x, onto)) return std::move(*fused);
     const double beta = onto ? 1 : 0;
     auto dx = detail::writable(dev, std::move(onto), x.dtype(), x.shape());
-    conv2d_backward_data(dev, dy.view(), weight_->value, geometry_, dx.mut(), beta);
+    for (int at = 0; at < pieces(); ++at)
+      backward_data(dev, dy.view(), at, piece(dx.mut(), at), beta);
+    return dx;
+  }
+  /// Together with the sums that the batch norm before it needs, where the device can and no other summand comes.
+  [[nodiscard]] std::optional<Tensor<Dev>> gradient_to_norm(Dev& dev, const Tensor<Dev>& dy,
+                                                            const Tensor<Dev>& x,
+                                                            const Tensor<Dev>& onto) {
+    const bool is_summed = !by_rows_ && spec().is_split();
+    if (x.norm() == nullptr || is_summed || sum_.is_grouped()) return {};
+    Tensor<Dev> dx(dev, x.dtype(), x.shape());
+    auto sums = detail::conv2d_backward_data_to_norm(dev, dy.view(), weight(0)->value, geometry_,
+                                                     onto.view(), *x.norm(), dx.mut());
+    if (!sums) return {};
+    dx.carry_norm_sums(std::move(*sums));
     return dx;
   }
   void weight_gradient(Dev& dev, Tensor<Dev> x, Tensor<Dev> dy, Tape<Dev>& tape) {
-    if (!is_trained<Dev>({weight_})) return;
-    tape.weight_gradient(dev, [weight = weight_, geometry = geometry_, x = std::move(x),
-                               dy = std::move(dy)](Dev& device) {
-      weight->accumulate(device, [&](View<Dev> gradient, double beta) {
-        conv2d_backward_filter(device, x.view(), dy.view(), geometry, gradient, beta);
-      });
+    if (!is_trained(weights_)) return;
+    tape.weight_gradient(dev, [weights = weights_, geometry = geometry_, by_rows = by_rows_,
+                               x = std::move(x), dy = std::move(dy)](Dev& device) {
+      const auto pieces = static_cast<int>(weights.size());
+      for (int at = 0; at < pieces; ++at) {
+        const auto in = by_rows ? detail::piece(x.view(), pieces, at) : x.view();
+        const auto out = by_rows ? dy.view() : detail::piece(dy.view(), pieces, at);
+        weights[static_cast<std::size_t>(at)]->accumulate(
+            device, [&](View<Dev> gradient, double beta) {
+              conv2d_backward_filter(device, in, out, geometry, gradient, beta);
+            });
+      }
     });
   }
 
   Conv2dGeometry geometry_;
   bool input_gradient_;
   bool column_sums_;
-  Parameter<Dev> weight_;
-  GroupSum<Dev> output_sum_, gradient_sum_;
+  bool by_rows_ = false;
+  ParameterList<Dev> weights_;  // this rank's pieces
+  GroupSum<Dev> sum_;           // of y by rows, else of the gradient of x
 };
 
 }  // namespace dhp

@@ -8,48 +8,61 @@
 #include <dhp/ops/cross_entropy.hpp>
 #include <dhp/ops/reduce.hpp>
 
+#include <vector>
+
 namespace dhp {
 
-/// One term of a loss: logits [M, this rank's classes] against labels i32 [M], -1 = ignored.
+/// One term of a loss: logits [M, this rank's classes], with tensor groups [pieces, M, classes of the widest piece],
+/// against labels i32 [M], -1 = ignored.
 template <class Dev>
 class CrossEntropy {
  public:
   /// logits: the placement of the weight that makes them; by columns or words, they hold this rank's part_of() the
   /// classes. padded: columns beyond them are ignored.
   CrossEntropy(const ModelBuilder<Dev>& build, std::int64_t classes,
-               Placement logits = Placement::replicated, double smoothing = 0, bool padded = false)
-      : options_{.classes = classes, .smoothing = smoothing} {
-    Range part{0, classes};
-    if (logits == Placement::columns || logits == Placement::words) {
+               Placement logits = Placement::replicated, double smoothing = 0,
+               bool padded = false) {
+    const bool split = logits == Placement::columns || logits == Placement::words;
+    if (split) {
       group_ = build.tensor;
-      part = detail::tensor_part("the classes of a cross-entropy", classes, group_.size(),
-                                 group_.rank());
+      sum_ = build.sum_of_pieces(logits);
     }
-    options_.first_class = part.first;
-    if (padded) options_.local_classes = part.size();
+    for (int at = 0; at < sum_.pieces(); ++at) {
+      const auto part =
+          detail::tensor_part("the classes of a cross-entropy", classes,
+                              group_.size() * sum_.pieces(), group_.rank() * sum_.pieces() + at);
+      pieces_.push_back(
+          {.classes = classes, .first_class = part.first, .smoothing = smoothing, .onto = at > 0});
+      if (padded || sum_.is_grouped()) pieces_.back().local_classes = part.size();
+    }
   }
 
   /// totals f64 [loss_fields]. Smooths labels in training only; counts predictions in evaluation only.
   void forward(Dev& dev, Tensor<Dev> logits, ConstView<Dev> labels, Tape<Dev>& tape,
                View<Dev> totals) {
     const bool training = tape.context().training();
-    auto options = options_;
-    if (!training) options.smoothing = 0;
-    const auto rows = logits.rows();
+    auto pieces = pieces_;
+    for (auto& options : pieces)
+      if (!training) options.smoothing = 0;
+    const auto rows = labels.count();
     const auto accumulation = accumulation_type(logits.dtype());
+    const auto of = [&](int at) { return pieces[static_cast<std::size_t>(at)]; };
     Tensor<Dev> max(dev, accumulation, {rows});
-    Tensor<Dev> sums(dev, accumulation, {3, rows});
-    detail::cross_entropy_max(dev, logits.view(), options, max.mut());
+    for (int at = 0; at < count(); ++at)
+      detail::cross_entropy_max(dev, piece(logits.view(), at), of(at), max.mut());
     if (group_.size() > 1) group_.all_reduce(dev, max.mut(), Reduce::max).wait();
-    detail::cross_entropy_sums(dev, logits.view(), labels, max.view(), options, sums.mut());
-    if (group_.size() > 1) group_.all_reduce(dev, sums.mut()).wait();
+    auto sums = sum_(dev, accumulation, {3, rows}, {}, [&](int at, View<Dev> to, double) {
+      detail::cross_entropy_sums(dev, piece(logits.view(), at), labels, max.view(), of(at), to);
+    });
 
     Tensor<Dev> loss(dev, accumulation, {rows});
-    detail::cross_entropy_loss(dev, max.view(), sums.view(), labels, options, loss.mut());
+    detail::cross_entropy_loss(dev, max.view(), sums.view(), labels, of(0), loss.mut());
     Tensor<Dev> rank;
     if (!training) {
       rank = Tensor<Dev>(dev, DType::i32, {rows});
-      detail::cross_entropy_rank(dev, logits.view(), sums.view(), labels, options_, rank.mut());
+      for (int at = 0; at < count(); ++at)
+        detail::cross_entropy_rank(dev, piece(logits.view(), at), sums.view(), labels, of(at),
+                                   rank.mut());
       if (group_.size() > 1) group_.all_reduce(dev, rank.mut()).wait();
     }
     detail::cross_entropy_totals(dev, loss.view(), labels, rank.view(), totals);
@@ -60,18 +73,21 @@ class CrossEntropy {
 
   /// The logits of all classes [M, classes] on each rank.
   [[nodiscard]] Tensor<Dev> whole(Dev& dev, Tensor<Dev> logits) {
-    if (const auto columns = options_.classes_of(logits.shape()); columns < logits.columns()) {
-      Tensor<Dev> bare(dev, logits.dtype(), {logits.rows(), columns});
-      copy_columns(dev, logits.view(), 0, bare.mut(), 0, columns);
-      logits = std::move(bare);
-    }
-    if (group_.size() == 1) return logits;
-    return gather_parts(dev, group_, logits, options_.classes);
+    const auto classes = pieces_[0].classes;
+    if (group_.size() * count() > 1) return gather_parts(dev, group_, logits, classes, count());
+    if (logits.columns() == classes) return logits;
+    Tensor<Dev> bare(dev, logits.dtype(), {logits.rows(), classes});
+    copy_columns(dev, logits.view(), 0, bare.mut(), 0, classes);
+    return bare;
   }
 
   /// Flops of one forward pass over logits of this shape.
   [[nodiscard]] double flops(const Shape& logits) const {
-    return 4 * static_cast<double>(logits.rows() * options_.classes_of(logits));
+    const auto shape = detail::shape_of_piece(count(), logits);
+    double total = 0;
+    for (const auto& options : pieces_)
+      total += 4 * static_cast<double>(shape.rows() * options.classes_of(shape));
+    return total;
   }
 
   /// scale * d(sum of losses) / d(logits); scale f64 [1]
@@ -80,14 +96,24 @@ class CrossEntropy {
     const auto max = tape.pop();
     auto logits = tape.pop();
     if (!logits.unique()) logits = clone(dev, logits.view());
-    detail::cross_entropy_backward(dev, logits.view(), max.view(), sums.view(), labels, options_,
-                                   scale, logits.mut());
+    for (int at = 0; at < count(); ++at) {
+      const auto of = piece(logits.mut(), at);
+      detail::cross_entropy_backward(dev, of, max.view(), sums.view(), labels,
+                                     pieces_[static_cast<std::size_t>(at)], scale, of);
+    }
     return logits;
   }
 
  private:
-  CrossEntropyOptions options_;
+  [[nodiscard]] int count() const { return static_cast<int>(pieces_.size()); }
+  template <class AnyView>
+  [[nodiscard]] AnyView piece(AnyView all, int at) const {
+    return detail::piece(all, count(), at);
+  }
+
+  std::vector<CrossEntropyOptions> pieces_;  // of this rank
   Comm<Dev> group_;
+  GroupSum<Dev> sum_;
 };
 
 /// A classifier's loss: x holds the logits, the side input "labels" the labels. It counts samples.

@@ -22,30 +22,39 @@ class Embedding {
  public:
   Embedding(ModelBuilder<Dev>& build, const std::string& name, EmbeddingOptions options)
       : options_(std::move(options)) {
-    table_ = build.parameter({.name = name + ".weight",
-                              .shape = {options_.entries, options_.columns},
-                              .init = normal(options_.init_deviation)},
-                             {.words = 0});
-    if (table_->spec.placement == Placement::words) sum_ = GroupSum<Dev>(build.tensor);
+    table_ = build.pieces({.name = name + ".weight",
+                           .shape = {options_.entries, options_.columns},
+                           .init = normal(options_.init_deviation)},
+                          {.words = 0});
+    // All but one of the summands are zero, so their sum is exact in any order.
+    if (table_[0]->spec.placement == Placement::words) sum_ = GroupSum<Dev>(build.tensor);
   }
 
-  [[nodiscard]] const Parameter<Dev>& table() const { return table_; }
+  /// The pieces that this rank holds; one without tensor groups.
+  [[nodiscard]] const ParameterList<Dev>& table() const { return table_; }
 
   Tensor<Dev> forward(Dev& dev, Tensor<Dev>, Tape<Dev>& tape) {
     const auto& ids = tape.batch().at(options_.ids);
-    Tensor<Dev> y(dev, table_->value.dtype(), {ids.count(), options_.columns});
-    embedding_forward(dev, table_->value, ids.view(), table_->spec.part.first, y.mut());
+    Tensor<Dev> y(dev, table_[0]->value.dtype(), {ids.count(), options_.columns}), more;
+    for (const auto& piece : table_) {
+      const bool first = piece == table_[0];
+      if (!first && !more) more = Tensor<Dev>(dev, y.dtype(), y.shape());
+      embedding_forward(dev, piece->value, ids.view(), piece->spec.part.first,
+                        first ? y.mut() : more.mut());
+      if (!first) add(dev, y.view(), more.view(), y.mut());
+    }
     sum_(dev, y);
     return y;
   }
 
   Tensor<Dev> backward(Dev& dev, Tensor<Dev> dy, Tape<Dev>& tape) {
-    if (!is_trained<Dev>({table_})) return {};
+    if (!is_trained(table_)) return {};
     tape.weight_gradient(dev, [table = table_, ids = tape.batch().at(options_.ids).share(),
                                dy = std::move(dy)](Dev& device) {
-      table->accumulate(device, [&](View<Dev> gradient, double beta) {
-        embedding_backward(device, dy.view(), ids.view(), table->spec.part.first, gradient, beta);
-      });
+      for (const auto& piece : table)
+        piece->accumulate(device, [&](View<Dev> gradient, double beta) {
+          embedding_backward(device, dy.view(), ids.view(), piece->spec.part.first, gradient, beta);
+        });
     });
     return {};
   }
@@ -56,11 +65,13 @@ class Embedding {
   [[nodiscard]] double flops(const Shape& in, const MicroBatch<Dev>& batch) const {
     return static_cast<double>(output_shape(in, batch).count());
   }
-  void parameters(ParameterList<Dev>& out) const { out.push_back(table_); }
+  void parameters(ParameterList<Dev>& out) const {
+    out.insert(out.end(), table_.begin(), table_.end());
+  }
 
  private:
   EmbeddingOptions options_;
-  Parameter<Dev> table_;
+  ParameterList<Dev> table_;
   GroupSum<Dev> sum_;
 };
 

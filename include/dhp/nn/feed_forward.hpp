@@ -27,21 +27,21 @@ class FeedForward final {
         second_(build, second,
                 {.in = options.inner, .out = options.columns, .weight_init = options.weight_init},
                 {.rows = 1}) {
-    const auto& spec = first_.weight()->spec;
-    const bool by_columns = spec.placement == Placement::columns;
-    if (by_columns) gradient_sum_ = GroupSum<Dev>(build.tensor);
-    build.check_beside(second_.weight()->spec, by_columns ? Placement::rows : Placement::replicated,
-                       spec);
+    const bool by_columns = first_.spec().placement == Placement::columns;
+    build.check_beside(second_.spec(), by_columns ? Placement::rows : Placement::replicated,
+                       first_.spec());
+    gradient_sum_ = build.sum_of_pieces(first_.spec().placement);
   }
 
   Tensor<Dev> forward(Dev& dev, Tensor<Dev> x, Tape<Dev>& tape) {
     if (first_.is_adapted() || second_.is_adapted()) return forward_apart(dev, std::move(x), tape);
     auto inner = detail::in_layer(dev, "first", "output", tape, [&] {
-      const auto shape = x.shape().with(x.shape().rank() - 1, first_.weight()->value.shape()[0]);
+      const auto shape = first_.output_shape(x.shape(), {});
       Tensor<Dev> before(dev, x.dtype(), shape), y(dev, x.dtype(), shape);
-      detail::linear_gelu_forward(dev, detail::as_matrix(x.view()), first_.weight()->value,
-                                  first_.bias()->value, detail::as_matrix(before.mut()),
-                                  detail::as_matrix(y.mut()));
+      for (int at = 0; at < pieces(); ++at)
+        detail::linear_gelu_forward(dev, detail::as_matrix(x.view()), of(first_.weights(), at),
+                                    of(first_.biases(), at), matrix(before.mut(), at),
+                                    matrix(y.mut(), at));
       tape.push(std::move(x));
       tape.push(std::move(before));
       return y;
@@ -56,16 +56,39 @@ class FeedForward final {
   }
   /// onto may be empty.
   Tensor<Dev> backward_onto(Dev& dev, Tensor<Dev> dy, Tensor<Dev> onto, Tape<Dev>& tape) {
-    onto = gradient_sum_.once(std::move(onto));
-    const double beta = onto ? 1 : 0;
-    if (!onto) onto = Tensor<Dev>(dev, dy.dtype(), dy.shape());
-    auto dx = backward_into(dev, std::move(dy), std::move(onto), beta, tape);
-    gradient_sum_(dev, dx);
-    return dx;
+    if (first_.is_adapted() || second_.is_adapted()) {
+      auto dinner = second_.backward(dev, std::move(dy), tape);
+      const Tensor<Dev> before = tape.pop();
+      activation_backward(dev, Activation::gelu, before.view(), dinner.view(), dinner.mut());
+      return first_.backward_onto(dev, std::move(dinner), std::move(onto), tape);
+    }
+    const auto shape = dy.shape();
+    auto dbefore = detail::in_layer(dev, "second", "input gradient", tape, [&] {
+      second_.backward_weight(dev, dy.share(), tape);
+      const Tensor<Dev> before = tape.pop();
+      Tensor<Dev> made(dev, before.dtype(), before.shape());
+      for (int at = 0; at < pieces(); ++at)
+        first_.biases()[static_cast<std::size_t>(at)]->accumulate(
+            dev, [&](View<Dev> gradient, double beta) {
+              detail::gelu_linear_backward(dev, detail::as_matrix(dy.view()),
+                                           of(second_.weights(), at), matrix(before.view(), at),
+                                           matrix(made.mut(), at), gradient, beta);
+            });
+      return made;
+    });
+    dy = {};
+    return detail::in_layer(dev, "first", "input gradient", tape, [&] {
+      auto dx = gradient_sum_(dev, dbefore.dtype(), shape, std::move(onto),
+                              [&](int at, View<Dev> out, double beta) {
+                                first_.input_gradient(dev, dbefore.view(), at, out, beta);
+                              });
+      first_.finish_without_bias(dev, std::move(dbefore), dx.mut(), tape);
+      return dx;
+    });
   }
 
   [[nodiscard]] Shape output_shape(const Shape& in, const MicroBatch<Dev>& batch) const {
-    return second_.output_shape(in, batch);
+    return second_.output_shape(first_.output_shape(in, batch), batch);
   }
   [[nodiscard]] double flops(const Shape& in, const MicroBatch<Dev>& batch) const {
     const auto inner = first_.output_shape(in, batch);
@@ -86,38 +109,13 @@ class FeedForward final {
     tape.push(std::move(before));
     return second_.forward(dev, std::move(y), tape);
   }
-  Tensor<Dev> backward_apart(Dev& dev, Tensor<Dev> dy, Tensor<Dev> dx, double beta,
-                             Tape<Dev>& tape) {
-    auto dinner = second_.backward(dev, std::move(dy), tape);
-    const Tensor<Dev> before = tape.pop();
-    activation_backward(dev, Activation::gelu, before.view(), dinner.view(), dinner.mut());
-    auto sum = detail::writable(dev, std::move(dx));
-    first_.backward_into(dev, std::move(dinner), sum.mut(), beta, tape);
-    return sum;
+  [[nodiscard]] int pieces() const { return static_cast<int>(first_.weights().size()); }
+  [[nodiscard]] static ConstView<Dev> of(const ParameterList<Dev>& list, int at) {
+    return list[static_cast<std::size_t>(at)]->value;
   }
-
-  /// beta dx + the gradient of x.
-  Tensor<Dev> backward_into(Dev& dev, Tensor<Dev> dy, Tensor<Dev> dx, double beta,
-                            Tape<Dev>& tape) {
-    if (first_.is_adapted() || second_.is_adapted())
-      return backward_apart(dev, std::move(dy), std::move(dx), beta, tape);
-    auto dbefore = detail::in_layer(dev, "second", "input gradient", tape, [&] {
-      second_.backward_weight(dev, dy.share(), tape);
-      const Tensor<Dev> before = tape.pop();
-      Tensor<Dev> made(dev, before.dtype(), before.shape());
-      first_.bias()->accumulate(dev, [&](View<Dev> gradient, double gradient_beta) {
-        detail::gelu_linear_backward(dev, detail::as_matrix(dy.view()), second_.weight()->value,
-                                     detail::as_matrix(before.view()),
-                                     detail::as_matrix(made.mut()), gradient, gradient_beta);
-      });
-      return made;
-    });
-    dy = {};
-    return detail::in_layer(dev, "first", "input gradient", tape, [&] {
-      auto sum = detail::writable(dev, std::move(dx));
-      first_.backward_without_bias(dev, std::move(dbefore), sum.mut(), beta, tape);
-      return sum;
-    });
+  template <class AnyView>
+  [[nodiscard]] AnyView matrix(AnyView all, int at) const {
+    return detail::as_matrix(detail::piece(all, pieces(), at));
   }
 
   Linear<Dev> first_, second_;

@@ -1,32 +1,180 @@
 // GroupSum: what layers exchange on H, the tensor axis (Shoeybi et al. 2019, "Megatron-LM", section 3). A
 // column-parallel layer sums the gradient of x in its backward pass, a row-parallel one y in its forward pass.
+//
+// What the axis splits is held in pieces. Without tensor groups a rank has one piece, and an engine adds them up, each
+// in its own order. With G groups there are G pieces in every layout, a rank of H holds G / H of them, and their sums
+// are added along one tree of G leaves: the bits do not depend on H.
 #pragma once
 
 #include <dhp/comm/comm.hpp>
+#include <dhp/core/function_ref.hpp>
+#include <dhp/ops/elementwise.hpp>
+#include <dhp/ops/tree_sum.hpp>
 #include <dhp/tensor/tensor.hpp>
 
+#include <algorithm>
+#include <memory>
+#include <type_traits>
 #include <utility>
+#include <vector>
 
 namespace dhp {
 
-/// Sums over a group of ranks; in a group of one, as by default, it does nothing.
+namespace detail {
+/// The shape of so many pieces in one tensor, [pieces, ...]; a single one has its own shape.
+[[nodiscard]] inline Shape shape_of_pieces(int pieces, const Shape& piece) {
+  if (pieces == 1) return piece;
+  Shape all{pieces};
+  for (int dim = 0; dim < piece.rank(); ++dim) all.push_back(piece[dim]);
+  return all;
+}
+[[nodiscard]] inline Shape shape_of_piece(int pieces, const Shape& all) {
+  if (pieces == 1) return all;
+  check(all.rank() > 1 && all[0] == pieces, "a layer behind the tensor axis wants ", pieces,
+        " pieces, got ", all);
+  Shape piece;
+  for (int dim = 1; dim < all.rank(); ++dim) piece.push_back(all[dim]);
+  return piece;
+}
+/// Piece `at` of them.
+template <class AnyView>
+[[nodiscard]] AnyView piece(AnyView all, int pieces, int at) {
+  if (pieces == 1) return all;
+  return all.slice(at, at + 1).as(shape_of_piece(pieces, all.shape()));
+}
+}  // namespace detail
+
+/// Sums over the pieces of a group of ranks; as by default, there may be one piece alone.
 template <class Dev>
 class GroupSum {
  public:
-  GroupSum() = default;
-  explicit GroupSum(Comm<Dev> group) : group_(std::move(group)) {}
+  /// Writes beta times `out` + the summand of this rank's piece.
+  using Write = std::type_identity_t<FunctionRef<void(int piece, View<Dev> out, double beta)>>;
 
-  /// Replaces each rank's summand by their sum. The first layer of a model may have no input gradient to sum.
+  GroupSum() = default;
+  /// groups: over all ranks; 0: one piece for each rank, which are added in any order.
+  explicit GroupSum(Comm<Dev> group, int groups = 0) : group_(std::move(group)), groups_(groups) {
+    if (groups > 0) plan_ = plan_of(group_.rank(), group_.size(), groups);
+  }
+
+  /// How many pieces this rank has.
+  [[nodiscard]] int pieces() const { return groups_ == 0 ? 1 : groups_ / group_.size(); }
+  [[nodiscard]] bool is_grouped() const { return groups_ > 0; }
+  /// Whether a piece of this rank is the first of all, to whose summand a bias is added.
+  [[nodiscard]] bool is_first(int piece) const { return group_.rank() == 0 && piece == 0; }
+
+  /// onto + the sum over all pieces, of that type and shape on every rank. onto may be empty, and be overwritten. With
+  /// groups, `out` is in the accumulation type.
+  [[nodiscard]] Tensor<Dev> operator()(Dev& dev, DType type, const Shape& shape, Tensor<Dev> onto,
+                                       Write write) {
+    if (is_grouped()) return in_order(dev, type, shape, std::move(onto), write);
+    if (group_.rank() != 0) onto = {};
+    const double beta = onto ? 1 : 0;
+    if (!onto.unique()) onto = onto ? clone(dev, onto.view()) : Tensor<Dev>(dev, type, shape);
+    write(0, onto.mut(), beta);
+    (*this)(dev, onto);
+    return onto;
+  }
+  /// Replaces each rank's summand by their sum, by the engine, in any order.
   void operator()(Dev& dev, Tensor<Dev>& summand) {
     if (group_.size() > 1 && summand) group_.all_reduce(dev, summand.mut()).wait();
   }
-  /// What a layer adds its summand onto: on the first rank alone, so that the sum includes it once.
-  [[nodiscard]] Tensor<Dev> once(Tensor<Dev> onto) const {
-    return group_.rank() == 0 ? std::move(onto) : Tensor<Dev>();
-  }
 
  private:
+  /// Which sums a rank makes of its own pieces, and then of those that it receives.
+  struct Plan {
+    std::vector<detail::TreeAdd> own_adds, adds;
+    std::vector<std::int64_t> sent;  // this rank's sums
+    std::int64_t most_sent = 0;      // by any rank: the rows of each rank in what is received
+  };
+  [[nodiscard]] static std::shared_ptr<const Plan> plan_of(int rank, int ranks, int groups) {
+    auto plan = std::make_shared<Plan>();
+    std::vector<std::vector<Range>> nodes;  // by rank
+    for (int of = 0; of < ranks; ++of) {
+      const detail::TreeSum own(groups, part_of(groups, ranks, of));
+      nodes.emplace_back();
+      for (const auto& root : own.roots()) {
+        nodes.back().push_back(root.leaves);
+        if (of == rank) plan->sent.push_back(root.part);
+      }
+      if (of == rank) plan->own_adds = own.adds();
+      plan->most_sent = std::max(plan->most_sent, static_cast<std::int64_t>(nodes.back().size()));
+    }
+    std::vector<Range> received;
+    for (auto& of : nodes) {
+      of.resize(static_cast<std::size_t>(plan->most_sent));  // no node has no leaves
+      received.insert(received.end(), of.begin(), of.end());
+    }
+    plan->adds = detail::TreeSum(groups, received).adds();
+    return plan;
+  }
+
+  [[nodiscard]] Tensor<Dev> in_order(Dev& dev, DType type, const Shape& shape, Tensor<Dev> onto,
+                                     Write write) {
+    const auto count = shape.count(), ranks = std::int64_t{group_.size()};
+    const auto padded = (count + ranks - 1) / ranks * ranks;
+    Tensor<Dev> sums(dev, accumulation_type(type), {pieces(), padded});
+    for (int at = 0; at < pieces(); ++at) {
+      const auto row = row_of(sums, at);
+      write(at, row.slice(0, count).as(shape), 0);
+      const auto rest = row.slice(count, padded);
+      if (rest.count() > 0) dev.fill_zero(rest.bytes(), rest.size_bytes());
+    }
+    if (ranks > 1) {
+      detail::tree_sum(dev, sums.mut(), plan_->own_adds);
+      return exchanged(dev, std::move(sums), type, shape, std::move(onto));
+    }
+    const double beta = onto ? 1 : 0;
+    if (!onto.unique()) onto = onto ? clone(dev, onto.view()) : Tensor<Dev>(dev, type, shape);
+    detail::tree_sum(dev, sums.mut(), plan_->own_adds, onto.mut().as({count}), beta);
+    return onto;
+  }
+  /// Rank r adds up part r of what all ranks have, and all get the result.
+  [[nodiscard]] Tensor<Dev> exchanged(Dev& dev, Tensor<Dev> sums, DType type, const Shape& shape,
+                                      Tensor<Dev> onto) {
+    const std::int64_t ranks = group_.size(), count = shape.count(), rows = plan_->most_sent;
+    const auto part = sums.columns() / ranks;
+    auto sent = rows == 1 ? std::move(sums) : arranged(dev, sums, part);
+    Tensor<Dev> received(dev, sent.dtype(), {ranks * rows, part});
+    group_
+        .all_to_all(dev, sent.view().as({sent.count()}).slice(0, received.count()), received.mut())
+        .wait();
+    Tensor<Dev> summed(dev, type, {part});
+    const double beta = onto ? 1 : 0;
+    if (onto) {
+      const auto first = std::min(group_.rank() * part, count),
+                 last = std::min(first + part, count);
+      const auto old = onto.view().as({count}).slice(first, last);
+      if (old.count() < part) dev.fill_zero(summed.mut().bytes(), summed.size_bytes());
+      dev.copy(summed.mut().bytes(), old.bytes(), old.size_bytes());
+    }
+    detail::tree_sum(dev, received.mut(), plan_->adds, summed.mut(), beta);
+    Tensor<Dev> all(dev, type, {ranks * part});
+    group_.all_gather(dev, summed.view(), all.mut()).wait();
+    if (all.count() == count) return std::move(all).reshape(shape);
+    Tensor<Dev> y(dev, type, shape);
+    dev.copy(y.mut().bytes(), all.view().bytes(), y.size_bytes());
+    return y;
+  }
+  /// The parts for each rank one behind the other.
+  [[nodiscard]] Tensor<Dev> arranged(Dev& dev, Tensor<Dev>& sums, std::int64_t part) const {
+    const std::int64_t ranks = group_.size(), rows = plan_->most_sent;
+    auto sent = Tensor<Dev>::zeros(dev, sums.dtype(), {ranks * rows, part});
+    for (std::int64_t to = 0; to < ranks; ++to)
+      for (std::size_t at = 0; at < plan_->sent.size(); ++at) {
+        const auto from = row_of(sums, plan_->sent[at]).slice(to * part, (to + 1) * part);
+        const auto row = to * rows + static_cast<std::int64_t>(at);
+        dev.copy(sent.mut().slice(row, row + 1).bytes(), from.bytes(), from.size_bytes());
+      }
+    return sent;
+  }
+  [[nodiscard]] static View<Dev> row_of(Tensor<Dev>& sums, std::int64_t at) {
+    return sums.mut().slice(at, at + 1).as({sums.columns()});
+  }
+
   Comm<Dev> group_;
+  int groups_ = 0;
+  std::shared_ptr<const Plan> plan_;  // with groups
 };
 
 }  // namespace dhp

@@ -26,39 +26,43 @@ struct TiedLinearOptions {
 
 /// x [.., in], y [.., out]; weight "name.weight" [out, in], bias "name.bias" [out]. By columns or words, x is whole on
 /// every rank, and y holds its outputs. By rows, x holds its inputs, and y is whole: the first rank adds the replicated
-/// bias, and each rank computes its whole gradient. The model's builder may add an adapter (nn/low_rank.hpp).
+/// bias, and each rank computes its whole gradient. The model's builder may add an adapter (nn/low_rank.hpp). With
+/// tensor groups, outputs and inputs of a rank are pieces [pieces, .., columns], as wide as the widest of all.
 template <class Dev>
 class Linear final {
  public:
   /// dims: of the weight.
   Linear(ModelBuilder<Dev>& build, const std::string& name, LinearOptions options,
          PlacementDims dims = {.columns = 0, .rows = 1, .words = 0}) {
-    weight_ = build.parameter({.name = name + ".weight",
-                               .shape = {options.out, options.in},
-                               .init = options.weight_init,
-                               .fused = options.fused},
-                              dims);
+    weights_ = build.pieces({.name = name + ".weight",
+                             .shape = {options.out, options.in},
+                             .init = options.weight_init,
+                             .fused = options.fused},
+                            dims);
     follow(build, name, options.bias, options.bias_init, options.fused);
-    adapter_ = build.adapter(name, weight_->spec);
+    adapter_ = build.adapter(name, spec());
   }
-  /// Shares the weight of another layer, with the same placement: a tied decoder.
-  Linear(ModelBuilder<Dev>& build, const std::string& name, Parameter<Dev> tied,
+  /// Shares the weights of another layer, with the same placement: a tied decoder.
+  Linear(ModelBuilder<Dev>& build, const std::string& name, ParameterList<Dev> tied,
          TiedLinearOptions options = {})
-      : weight_(std::move(tied)), padded_(options.padded) {
+      : weights_(std::move(tied)), padded_(options.padded) {
     follow(build, name, options.bias);
   }
 
   Tensor<Dev> forward(Dev& dev, Tensor<Dev> x, Tape<Dev>& tape) {
     check_columns(x.shape());
-    Tensor<Dev> y(dev, x.dtype(), with_columns(x.shape()));
-    if (padded_) dev.fill_zero(y.mut().bytes(), y.size_bytes());
-    gemm(dev, detail::as_matrix(x.view()), weight_->value, detail::as_matrix(y.mut()),
-         {.transpose_b = true, .padded = padded_},
-         adds_bias_ ? ConstView<Dev>(bias_->value) : ConstView<Dev>());
-    if (adapter_)
-      adapter_->forward(dev, detail::as_matrix(x.view()), detail::as_matrix(y.mut()), tape);
+    Tensor<Dev> y;
+    if (by_rows_) {
+      y = sum_(dev, x.dtype(), y_shape(x.shape()), {}, [&](int at, View<Dev> out, double) {
+        product(dev, piece(x.view(), at), at, sum_.is_first(at), out);
+      });
+    } else {
+      y = Tensor<Dev>(dev, x.dtype(), y_shape(x.shape()));
+      if (is_padded()) dev.fill_zero(y.mut().bytes(), y.size_bytes());
+      for (int at = 0; at < pieces(); ++at) product(dev, x.view(), at, true, piece(y.mut(), at));
+    }
+    if (adapter_) adapter_->forward(dev, x.view(), y.mut(), tape);
     tape.push(std::move(x));
-    output_sum_(dev, y);
     return y;
   }
 
@@ -67,46 +71,64 @@ class Linear final {
   }
   /// onto may be empty.
   Tensor<Dev> backward_onto(Dev& dev, Tensor<Dev> dy, Tensor<Dev> onto, Tape<Dev>& tape) {
-    onto = gradient_sum_.once(std::move(onto));
-    const double beta = onto ? 1 : 0;
-    auto dx = detail::writable(dev, std::move(onto), dy.dtype(),
-                               dy.shape().with(dy.shape().rank() - 1, weight_->value.shape()[1]));
-    backward_into(dev, std::move(dy), dx.mut(), beta, tape);
-    gradient_sum_(dev, dx);
+    const auto shape = x_shape(dy.shape());
+    const auto write = [&](int at, View<Dev> dx, double beta) {
+      input_gradient(dev, dy.view(), at, dx, beta);
+    };
+    Tensor<Dev> dx;
+    if (!by_rows_) {
+      dx = sum_(dev, dy.dtype(), shape, std::move(onto), write);
+    } else {
+      const double beta = onto ? 1 : 0;
+      dx = detail::writable(dev, std::move(onto), dy.dtype(), shape);
+      for (int at = 0; at < pieces(); ++at) write(at, piece(dx.mut(), at), beta);
+    }
+    finish(dev, std::move(dy), dx.mut(), bias_of_pieces(), tape);
     return dx;
   }
 
-  // Parts of backward, for composite layers, which sum dx over the tensor group; each pops what forward pushed.
+  // Parts of backward, for composite layers.
 
-  /// dx = beta dx + the gradient of x, for several layers with the same x.
-  void backward_into(Dev& dev, Tensor<Dev> dy, View<Dev> dx, double beta, Tape<Dev>& tape) {
-    backward_into(dev, std::move(dy), dx, beta, bias_, tape);
+  /// dx = beta dx + the gradient of the whole x by piece `at` of dy, or of piece `at` of x by the whole dy. What an
+  /// adapter adds comes with finish_backward.
+  void input_gradient(Dev& dev, ConstView<Dev> dy, int at, View<Dev> dx, double beta) {
+    gemm(dev, detail::as_matrix(by_rows_ ? dy : piece(dy, at)), weight(at)->value,
+         detail::as_matrix(dx), {.beta = beta, .padded = is_padded()});
+  }
+  /// After the gradient of x, which is complete: what is left to do. Pops what forward pushed.
+  void finish_backward(Dev& dev, Tensor<Dev> dy, View<Dev> dx, Tape<Dev>& tape) {
+    finish(dev, std::move(dy), dx, bias_of_pieces(), tape);
   }
   /// The caller adds the bias gradient.
-  void backward_without_bias(Dev& dev, Tensor<Dev> dy, View<Dev> dx, double beta, Tape<Dev>& tape) {
-    backward_into(dev, std::move(dy), dx, beta, nullptr, tape);
+  void finish_without_bias(Dev& dev, Tensor<Dev> dy, View<Dev> dx, Tape<Dev>& tape) {
+    finish(dev, std::move(dy), dx, {}, tape);
   }
   /// The caller computes the gradient of x.
   void backward_weight(Dev& dev, Tensor<Dev> dy, Tape<Dev>& tape) {
-    weight_gradient(dev, tape.pop(), std::move(dy), bias_, tape);
+    weight_gradient(dev, tape.pop(), std::move(dy), bias_of_pieces(), tape);
   }
 
-  [[nodiscard]] const Parameter<Dev>& weight() const { return weight_; }
-  /// Null without a bias.
-  [[nodiscard]] const Parameter<Dev>& bias() const { return bias_; }
+  /// The pieces that this rank holds; one without tensor groups.
+  [[nodiscard]] const ParameterList<Dev>& weights() const { return weights_; }
+  /// Empty without a bias; one where it is replicated.
+  [[nodiscard]] const ParameterList<Dev>& biases() const { return biases_; }
+  [[nodiscard]] const ParameterSpec& spec() const { return weights_[0]->spec; }
   /// Whether it has an adapter: weight and bias are not all of it.
   [[nodiscard]] bool is_adapted() const { return adapter_ != nullptr; }
 
   [[nodiscard]] Shape output_shape(const Shape& in, const MicroBatch<Dev>&) const {
-    return with_columns(in);
+    return y_shape(in);
   }
   [[nodiscard]] double flops(const Shape& in, const MicroBatch<Dev>&) const {
-    return 2.0 * static_cast<double>(in.rows() * weight_->spec.local_shape().count()) +
-           (adapter_ ? adapter_->flops(in.rows()) : 0);
+    const auto rows = by_rows_ ? detail::shape_of_piece(pieces(), in).rows() : in.rows();
+    double weights = 0;
+    for (const auto& each : weights_)
+      weights += static_cast<double>(each->spec.local_shape().count());
+    return 2.0 * static_cast<double>(rows) * weights + (adapter_ ? adapter_->flops(rows) : 0);
   }
   void parameters(ParameterList<Dev>& out) const {
-    out.push_back(weight_);
-    if (bias_) out.push_back(bias_);
+    out.insert(out.end(), weights_.begin(), weights_.end());
+    out.insert(out.end(), biases_.begin(), biases_.end());
     adapter_parameters(out);
   }
   void adapter_parameters(ParameterList<Dev>& out) const {
@@ -114,68 +136,111 @@ class Linear final {
   }
 
  private:
-  /// bias: null if the caller adds its gradient.
-  void backward_into(Dev& dev, Tensor<Dev> dy, View<Dev> dx, double beta, Parameter<Dev> bias,
-                     Tape<Dev>& tape) {
-    gemm(dev, detail::as_matrix(dy.view()), weight_->value, detail::as_matrix(dx),
-         {.beta = beta, .padded = padded_});
-    auto x = tape.pop();
-    if (adapter_) adapter_->backward(dev, x, dy, detail::as_matrix(dx), tape);
-    weight_gradient(dev, std::move(x), std::move(dy), std::move(bias), tape);
+  [[nodiscard]] int pieces() const { return static_cast<int>(weights_.size()); }
+  [[nodiscard]] const Parameter<Dev>& weight(int at) const {
+    return weights_[static_cast<std::size_t>(at)];
   }
-  /// Computes and defers the bias gradient with the weight gradient: a device may fuse them.
-  void weight_gradient(Dev& dev, Tensor<Dev> x, Tensor<Dev> dy, Parameter<Dev> bias,
+  template <class AnyView>
+  [[nodiscard]] AnyView piece(AnyView all, int at) const {
+    return detail::piece(all, pieces(), at);
+  }
+  /// The bias beside the weight of each piece; null if there is none, or the first one has it.
+  [[nodiscard]] ParameterList<Dev> bias_of_pieces() const {
+    auto list = biases_;
+    list.resize(weights_.size());
+    return list;
+  }
+  void product(Dev& dev, ConstView<Dev> x, int at, bool adds_bias, View<Dev> y) {
+    const auto& bias =
+        biases_.empty() ? nullptr : biases_[by_rows_ ? 0 : static_cast<std::size_t>(at)];
+    gemm(dev, detail::as_matrix(x), weight(at)->value, detail::as_matrix(y),
+         {.transpose_b = true, .padded = is_padded()},
+         bias && adds_bias ? ConstView<Dev>(bias->value) : ConstView<Dev>());
+  }
+  void finish(Dev& dev, Tensor<Dev> dy, View<Dev> dx, ParameterList<Dev> biases, Tape<Dev>& tape) {
+    auto x = tape.pop();
+    if (adapter_) adapter_->backward(dev, x, dy, dx, tape);
+    weight_gradient(dev, std::move(x), std::move(dy), std::move(biases), tape);
+  }
+  /// Computes and defers the bias gradient with the weight gradient: a device may fuse them. biases: one for each
+  /// piece, or none; they may be null.
+  void weight_gradient(Dev& dev, Tensor<Dev> x, Tensor<Dev> dy, ParameterList<Dev> biases,
                        Tape<Dev>& tape) {
-    if (!is_trained<Dev>({weight_, bias})) return;
-    tape.weight_gradient(dev, [weight = weight_, bias = std::move(bias), x = std::move(x),
-                               dy = std::move(dy), padded = padded_](Dev& device) {
-      const auto out = detail::as_matrix(dy.view()), in = detail::as_matrix(x.view());
-      if (!bias)
-        return weight->accumulate(device, [&](View<Dev> dw, double beta) {
-          gemm(device, out, in, dw, {.transpose_a = true, .beta = beta, .padded = padded});
+    biases.resize(weights_.size());
+    if (!is_trained(weights_) && !is_trained(biases)) return;
+    tape.weight_gradient(
+        dev, [weights = weights_, biases = std::move(biases), x = std::move(x), dy = std::move(dy),
+              padded = is_padded(), by_rows = by_rows_](Dev& device) {
+          const auto pieces = static_cast<int>(weights.size());
+          for (int at = 0; at < pieces; ++at) {
+            const auto& weight = weights[static_cast<std::size_t>(at)];
+            const auto& bias = biases[static_cast<std::size_t>(at)];
+            const auto of = [&](bool split, const Tensor<Dev>& all) {
+              return detail::as_matrix(split ? detail::piece(all.view(), pieces, at) : all.view());
+            };
+            const auto out = of(!by_rows, dy), in = of(by_rows, x);
+            if (!bias)
+              weight->accumulate(device, [&](View<Dev> dw, double beta) {
+                gemm(device, out, in, dw, {.transpose_a = true, .beta = beta, .padded = padded});
+              });
+            else
+              detail::accumulate_all(device, {weight, bias}, [&](const auto& views, double beta) {
+                detail::linear_gradients(device, out, in, views[0], views[1], beta, padded);
+              });
+          }
         });
-      detail::accumulate_all(device, {weight, bias}, [&](const auto& views, double beta) {
-        detail::linear_gradients(device, out, in, views[0], views[1], beta, padded);
-      });
-    });
   }
 
-  [[nodiscard]] Shape with_columns(const Shape& in) const {
-    const auto columns = weight_->spec.local_shape()[0];
-    return in.with(in.rank() - 1, padded_ ? (columns + 63) / 64 * 64 : columns);
+  [[nodiscard]] bool is_padded() const { return padded_ || uneven_; }
+  [[nodiscard]] Shape y_shape(const Shape& in) const {
+    if (by_rows_) {
+      const auto piece = detail::shape_of_piece(pieces(), in);
+      return piece.with(piece.rank() - 1, spec().shape[0]);
+    }
+    const auto columns = padded_ ? (width_ + 63) / 64 * 64 : width_;
+    return detail::shape_of_pieces(pieces(), in.with(in.rank() - 1, columns));
+  }
+  [[nodiscard]] Shape x_shape(const Shape& out) const {
+    if (by_rows_)
+      return detail::shape_of_pieces(pieces(), out.with(out.rank() - 1, spec().local_shape()[1]));
+    const auto piece = detail::shape_of_piece(pieces(), out);
+    return piece.with(piece.rank() - 1, spec().shape[1]);
   }
 
   void check_columns(const Shape& in) const {
-    const auto& spec = weight_->spec;
-    check(in.back() == spec.local_shape()[1], "a layer with the weight ", spec.name, ", placement ",
-          spec.placement, ", has ", spec.local_shape()[1], " of ", spec.shape[1],
-          " inputs on this rank, but x has ", in.back(),
+    check(in.back() == spec().local_shape()[1], "a layer with the weight ", spec().name,
+          ", placement ", spec().placement, ", has ", spec().local_shape()[1], " of ",
+          spec().shape[1], " inputs on this rank, but x has ", in.back(),
           " columns; where tensor ranks hold columns of x, the next layer is placed by rows");
   }
 
   /// Makes the bias, and sums, that the weight's placement needs.
   void follow(ModelBuilder<Dev>& build, const std::string& name, bool bias, Initializer init = {},
               int fused = 0) {
-    const auto placement = weight_->spec.placement;
-    const bool by_rows = placement == Placement::rows;
-    if (by_rows) output_sum_ = GroupSum<Dev>(build.tensor);
-    else if (placement != Placement::replicated) gradient_sum_ = GroupSum<Dev>(build.tensor);
+    const auto placement = spec().placement;
+    by_rows_ = placement == Placement::rows;
+    sum_ = build.sum_of_pieces(placement);
+    width_ = spec().local_shape()[0];
+    if (sum_.is_grouped() && !by_rows_) {
+      width_ = part_of(spec().shape[0], spec().groups, 0).size();
+      uneven_ = spec().shape[0] % spec().groups != 0;
+    }
     if (!bias) return;
-    bias_ = build.parameter({.name = name + ".bias",
-                             .shape = {weight_->spec.shape[0]},
-                             .init = init,
-                             .decays = false,
-                             .fused = fused},
-                            {.columns = 0, .heads = 0, .words = 0});
-    build.check_beside(bias_->spec, by_rows ? Placement::replicated : placement, weight_->spec);
-    adds_bias_ = !by_rows || build.tensor.rank() == 0;
+    biases_ = build.pieces({.name = name + ".bias",
+                            .shape = {spec().shape[0]},
+                            .init = init,
+                            .decays = false,
+                            .fused = fused},
+                           {.columns = 0, .heads = 0, .words = 0});
+    build.check_beside(biases_[0]->spec, by_rows_ ? Placement::replicated : placement, spec());
   }
 
-  Parameter<Dev> weight_;
-  Parameter<Dev> bias_;
-  bool adds_bias_ = false;
+  ParameterList<Dev> weights_, biases_;  // this rank's pieces
+  bool by_rows_ = false;
   bool padded_ = false;
-  GroupSum<Dev> output_sum_, gradient_sum_;
+  bool uneven_ = false;     // pieces are not equally wide
+  std::int64_t width_ = 0;  // of the widest piece of y, without padding
+  GroupSum<Dev> sum_;       // of y by rows, else of the gradient of x
   std::shared_ptr<detail::Adapter<Dev>> adapter_;
 };
 

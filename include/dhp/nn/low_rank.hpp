@@ -19,96 +19,123 @@ class LowRank final : public detail::Adapter<Dev> {
   LowRank(ModelBuilder<Dev>& build, const std::string& name, const ParameterSpec& weight)
       : by_rows_(weight.placement == Placement::rows),
         scale_(build.low_rank().scale()),
-        first_column_(by_rows_ ? weight.part.first : 0),
         columns_(weight.shape[1]),
-        adds_(!by_rows_ || build.tensor.rank() == 0),
-        dropout_(build, build.low_rank().dropout) {
+        dropout_(build, build.low_rank().dropout),
+        sum_(build.sum_of_pieces(weight.placement)) {
     const auto rank = build.low_rank().rank;
     check(rank >= 1 && rank <= std::min(weight.shape[0], weight.shape[1]), "the adapter of ", name,
           " has rank ", rank, ", and the layer's weight is ", weight.shape,
           "; choose a rank from 1 to the smaller of the two");
     constexpr auto whole = Placement::replicated;
-    a_ = build.parameter({.name = name + ".lora_A.weight",
-                          .shape = {rank, weight.shape[1]},
-                          .init = linear_uniform(weight.shape[1])},
-                         by_rows_ ? weight.placement : whole, {.rows = 1});
-    b_ = build.parameter({.name = name + ".lora_B.weight", .shape = {weight.shape[0], rank}},
-                         by_rows_ ? whole : weight.placement,
-                         {.columns = 0, .heads = 0, .words = 0});
-    if (by_rows_) inner_sum_ = GroupSum<Dev>(build.tensor);
-    else if (weight.placement != whole) gradient_sum_ = GroupSum<Dev>(build.tensor);
+    a_ = build.pieces({.name = name + ".lora_A.weight",
+                       .shape = {rank, weight.shape[1]},
+                       .init = linear_uniform(weight.shape[1])},
+                      by_rows_ ? weight.placement : whole, {.rows = 1});
+    b_ = build.pieces({.name = name + ".lora_B.weight", .shape = {weight.shape[0], rank}},
+                      by_rows_ ? whole : weight.placement, {.columns = 0, .heads = 0, .words = 0});
   }
 
   void forward(Dev& dev, ConstView<Dev> x, View<Dev> y, Tape<Dev>& tape) override {
-    Tensor<Dev> inner(dev, x.dtype(), {x.rows(), a_->value.shape()[0]});
     const auto in = dropped(dev, x, tape);
-    gemm(dev, in ? in.view() : x, a_->value, inner.mut(), {.transpose_b = true, .alpha = scale_});
-    inner_sum_(dev, inner);
-    if (adds_) gemm(dev, inner.view(), b_->value, y, {.transpose_b = true, .beta = 1});
+    if (in) x = in.view();
+    const auto type = x.dtype();
+    const auto rows = matrix(x, a_, 0).rows();
+    const auto product = [&](int at, View<Dev> out, double) {
+      gemm(dev, matrix(x, a_, at), of(a_, at)->value, out, {.transpose_b = true, .alpha = scale_});
+    };
+    const Shape shape{rows, of(a_, 0)->spec.shape[0]};
+    auto inner = by_rows_ ? sum_(dev, type, shape, {}, product) : Tensor<Dev>(dev, type, shape);
+    if (!by_rows_) product(0, inner.mut(), 0);
+    for (int at = 0; at < count(b_); ++at)
+      gemm(dev, inner.view(), of(b_, at)->value, matrix(y, b_, at),
+           {.transpose_b = true, .beta = 1, .padded = true});
     tape.push(std::move(inner));
   }
 
   void backward(Dev& dev, const Tensor<Dev>& x, const Tensor<Dev>& dy, View<Dev> dx,
                 Tape<Dev>& tape) override {
     auto inner = tape.pop();
-    const auto out = detail::as_matrix(dy.view());
-    Tensor<Dev> dinner(dev, inner.dtype(), inner.shape());
-    gemm(dev, out, b_->value, dinner.mut(), {.alpha = scale_});
-    auto in = dropped(dev, detail::as_matrix(x.view()), tape);
-    if (in) {
-      Tensor<Dev> of_dropped(dev, in.dtype(), in.shape());
-      gemm(dev, dinner.view(), a_->value, of_dropped.mut());
-      drop(dev, of_dropped.view(), of_dropped.mut(), tape);
-      add(dev, dx, of_dropped.view(), dx);
-    } else {
-      gemm(dev, dinner.view(), a_->value, dx, {.beta = 1});
-      in = x.share();
+    const auto product = [&](int at, View<Dev> out, double) {
+      gemm(dev, matrix(dy.view(), b_, at), of(b_, at)->value, out,
+           {.alpha = scale_, .padded = true});
+    };
+    auto dinner = by_rows_ ? Tensor<Dev>(dev, inner.dtype(), inner.shape())
+                           : sum_(dev, inner.dtype(), inner.shape(), {}, product);
+    if (by_rows_) product(0, dinner.mut(), 0);
+    auto in = dropped(dev, x.view(), tape);
+    for (int at = 0; at < count(a_); ++at) {
+      const auto to = matrix(dx, a_, at);
+      const auto& factor = of(a_, at)->value;
+      if (!in) {
+        gemm(dev, dinner.view(), factor, to, {.beta = 1});
+        continue;
+      }
+      Tensor<Dev> of_dropped(dev, to.dtype(), to.shape());
+      gemm(dev, dinner.view(), factor, of_dropped.mut());
+      drop(dev, of_dropped.view(), of_dropped.mut(), at, tape);
+      add(dev, to, of_dropped.view(), to);
     }
-    gradient_sum_(dev, dinner);
-    if (!is_trained<Dev>({a_, b_})) return;
+    if (!in) in = x.share();
+    if (!is_trained(a_) && !is_trained(b_)) return;
     tape.weight_gradient(dev, [a = a_, b = b_, in = std::move(in), dy = dy.share(),
                                inner = std::move(inner), dinner = std::move(dinner)](Dev& device) {
-      b->accumulate(device, [&](View<Dev> gradient, double beta) {
-        gemm(device, detail::as_matrix(dy.view()), inner.view(), gradient,
-             {.transpose_a = true, .beta = beta});
-      });
-      a->accumulate(device, [&](View<Dev> gradient, double beta) {
-        gemm(device, dinner.view(), detail::as_matrix(in.view()), gradient,
-             {.transpose_a = true, .beta = beta});
-      });
+      for (int at = 0; at < count(b); ++at)
+        of(b, at)->accumulate(device, [&](View<Dev> gradient, double beta) {
+          gemm(device, matrix(dy.view(), b, at), inner.view(), gradient,
+               {.transpose_a = true, .beta = beta, .padded = true});
+        });
+      for (int at = 0; at < count(a); ++at)
+        of(a, at)->accumulate(device, [&](View<Dev> gradient, double beta) {
+          gemm(device, dinner.view(), matrix(in.view(), a, at), gradient,
+               {.transpose_a = true, .beta = beta});
+        });
     });
   }
 
   [[nodiscard]] double flops(std::int64_t rows) const override {
-    const auto weights = a_->spec.local_shape().count() + b_->spec.local_shape().count();
+    std::int64_t weights = 0;
+    for (const auto* list : {&a_, &b_})
+      for (const auto& each : *list) weights += each->spec.local_shape().count();
     return 2.0 * static_cast<double>(rows * weights);
   }
   void parameters(ParameterList<Dev>& out) const override {
-    out.push_back(a_);
-    out.push_back(b_);
+    out.insert(out.end(), a_.begin(), a_.end());
+    out.insert(out.end(), b_.begin(), b_.end());
   }
 
  private:
+  [[nodiscard]] static int count(const ParameterList<Dev>& pieces) {
+    return static_cast<int>(pieces.size());
+  }
+  [[nodiscard]] static const Parameter<Dev>& of(const ParameterList<Dev>& pieces, int at) {
+    return pieces[static_cast<std::size_t>(at)];
+  }
+  /// What belongs to a piece of a factor, as a matrix.
+  template <class AnyView>
+  [[nodiscard]] static AnyView matrix(AnyView all, const ParameterList<Dev>& pieces, int at) {
+    return detail::as_matrix(detail::piece(all, count(pieces), at));
+  }
   /// Empty without dropout.
   [[nodiscard]] Tensor<Dev> dropped(Dev& dev, ConstView<Dev> x, const Tape<Dev>& tape) const {
     if (!dropout_.active(tape)) return {};
     Tensor<Dev> made(dev, x.dtype(), x.shape());
-    drop(dev, x, made.mut(), tape);
+    for (int at = 0; at < count(a_); ++at)
+      drop(dev, matrix(x, a_, at), matrix(made.mut(), a_, at), at, tape);
     return made;
   }
-  void drop(Dev& dev, ConstView<Dev> x, View<Dev> y, const Tape<Dev>& tape) const {
+  /// at: the piece of x.
+  void drop(Dev& dev, ConstView<Dev> x, View<Dev> y, int at, const Tape<Dev>& tape) const {
     auto options = dropout_.options(tape, columns_);
-    options.first_column = first_column_;
+    options.first_column = of(a_, at)->spec.part.first;
     dropout(dev, x, dropout_.rows(tape, x.rows()), options, y);
   }
 
   bool by_rows_;
   double scale_;
-  std::int64_t first_column_, columns_;  // of the whole layer's inputs
-  bool adds_;                            // this rank's y has the adapter's part
+  std::int64_t columns_;  // of the whole layer's inputs
   detail::DropoutUse<Dev> dropout_;
-  Parameter<Dev> a_, b_;
-  GroupSum<Dev> inner_sum_, gradient_sum_;
+  ParameterList<Dev> a_, b_;  // this rank's pieces
+  GroupSum<Dev> sum_;         // over the pieces of A x by rows, else of the gradient of that
 };
 
 template <class Dev>

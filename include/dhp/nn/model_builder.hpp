@@ -3,12 +3,14 @@
 #pragma once
 
 #include <dhp/comm/mesh.hpp>
+#include <dhp/nn/group_sum.hpp>
 #include <dhp/nn/low_rank_options.hpp>
 #include <dhp/nn/parameter_store.hpp>
 
 #include <algorithm>
 #include <functional>
 #include <memory>
+#include <optional>
 #include <string>
 #include <utility>
 #include <vector>
@@ -47,15 +49,32 @@ class ModelBuilder {
   Comm<Dev> tensor;  ///< splits the layers
   Comm<Dev> data;    ///< for synchronised batch norm only
 
-  explicit ModelBuilder(Mesh<Dev>& mesh) : ModelBuilder(mesh.tensor(), mesh.data()) {}
+  explicit ModelBuilder(Mesh<Dev>& mesh, std::optional<int> groups = {})
+      : ModelBuilder(mesh.tensor(), mesh.data()) {
+    wanted_groups_ = groups;
+  }
   /// Without a mesh; Comm<Dev>{} is a group of one.
   explicit ModelBuilder(Comm<Dev> tensor_axis, Comm<Dev> data_axis = {})
       : tensor(std::move(tensor_axis)), data(std::move(data_axis)) {}
 
   /// The model's table of placements on the tensor axis, before its layers. Without one, all is replicated.
-  void place(Placements table) {
+  /// divisible: what the table splits, such as heads, can be cut into as many equal groups as divide this number; 0: the
+  /// model has no tensor groups.
+  void place(Placements table, std::int64_t divisible = 0) {
     check(parameters_ == 0, "place() comes before the layers of the model, which follow its table");
     placements_ = detail::PlacementTable(std::move(table));
+    groups_ = groups_of(divisible);
+  }
+  /// Before place(). Layers then compute what the tensor axis splits in `groups` pieces of equal size, whatever the size
+  /// of the axis, and add up their sums in one order: the axis changes no bit. 0: as many as the model can be cut into,
+  /// up to 12. Layers of your own do so if they make their parameters with pieces().
+  void group(int groups = 0) { wanted_groups_ = groups; }
+  /// The number of tensor groups; 0 without them.
+  [[nodiscard]] int groups() const { return groups_; }
+  /// A sum over the pieces of what this placement splits.
+  [[nodiscard]] GroupSum<Dev> sum_of_pieces(Placement place) const {
+    if (place == Placement::replicated) return {};
+    return GroupSum<Dev>(tensor, groups_);
   }
   /// Of the parameter of this name, by the table.
   [[nodiscard]] Placement placement(const std::string& parameter) {
@@ -97,17 +116,16 @@ class ModelBuilder {
   /// Placed by the table; dims: what the layer can follow.
   [[nodiscard]] Parameter<Dev> parameter(ParameterSpec spec, PlacementDims dims = {}) {
     const auto place = placement(spec.name);
-    return parameter(std::move(spec), place, dims);
+    return made(std::move(spec), place, dims, 1)[0];
+  }
+  /// The same as the pieces that this rank holds: of the tensor groups, or one.
+  [[nodiscard]] ParameterList<Dev> pieces(ParameterSpec spec, PlacementDims dims) {
+    const auto place = placement(spec.name);
+    return pieces(std::move(spec), place, dims);
   }
   /// Placed by its layer, as the parts of an adapter are.
-  [[nodiscard]] Parameter<Dev> parameter(ParameterSpec spec, Placement place, PlacementDims dims) {
-    spec.frozen = !spec.buffer && trains_ && !trains_(spec.name);
-    spec.placement = place;
-    if (const int dim = dims.of(place); dim >= 0)
-      spec = split(std::move(spec), dim, tensor.size(), tensor.rank());
-    else if (place != Placement::replicated)
-      fail_placement(spec, "its layer can follow ", detail::followed(dims));
-    return std::make_shared<ParameterState<Dev>>(std::move(spec), next_use(), parameters_++);
+  [[nodiscard]] ParameterList<Dev> pieces(ParameterSpec spec, Placement place, PlacementDims dims) {
+    return made(std::move(spec), place, dims, sum_of_pieces(place).pieces());
   }
   /// Throws unless a parameter lies as another one of its layer needs it.
   void check_beside(const ParameterSpec& of, Placement needed, const ParameterSpec& other) const {
@@ -117,6 +135,48 @@ class ModelBuilder {
   }
 
  private:
+  /// pieces: of this rank.
+  [[nodiscard]] ParameterList<Dev> made(ParameterSpec spec, Placement place, PlacementDims dims,
+                                        int pieces) {
+    spec.frozen = !spec.buffer && trains_ && !trains_(spec.name);
+    spec.placement = place;
+    const int dim = dims.of(place);
+    if (dim < 0 && place != Placement::replicated)
+      fail_placement(spec, "its layer can follow ", detail::followed(dims));
+    const auto use = next_use();
+    const int index = parameters_++;
+    ParameterList<Dev> list;
+    for (int at = 0; at < pieces; ++at) {
+      auto piece = spec;
+      if (dim >= 0) {
+        const int which = tensor.rank() * pieces + at;
+        piece = split(std::move(piece), dim, tensor.size() * pieces, which);
+        if (pieces * tensor.size() == groups_) {
+          piece.group = which;
+          piece.groups = groups_;
+        }
+      }
+      list.push_back(std::make_shared<ParameterState<Dev>>(std::move(piece), use, index));
+    }
+    return list;
+  }
+  [[nodiscard]] int groups_of(std::int64_t divisible) const {
+    if (!wanted_groups_ || divisible == 0) return 0;
+    const auto advice = "; choose --tensor-groups among the divisors of ";
+    int groups = *wanted_groups_;
+    if (groups == 0)
+      for (int each = 1; each <= 12; ++each)
+        if (divisible % each == 0) groups = each;
+    check(groups >= 1 && groups <= detail::most_tree_leaves && divisible % groups == 0,
+          "the model cannot be cut into ", groups, " tensor groups", advice, divisible, " up to ",
+          detail::most_tree_leaves);
+    check(groups % tensor.size() == 0, "a tensor axis of ", tensor.size(), " does not divide the ",
+          groups,
+          " tensor groups of the model, in which it is computed where the axis is to "
+          "change no bit",
+          advice, divisible, " that the axis divides, in all runs that are to agree");
+    return groups;
+  }
   [[noreturn]] void fail_placement(const ParameterSpec& of, const std::string& why,
                                    const std::string& possible) const {
     fail(of.name, " has the placement ", of.placement, " on a tensor axis of ", tensor.size(),
@@ -127,6 +187,8 @@ class ModelBuilder {
   int parameters_ = 0;
   std::function<bool(const std::string&)> trains_;
   detail::PlacementTable placements_;
+  std::optional<int> wanted_groups_;
+  int groups_ = 0;
   LowRankOptions low_rank_;
   decltype(&detail::make_low_rank<Dev>) make_adapter_ = nullptr;
   std::vector<std::string> adapted_;  // its entries that have found a layer

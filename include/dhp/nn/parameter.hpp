@@ -25,7 +25,9 @@ struct ParameterSpec {
   /// On the tensor axis, by the model's table. With ranks to split over, split_dim and part follow from it.
   Placement placement = Placement::replicated;
   int split_dim = -1;      ///< split over the tensor axis; -1: replicated
-  Range part{};            ///< this rank's part of split_dim
+  Range part{};            ///< of split_dim: what this rank, or this piece, has
+  int group = 0;           ///< which of the model's tensor groups has this piece
+  int groups = 1;          ///< how many there are
   bool decays = true;      ///< false for biases and norms: no weight decay, no trust ratio
   bool keep_fp32 = false;  ///< in the accumulation type even if the model computes in 16 bits
   bool buffer = false;     ///< not trained: batch norm's running statistics
@@ -149,6 +151,14 @@ class ParameterState {
   // Null: the store holds the whole parameter.
   detail::ShardedBucket<Dev>* bucket_ = nullptr;
   bool fresh_ = false;  // no value yet: the first contribution overwrites the gradient
+};
+
+/// The parameters of a model, and the pieces that each may have on the tensor axis.
+struct ParameterCount {
+  ParameterCount(int parameters_in_model, int tensor_groups = 1)
+      : parameters(parameters_in_model), groups(tensor_groups) {}
+  int parameters;
+  int groups;
 };
 
 template <class Dev>

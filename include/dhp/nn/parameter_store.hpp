@@ -13,6 +13,7 @@
 #include <functional>
 #include <memory>
 #include <string>
+#include <unordered_map>
 #include <utility>
 #include <vector>
 
@@ -20,10 +21,13 @@ namespace dhp {
 
 struct ParameterStoreOptions {
   DType compute = DType::f32;
-  bool deterministic = false;  ///< exact integer sums of gradients: their order changes no bit
-  std::uint64_t seed = 0;      ///< seeds the initial values
-  bool initialize = true;      ///< false: values are zero until a checkpoint is loaded
-  Sharding sharding{};         ///< over replicas
+  /// Exact integer sums of gradients, whose order changes no bit, and tensor groups.
+  bool deterministic = false;
+  int tensor_groups =
+      0;  ///< how many; 0: see ModelBuilder::group; of a store: as many as the model has
+  std::uint64_t seed = 0;  ///< seeds the initial values
+  bool initialize = true;  ///< false: values are zero until a checkpoint is loaded
+  Sharding sharding{};     ///< over replicas
   /// Keeps optimizer state in host memory, where the device's kernels update it over the bus.
   bool state_on_host = false;
 };
@@ -336,25 +340,22 @@ class ParameterStore {
                                                 bool with_whole,
                                                 bool with_redundant = false) const {
     std::vector<detail::TileSums> sums;
-    std::vector<std::int64_t> first_sums;  // by ParameterState::index
+    std::unordered_map<const ParameterState<Dev>*, std::int64_t> first_sums;
     std::int64_t tiles = 0;
     for (const auto& parameter : parameters_) {
       if (!parameter->spec.is_trained() || !which(*parameter)) continue;
-      const auto index = static_cast<std::size_t>(parameter->index);
-      if (first_sums.size() <= index) first_sums.resize(index + 1);
-      first_sums[index] = tiles;
       const auto first = tiles;
+      first_sums[parameter.get()] = first;
       tiles += detail::SegmentTable<Dev>::tiles_of(parameter->range.size());
-      sums.push_back({first, tiles, parameter->index});
+      sums.push_back({first, tiles, parameter->index, parameter->spec.group});
     }
     std::vector<detail::Segment<Dev>> segments;
     for (const auto& held : held_)
       if (which(*held.parameter) && (with_redundant || !held.copy) &&
           (held.sharded || with_whole || !is_sharded()))
-        segments.push_back({held.range, held.value, held.parameter->index,
-                            held.parameter->spec.decays,
-                            first_sums[static_cast<std::size_t>(held.parameter->index)] +
-                                held.first / detail::segment_tile});
+        segments.push_back(
+            {held.range, held.value, held.parameter->index, held.parameter->spec.decays,
+             first_sums.at(held.parameter.get()) + held.first / detail::segment_tile});
     return {dev, options_.compute, segments, sums};
   }
 

@@ -16,6 +16,8 @@ struct CrossEntropyOptions {
   double smoothing = 0;          ///< target = (1 - s) on the label + s / classes on every class
   /// How many of the V columns are classes; the others are padding. -1: all.
   std::int64_t local_classes = -1;
+  /// Whether maxima and ranks include what they held before, of the pieces before this one.
+  bool onto = false;
 
   [[nodiscard]] std::int64_t classes_of(const Shape& logits) const {
     return local_classes < 0 ? logits.back() : local_classes;

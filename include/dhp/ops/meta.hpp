@@ -111,6 +111,7 @@ void sum_on(std::same_as<Meta> auto&, const auto&...) {}
 void sum_tiles_on(std::same_as<Meta> auto&, const auto&...) {}
 void take_largest_on(std::same_as<Meta> auto&, const auto&...) {}
 void tile_squares_on(std::same_as<Meta> auto&, const auto&...) {}
+void tree_sum_on(std::same_as<Meta> auto&, const auto&...) {}
 void update_moving_averages_on(std::same_as<Meta> auto&, const auto&...) {}
 
 // No fused form: the unfused ops need at least as much memory.

@@ -44,11 +44,12 @@ struct SegmentTile {
   bool narrow = false;  ///< 16-bit values
 };
 
-/// The sums of the tiles of one parameter.
+/// The sums of the tiles of one parameter, or of a piece of it.
 struct TileSums {
   std::int64_t first = 0;
   std::int64_t last = 0;
   std::int64_t parameter = 0;
+  std::int64_t group = 0;  ///< of tensor groups: which has the piece
 };
 
 template <class Dev>
@@ -83,6 +84,8 @@ class SegmentTable {
   [[nodiscard]] std::int64_t size() const { return size_; }
   /// Length of lists indexed by parameter.
   [[nodiscard]] std::int64_t parameters() const { return parameters_; }
+  /// Of which the parameters are pieces.
+  [[nodiscard]] std::int64_t groups() const { return groups_; }
   [[nodiscard]] bool has_narrow() const { return has_narrow_; }
 
   /// In device memory.
@@ -111,6 +114,7 @@ class SegmentTable {
     for (const auto& of : sums) {
       sum_count_ = std::max(sum_count_, of.last);
       parameters_ = std::max<std::int64_t>(parameters_, of.parameter + 1);
+      groups_ = std::max<std::int64_t>(groups_, of.group + 1);
     }
     tile_count_ = static_cast<std::int64_t>(tiles.size());
     summed_parameters_ = static_cast<std::int64_t>(sums.size());
@@ -150,7 +154,7 @@ class SegmentTable {
 
   DType compute_ = DType::f32;
   std::int64_t size_ = 0, parameters_ = 0, tile_count_ = 0, sum_count_ = 0;
-  std::int64_t summed_parameters_ = 0;
+  std::int64_t summed_parameters_ = 0, groups_ = 1;
   bool has_narrow_ = false;
   Tensor<Dev> tiles_;  // SegmentTile
   Tensor<Dev> sums_;   // TileSums
@@ -207,12 +211,16 @@ void tile_weight_squares(Dev& dev, const SegmentTable<Dev>& table, In<Dev> maste
   detail::check_sums<Dev>("tile_weight_squares", table, sums);
   if (table.tile_count() > 0) tile_squares_on(dev, table, masters, true, sums);
 }
-/// squares[parameter] = the sum of the sums of its tiles, in their order; entries of other parameters are unchanged.
+/// squares[group * stride + parameter] = the sum of the sums of its tiles, in their order; other entries are unchanged.
 template <Device Dev>
-void sum_tiles(Dev& dev, const SegmentTable<Dev>& table, In<Dev> sums, Out<Dev> squares) {
+void sum_tiles(Dev& dev, const SegmentTable<Dev>& table, In<Dev> sums, Out<Dev> squares,
+               std::int64_t stride = 0) {
   detail::check_sums<Dev>("sum_tiles", table, sums);
   detail::check_by_parameter<Dev>("sum_tiles", "squares", table, squares);
-  if (table.summed_parameters() > 0) sum_tiles_on(dev, table, sums, squares);
+  check(
+      table.groups() == 1 || squares.count() >= (table.groups() - 1) * stride + table.parameters(),
+      "sum_tiles: squares ", squares.shape(), " of ", table.groups(), " groups ", stride, " apart");
+  if (table.summed_parameters() > 0) sum_tiles_on(dev, table, sums, squares, stride);
 }
 
 /// The address of a tile's weights: in the flat masters, or in the values if there are no masters.

@@ -7,6 +7,7 @@
 #include <dhp/comm/comm.hpp>
 #include <dhp/nn/replicas.hpp>
 #include <dhp/ops/optimizer.hpp>
+#include <dhp/ops/tree_sum.hpp>
 
 #include <string>
 #include <utility>
@@ -18,11 +19,13 @@ template <class Dev>
 class Norms {
  public:
   /// replicas: of DataParallel.
-  Norms(Comm<Dev> tensor, Comm<Dev> pipeline, int parameters_in_model,
+  Norms(Comm<Dev> tensor, Comm<Dev> pipeline, ParameterCount in_model,
         Replicas<Dev>* replicas = nullptr)
       : tensor_(std::move(tensor)),
         pipeline_(std::move(pipeline)),
-        parameters_(parameters_in_model),
+        parameters_(in_model.parameters),
+        groups_(in_model.groups),
+        adds_(detail::TreeSum(groups_, {0, groups_}).adds()),
         replicas_(replicas) {}
   [[nodiscard]] const Replicas<Dev>* replicas() const { return replicas_; }
 
@@ -55,19 +58,26 @@ class Norms {
     auto sums = Tensor<Dev>::zeros(dev, DType::f64, {lists * tiles});
     add(counted, sums.mut());
     if (replicas_ != nullptr) replicas_->sum(dev, sums.mut());
-    auto squares = Tensor<Dev>::zeros(dev, DType::f64, {lists * parameters_});
+    const auto count = lists * parameters_;
+    auto squares = Tensor<Dev>::zeros(dev, DType::f64, {groups_ * count});
     for (std::int64_t list = 0; list < lists; ++list)
       detail::sum_tiles(dev, counted, sums.view().slice(list * tiles, (list + 1) * tiles),
-                        squares.mut().slice(list * parameters_, (list + 1) * parameters_));
+                        squares.mut().slice(list * parameters_, squares.count()), count);
+    // With groups one rank writes each entry, and all others have zeros, so these sums are exact.
     if (tensor_.size() > 1) tensor_.all_reduce(dev, squares.mut()).wait();
     if (pipeline_.size() > 1) pipeline_.all_reduce(dev, squares.mut()).wait();
-    return squares;
+    if (groups_ == 1) return squares;
+    Tensor<Dev> whole(dev, DType::f64, {count});
+    detail::tree_sum(dev, squares.mut().as({groups_, count}), adds_, whole.mut());
+    return whole;
   }
 
  private:
   Comm<Dev> tensor_;
   Comm<Dev> pipeline_;
   int parameters_;
+  int groups_;
+  std::vector<detail::TreeAdd> adds_;  // of the groups
   Replicas<Dev>* replicas_;
 };
 

@@ -8,12 +8,17 @@
 namespace dhp {
 
 namespace detail {
-/// This rank's columns of x, which every rank holds in full. Needs no exchange.
+/// This rank's columns of x, which every rank holds in full, as so many pieces. Needs no exchange.
 template <class Dev>
-[[nodiscard]] Tensor<Dev> take_part(Dev& dev, Comm<Dev>& group, const Tensor<Dev>& x) {
-  const auto part = part_of(x.columns(), group.size(), group.rank());
-  Tensor<Dev> y(dev, x.dtype(), x.shape().with(x.shape().rank() - 1, part.size()));
-  copy_columns(dev, x.view(), part.first, y.mut(), 0, part.size());
+[[nodiscard]] Tensor<Dev> take_part(Dev& dev, Comm<Dev>& group, const Tensor<Dev>& x, int pieces) {
+  const auto part_at = [&](int at) {
+    return part_of(x.columns(), group.size() * pieces, group.rank() * pieces + at);
+  };
+  const auto piece = x.shape().with(x.shape().rank() - 1, part_at(0).size());
+  Tensor<Dev> y(dev, x.dtype(), shape_of_pieces(pieces, piece));
+  for (int at = 0; at < pieces; ++at)
+    copy_columns(dev, x.view(), part_at(at).first, detail::piece(y.mut(), pieces, at), 0,
+                 part_at(at).size());
   return y;
 }
 }  // namespace detail
@@ -26,26 +31,30 @@ class GatherChannels {
   /// of: the placement of the layer beside; replicated: x is y.
   GatherChannels(ModelBuilder<Dev>& build, std::int64_t channels, Placement of)
       : group_(of == Placement::replicated ? Comm<Dev>() : build.tensor),
+        pieces_(build.sum_of_pieces(of).pieces()),
         channels_(channels),
-        part_(detail::tensor_part("channels", channels, group_.size(), group_.rank())) {}
+        part_(detail::tensor_part("channels", channels, group_.size() * pieces_,
+                                  group_.rank() * pieces_)) {}
   Tensor<Dev> forward(Dev& dev, Tensor<Dev> x, Tape<Dev>&) {
-    if (group_.size() == 1) return x;
-    return gather_parts(dev, group_, x, channels_);
+    if (group_.size() * pieces_ == 1) return x;
+    return gather_parts(dev, group_, x, channels_, pieces_);
   }
   Tensor<Dev> backward(Dev& dev, Tensor<Dev> dy, Tape<Dev>&) {
-    if (group_.size() == 1) return dy;
-    return detail::take_part(dev, group_, dy);
+    if (group_.size() * pieces_ == 1) return dy;
+    return detail::take_part(dev, group_, dy, pieces_);
   }
   [[nodiscard]] Shape output_shape(const Shape& in, const MicroBatch<Dev>&) const {
-    return in.with(in.rank() - 1, channels_);
+    const auto piece = detail::shape_of_piece(pieces_, in);
+    return piece.with(piece.rank() - 1, channels_);
   }
   [[nodiscard]] double flops(const Shape&, const MicroBatch<Dev>&) const { return 0; }
   void parameters(ParameterList<Dev>&) const {}
 
  protected:
   Comm<Dev> group_;
+  int pieces_;  ///< of this rank
   std::int64_t channels_;
-  Range part_;  ///< this rank's channels
+  Range part_;  ///< the channels of its first piece
 };
 
 /// Whole to split, where the layer behind is placed by rows: the inverse of GatherChannels.
@@ -62,7 +71,7 @@ class ScatterChannels : public GatherChannels<Dev> {
     return Gather::forward(dev, std::move(dy), tape);
   }
   [[nodiscard]] Shape output_shape(const Shape& in, const MicroBatch<Dev>&) const {
-    return in.with(in.rank() - 1, this->part_.size());
+    return detail::shape_of_pieces(this->pieces_, in.with(in.rank() - 1, this->part_.size()));
   }
 };
 

@@ -16,6 +16,7 @@
 #include <map>
 #include <memory>
 #include <optional>
+#include <unordered_map>
 
 namespace dhp {
 
@@ -67,7 +68,7 @@ class PipelineParallel {
   [[nodiscard]] std::vector<std::string> term_names() const { return layers_.loss().term_names(); }
   [[nodiscard]] ParameterStore<Dev>& store() { return store_; }
   /// The range of ParameterState::index over all stages.
-  [[nodiscard]] int parameters_in_model() const { return parameters_in_model_; }
+  [[nodiscard]] ParameterCount parameters_in_model() const { return parameters_in_model_; }
   /// First layer of each part and the end.
   [[nodiscard]] const std::vector<std::int64_t>& cuts() const { return layers_.cuts(); }
   [[nodiscard]] const PipelineOptions& options() const { return options_; }
@@ -161,22 +162,25 @@ class PipelineParallel {
     std::map<std::pair<int, int>, Tensor<Dev>> forwarded;  // between two chunks of this rank, by
     std::map<std::pair<int, int>, Tensor<Dev>> returned;   // (receiving part, micro-batch)
     std::vector<int> layer_runs_left{};  // by layer; the loss comes after the last
-    std::vector<int> writers_left{};     // by ParameterState::index
-    Tensor<Dev> losses;                  // f64 [micro-batches, terms, loss_fields]
+    std::unordered_map<const ParameterState<Dev>*, int> writers_left{};
+    Tensor<Dev> losses;  // f64 [micro-batches, terms, loss_fields]
     bool predicts = false;
     std::vector<Tensor<Dev>> predictions;  // of the micro-batches in order
   };
 
   void keep_own_part(Dev& dev) {
     const auto by_stage = layers_.parameters_by_stage();
-    std::map<std::string, const ParameterState<Dev>*> named;
+    std::map<std::pair<std::string, int>, const ParameterState<Dev>*> named;
     for (const auto& list : by_stage)
       for (const auto& parameter : list) {
-        parameters_in_model_ = std::max(parameters_in_model_, parameter->index + 1);
-        const auto [at, fresh] = named.emplace(parameter->spec.name, parameter.get());
+        const auto& spec = parameter->spec;
+        parameters_in_model_ = {std::max(parameters_in_model_.parameters, parameter->index + 1),
+                                std::max(parameters_in_model_.groups, spec.groups)};
+        const auto [at, fresh] = named.emplace(std::pair(spec.name, spec.group), parameter.get());
         check(fresh || at->second == parameter.get(), "the model has two parameters of the name ",
-              parameter->spec.name);
+              spec.name);
       }
+    store_options_.tensor_groups = parameters_in_model_.groups;
     tied_ = detail::TiedParameters<Dev>(forward_, by_stage);
     const auto& own = by_stage[static_cast<std::size_t>(stage_)];
     // Tied parameters are ready last, so they come first in the store: reducers start at its end.
@@ -361,10 +365,9 @@ class PipelineParallel {
   void expect_contributions(int micro_batches, Execution& run) {
     run.layer_runs_left.assign(static_cast<std::size_t>(layers_.layer_of_loss()) + 1,
                                micro_batches);
-    run.writers_left.assign(static_cast<std::size_t>(parameters_in_model_), 0);
+    run.writers_left.clear();
     layers_.for_each([&](int at) {
-      for (const auto& parameter : layers_.parameters_of(at))
-        ++run.writers_left[static_cast<std::size_t>(parameter->index)];
+      for (const auto& parameter : layers_.parameters_of(at)) ++run.writers_left[parameter.get()];
     });
   }
   /// Counts a finished micro-batch of a layer. A range is ready after the last one of every layer that writes to it.
@@ -372,8 +375,8 @@ class PipelineParallel {
     if (run.replicas != nullptr) run.replicas->accumulated(dev, layers_.parameters_of(at));
     if (--run.layer_runs_left[static_cast<std::size_t>(at)] > 0) return;
     for (const auto& parameter : layers_.parameters_of(at))
-      if (--run.writers_left[static_cast<std::size_t>(parameter->index)] == 0 &&
-          !tied_.contains(*parameter) && !parameter->spec.frozen)
+      if (--run.writers_left[parameter.get()] == 0 && !tied_.contains(*parameter) &&
+          !parameter->spec.frozen)
         ready(parameter->range);
   }
 
@@ -389,7 +392,7 @@ class PipelineParallel {
   std::unique_ptr<OutputGradients> output_gradients_;  // null: the next stage sends them
   detail::TiedParameters<Dev> tied_;
   ParameterStore<Dev> store_;
-  int parameters_in_model_ = 0;
+  ParameterCount parameters_in_model_{0};
 };
 
 }  // namespace dhp

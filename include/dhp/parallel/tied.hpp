@@ -9,6 +9,7 @@
 #include <algorithm>
 #include <map>
 #include <set>
+#include <utility>
 #include <vector>
 
 namespace dhp::detail {
@@ -23,15 +24,16 @@ class TiedParameters {
       Parameter<Dev> parameter;
       std::set<int> stages;
     };
-    std::map<int, User> users;  // by index, the same order on every rank
+    // By index and tensor group, the same order on every rank.
+    std::map<std::pair<int, int>, User> users;
     for (std::size_t stage = 0; stage < by_stage.size(); ++stage)
       for (const auto& parameter : by_stage[stage]) {
-        auto& user = users[parameter->index];
+        auto& user = users[{parameter->index, parameter->spec.group}];
         user.parameter = parameter;
         user.stages.insert(static_cast<int>(stage));
       }
     const int stage = pipeline.rank();
-    for (const auto& [index, user] : users) {
+    for (const auto& [key, user] : users) {
       if (user.stages.size() < 2) continue;
       const bool member = user.stages.contains(stage);
       if (user.parameter->spec.frozen) {  // there are no gradients to sum

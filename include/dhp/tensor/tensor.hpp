@@ -120,6 +120,11 @@ class Tensor {
     }
     return second;
   }
+  /// Entries [first, last) of dim 0, read-only: they stay where they are.
+  [[nodiscard]] Tensor part(std::int64_t first, std::int64_t last) const {
+    const auto of = view().slice(first, last);
+    return {std::shared_ptr<const std::byte>(storage_, of.bytes()), dtype_, of.shape()};
+  }
   /// Producers may attach the column sums of the elements and of their squares, [2, C] in the accumulation type, so
   /// that a batch norm need not read the elements. Writing drops them.
   void carry_column_sums(Tensor sums) {

@@ -175,6 +175,8 @@ class Checkpoint {
     RunState::visit(state, detail::checkpoint::FieldWriter{json});
     json["optimizer"] = optimizer_.name();
     json["precision"] = name_of(store_.options().compute);
+    if (const int groups = store_.options().tensor_groups; groups > 1)
+      json["tensor_groups"] = groups;
     json["layout"] = {{"data", shape.data}, {"tensor", shape.tensor}, {"pipeline", shape.pipeline}};
     json["run"] = std::move(record.about);
     record.about = std::move(json);
@@ -257,6 +259,15 @@ class Checkpoint {
         }
         loaded.state = detail::run_state_of(saved->index().about, saved->path("index.json"));
         loaded.about = saved->index().about["run"];
+        const int groups = saved->index().about.value("tensor_groups", 1);
+        if (const int own_groups = store_.options().tensor_groups;
+            groups > 1 && groups != own_groups)
+          loaded.remarks.push_back(concat(loaded.from, " was computed in ", groups,
+                                          " tensor groups and this run goes on in ",
+                                          std::max(own_groups, 1),
+                                          ": its numbers differ by rounding; --deterministic with "
+                                          "--tensor-groups ",
+                                          groups, " keeps every bit"));
       }
     } catch (const Error& error) {
       own["damage"] = error.sentence();
