@@ -13,7 +13,7 @@ MODELS = {"bert": ["--sequence-length", "16", "--vocabulary-size", "60", "--samp
           "resnet": ["--depth", "14", "--width", "4", "--image-size", "16", "--classes", "4", "--global-batch", "8", "--micro-batch", "2",
                      "--samples", "32", "--held-out", "0"]}
 LAYOUTS = [[], ["--data-parallel", "2"], ["--data-parallel", "2", "--pipeline-parallel", "2", "--schedule", "zero-bubble"],
-           ["--pipeline-parallel", "2", "--recompute"]]
+           ["--pipeline-parallel", "2", "--recompute"], ["--data-parallel", "2", "--tensor-parallel", "2"]]
 
 
 def run(program, *options, status=0):
