@@ -79,15 +79,15 @@ template <class Dev, class MakeModel, class Example, class Body>
 void on_rank(Dev& dev, dhp::Comm<Dev> world, const Layout& layout, const RunSettings& settings,
              MakeModel make_model, Example example, Body body) {
   dhp::Mesh<Dev> mesh(std::move(world), layout.mesh);
-  dhp::ModelBuilder<Dev> build(
-      mesh, settings.deterministic ? std::optional(settings.groups) : std::nullopt);
+  const dhp::ParameterStoreOptions store{.compute = settings.compute,
+                                         .deterministic = settings.deterministic,
+                                         .tensor_groups = settings.groups,
+                                         .seed = 7,
+                                         .sharding = settings.sharding};
+  dhp::ModelBuilder<Dev> build(mesh, store);
   dhp::PipelineParallel<Dev> pipeline(dev, make_model(build), mesh,
                                       {.schedule = layout.schedule, .chunks = layout.chunks},
-                                      example(dev),
-                                      {.compute = settings.compute,
-                                       .deterministic = settings.deterministic,
-                                       .seed = 7,
-                                       .sharding = settings.sharding});
+                                      example(dev), store);
   dhp::DataParallel replicas(dev, pipeline, mesh.data(), settings.reducer);
   dhp::Norms<Dev> norms(mesh.tensor(), mesh.pipeline(), pipeline.parameters_in_model(),
                         replicas.replicas());

@@ -49,9 +49,10 @@ class ModelBuilder {
   Comm<Dev> tensor;  ///< splits the layers
   Comm<Dev> data;    ///< for synchronised batch norm only
 
-  explicit ModelBuilder(Mesh<Dev>& mesh, std::optional<int> groups = {})
+  /// store: if it is deterministic, with its tensor groups, see group().
+  explicit ModelBuilder(Mesh<Dev>& mesh, const ParameterStoreOptions& store = {})
       : ModelBuilder(mesh.tensor(), mesh.data()) {
-    wanted_groups_ = groups;
+    if (store.deterministic) group(store.tensor_groups);
   }
   /// Without a mesh; Comm<Dev>{} is a group of one.
   explicit ModelBuilder(Comm<Dev> tensor_axis, Comm<Dev> data_axis = {})

@@ -211,7 +211,7 @@ TrainingRun<Dev>::TrainingRun(
     const Describe& describe, const MicroBatch<Dev>& example)
     : dev_(dev),
       mesh_(std::move(world), layout),
-      builder_(mesh_, store.deterministic ? std::optional(store.tensor_groups) : std::nullopt),
+      builder_(mesh_, store),
       stage_(dev, describe(builder_), mesh_, pipeline, example, store),
       replicas_(dev, stage_, mesh_.data(), reducer),
       norms_(mesh_.tensor(), mesh_.pipeline(), stage_.parameters_in_model(), replicas()),
