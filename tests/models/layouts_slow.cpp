@@ -106,13 +106,12 @@ TEST_CASE(
   for (const int tensor : {3, 8}) check_bits(serial, run({{.tensor = tensor}}));
 }
 
-TEST_CASE("ResNet gives the serial run's bits in every layout, fp32") {
+TEST_CASE("ResNet gives the serial run's bits in every layout, fp64") {
   const examples::ResNetConfig config{
       .depth = 14, .width = 8, .image_size = 16, .classes = 10, .label_smoothing = 0.1};
   const auto run = [&](const Layout& layout) {
     return run_layout(
-        layout,
-        {.compute = DType::f32, .deterministic = true, .steps = 2, .micro_batches = 4, .lr = 0.01},
+        layout, {.deterministic = true, .steps = 2, .micro_batches = 4, .lr = 0.01},
         [&](ModelBuilder<Cpu>& build) { return examples::resnet(build, config); },
         [&](Cpu& dev, int, std::int64_t k) {
           return pictures(dev, config.image_size, config.classes, k);

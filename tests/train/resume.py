@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
 """resume.py TRAIN_RESNET50 TRAIN_BERT [--all]: a run that was saved in one layout goes on in others, with and without ZeRO. The next
-five steps have the bits of the run that was never interrupted where only D, P and ZeRO differ, and are within 1e-5 where H does.
+five steps have the bits of the run that was never interrupted.
 --all: all pairs of layouts, with 31 and 127 classes and words; some minutes."""
 
 import json
@@ -35,26 +35,18 @@ def losses(line, layout, zero, steps, folder, save=None, load=None):
 
 def check(name, line, folder, pairs):
     straight = losses(line, (1, 1, 1), 0, STEPS, folder)
-    saves = {}
-    worst, runs = 0.0, 0
+    saves, runs = set(), 0
     for saved, saved_zero, loaded, zero in pairs:
         at = folder / f"{name}-{'x'.join(map(str, saved))}-{saved_zero}"
         if at not in saves:
-            saves[at] = {}
+            saves.add(at)
             losses(line, saved, saved_zero, SAVED_STEPS, folder, save=at)
         rest = losses(line, loaded, zero, STEPS, folder, load=at)
         runs += 1
         assert list(rest) == list(range(SAVED_STEPS + 1, STEPS + 1)), rest
-        what = f"{name}: saved on {saved} with --zero {saved_zero}, loaded on {loaded} with --zero {zero}"
-        apart = max(abs(rest[step][0] - straight[step][0]) / straight[step][0] for step in rest)
-        worst = max(worst, apart)
-        if apart > 1e-5:
-            yield f"{what}: losses are {apart:.1e} apart"
-        # All that go on from one checkpoint with the same H have the same bits.
-        like = saves[at].setdefault(loaded[1], rest)
-        if like != rest or (saved[1] == 1 == loaded[1] and any(straight[step] != rest[step] for step in rest)):
-            yield f"{what}: other bits: {rest}"
-    print(f"{name}: {runs} runs went on from {len(saves)} checkpoints; largest difference {worst:.1e}", flush=True)
+        if any(straight[step] != rest[step] for step in rest):
+            yield f"{name}: saved on {saved} with --zero {saved_zero}, loaded on {loaded} with --zero {zero}: other bits: {rest}"
+    print(f"{name}: {runs} runs went on from {len(saves)} checkpoints", flush=True)
 
 
 def main():

@@ -108,7 +108,7 @@ void dump_bert(Cpu& dev, const examples::BertConfig& config, const std::string& 
   // The model hides its heads' type; the same heads once more, on the same word table.
   ParameterList<Cpu> parameters;
   model.layers.front().parameters(parameters);
-  examples::BertLoss<Cpu> heads(build, config, parameters.front());
+  examples::BertLoss<Cpu> heads(build, config, {parameters.front()});
   const auto batch = tests::everything_batch(dev, 0, 0, config.vocabulary, 4);
   dump(dev, model.layers, heads, batch, path);
 }
