@@ -9,10 +9,12 @@
 
 #include <algorithm>
 #include <atomic>
+#include <chrono>
 #include <cmath>
 #include <csignal>
 #include <cstdint>
 #include <cstdio>
+#include <thread>
 #include <vector>
 
 namespace examples {
@@ -33,6 +35,10 @@ class Stopping {
   Stopping& operator=(const Stopping&) = delete;
   ~Stopping() { set_timer(0); }
 
+  /// Where other ranks are gone: a signal to all of them may be on its way to this process, too, and end it.
+  void await_signal() const {
+    if (!steps_) std::this_thread::sleep_for(std::chrono::milliseconds(300));
+  }
   /// From now on this process has something to save, or ranks that wait for it.
   void begin_steps() { steps_ = true; }
   /// Whether a signal has come.

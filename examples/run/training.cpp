@@ -59,6 +59,7 @@ int run_connected(const RunOptions& options,
       status = load_and_train(&met);
     });
   } catch (const dhp::Error&) {
+    if (!left) options.stopping->await_signal();
     if (!left) throw;
     std::fprintf(stderr, "%s\n", Stopping::nothing);
     return Stopping::exit_status;

@@ -67,9 +67,11 @@ class Conv2d final {
     else if (by_rows_) dx = input_gradient(dev, dy, x, std::move(onto));
     else if (auto fused = gradient_to_norm(dev, dy, x, onto)) dx = std::move(*fused);
     else
-      dx = sum_(dev, x.dtype(), x.shape(), std::move(onto), [&](int at, View<Dev> to, double beta) {
-        backward_data(dev, piece(dy.view(), at), at, to, beta);
-      });
+      dx = sum_.by_rows(dev, x.dtype(), x.shape(), std::move(onto),
+                        [&](int at, Range images, View<Dev> to, double beta) {
+                          const auto of = piece(dy.view(), at);
+                          backward_data(dev, of.slice(images.first, images.last), at, to, beta);
+                        });
     weight_gradient(dev, std::move(x), std::move(dy), tape);
     return dx;
   }
@@ -106,11 +108,13 @@ class Conv2d final {
   [[nodiscard]] Tensor<Dev> in_pieces(Dev& dev, const Tensor<Dev>& x) {
     const auto shape = y_shape(x.shape());
     if (by_rows_)
-      return sum_(dev, x.dtype(), shape, {}, [&](int at, View<Dev> to, double) {
-        in_type_of(dev, x.dtype(), to, [&](View<Dev> made) {
-          conv2d_forward(dev, piece(x.view(), at), weight(at)->value, geometry_, made);
-        });
-      });
+      return sum_.by_rows(
+          dev, x.dtype(), shape, {}, [&](int at, Range images, View<Dev> to, double) {
+            in_type_of(dev, x.dtype(), to, [&](View<Dev> made) {
+              conv2d_forward(dev, piece(x.view(), at).slice(images.first, images.last),
+                             weight(at)->value, geometry_, made);
+            });
+          });
     Tensor<Dev> y(dev, x.dtype(), shape);
     for (int at = 0; at < pieces(); ++at)
       conv2d_forward(dev, x.view(), weight(at)->value, geometry_, piece(y.mut(), at));

@@ -50,6 +50,9 @@ class GroupSum {
  public:
   /// Writes beta times `out` + the summand of this rank's piece.
   using Write = std::type_identity_t<FunctionRef<void(int piece, View<Dev> out, double beta)>>;
+  /// The same of entries `rows` of dim 0.
+  using WriteRows =
+      std::type_identity_t<FunctionRef<void(int piece, Range rows, View<Dev> out, double beta)>>;
 
   GroupSum() = default;
   /// groups: over all ranks; 0: one piece for each rank, which are added in any order.
@@ -67,13 +70,22 @@ class GroupSum {
   /// groups, `out` is in the accumulation type.
   [[nodiscard]] Tensor<Dev> operator()(Dev& dev, DType type, const Shape& shape, Tensor<Dev> onto,
                                        Write write) {
-    if (is_grouped()) return in_order(dev, type, shape, std::move(onto), write);
-    if (group_.rank() != 0) onto = {};
-    const double beta = onto ? 1 : 0;
-    if (!onto.unique()) onto = onto ? clone(dev, onto.view()) : Tensor<Dev>(dev, type, shape);
-    write(0, onto.mut(), beta);
-    (*this)(dev, onto);
-    return onto;
+    return sum(dev, type, shape, std::move(onto), std::max<std::int64_t>(shape[0], 1),
+               [&](int piece, Range, View<Dev> out, double beta) { write(piece, out, beta); });
+  }
+  /// The same where rows, or images, are independent: on a CPU few at a time, so that the summands of all pieces stay in
+  /// its cache.
+  [[nodiscard]] Tensor<Dev> by_rows(Dev& dev, DType type, const Shape& shape, Tensor<Dev> onto,
+                                    WriteRows write) {
+    auto rows = std::max<std::int64_t>(shape[0], 1);
+    if constexpr (Dev::host_accessible)
+      if (is_grouped() && shape.count() > 0) {
+        constexpr std::int64_t cached = std::int64_t{1} << 17;  // elements
+        const std::int64_t least = shape.rank() > 2 ? 1 : 64;   // that are worth a call
+        const auto row = shape.count() / rows;
+        rows = std::min(rows, std::max(cached / (row * groups_), least));
+      }
+    return sum(dev, type, shape, std::move(onto), rows, write);
   }
   /// Replaces each rank's summand by their sum, by the engine, in any order.
   void operator()(Dev& dev, Tensor<Dev>& summand) {
@@ -109,25 +121,41 @@ class GroupSum {
     return plan;
   }
 
-  [[nodiscard]] Tensor<Dev> in_order(Dev& dev, DType type, const Shape& shape, Tensor<Dev> onto,
-                                     Write write) {
-    const auto count = shape.count(), ranks = std::int64_t{group_.size()};
-    const auto padded = (count + ranks - 1) / ranks * ranks;
-    Tensor<Dev> sums(dev, accumulation_type(type), {pieces(), padded});
-    for (int at = 0; at < pieces(); ++at) {
-      const auto row = row_of(sums, at);
-      write(at, row.slice(0, count).as(shape), 0);
-      const auto rest = row.slice(count, padded);
-      if (rest.count() > 0) dev.fill_zero(rest.bytes(), rest.size_bytes());
-    }
-    if (ranks > 1) {
-      detail::tree_sum(dev, sums.mut(), plan_->own_adds);
-      return exchanged(dev, std::move(sums), type, shape, std::move(onto));
-    }
+  [[nodiscard]] Tensor<Dev> sum(Dev& dev, DType type, const Shape& shape, Tensor<Dev> onto,
+                                std::int64_t rows, WriteRows write) {
+    if (!is_grouped() && group_.rank() != 0) onto = {};
+    const bool exchanges = is_grouped() && group_.size() > 1;
     const double beta = onto ? 1 : 0;
-    if (!onto.unique()) onto = onto ? clone(dev, onto.view()) : Tensor<Dev>(dev, type, shape);
-    detail::tree_sum(dev, sums.mut(), plan_->own_adds, onto.mut().as({count}), beta);
-    return onto;
+    if (!onto.unique() && !exchanges)
+      onto = onto ? clone(dev, onto.view()) : Tensor<Dev>(dev, type, shape);
+    if (!is_grouped()) {
+      write(0, {0, shape[0]}, onto.mut(), beta);
+      (*this)(dev, onto);
+      return onto;
+    }
+    const auto ranks = std::int64_t{group_.size()};
+    const auto row = shape[0] == 0 ? 0 : shape.count() / shape[0];
+    const auto padded = (shape.count() + ranks - 1) / ranks * ranks;
+    Tensor<Dev> own;  // this rank's sums
+    if (exchanges)
+      own = Tensor<Dev>::zeros(dev, accumulation_type(type),
+                               {static_cast<std::int64_t>(plan_->sent.size()), padded});
+    for (std::int64_t first = 0; first < shape[0]; first += rows) {
+      const Range block{first, std::min(first + rows, shape[0])};
+      Tensor<Dev> sums(dev, accumulation_type(type), {pieces(), block.size() * row});
+      for (int at = 0; at < pieces(); ++at)
+        write(at, block, row_of(sums, at).as(shape.with(0, block.size())), 0);
+      View<Dev> to;
+      if (!exchanges) to = onto.mut().slice(block.first, block.last).as({block.size() * row});
+      detail::tree_sum(dev, sums.mut(), plan_->own_adds, to, beta);
+      for (std::size_t at = 0; exchanges && at < plan_->sent.size(); ++at) {
+        const auto from = row_of(sums, plan_->sent[at]);
+        to = row_of(own, static_cast<std::int64_t>(at)).slice(block.first * row, block.last * row);
+        dev.copy(to.bytes(), from.bytes(), from.size_bytes());
+      }
+    }
+    if (!exchanges) return onto;
+    return exchanged(dev, std::move(own), type, shape, std::move(onto));
   }
   /// Rank r adds up part r of what all ranks have, and all get the result.
   [[nodiscard]] Tensor<Dev> exchanged(Dev& dev, Tensor<Dev> sums, DType type, const Shape& shape,
@@ -136,9 +164,7 @@ class GroupSum {
     const auto part = sums.columns() / ranks;
     auto sent = rows == 1 ? std::move(sums) : arranged(dev, sums, part);
     Tensor<Dev> received(dev, sent.dtype(), {ranks * rows, part});
-    group_
-        .all_to_all(dev, sent.view().as({sent.count()}).slice(0, received.count()), received.mut())
-        .wait();
+    group_.all_to_all(dev, sent.view(), received.mut()).wait();
     Tensor<Dev> summed(dev, type, {part});
     const double beta = onto ? 1 : 0;
     if (onto) {
@@ -162,7 +188,8 @@ class GroupSum {
     auto sent = Tensor<Dev>::zeros(dev, sums.dtype(), {ranks * rows, part});
     for (std::int64_t to = 0; to < ranks; ++to)
       for (std::size_t at = 0; at < plan_->sent.size(); ++at) {
-        const auto from = row_of(sums, plan_->sent[at]).slice(to * part, (to + 1) * part);
+        const auto from =
+            row_of(sums, static_cast<std::int64_t>(at)).slice(to * part, (to + 1) * part);
         const auto row = to * rows + static_cast<std::int64_t>(at);
         dev.copy(sent.mut().slice(row, row + 1).bytes(), from.bytes(), from.size_bytes());
       }

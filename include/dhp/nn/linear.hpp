@@ -53,9 +53,11 @@ class Linear final {
     check_columns(x.shape());
     Tensor<Dev> y;
     if (by_rows_) {
-      y = sum_(dev, x.dtype(), y_shape(x.shape()), {}, [&](int at, View<Dev> out, double) {
-        product(dev, piece(x.view(), at), at, sum_.is_first(at), out);
-      });
+      y = sum_.by_rows(dev, x.dtype(), y_shape(x.shape()), {},
+                       [&](int at, Range rows, View<Dev> out, double) {
+                         product(dev, piece(x.view(), at).slice(rows.first, rows.last), at,
+                                 sum_.is_first(at), out);
+                       });
     } else {
       y = Tensor<Dev>(dev, x.dtype(), y_shape(x.shape()));
       if (is_padded()) dev.fill_zero(y.mut().bytes(), y.size_bytes());
@@ -72,16 +74,18 @@ class Linear final {
   /// onto may be empty.
   Tensor<Dev> backward_onto(Dev& dev, Tensor<Dev> dy, Tensor<Dev> onto, Tape<Dev>& tape) {
     const auto shape = x_shape(dy.shape());
-    const auto write = [&](int at, View<Dev> dx, double beta) {
-      input_gradient(dev, dy.view(), at, dx, beta);
-    };
     Tensor<Dev> dx;
     if (!by_rows_) {
-      dx = sum_(dev, dy.dtype(), shape, std::move(onto), write);
+      dx = sum_.by_rows(dev, dy.dtype(), shape, std::move(onto),
+                        [&](int at, Range rows, View<Dev> to, double beta) {
+                          const auto of = piece(dy.view(), at);
+                          input_gradient(dev, of.slice(rows.first, rows.last), at, to, beta);
+                        });
     } else {
       const double beta = onto ? 1 : 0;
       dx = detail::writable(dev, std::move(onto), dy.dtype(), shape);
-      for (int at = 0; at < pieces(); ++at) write(at, piece(dx.mut(), at), beta);
+      for (int at = 0; at < pieces(); ++at)
+        input_gradient(dev, dy.view(), at, piece(dx.mut(), at), beta);
     }
     finish(dev, std::move(dy), dx.mut(), bias_of_pieces(), tape);
     return dx;
@@ -89,11 +93,11 @@ class Linear final {
 
   // Parts of backward, for composite layers.
 
-  /// dx = beta dx + the gradient of the whole x by piece `at` of dy, or of piece `at` of x by the whole dy. What an
-  /// adapter adds comes with finish_backward.
+  /// dx = beta dx + dy W by piece `at` of W: the whole x from that piece of dy or, by rows, that piece of x from the
+  /// whole dy. dx and dy may be some rows. What an adapter adds comes with finish_backward.
   void input_gradient(Dev& dev, ConstView<Dev> dy, int at, View<Dev> dx, double beta) {
-    gemm(dev, detail::as_matrix(by_rows_ ? dy : piece(dy, at)), weight(at)->value,
-         detail::as_matrix(dx), {.beta = beta, .padded = is_padded()});
+    gemm(dev, detail::as_matrix(dy), weight(at)->value, detail::as_matrix(dx),
+         {.beta = beta, .padded = is_padded()});
   }
   /// After the gradient of x, which is complete: what is left to do. Pops what forward pushed.
   void finish_backward(Dev& dev, Tensor<Dev> dy, View<Dev> dx, Tape<Dev>& tape) {
