@@ -1,6 +1,8 @@
 // Conv2d without bias. Images [N, H, W, C]; weight [out, K, K, in], in files [out, in, K, K].
 #pragma once
 
+#include <dhp/nn/fused_parameters.hpp>
+#include <dhp/nn/gather_parts.hpp>
 #include <dhp/nn/layer.hpp>
 #include <dhp/nn/linear.hpp>
 #include <dhp/ops/conv2d.hpp>
@@ -115,6 +117,13 @@ class Conv2d final {
                              weight(at)->value, geometry_, made);
             });
           });
+    if constexpr (at_once) {
+      const detail::FusedValues<Dev> weight(dev, weights_);
+      Tensor<Dev> whole(dev, x.dtype(),
+                        conv2d_output_shape(x.shape(), weight.view().shape()[0], geometry_));
+      conv2d_forward(dev, x.view(), weight.view(), geometry_, whole.mut());
+      return detail::split_pieces(dev, whole.view(), pieces());
+    }
     Tensor<Dev> y(dev, x.dtype(), shape);
     for (int at = 0; at < pieces(); ++at)
       conv2d_forward(dev, x.view(), weight(at)->value, geometry_, piece(y.mut(), at));
@@ -137,6 +146,18 @@ class Conv2d final {
   [[nodiscard]] Tensor<Dev> input_gradient(Dev& dev, const Tensor<Dev>& dy, const Tensor<Dev>& x,
                                            Tensor<Dev> onto) {
     if (auto fused = gradient_to_norm(dev, dy, x, onto)) return std::move(*fused);
+    if (at_once && pieces() > 1) {
+      const auto columns = spec().local_shape()[3];
+      Tensor<Dev> weights(dev, weight(0)->value.dtype(),
+                          spec().local_shape().with(3, columns * pieces()));
+      for (int at = 0; at < pieces(); ++at)
+        copy_columns(dev, weight(at)->value, 0, weights.mut(), at * columns, columns);
+      const auto shape = detail::shape_of_piece(pieces(), x.shape());
+      Tensor<Dev> whole(dev, x.dtype(), shape.with(3, columns * pieces()));
+      conv2d_backward_data(dev, dy.view(), weights.view(), geometry_, whole.mut(), 0);
+      auto dx = detail::split_pieces(dev, whole.view(), pieces());
+      return onto ? sum_of(dev, std::move(dx), std::move(onto)) : std::move(dx);
+    }
     const double beta = onto ? 1 : 0;
     auto dx = detail::writable(dev, std::move(onto), x.dtype(), x.shape());
     for (int at = 0; at < pieces(); ++at)
@@ -161,6 +182,8 @@ class Conv2d final {
     tape.weight_gradient(dev, [weights = weights_, geometry = geometry_, by_rows = by_rows_,
                                x = std::move(x), dy = std::move(dy)](Dev& device) {
       const auto pieces = static_cast<int>(weights.size());
+      if (at_once && pieces > 1)
+        return gradient_at_once(device, weights, geometry, by_rows, x.view(), dy.view());
       for (int at = 0; at < pieces; ++at) {
         const auto in = by_rows ? detail::piece(x.view(), pieces, at) : x.view();
         const auto out = by_rows ? dy.view() : detail::piece(dy.view(), pieces, at);
@@ -171,6 +194,28 @@ class Conv2d final {
       }
     });
   }
+  static void gradient_at_once(Dev& dev, const ParameterList<Dev>& weights, Conv2dGeometry geometry,
+                               bool by_rows, ConstView<Dev> x, ConstView<Dev> dy) {
+    const auto pieces = static_cast<int>(weights.size());
+    const auto joined = detail::join_pieces(dev, by_rows ? x : dy, pieces);
+    const auto one = weights[0]->spec.local_shape();
+    const int dim = by_rows ? 3 : 0;
+    Tensor<Dev> all(dev, accumulation_type(x.dtype()), one.with(dim, one[dim] * pieces));
+    conv2d_backward_filter(dev, by_rows ? joined.view() : x, by_rows ? dy : joined.view(), geometry,
+                           all.mut(), 0);
+    if (by_rows) all = detail::split_pieces(dev, all.view(), pieces);
+    const auto parts = all.view().as({pieces, one.count()});
+    for (int at = 0; at < pieces; ++at)
+      weights[static_cast<std::size_t>(at)]->accumulate(dev, [&](View<Dev> to, double beta) {
+        const auto part = parts.slice(at, at + 1);
+        if (beta == 0) dev.copy(to.bytes(), part.bytes(), part.size_bytes());
+        else add(dev, to, part, to);
+      });
+  }
+
+  /// A device of this kind computes an output or a weight's gradient with the same bits beside any others, so what splits
+  /// these is computed for all groups at once: pieces have few channels.
+  static constexpr bool at_once = Dev::host_accessible;
 
   Conv2dGeometry geometry_;
   bool input_gradient_;

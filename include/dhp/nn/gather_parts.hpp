@@ -7,6 +7,29 @@
 
 namespace dhp {
 
+namespace detail {
+/// Pieces [pieces, .., c] as one tensor [.., pieces * c].
+template <class Dev>
+[[nodiscard]] Tensor<Dev> join_pieces(Dev& dev, ConstView<Dev> x, int pieces) {
+  const auto shape = shape_of_piece(pieces, x.shape());
+  const auto columns = shape.back();
+  Tensor<Dev> y(dev, x.dtype(), shape.with(shape.rank() - 1, pieces * columns));
+  for (int at = 0; at < pieces; ++at)
+    copy_columns(dev, piece(x, pieces, at), 0, y.mut(), at * columns, columns);
+  return y;
+}
+/// The inverse.
+template <class Dev>
+[[nodiscard]] Tensor<Dev> split_pieces(Dev& dev, ConstView<Dev> x, int pieces) {
+  const auto columns = x.columns() / pieces;
+  Tensor<Dev> y(dev, x.dtype(),
+                shape_of_pieces(pieces, x.shape().with(x.shape().rank() - 1, columns)));
+  for (int at = 0; at < pieces; ++at)
+    copy_columns(dev, x, at * columns, piece(y.mut(), pieces, at), 0, columns);
+  return y;
+}
+}  // namespace detail
+
 /// x [.., part_of(columns, size, rank)], y [.., columns]. Uneven parts are padded to the largest for the exchange.
 /// pieces: that each rank holds, [pieces, .., at least the columns of the widest].
 template <class Dev>
