@@ -117,7 +117,7 @@ int run_training(const TrainingSetup& setup) {
                                {"bytes", total.bytes},
                                {"flop", total.flop}});
   for (const auto& use : dhp::library_use(dev))
-    out["problems"].push_back(dhp::concat(use.name, " ", use.problem));
+    out["problems"].push_back({{"name", use.name}, {"problem", use.problem}, {"calls", use.calls}});
   std::cout << out.dump(1) << "\n";
   return 0;
 }
