@@ -59,7 +59,8 @@ Outcome outcome(const Run& of) {
     Mesh<Cpu> mesh(std::move(world), of.layout.mesh);
     of.on_mesh(mesh);
     examples::ValueTrace<Cpu> trace(mesh.tensor_index());
-    ModelBuilder<Cpu> build(mesh, settings.groups);
+    ModelBuilder<Cpu> build(mesh);
+    build.group();
     PipelineParallel stage(dev, trace.traced(of.describe(build)), mesh, {},
                            everything_batch(dev, 0, 0),
                            {.compute = settings.compute,
