@@ -108,7 +108,8 @@ TEST_CASE(
   settings.sharding.redundancy = 1;
   using Values = std::vector<std::byte>;
   std::mutex mutex;
-  std::map<std::pair<std::string, std::int64_t>, std::vector<Values>> held;  // by name and place
+  // By name, piece of the tensor axis, and place.
+  std::map<std::tuple<std::string, std::int64_t, std::int64_t>, std::vector<Values>> held;
   on_each_rank<Cpu>(
       {{.data = 3}}, settings, Cases::small_bert,
       [](Cpu& dev) { return everything_batch(dev, 0, 0, words); },
@@ -122,12 +123,12 @@ TEST_CASE(
         const std::lock_guard lock(mutex);
         for (const auto& piece : state_pieces(store, trainer.optimizer()))
           if (piece.sharded_over_data)
-            held[{piece.piece.name, piece.piece.range.first}].emplace_back(
+            held[{piece.piece.name, piece.piece.part.first, piece.piece.range.first}].emplace_back(
                 piece.data.bytes(), piece.data.bytes() + piece.data.size_bytes());
       });
   CHECK(held.size() > 20);
   for (const auto& [place, values] : held) {
-    CAPTURE(place.first);
+    CAPTURE(std::get<0>(place));
     REQUIRE(values.size() == 2);
     CHECK(values[0] == values[1]);
   }
