@@ -24,6 +24,8 @@ inline std::array<int, gpus> fastest{};
 inline std::array<std::vector<int>, gpus> ran;
 /// What the library is asked: for algorithms, and whether one can do a product.
 inline std::atomic<int> proposals = 0, checks = 0;
+/// What it was told last of the right matrix's address.
+inline std::atomic<std::uint32_t> alignment_told = 0;
 /// Whether an algorithm can do a product, and whether the library knows that before it is to run. Empty: yes.
 using Can = std::function<bool(int algorithm, const ProductSize&)>;
 inline Can can, seems_to;
@@ -115,8 +117,10 @@ cublasStatus_t cublasLtMatmulPreferenceDestroy(cublasLtMatmulPreference_t) {
   return CUBLAS_STATUS_SUCCESS;
 }
 cublasStatus_t cublasLtMatmulPreferenceSetAttribute(cublasLtMatmulPreference_t,
-                                                    cublasLtMatmulPreferenceAttributes_t,
-                                                    const void*, size_t) {
+                                                    cublasLtMatmulPreferenceAttributes_t name,
+                                                    const void* value, size_t) {
+  if (name == CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_B_BYTES)
+    fake::alignment_told = *static_cast<const std::uint32_t*>(value);
   return CUBLAS_STATUS_SUCCESS;
 }
 cublasStatus_t cublasLtMatmulAlgoGetHeuristic(cublasLtHandle_t, cublasLtMatmulDesc_t kind,

@@ -138,6 +138,16 @@ TEST_CASE("tuning fake: the fastest on its GPU, or deterministic, the library's 
             "GPU 0 has recorded a step with timed algorithms"));
 }
 
+TEST_CASE("tuning fake: a deterministic device tells of no alignment that depends on the layout") {
+  for (const bool deterministic : {false, true}) {
+    auto options = small();
+    options.deterministic = deterministic;
+    Cuda dev(options);
+    CHECK(Products(dev).run(Pass::y, 16));
+    CHECK(fake::alignment_told == (deterministic ? 16 : 256));
+  }
+}
+
 TEST_CASE("tuning fake: ranks of a tensor axis take the same algorithms, others their own") {
   fake::fastest = {2, 1, 2, 1};
   for (const auto shape :

@@ -1,12 +1,15 @@
 // A dry trainer: the command line, data and model of a trainer, and instead of training one step on Cuda over a dry
-// CUDA, whose launches it prints as JSON. It takes the place of the trainers' run/training.cpp. All micro-batches
+// CUDA, whose launches, and what libraries are asked for, it prints as JSON. It is one rank of the layout, DHP_DRY_RANK,
+// and alone. It takes the place of the trainers' run/training.cpp. All micro-batches
 // of the step must fit into one, since tokens are counted in the first.
 #include <bench/gpu/dry/ledger.hpp>
+#include <dhp/comm/meta_comm.hpp>
 #include <examples/run/training.hpp>
 
 #include <nlohmann/json.hpp>
 
 #include <bit>
+#include <cstdlib>
 #include <iostream>
 #include <numeric>
 
@@ -47,6 +50,13 @@ struct Tokens {
   }
 };
 
+dhp::Comm<Dev> world_of(const dhp::MeshShape& layout) {
+  if (layout.size() == 1) return {};
+  const char* const rank = std::getenv("DHP_DRY_RANK");
+  return dhp::Comm<Dev>::of(
+      dhp::MetaComm<Dev>::world(layout, rank == nullptr ? 0 : std::atoi(rank)));
+}
+
 }  // namespace
 
 int run_trainer(RunOptions&, std::optional<int> exit_status,
@@ -66,7 +76,8 @@ int run_training(const TrainingSetup& setup) {
            .allocator = {
                .allocate = [&](std::size_t bytes, cudaStream_t) { return ledger.allocate(bytes); },
                .free = [&](std::byte* data, std::size_t, cudaStream_t) { ledger.free(data); }}});
-  dhp::TrainingRun<Dev> run(dev, {}, options.training(options.steps.value_or(0)), setup.make_model,
+  const auto training = options.training(options.steps.value_or(0));
+  dhp::TrainingRun<Dev> run(dev, world_of(training.layout), training, setup.make_model,
                             dhp::example_batch(dev, setup.train, options.micro_batch));
   name_weights(run.store());
   const auto samples = setup.train.repeated(options.global_batch);
@@ -105,6 +116,8 @@ int run_training(const TrainingSetup& setup) {
                                {"launches", total.launches},
                                {"bytes", total.bytes},
                                {"flop", total.flop}});
+  for (const auto& use : dhp::library_use(dev))
+    out["problems"].push_back({{"name", use.name}, {"problem", use.problem}, {"calls", use.calls}});
   std::cout << out.dump(1) << "\n";
   return 0;
 }

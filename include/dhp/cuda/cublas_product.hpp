@@ -4,6 +4,7 @@
 #include <dhp/cuda/cublas_problem.hpp>
 #include <dhp/device/cuda.hpp>
 
+#include <algorithm>
 #include <array>
 #include <vector>
 
@@ -100,10 +101,15 @@ inline constexpr int most_algorithms = 8;
   set(CUBLASLT_MATMUL_PREF_REDUCTION_SCHEME_MASK,
       static_cast<std::uint32_t>(wide ? CUBLASLT_REDUCTION_SCHEME_MASK
                                       : CUBLASLT_REDUCTION_SCHEME_COMPUTE_TYPE));
-  set(CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_A_BYTES, alignment_of(call.left));
-  set(CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_B_BYTES, alignment_of(call.right));
-  set(CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_C_BYTES, alignment_of(call.c));
-  set(CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_D_BYTES, alignment_of(call.c));
+  // Where a weight lies in the store, and a piece beside others, depends on the layout.
+  const std::uint32_t most_told = dev.options().deterministic ? 16 : 256;
+  const auto told = [&](const std::byte* address) {
+    return std::min(alignment_of(address), most_told);
+  };
+  set(CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_A_BYTES, told(call.left));
+  set(CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_B_BYTES, told(call.right));
+  set(CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_C_BYTES, told(call.c));
+  set(CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_D_BYTES, told(call.c));
   // Not a vector: nvcc 13.0 fails on destructors of types that only a typedef names.
   std::array<cublasLtMatmulHeuristicResult_t, most_algorithms> results{};
   check(most <= most_algorithms, "cuBLASLt is asked for ", most, " algorithms");

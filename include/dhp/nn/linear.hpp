@@ -174,8 +174,11 @@ class Linear final {
     if (!is_trained(weights_) && !is_trained(biases)) return;
     tape.weight_gradient(
         dev, [weights = weights_, biases = std::move(biases), x = std::move(x), dy = std::move(dy),
-              padded = is_padded(), by_rows = by_rows_](Dev& device) {
+              padded = is_padded(), by_rows = by_rows_, grouped = sum_.is_grouped()](Dev& device) {
           const auto pieces = static_cast<int>(weights.size());
+          // Which pieces by rows have the bias beside them depends on the axis, and a product that sums it too may have
+          // other bits.
+          const bool apart = by_rows && grouped;
           for (int at = 0; at < pieces; ++at) {
             const auto& weight = weights[static_cast<std::size_t>(at)];
             const auto& bias = biases[static_cast<std::size_t>(at)];
@@ -183,7 +186,11 @@ class Linear final {
               return detail::as_matrix(split ? detail::piece(all.view(), pieces, at) : all.view());
             };
             const auto out = of(!by_rows, dy), in = of(by_rows, x);
-            if (!bias)
+            if (bias && apart)
+              bias->accumulate(device, [&](View<Dev> sums, double beta) {
+                column_sums(device, out, sums, beta, padded);
+              });
+            if (!bias || apart)
               weight->accumulate(device, [&](View<Dev> dw, double beta) {
                 gemm(device, out, in, dw, {.transpose_a = true, .beta = beta, .padded = padded});
               });

@@ -1,0 +1,160 @@
+// Parts of a run with mistakes of the kind that layouts hide: a communicator, a layer, a loss and a reducer.
+#pragma once
+
+#include <dhp/parallel/data.hpp>
+#include <tests/support/everything.hpp>
+#include <tests/support/test.hpp>
+
+namespace tests {
+
+/// A communicator that does what is asked, but for its faults.
+class WrongComm {
+ public:
+  struct Faults {
+    /// Whether it has done this, in its own way.
+    std::function<bool(Cpu&, const Collective<Cpu>&)> start{};
+    std::function<void(Comm<Cpu>& right, Cpu&, View<Cpu>, int from)> recv{};
+    bool all_first = false;  ///< each rank takes itself for the first
+  };
+  WrongComm(Comm<Cpu> right, Faults faults)
+      : right_(std::move(right)), faults_(std::move(faults)) {}
+
+  [[nodiscard]] int rank() const { return faults_.all_first ? 0 : right_.rank(); }
+  [[nodiscard]] int size() const { return right_.size(); }
+  [[nodiscard]] int send_capacity() const { return right_.send_capacity(); }
+  [[nodiscard]] std::string transport() const { return right_.transport(); }
+  Event<Cpu> start(Cpu& dev, const Collective<Cpu>& collective) {
+    if (faults_.start && faults_.start(dev, collective)) return {};
+    return right_.start(dev, collective);
+  }
+  void send(Cpu& dev, Tensor<Cpu> message, int to, CallSite where) {
+    right_.send(dev, std::move(message), to, where);
+  }
+  void recv(Cpu& dev, View<Cpu> message, int from, CallSite where) {
+    if (faults_.recv) faults_.recv(right_, dev, message, from);
+    else right_.recv(dev, message, from, where);
+  }
+  void barrier(CallSite where) { right_.barrier(where); }
+  [[nodiscard]] WrongComm split(int color, int key, CallSite where) {
+    return {right_.split(color, key, where), faults_};
+  }
+  void abort(const std::string& message) { right_.abort(message); }
+
+ private:
+  Comm<Cpu> right_;
+  Faults faults_;
+};
+inline Comm<Cpu> wrong(const Comm<Cpu>& right, WrongComm::Faults faults) {
+  return Comm<Cpu>::of(WrongComm(right, std::move(faults)));
+}
+
+/// A layer for which a micro-batch is another one.
+struct WithBatch {
+  std::shared_ptr<AnyLayer<Cpu>> inner;
+  /// What a layer sees of a micro-batch; called ahead of its forward pass.
+  std::function<MicroBatch<Cpu>(Cpu&, const MicroBatch<Cpu>&)> seen;
+  struct Pass {
+    Pass(const StepContext& context, MicroBatch<Cpu> of)
+        : batch(std::move(of)), tape(context, &batch) {}
+    MicroBatch<Cpu> batch;
+    Tape<Cpu> tape;
+  };
+  std::map<std::int64_t, std::unique_ptr<Pass>> passes{};  // by micro-batch
+
+  Tensor<Cpu> forward(Cpu& dev, Tensor<Cpu> x, Tape<Cpu>& tape) {
+    auto& pass = passes[tape.batch().index];
+    pass = std::make_unique<Pass>(tape.context(), seen(dev, tape.batch()));
+    return inner->forward(dev, std::move(x), pass->tape);
+  }
+  Tensor<Cpu> backward(Cpu& dev, Tensor<Cpu> dy, Tape<Cpu>& tape) {
+    return inner->backward(dev, std::move(dy), passes.at(tape.batch().index)->tape);
+  }
+  [[nodiscard]] Shape output_shape(const Shape& in, const MicroBatch<Cpu>& batch) const {
+    return inner->output_shape(in, batch);
+  }
+  [[nodiscard]] double flops(const Shape& in, const MicroBatch<Cpu>& batch) const {
+    return inner->flops(in, batch);
+  }
+  void parameters(ParameterList<Cpu>& out) const { inner->parameters(out); }
+};
+inline void replace(AnyLayer<Cpu>& layer,
+                    std::function<MicroBatch<Cpu>(Cpu&, const MicroBatch<Cpu>&)> seen) {
+  const auto name = layer.name();
+  layer = AnyLayer<Cpu>(
+      name, WithBatch{std::make_shared<AnyLayer<Cpu>>(std::move(layer)), std::move(seen)});
+}
+
+inline Model<Cpu> right_model(ModelBuilder<Cpu>& build) {
+  return everything<Cpu>(build, {.blocks = 2});
+}
+/// Two layers of its last block.
+inline constexpr std::size_t attention = 4, feed_forward = 6;
+
+/// The words of masked rows, with smoothed labels. local: each rank smooths over its own words, whose targets then sum
+/// up to more than 1. By public means: the loss of smoothing 1 comes on top.
+class SmoothedWords {
+ public:
+  SmoothedWords(ModelBuilder<Cpu>& build, const ParameterList<Cpu>& table, bool local)
+      : decoder_(build, "cls.predictions", table, {.padded = true}),
+        entropy_(build, 64, Placement::words, smoothing, true),
+        flat_(build, 64, Placement::words, 1, true),
+        more_(local ? smoothing * (build.tensor.size() - 1) : 0) {}
+
+  [[nodiscard]] std::vector<std::string> term_names() const { return {"masked_tokens"}; }
+  void forward(Cpu& dev, Tensor<Cpu> x, Tape<Cpu>& tape, View<Cpu> totals) {
+    const auto& rows = tape.batch().at("masked_rows");
+    const auto& labels = tape.batch().at("masked_labels");
+    Tensor<Cpu> chosen(dev, x.dtype(), {rows.count(), x.columns()});
+    gather_rows(dev, x.view(), rows.view(), chosen.mut());
+    tape.push_shape(x.shape());
+    auto logits = decoder_.forward(dev, std::move(chosen), tape);
+    Tensor<Cpu> flat(dev, DType::f64, {loss_fields});
+    flat_.forward(dev, logits.share(), labels.view(), tape, flat.mut());
+    entropy_.forward(dev, std::move(logits), labels.view(), tape, totals.as({loss_fields}));
+    totals.data<double>()[0] += more_ * flat.to_host<double>(dev)[0];
+  }
+  Tensor<Cpu> backward(Cpu& dev, ConstView<Cpu> scales, Tape<Cpu>& tape) {
+    const auto& labels = tape.batch().at("masked_labels");
+    auto dlogits = entropy_.backward(dev, labels.view(), scales, tape);
+    const auto scale =
+        Tensor<Cpu>::from_host(dev, {1}, std::vector{more_ * *scales.data<double>()});
+    const auto flat = flat_.backward(dev, labels.view(), scale.view(), tape);
+    if (more_ != 0) add(dev, dlogits.view(), flat.view(), dlogits.mut());
+    const auto chosen = decoder_.backward(dev, std::move(dlogits), tape);
+    auto dx = Tensor<Cpu>::zeros(dev, chosen.dtype(), tape.pop_shape());
+    scatter_add_rows(dev, chosen.view(), tape.batch().at("masked_rows").view(), dx.mut());
+    return dx;
+  }
+  [[nodiscard]] double flops(const Shape&, const MicroBatch<Cpu>&) const { return 1; }
+  void parameters(ParameterList<Cpu>& out) const { decoder_.parameters(out); }
+
+ private:
+  static constexpr double smoothing = 0.1;
+  Linear<Cpu> decoder_;
+  CrossEntropy<Cpu> entropy_, flat_;
+  double more_;
+};
+inline Model<Cpu> smooth_model(ModelBuilder<Cpu>& build, bool local) {
+  auto model = right_model(build);
+  ParameterList<Cpu> embeddings, table;
+  model.layers[0].parameters(embeddings);
+  for (const auto& each : embeddings)
+    if (each->spec.placement == Placement::words) table.push_back(each);
+  model.loss = SmoothedWords(build, table, local);
+  return model;
+}
+
+/// Divides by the tokens of this replica alone.
+struct CountsAlone final : PlainReducer<Cpu>, Replicas<Cpu> {
+  struct Options {
+    friend CountsAlone make_reducer(Cpu& dev, ParameterStore<Cpu>& store, Comm<Cpu> group,
+                                    Options) {
+      return {dev, store, std::move(group)};
+    }
+  };
+  CountsAlone(Cpu& dev, ParameterStore<Cpu>& store, Comm<Cpu> group)
+      : PlainReducer<Cpu>(dev, store, std::move(group)) {}
+  void count(Cpu&, Comm<Cpu>&, View<Cpu>) override {}
+};
+
+}  // namespace tests
