@@ -55,6 +55,16 @@ def changed(program, run, folder, rng, start, replicas, events, loses=False):
         assert (f"loaded {save}/step-" in job.said()) == loses, job.said()
 
 
+def too_large(program, run, folder, rng):
+    """One rank of two would have to hold the whole model, and its memory does not suffice: nobody leaves, and all stop."""
+    with Elastic(program, (*run, "--pipeline-parallel", "2"), folder, 2, "1:1", STEPS,
+                 ("--elastic-axes", "all", "--memory-limit", "0.025", "--save", str(folder / "save"))) as job:
+        happens(job, "leave", 1, rng)
+        ends = job.job.wait(100)
+        assert [end.status for end in ends] == [75, 75] and "as a signal asked" in job.said(), job.said()
+        assert not told(job.said()), job.said()
+
+
 CASES = {
     # Two replicas always have all pieces.
     "2x2x2": (TINY, "2x2x2", "2:2", [("kill", 1, "2x1x3"), ("join", 1, "2x2x2"), ("kill", 1, "2x1x3")]),
@@ -73,13 +83,15 @@ def main():
     seed = random.randrange(1 << 30)
     print("seed", seed, flush=True)
     with tempfile.TemporaryDirectory() as temporary:
-        for name, (run, start, replicas, events) in CASES.items():
-            if only and name not in only:
-                continue
+        for name in only or [*CASES, "too-large"]:
             folder = pathlib.Path(temporary) / name
             folder.mkdir()
-            begin = time.monotonic()
-            changed(bert, tuple(run), folder, random.Random(f"{seed} {name}"), start, replicas, events, name == "lost")
+            begin, rng = time.monotonic(), random.Random(f"{seed} {name}")
+            if name == "too-large":
+                too_large(bert, tuple(TINY), folder, rng)
+            else:
+                run, *what = CASES[name]
+                changed(bert, tuple(run), folder, rng, *what, name == "lost")
             print(f"{name}: as it should, {time.monotonic() - begin:.1f} s", flush=True)
 
 
