@@ -31,7 +31,12 @@ Model<Meta> four_layers(ModelBuilder<Meta>& build, bool) {
 
 struct Setup {
   examples::AnyBatcher train{Rows()}, none{};
-  examples::TrainingSetup setup{.train = train, .held_out = none, .plan_model = four_layers};
+  examples::TrainingSetup setup{.options = {},
+                                .train = train,
+                                .held_out = none,
+                                .make_model = {},
+                                .plan_model = four_layers,
+                                .forward_flop = {}};
   Setup() {
     setup.options.global_batch = 16;
     setup.options.micro_batch = 4;
@@ -67,7 +72,6 @@ TEST_CASE("layout planner: bytes that are sent take time") {
   CHECK(time({4, 1, 1}) > time({1, 1, 1}) / 4);
   CHECK(time({1, 4, 1}) > time({1, 1, 1}) / 4);
   CHECK(time({1, 1, 4}) > time({1, 1, 1}) / 4);
-  CHECK(time({1, 1, 1}) == time({1, 1, 1}));
 }
 
 TEST_CASE("layout planner: by the least memory of the ranks that the job began with") {
