@@ -144,6 +144,10 @@ void add_run_options(CommandLine& app, RunOptions& options, Words& words) {
   app.add_option_function<std::string>(
       "--elastic", [&](const auto& text) { options.elastic = parse_elastic(text); },
       "LEAST:MOST replicas: the run goes on when ranks are lost, and takes in those that come");
+  add_name(app, "--elastic-axes", "data",
+           "With --elastic: data, or all: the run may go on with other tensor and pipeline axes",
+           [&](const auto& name) { options.elastic_axes = name == "all"; })
+      ->check(CLI::IsMember({"data", "all"}));
   app.add_option("--store", options.store,
                  "With --elastic: etcd, http://HOST:2379,..., so that any rank may be lost")
       ->envname("DHP_STORE");
@@ -262,6 +266,8 @@ void finish(RunOptions& options, const Words& words) {
              "--evaluate-only changes nothing that --save could save; --steps 0 loads and saves");
   dhp::check(!options.evaluate_only || !options.elastic,
              "--evaluate-only is over soon, and is not for --elastic");
+  dhp::check(!options.elastic_axes || options.elastic,
+             "--elastic-axes all is for ranks that come and go, and needs --elastic LEAST:MOST");
   dhp::check(!options.elastic || options.trace_values.empty(),
              "--trace-values is for ranks that stay the same, not for --elastic");
   dhp::check(!options.elastic || !options.cuda_graphs.value_or(false),

@@ -2,7 +2,7 @@
 // once (options.cpp); a wrong value ends with one sentence before any training starts.
 #pragma once
 
-#include <dhp/comm/elastic/generation.hpp>
+#include <dhp/comm/elastic/next_layout.hpp>
 #include <dhp/comm/rendezvous/process_rank.hpp>
 #include <dhp/extra/reducer_choice.hpp>
 #include <dhp/extra/synthetic_gradients.hpp>
@@ -20,11 +20,12 @@ namespace examples {
 class Stopping;
 
 /// Replicas of a job whose ranks may come and go: "2:4", or "2:" for 2 and as many as there are.
-[[nodiscard]] dhp::ElasticOptions parse_elastic(const std::string& text);
+[[nodiscard]] dhp::LayoutRules parse_elastic(const std::string& text);
 
 struct RunOptions {
   dhp::MeshShape mesh{};
-  std::optional<dhp::ElasticOptions> elastic{};  ///< how many replicas; the mesh has their shape
+  std::optional<dhp::LayoutRules> elastic{};  ///< how many replicas
+  bool elastic_axes = false;  ///< tensor and pipeline axes may change too; else they are the mesh's
   std::string store;  ///< etcd's endpoints, for the store of an elastic job; empty: rank 0 holds it
   dhp::PipelineOptions pipeline{};
   std::optional<dhp::SyntheticGradients> synthetic_gradients{};

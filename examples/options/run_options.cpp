@@ -8,7 +8,7 @@
 
 namespace examples {
 
-dhp::ElasticOptions parse_elastic(const std::string& text) {
+dhp::LayoutRules parse_elastic(const std::string& text) {
   const auto colon = text.find(':');
   const auto number = [&](const std::string& digits, int otherwise) {
     if (digits.empty()) return otherwise;
@@ -18,7 +18,7 @@ dhp::ElasticOptions parse_elastic(const std::string& text) {
     return whole ? value : 0;
   };
   constexpr int any = std::numeric_limits<int>::max();
-  const dhp::ElasticOptions made{
+  const dhp::LayoutRules made{
       .least_replicas = number(text.substr(0, colon), 0),
       .most_replicas = colon == text.npos ? any : number(text.substr(colon + 1), any)};
   dhp::check(made.least_replicas >= 1 && made.most_replicas >= made.least_replicas, "--elastic ",

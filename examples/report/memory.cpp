@@ -59,6 +59,11 @@ const std::vector<dhp::HostBatch>& MemoryPlanner::batches_of(std::int64_t micro_
   return batches;
 }
 
+std::vector<dhp::MemoryPlan> MemoryPlanner::plan(const dhp::MeshShape& layout) {
+  auto options = options_;
+  options.mesh = layout;
+  return plan(options);
+}
 std::vector<dhp::MemoryPlan> MemoryPlanner::plan(const RunOptions& options) {
   std::vector<dhp::MemoryPlan> stages;
   if (batcher_.size() == 0) return stages;

@@ -30,12 +30,14 @@ class MemoryPlanner {
   [[nodiscard]] std::vector<std::string> lines(const MemoryLimit& limit) const;
   /// Throws Error with the nearest layout that fits if this one does not.
   void check_fits(const MemoryLimit& limit);
-
- private:
-  struct Candidate;
+  /// Of each stage in another layout; none where that cannot be run.
+  [[nodiscard]] std::vector<dhp::MemoryPlan> plan(const dhp::MeshShape& layout);
   [[nodiscard]] std::size_t need_of(const dhp::MemoryPlan& plan) const {
     return gpu_ ? plan.most_in_use : plan.most;  // a GPU's free blocks make room
   }
+
+ private:
+  struct Candidate;
   [[nodiscard]] const std::vector<dhp::HostBatch>& batches_of(std::int64_t micro_batch);
   [[nodiscard]] std::vector<dhp::MemoryPlan> plan(const RunOptions& options);
   [[nodiscard]] std::size_t most_of(const std::vector<dhp::MemoryPlan>& stages) const;

@@ -6,6 +6,7 @@
 #include <dhp/train/state_exchange.hpp>
 
 #include "../options/agreement.hpp"
+#include "layout_planner.hpp"
 #include "program.hpp"
 
 #include <memory>
@@ -27,7 +28,18 @@ class ElasticTraining {
         setup_(setup),
         deadlines_(deadlines),
         stopping_(stopping),
-        common_{options_in_common(setup.options), data_in_common(setup)} {}
+        common_{options_in_common(setup.options), data_in_common(setup)} {
+    const auto& options = setup.options;
+    elastic_ = {.tensor = options.mesh.tensor,
+                .pipeline = options.mesh.pipeline,
+                .layouts = *options.elastic,
+                .gives_up = [this] { return gives_up(); }};
+    if (!options.elastic_axes) return;
+    layouts_.emplace(setup, memory_limit(dev, options).bytes);
+    elastic_.layouts.step_time = [this](const auto& layout) { return layouts_->step_time(layout); };
+  }
+  ElasticTraining(const ElasticTraining&) = delete;
+  ElasticTraining& operator=(const ElasticTraining&) = delete;
 
   /// The body of run_elastic.
   dhp::GenerationEnd run(Rank& rank) {
@@ -41,11 +53,8 @@ class ElasticTraining {
       throw;
     }
   }
-  /// Whether a newcomer was asked to stop.
-  [[nodiscard]] bool gives_up() {
-    stopping_.begin_steps();  // no signal ends it at once now: others may wait for it
-    return stopped_ = stopping_.asked();
-  }
+  /// For the job of this training, which they refer to.
+  [[nodiscard]] const dhp::ElasticOptions& elastic() const { return elastic_; }
   /// It was asked to stop. Other ranks have the state, or it is what was saved last.
   [[nodiscard]] bool stopped() const { return stopped_; }
 
@@ -64,9 +73,15 @@ class ElasticTraining {
     Program program;
   };
 
+  /// Whether a newcomer was asked to stop.
+  [[nodiscard]] bool gives_up() {
+    stopping_.begin_steps();  // no signal ends it at once now: others may wait for it
+    return stopped_ = stopping_.asked();
+  }
   dhp::GenerationEnd run_in(Rank& rank) {
     for (const auto& common : common_)
       check_same(dev_, rank.world, common, true, rank.report.steps >= 0);
+    if (layouts_) layouts_->agree_on_limit(dev_, rank.world);
     auto ranks = rank.training_ranks();
     const auto steps = rank.now.steps;
     finish_all(dev_);
@@ -160,11 +175,12 @@ class ElasticTraining {
   /// Where the ranks that have the state are in the run.
   struct Position {
     dhp::RunState state{.step = -1};
-    Measures last_step{};  ///< its line of metrics, for whichever rank writes from now on
-    bool repeats = false;  ///< it forgot the step that follows, and does it again
+    Measures last_step{};     ///< its line of metrics, for whichever rank writes from now on
+    dhp::MeshShape layout{};  ///< of the generation that the state is from
+    bool repeats = false;     ///< it forgot the step that follows, and does it again
     void pass(dhp::detail::Fields& fields) {
       dhp::RunState::visit(state, PassEach{fields});
-      fields(last_step, repeats);
+      fields(last_step, layout.data, layout.tensor, layout.pipeline, repeats);
     }
   };
   /// Collective. False: nobody has some of it.
@@ -173,7 +189,8 @@ class ElasticTraining {
     Position position;
     for (const auto& built : built_) {
       for (auto& piece : own_state(built->program.training())) held.push_back(std::move(piece));
-      position = {built->program.training().trainer().state(), built->program.last_step()};
+      auto& run = built->program.training();
+      position = {run.trainer().state(), built->program.last_step(), run.mesh().shape()};
     }
     if (next != nullptr) needed = own_state(next->program.training());
     const auto exchanged = dhp::StateExchange<Dev>::run(dev_, rank.world, held, needed);
@@ -186,6 +203,7 @@ class ElasticTraining {
       repeats_ |= gathered->repeats;
       if (gathered->state.step > position.state.step) position = *gathered;
     }
+    before_ = position.layout;
     if (!exchanged.missing.empty()) {
       lost_ =
           dhp::concat("; nobody has ", *exchanged.missing.begin(), " after step ", rank.now.steps,
@@ -207,12 +225,10 @@ class ElasticTraining {
       staying -= gathered[at] > 0 ? 1 : 0;
       store_stays = store_stays && gathered[at + 1] == 0;
     }
-    const auto& layout = rank.now.layout;
-    const int replicas = staying / (layout.tensor * layout.pipeline);
     // Spares may have been told to leave, too.
-    const bool some_train_on = rank.world.size() - staying < layout.size();
-    const bool goes_on =
-        store_stays && some_train_on && replicas >= setup_.options.elastic->least_replicas;
+    const bool some_train_on = rank.world.size() - staying < rank.now.layout.size();
+    const bool goes_on = store_stays && some_train_on &&
+                         dhp::next_layout(staying, rank.now.layout, elastic_.layouts);
     rank.report.leaving = goes_on && leaving > 0;
     return goes_on;
   }
@@ -224,8 +240,12 @@ class ElasticTraining {
     const auto moved_bytes = std::exchange(moved_bytes_, 0);
     const bool repeats = std::exchange(repeats_, false) && rank.now.steps >= 0;
     if (rank.now.number == 1) return;
+    const auto& from = before_.value_or(rank.now.layout);
     program.say(dhp::concat(
         "generation ", rank.now.number, ": ", rank.now.layout,
+        from == rank.now.layout
+            ? ""
+            : dhp::concat(" instead of ", from.data, "x", from.tensor, "x", from.pipeline),
         rank.now.steps < 0 ? " without a state" : dhp::concat(" after step ", rank.now.steps),
         rank.ended.empty() ? "" : "; ", rank.ended, std::exchange(lost_, {}),
         repeats ? dhp::concat("; step ", rank.now.steps + 1, " is done again") : "",
@@ -239,12 +259,15 @@ class ElasticTraining {
   const TrainingSetup& setup_;
   dhp::Deadlines& deadlines_;
   Stopping& stopping_;
-  std::vector<Common> common_;           // to all members
-  std::optional<MemoryPlanner> memory_;  // of the first generation
+  std::vector<Common> common_;  // to all members
+  dhp::ElasticOptions elastic_;
+  std::optional<LayoutPlanner> layouts_;  // where all axes may change
+  std::optional<MemoryPlanner> memory_;   // of the first generation
   bool stopped_ = false;
   std::string lost_;
-  std::size_t moved_bytes_ = 0;  // for the generation that begins
-  bool repeats_ = false;         // the step that was interrupted is done again
+  std::size_t moved_bytes_ = 0;           // for the generation that begins
+  bool repeats_ = false;                  // the step that was interrupted is done again
+  std::optional<dhp::MeshShape> before_;  // the layout that the state was in last
   /// The trainings that have the state, all after the same step: more than one only while ranks take it over.
   std::vector<std::unique_ptr<Built>> built_;
   Clock::time_point since_ = Clock::now();  // the end of the last generation

@@ -147,7 +147,7 @@ void begin_with_gpu(const RunOptions& options, int local_rank, [[maybe_unused]] 
 #if (defined(DHP_HAS_NCCL) && defined(DHP_HAS_PROCESSES)) || defined(DHP_HAS_GLOO)
 void start_elastic_rank(const dhp::ProcessRank& me, const RunOptions& options,
                         std::shared_ptr<const dhp::Deadlines> deadlines,
-                        std::function<bool()> gives_up, const GenerationBody& body) {
+                        const dhp::ElasticOptions& elastic, const GenerationBody& body) {
   dhp::check(options.transport != "mpi",
              "--elastic does without MPI, which ends the whole job when a rank is lost; leave "
              "--transport out, or choose gloo on CPUs");
@@ -155,10 +155,6 @@ void start_elastic_rank(const dhp::ProcessRank& me, const RunOptions& options,
   const ProcessSetup setup{me, options, std::move(deadlines), records};
   auto process = process_options(setup);
   process.stuck_after_s = 60;  // it may be in the midst of a long step, after which it goes on
-  auto elastic = *options.elastic;
-  elastic.tensor = options.mesh.tensor;
-  elastic.pipeline = options.mesh.pipeline;
-  elastic.gives_up = std::move(gives_up);
   const auto id = dhp::new_member_id();
   auto store = options.store.empty()
                    ? dhp::rendezvous_elastic(me, id, process)

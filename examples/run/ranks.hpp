@@ -69,11 +69,10 @@ void start_ranks(const RunOptions& options, const RankBody& body);
 using GenerationBody =
     std::function<dhp::GenerationEnd(dhp::GenerationRank<dhp::DefaultDevice>& rank)>;
 
-/// body in each generation of an elastic job that this process is a member of. gives_up: whether it no longer wants to
-/// be taken in.
+/// body in each generation of an elastic job that this process is a member of.
 void start_elastic_rank(const dhp::ProcessRank& me, const RunOptions& options,
                         std::shared_ptr<const dhp::Deadlines> deadlines,
-                        std::function<bool()> gives_up, const GenerationBody& body);
+                        const dhp::ElasticOptions& elastic, const GenerationBody& body);
 #endif
 
 }  // namespace examples

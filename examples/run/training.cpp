@@ -21,9 +21,8 @@ int run_elastic_training(const TrainingSetup& setup) {
   auto dev = make_device<Dev>(options, me->local_rank);
   const auto deadlines = deadlines_of(options);
   ElasticTraining training(dev, setup, *deadlines, stopping);
-  start_elastic_rank(
-      *me, options, deadlines, [&] { return training.gives_up(); },
-      [&](dhp::GenerationRank<Dev>& rank) { return training.run(rank); });
+  start_elastic_rank(*me, options, deadlines, training.elastic(),
+                     [&](dhp::GenerationRank<Dev>& rank) { return training.run(rank); });
   return training.stopped() ? Stopping::exit_status : 0;
 }
 #else

@@ -13,7 +13,7 @@ import tempfile
 import time
 
 import ranks
-from generations import curve, last_step, told
+from generations import curve, first_difference, last_step, told
 
 BERT = ["--preset", "tiny", "--vocabulary-size", "512", "--sequence-length", "32", "--samples", "256", "--global-batch", "16",
         "--micro-batch", "2", "--deterministic", "--evaluate-samples", "4"]
@@ -38,6 +38,7 @@ class Elastic:
         self.steps, self.metrics = steps, folder / "metrics"
         run = (*run, "--steps", str(steps))
         self.wanted = steady(program, run, str(folder.parent))
+        self.tensor = int(run[run.index("--tensor-parallel") + 1]) if "--tensor-parallel" in run else 1
         self.job = ranks.Job(processes, [by or program, *run, *more, "--elastic", elastic, "--metrics", str(self.metrics)],
                             **where)
 
@@ -64,9 +65,8 @@ class Elastic:
         ends = self.job.wait(limit_s, without)
         bad = [end for end in ends if end.status not in statuses]
         assert not bad, "\n".join(f"status {end.status}: {end.output}" for end in bad)
-        found = curve(self.metrics)
-        assert found == self.wanted, next(
-            f"{a} instead of {b}\n{self.said()}" for a, b in zip(found, self.wanted) if a != b)
+        difference = first_difference(curve(self.metrics), self.wanted, told(self.said()), self.tensor)
+        assert not difference, f"{difference}\n{self.said()}"
 
 
 def generations(said):

@@ -5,7 +5,8 @@ import json
 import re
 import time
 
-_LINE = re.compile(r"generation (\d+): (\d+)x\d+x\d+ [^;\n]*?(?: after step (\d+)| without a state)([^\n]*); agreed after (\S+) s, "
+_LINE = re.compile(r"generation (\d+): (\S+) \(data x tensor x pipeline\)(?: instead of (\S+))?"
+                   r"(?: after step (\d+)| without a state)([^\n]*); agreed after (\S+) s, "
                    r"connected in (\S+) s, built after (\S+) s, has its state after (\S+) s, (\S+) ([kMG])B of state taken\n")
 
 
@@ -15,7 +16,8 @@ class Generation:
     from the agreement."""
 
     number: int
-    replicas: int
+    layout: str  # such as 2x1x4
+    before: str  # that of the generation before
     after: int  # the step that its state is of; -1: nobody had a state
     why: str  # the sentences that say why the last one has ended; empty: in order, after a step
     agreed: float
@@ -23,6 +25,14 @@ class Generation:
     built: float
     state: float
     megabytes: float  # of state that went from one rank to another
+
+    @property
+    def replicas(self):
+        return int(self.layout.split("x")[0])
+
+    @property
+    def tensor(self):
+        return int(self.layout.split("x")[1])
 
     @property
     def repeats(self):
@@ -39,10 +49,28 @@ class Generation:
 def told(said):
     """Those of which the whole line is there."""
     found = []
-    for number, replicas, after, why, *seconds, size, unit in _LINE.findall(said):
-        found.append(Generation(int(number), int(replicas), int(after or -1), why, *map(float, seconds),
+    for number, layout, before, after, why, *seconds, size, unit in _LINE.findall(said):
+        found.append(Generation(int(number), layout, before or layout, int(after or -1), why, *map(float, seconds),
                                 float(size) * {"k": 1e-3, "M": 1, "G": 1e3}[unit]))
     return found
+
+
+# What losses and gradient norms may differ by, relative to them, once the tensor axis is another one; 0: not by a bit.
+ANOTHER_TENSOR_AXIS = 1e-5
+
+
+def first_difference(found, wanted, generations=(), tensor=1):
+    """Where a job's curve is not the wanted one: "this instead of that"; None: nowhere. generations: those that were told, of a
+    job that began with so many ranks on its tensor axis; until another number comes, the curves have the same bits."""
+    changes = [generation.after for generation in generations if generation.tensor != tensor]
+    if len(found) != len(wanted):
+        return f"{len(found)} steps instead of {len(wanted)}"
+    for is_, should in zip(found, wanted):
+        (step, *numbers, rate), (other_step, *others, other_rate) = json.loads(is_), json.loads(should)
+        near = all(abs(a - b) <= ANOTHER_TENSOR_AXIS * abs(b) for a, b in zip(numbers, others))
+        if is_ != should and not (changes and step > min(changes) and near and (step, rate) == (other_step, other_rate)):
+            return f"{is_} instead of {should}"
+    return None
 
 
 def curve(path, first=1):

@@ -128,6 +128,7 @@ TABLE = [
     ("bert", ["--data-parallel", "2", "--reducer", "top-k", "--deterministic"], 2, "--reducer top-k cannot send; choose plain or bucketed"),
     ("bert", ["--data-parallel", "2", "--reducer", "powersgd", "--zero", "1"], 2, "and --reducer powersgd has none"),
     ("bert", ["--reducer", "one-bit", "--elastic", "2:4"], 2, "--elastic does not carry what --reducer one-bit has not sent yet"),
+    ("bert", ["--elastic-axes", "all"], 2, "--elastic-axes all is for ranks that come and go, and needs --elastic LEAST:MOST"),
     ("bert", ["--reducer", "top-k", "--reducer-rank", "2"], 2, "--reducer-rank is for --reducer powersgd"),
     ("bert", ["--reducer", "top-k", "--reducer-share", "0"], 2, "--reducer-share 0 would send nothing"),
     # files of another kind

@@ -34,12 +34,17 @@ class MetaComm {
   [[nodiscard]] int size() const { return place_.size; }
   [[nodiscard]] int send_capacity() const { return 4; }
   [[nodiscard]] std::string transport() const { return "none"; }
+  /// By this rank, if there were others, in this group and those split off.
+  [[nodiscard]] double sent_bytes() const { return *sent_bytes_; }
   Event<Dev> start(Dev&, const Collective<Dev>& collective) {
     collective.check_for(size());
+    const auto bytes = static_cast<std::int64_t>(collective.call.bytes());
+    *sent_bytes_ += dhp::sent_bytes(collective.call.kind, bytes, size());
     return {};
   }
-  void send(Dev&, Tensor<Dev>, int to, CallSite where) {
+  void send(Dev&, Tensor<Dev> message, int to, CallSite where) {
     detail::check_message(CallKind::send, rank(), size(), to, where);
+    *sent_bytes_ += static_cast<double>(message.size_bytes());
   }
   void recv(Dev&, View<Dev>, int from, CallSite where) {
     detail::check_message(CallKind::recv, rank(), size(), from, where);
@@ -47,7 +52,9 @@ class MetaComm {
   void barrier(CallSite) {}
   [[nodiscard]] MetaComm split(int color, int, CallSite) {
     if (color < 0) return MetaComm({});
-    return MetaComm(next_ < splits_.size() ? splits_[next_++] : place_);
+    MetaComm part(next_ < splits_.size() ? splits_[next_++] : place_);
+    part.sent_bytes_ = sent_bytes_;
+    return part;
   }
   [[noreturn]] void abort(const std::string& message) { throw Error(message); }
 
@@ -55,6 +62,7 @@ class MetaComm {
   Place place_;
   std::vector<Place> splits_;
   std::size_t next_ = 0;
+  std::shared_ptr<double> sent_bytes_ = std::make_shared<double>(0);
 };
 
 }  // namespace dhp

@@ -19,14 +19,16 @@ Generation generation(MeshShape layout, std::vector<MemberId> members) {
 using Members = std::vector<MemberId>;
 
 TEST_CASE("next generation: the first one takes newcomers in order, and the rest are spares") {
-  const auto made = next_generation({}, {}, {1, 2, 3, 4, 5}, {.tensor = 2, .least_replicas = 1});
+  const auto made = next_generation({}, {}, {1, 2, 3, 4, 5}, {.tensor = 2});
   REQUIRE(made.has_value());
   CHECK(made->number == 1);
   CHECK(made->layout == MeshShape{2, 2, 1});
   CHECK(made->members == Members{1, 2, 3, 4, 5});
   CHECK(made->steps == -1);
-  CHECK_FALSE(next_generation({}, {}, {1, 2, 3}, {.tensor = 2, .least_replicas = 2}).has_value());
-  CHECK(next_generation({}, {}, {1, 2, 3}, {.most_replicas = 2})->layout == MeshShape{2, 1, 1});
+  CHECK_FALSE(next_generation({}, {}, {1, 2, 3}, {.tensor = 2, .layouts = {.least_replicas = 2}})
+                  .has_value());
+  CHECK(next_generation({}, {}, {1, 2, 3}, {.layouts = {.most_replicas = 2}})->layout ==
+        MeshShape{2, 1, 1});
 }
 
 TEST_CASE("next generation: replicas of one rank close up when one is lost") {
@@ -73,11 +75,31 @@ TEST_CASE("next generation: who leaves gives its state away as the last spare") 
   const auto made = next_generation(last, reports_of(last, {}, {1}), {}, {});
   CHECK(made->layout == MeshShape{2, 1, 1});
   CHECK(made->members == Members{2, 3, 1});
-  const auto few = next_generation(last, reports_of(last, {}, {1}), {}, {.least_replicas = 3});
+  const auto few =
+      next_generation(last, reports_of(last, {}, {1}), {}, {.layouts = {.least_replicas = 3}});
   CHECK(few->layout == MeshShape{3, 1, 1});  // too few would stay: nobody leaves
   CHECK(few->members == Members{1, 2, 3});
   CHECK(next_generation(last, reports_of(last, {2}, {1, 3}), {}, {})->members == Members{1, 3});
   CHECK(next_generation(last, reports_of(last, {2}, {1, 3}), {9}, {})->members == Members{9, 1, 3});
+}
+
+TEST_CASE("next generation: where other axes change, members keep their order") {
+  const auto last = generation({2, 2, 1}, {1, 2, 3, 4, 5});
+  const ElasticOptions all{.tensor = 2, .layouts = {.step_time = [](const MeshShape& layout) {
+                                          return layout.data == 1 ? std::optional(1.0)
+                                                                  : std::nullopt;
+                                        }}};
+  const auto made = next_generation(last, reports_of(last, {2}, {3}), {9, 8}, all);
+  CHECK(made->layout == MeshShape{1, 5, 1});
+  CHECK(made->members == Members{1, 4, 5, 9, 8, 3});
+  const auto again = next_generation(*made, reports_of(*made, {3, 4}), {}, all);
+  CHECK(again->layout == MeshShape{1, 4, 1});
+  CHECK(again->members == Members{1, 5, 9, 8});
+  CHECK(again->steps == 7);
+  // The first generation, and one that all members of the last have been lost of, begin as the job was started.
+  CHECK(next_generation({}, {}, {1, 2, 3}, all)->layout == MeshShape{1, 2, 1});
+  CHECK(next_generation(*made, {}, {1, 2, 3}, all)->layout == MeshShape{1, 2, 1});
+  CHECK(next_generation({}, {}, {1}, all)->layout == MeshShape{1, 1, 1});
 }
 
 // Whatever is lost, leaves and comes: no member has two ranks, the layout is full, and there are as many replicas as

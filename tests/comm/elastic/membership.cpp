@@ -162,7 +162,7 @@ TEST_CASE("membership: nobody begins a job anew that has finished") {
 
 TEST_CASE("membership: too few ranks wait for more; a finished job takes in nobody") {
   Job job;
-  job.options.least_replicas = 3;
+  job.options.layouts.least_replicas = 3;
   auto one = job.member(1), two = job.member(2), three = job.member(3);
   const auto first = job.next({&one, &two, &three}, {}, {}).front();
   job.store->set("left/3", "");
@@ -179,6 +179,22 @@ TEST_CASE("membership: too few ranks wait for more; a finished job takes in nobo
   one.finish();
   auto late = job.member(5);
   CHECK_FALSE(late.next({}, {}).has_value());
+}
+
+TEST_CASE("membership: newcomers are wanted where a layout of any axes uses more ranks") {
+  Job job;
+  job.options.tensor = 2;
+  job.options.layouts.step_time = [](const MeshShape& layout) {
+    return layout.size() == 5 ? std::nullopt : std::optional(1.0);
+  };
+  auto one = job.member(1), two = job.member(2), three = job.member(3), four = job.member(4);
+  const auto first = job.next({&one, &two, &three, &four}, {}, {}).front();
+  CHECK(first.layout == MeshShape{2, 2, 1});
+  auto five = job.member(5);
+  CHECK_FALSE(one.could_grow(first));
+  auto six = job.member(6);
+  CHECK(one.could_grow(first));
+  CHECK(job.next({&one, &two, &three, &four}, first).front().layout == MeshShape{3, 2, 1});
 }
 
 TEST_CASE("membership: a newcomer that gives up is not waited for; a member has state, and stays") {

@@ -2,13 +2,12 @@
 // members and new processes. A lost rank or a newcomer ends a generation.
 #pragma once
 
-#include <dhp/comm/mesh.hpp>
+#include <dhp/comm/elastic/next_layout.hpp>
 #include <dhp/comm/rendezvous/wire.hpp>
 
 #include <algorithm>
 #include <cstdint>
 #include <functional>
-#include <limits>
 #include <map>
 #include <optional>
 #include <string>
@@ -20,9 +19,9 @@ namespace dhp {
 using MemberId = std::uint32_t;
 
 struct ElasticOptions {
-  int tensor = 1, pipeline = 1;                         ///< a replica has tensor x pipeline ranks
-  int least_replicas = 1;                               ///< with fewer ranks the job waits
-  int most_replicas = std::numeric_limits<int>::max();  ///< ranks beyond are spares
+  /// Of the first generation, if its ranks are enough for a replica.
+  int tensor = 1, pipeline = 1;
+  LayoutRules layouts{};
   double timeout_s = 300;  ///< how long the job waits for enough ranks before it fails
   /// How long the others wait for a silent member whose connection to the store is alive.
   double silent_s = 2;
@@ -62,39 +61,59 @@ struct Generation {
 
 namespace detail {
 
-/// The generation after `last`, from reporting members and newcomers, in order. Complete replicas stay together. Gaps
-/// are filled by members with the same position in another replica, then by spares, then by newcomers. If leaving
-/// members would leave too few, nobody leaves: all should save and stop. nullopt: too few members.
+/// The layout for so many ranks. before: that of the members that go on; none: the job begins, with the axes that it
+/// was started with if there are enough ranks.
+[[nodiscard]] inline std::optional<MeshShape> layout_for(std::size_t ranks,
+                                                         const std::optional<MeshShape>& before,
+                                                         const ElasticOptions& options) {
+  const auto count = static_cast<int>(ranks);
+  if (before) return next_layout(count, *before, options.layouts);
+  const MeshShape asked{1, options.tensor, options.pipeline};
+  auto with_these_axes = options.layouts;
+  with_these_axes.step_time = nullptr;
+  const auto first = next_layout(count, asked, with_these_axes);
+  return first ? first : next_layout(count, asked, options.layouts);
+}
+
+/// The generation after `last`, from reporting members and newcomers, in order. Where tensor and pipeline axes stay,
+/// complete replicas stay together, and gaps are filled by members with the same position in another replica, then by
+/// spares, then by newcomers; else members keep their order. If leaving members would leave too few, nobody leaves:
+/// all should save and stop. nullopt: too few members.
 [[nodiscard]] inline std::optional<Generation> next_generation(
     const Generation& last, const std::map<MemberId, MemberReport>& reports,
     const std::vector<MemberId>& newcomers, const ElasticOptions& options) {
   constexpr MemberId nobody = 0;
-  const auto places =
-      static_cast<std::size_t>(options.tensor) * static_cast<std::size_t>(options.pipeline);
+  auto staying = newcomers.size();
+  for (const auto& [member, report] : reports) staying += report.leaving ? 0 : 1;
+  std::optional<MeshShape> before;
+  if (!reports.empty()) before = last.layout;
+  auto layout = layout_for(staying, before, options);
+  const bool may_leave = layout.has_value();
+  if (!may_leave) layout = layout_for(newcomers.size() + reports.size(), before, options);
+  if (!layout) return std::nullopt;
+  Generation next{.number = last.number + 1, .layout = *layout};
+
+  const auto count = static_cast<std::size_t>(layout->data);
+  const auto tensor = static_cast<std::size_t>(layout->tensor);
+  const auto places = tensor * static_cast<std::size_t>(layout->pipeline);
   // Position h + tensor * p of replica d is rank h + tensor * (d + data * p).
   const auto rank_at = [&](std::size_t replica, std::size_t place, int data) {
-    const auto tensor = static_cast<std::size_t>(options.tensor);
     return place % tensor + tensor * (replica + static_cast<std::size_t>(data) * (place / tensor));
   };
-
-  Generation next{.number = last.number + 1, .layout = {0, options.tensor, options.pipeline}};
+  const bool same_axes =
+      before && before->tensor == layout->tensor && before->pipeline == layout->pipeline;
   std::vector<MemberId> pool, leaving;
   struct Replica {
     std::vector<MemberId> by_place;
     std::ptrdiff_t holes = 0;
   };
   std::vector<Replica> replicas;
-  const auto least = static_cast<std::size_t>(std::max(options.least_replicas, 1));
-  auto staying = newcomers.size();
-  for (const auto& [member, report] : reports) staying += report.leaving ? 0 : 1;
-  const bool may_leave = staying / places >= least;
-  const auto ranks = may_leave ? staying : newcomers.size() + reports.size();
   const auto leaves = [&](const MemberReport& report) { return report.leaving && may_leave; };
   const auto goes_on = [&](MemberId member) {
     const auto report = reports.find(member);
     return report != reports.end() && !leaves(report->second);
   };
-  const int replicas_before = last.number == 0 ? 0 : last.layout.data;
+  const int replicas_before = same_axes ? last.layout.data : 0;
   for (int d = 0; d < replicas_before; ++d) {
     Replica replica;
     for (std::size_t place = 0; place < places; ++place) {
@@ -111,9 +130,6 @@ namespace detail {
     next.steps = std::max(next.steps, report.steps);
     if (leaves(report)) leaving.push_back(member);
   }
-  const auto count = std::min(ranks / places, static_cast<std::size_t>(options.most_replicas));
-  if (count < least) return std::nullopt;
-  next.layout.data = static_cast<int>(count);
 
   // By previous position, if any.
   std::vector<std::vector<MemberId>> left_over(places);
@@ -131,9 +147,9 @@ namespace detail {
     for (std::size_t place = 0; place < places; ++place)
       fill(replica.by_place[place], left_over[place]);
   for (const auto& members : left_over) pool.insert(pool.end(), members.begin(), members.end());
-  for (std::size_t rank = static_cast<std::size_t>(last.layout.size()); rank < last.members.size();
-       ++rank)
-    if (last.number > 0 && goes_on(last.members[rank])) pool.push_back(last.members[rank]);
+  for (auto rank = static_cast<std::size_t>(same_axes ? last.layout.size() : 0);
+       rank < last.members.size(); ++rank)
+    if (goes_on(last.members[rank])) pool.push_back(last.members[rank]);
   pool.insert(pool.end(), newcomers.begin(), newcomers.end());
 
   next.members.resize(count * places);

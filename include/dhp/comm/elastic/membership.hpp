@@ -164,17 +164,17 @@ class Membership {
 
   /// What next() has waited for last.
   [[nodiscard]] const std::string& waits_for() const { return waits_for_; }
-  /// Whether newcomers suffice for one more replica.
+  /// Whether a layout with newcomers uses more ranks.
   [[nodiscard]] bool could_grow(const Generation& now) {
-    if (now.layout.data >= options_.most_replicas) return false;
-    const auto spares = now.members.size() - static_cast<std::size_t>(now.layout.size());
     const auto gone = members_with("left/");
-    std::size_t spares_left = 0;
-    for (std::size_t rank = now.members.size() - spares; rank < now.members.size(); ++rank)
-      if (!gone.contains(now.members[rank])) ++spares_left;
     const auto fresh = newcomers(now).size();
-    return fresh > 0 && fresh + spares_left >= static_cast<std::size_t>(options_.tensor) *
-                                                   static_cast<std::size_t>(options_.pipeline);
+    if (fresh == 0) return false;
+    const auto trained = static_cast<std::size_t>(now.layout.size());
+    auto ranks = trained + fresh;
+    for (auto spare = trained; spare < now.members.size(); ++spare)
+      ranks += gone.contains(now.members[spare]) ? 0 : 1;
+    const auto layout = layout_for(ranks, now.layout, options_);
+    return layout && layout->size() > now.layout.size();
   }
   /// No generation comes any more.
   void finish() { store_->set(finished_key, ""); }
@@ -282,9 +282,12 @@ class Membership {
     const auto next = detail::next_generation(last, reports, fresh, options_);
     too_few_ = !next;
     if (too_few_)
-      return concat(here + fresh.size(), " ranks are left, and ", options_.least_replicas,
-                    " replicas of ", options_.tensor * options_.pipeline,
-                    " ranks are the least; start more, or begin again from a checkpoint");
+      return concat(here + fresh.size(), " ranks are left, and ", options_.layouts.least_replicas,
+                    " replicas of ",
+                    options_.layouts.step_time
+                        ? "a size that the model and the ranks' memory allow"
+                        : concat(options_.tensor * options_.pipeline, " ranks"),
+                    " are the least; start more, or begin again from a checkpoint");
     // A left-out process is no newcomer until it announces itself again.
     for (const auto member : last.members)
       if (!reports.contains(member)) store_->remove(concat("member/", member));

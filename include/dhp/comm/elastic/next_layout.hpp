@@ -1,0 +1,63 @@
+// next_layout: the mesh of an elastic job's next generation. A pure function: ranks that know how many they are, the
+// layout before and the job's rules all get the same answer.
+#pragma once
+
+#include <dhp/comm/mesh.hpp>
+
+#include <algorithm>
+#include <cstdlib>
+#include <functional>
+#include <limits>
+#include <optional>
+#include <tuple>
+#include <utility>
+#include <vector>
+
+namespace dhp {
+
+/// Which layouts an elastic job may take.
+struct LayoutRules {
+  int least_replicas = 1;  ///< with fewer the job waits for ranks
+  int most_replicas = std::numeric_limits<int>::max();
+  /// The estimated time of a step in a layout, in any unit; none: the model cannot be trained in it. Null: only the
+  /// number of replicas changes. All ranks have to give the same answers.
+  std::function<std::optional<double>(const MeshShape&)> step_time{};
+};
+
+/// The layout for so many ranks: one that uses most of them; of these the fastest. Times within 1 % of the least are
+/// equal: then the one whose tensor and pipeline axes change least, with the smaller tensor axis. None: no layout fits.
+[[nodiscard]] inline std::optional<MeshShape> next_layout(int ranks, const MeshShape& before,
+                                                          const LayoutRules& rules) {
+  const auto time_of = [&](const MeshShape& layout) -> std::optional<double> {
+    if (layout.data < rules.least_replicas || layout.data > rules.most_replicas) return {};
+    if (rules.step_time) return rules.step_time(layout);
+    if (layout.tensor != before.tensor || layout.pipeline != before.pipeline) return {};
+    return 0;
+  };
+  const auto order_of = [&](const MeshShape& layout) {
+    const int change = std::abs(layout.tensor - before.tensor);
+    return std::tuple(change + std::abs(layout.pipeline - before.pipeline), layout.tensor);
+  };
+  constexpr double equal = 1.01;
+  for (int used = ranks; used > 0; --used) {
+    std::vector<std::pair<double, MeshShape>> found;
+    for (int tensor = 1; tensor <= used; ++tensor)
+      for (int pipeline = 1; pipeline <= used / tensor; ++pipeline) {
+        const MeshShape layout{used / (tensor * pipeline), tensor, pipeline};
+        if (layout.size() != used) continue;
+        if (const auto time = time_of(layout)) found.emplace_back(*time, layout);
+      }
+    if (found.empty()) continue;
+    double least = std::numeric_limits<double>::infinity();
+    for (const auto& [time, layout] : found) least = std::min(least, time);
+    std::erase_if(found, [&](const auto& each) { return each.first > equal * least; });
+    return std::min_element(found.begin(), found.end(),
+                            [&](const auto& a, const auto& b) {
+                              return order_of(a.second) < order_of(b.second);
+                            })
+        ->second;
+  }
+  return {};
+}
+
+}  // namespace dhp

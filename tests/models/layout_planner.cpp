@@ -1,0 +1,103 @@
+// In which layouts an elastic run may go on: the model, the micro-batches and the ranks' memory decide.
+#include <examples/run/layout_planner.hpp>
+#include <tests/support/test.hpp>
+
+namespace {
+
+using examples::Dev;
+constexpr std::int64_t columns = 8;
+
+struct Rows {
+  [[nodiscard]] static std::int64_t size() { return 60; }
+  [[nodiscard]] static HostBatch collate(std::span<const std::int64_t> indices, std::int64_t) {
+    const auto rows = static_cast<std::int64_t>(indices.size());
+    const HostArray values(DType::f32, {rows, columns});
+    return {values, {{"targets", values}}, {{"elements", rows * columns}}};
+  }
+};
+
+/// Four layers, which can be split in six; steps of 4 micro-batches, the last one of an epoch of 3.
+Model<Meta> four_layers(ModelBuilder<Meta>& build, bool) {
+  build.place({{"*.in.*", Placement::columns},
+               {"*.out.weight", Placement::rows},
+               {"*", Placement::replicated}});
+  Model<Meta> model;
+  for (const auto* name : {"0", "1", "2", "3"})
+    model.add(name, FeedForward<Meta>(build, concat(name, ".in"), concat(name, ".out"),
+                                      {.columns = columns, .inner = 6}));
+  model.loss = MeanSquaredError<Meta>();
+  return model;
+}
+
+struct Setup {
+  examples::AnyBatcher train{Rows()}, none{};
+  examples::TrainingSetup setup{.options = {},
+                                .train = train,
+                                .held_out = none,
+                                .make_model = {},
+                                .plan_model = four_layers,
+                                .forward_flop = {}};
+  Setup() {
+    setup.options.global_batch = 16;
+    setup.options.micro_batch = 4;
+    setup.options.optimizer = AdamWOptions{};
+    setup.same_shapes = true;
+  }
+};
+
+}  // namespace
+
+TEST_CASE(
+    "layout planner: all that the model can be cut into, and each replica has a micro-batch") {
+  Setup made;
+  examples::LayoutPlanner planner(made.setup, std::size_t{1} << 30);
+  for (int data = 1; data <= 6; ++data)
+    for (int tensor = 1; tensor <= 7; ++tensor)
+      for (int pipeline = 1; pipeline <= 5; ++pipeline) {
+        const MeshShape layout{data, tensor, pipeline};
+        INFO(to_text(layout));
+        CHECK(planner.step_time(layout).has_value() == (data <= 4 && tensor <= 6 && pipeline <= 4));
+      }
+  made.setup.waits_for_replicas = true;  // with as many micro-batches for each, in steps of 4 and 3
+  examples::LayoutPlanner equal(made.setup, std::size_t{1} << 30);
+  CHECK(equal.step_time({1, 2, 2}).has_value());
+  CHECK_FALSE(equal.step_time({2, 1, 1}).has_value());
+  CHECK_FALSE(equal.step_time({3, 1, 1}).has_value());
+}
+
+TEST_CASE("layout planner: bytes that are sent take time") {
+  Setup made;
+  examples::LayoutPlanner planner(made.setup, std::size_t{1} << 30);
+  const auto time = [&](const MeshShape& layout) { return planner.step_time(layout).value(); };
+  CHECK(time({4, 1, 1}) > time({1, 1, 1}) / 4);
+  CHECK(time({1, 4, 1}) > time({1, 1, 1}) / 4);
+  CHECK(time({1, 1, 4}) > time({1, 1, 1}) / 4);
+}
+
+TEST_CASE("layout planner: by the least memory of the ranks that the job began with") {
+  Setup made;
+  const auto allowed = [&](std::size_t bytes) {
+    examples::LayoutPlanner planner(made.setup, bytes);
+    return planner.step_time({1, 1, 1}).has_value();
+  };
+  std::size_t least = 1;  // that is enough
+  while (!allowed(least)) least *= 2;
+  REQUIRE(least > 8000);  // twice four layers of 110 weights, with gradients and two momenta
+  run_ranks<Dev>(3, [&](Comm<Dev> world) {
+    Dev dev;
+    const bool newcomer = world.rank() == 0;
+    examples::LayoutPlanner planner(made.setup, newcomer ? 1 : least * (world.rank() == 1 ? 1 : 9));
+    auto old = world.split(newcomer ? -1 : 0, world.rank());
+    if (!newcomer) planner.agree_on_limit(dev, old);
+    planner.agree_on_limit(dev, world);
+    CHECK(planner.step_time({1, 1, 1}).has_value());  // not the newcomer's limit
+    CHECK(planner.step_time({1, 2, 1}).has_value());
+  });
+  run_ranks<Dev>(2, [&](Comm<Dev> world) {
+    Dev dev;
+    examples::LayoutPlanner planner(made.setup, world.rank() == 1 ? least / 2 : least);
+    planner.agree_on_limit(dev, world);
+    CHECK_FALSE(planner.step_time({1, 1, 1}).has_value());
+    CHECK(planner.step_time({1, 2, 2}).has_value());
+  });
+}

@@ -1,0 +1,99 @@
+#!/usr/bin/env python3
+"""elastic_axes.py TRAIN_BERT [CASE...]: jobs that lose ranks, take in others, and go on with other tensor and pipeline axes. Where
+every piece of the state has a living holder, no step is lost; each step's numbers are those of a steady run."""
+
+import pathlib
+import random
+import signal
+import sys
+import tempfile
+import time
+
+from elastic import Elastic
+from generations import told
+
+TINY = ["--preset", "tiny", "--vocabulary-size", "128", "--sequence-length", "16", "--samples", "256", "--global-batch", "16",
+        "--micro-batch", "2", "--deterministic", "--evaluate-samples", "2", "--threads", "1"]
+MINI = [{"tiny": "mini", "16": "8"}.get(word, word) for word in TINY]  # 4 heads; half of the tokens and samples
+STEPS = 30
+
+
+def happens(job, what, count, rng):
+    """To so many ranks, in the middle of a step."""
+    job.wait_for_step(job.step() + 3)
+    time.sleep(rng.uniform(0, 0.05))
+    living = [process for process in job.job.processes[1:] if process.poll() is None]
+    if what == "join":
+        for _ in range(count):
+            job.job.add(1)
+    for process in rng.sample(living, count) if what != "join" else []:
+        process.send_signal({"kill": signal.SIGKILL, "leave": signal.SIGTERM}[what])
+
+
+def changed(program, run, folder, rng, start, replicas, events, loses=False):
+    """A job of the layout `start`, and the layouts that follow its events. loses: with checkpoints, which it needs."""
+    save = folder / "save"
+    more = ("--save", str(save), "--save-every", "2", "--keep", "2") if loses else ()
+    data, tensor, pipeline = map(int, start.split("x"))
+    axes = ("--tensor-parallel", str(tensor), "--pipeline-parallel", str(pipeline))
+    with Elastic(program, (*run, *axes), folder, data * tensor * pipeline, replicas, STEPS,
+                 ("--elastic-axes", "all", *more)) as job:
+        while loses and not (save / "latest").exists():
+            time.sleep(0.01)
+        for at, (what, count, _) in enumerate(events):
+            happens(job, what, count, rng)
+            begin = time.monotonic()
+            while len(told(job.said())) <= at:
+                assert time.monotonic() - begin < 100, f"nothing follows {what} {count}:\n{job.said()}"
+                time.sleep(0.02)
+        killed = [at for at, process in enumerate(job.job.processes) if process.poll() == -signal.SIGKILL]
+        job.end(without=killed, statuses=(0, 75))
+        found = sorted(told(job.said()), key=lambda each: each.number)
+        wanted = [start, *(after for _, _, after in events)]
+        assert [(each.before, each.layout) for each in found] == list(zip(wanted, wanted[1:])), job.said()
+        assert [each.loses for each in found] == [loses] + [False] * (len(found) - 1), job.said()
+        assert (f"loaded {save}/step-" in job.said()) == loses, job.said()
+
+
+def too_large(program, run, folder, rng):
+    """One rank of two would have to hold the whole model, and its memory does not suffice: nobody leaves, and all stop."""
+    with Elastic(program, (*run, "--pipeline-parallel", "2"), folder, 2, "1:1", STEPS,
+                 ("--elastic-axes", "all", "--memory-limit", "0.025", "--save", str(folder / "save"))) as job:
+        happens(job, "leave", 1, rng)
+        ends = job.job.wait(100)
+        assert [end.status for end in ends] == [75, 75] and "as a signal asked" in job.said(), job.said()
+        assert not told(job.said()), job.said()
+
+
+CASES = {
+    # Two replicas always have all pieces.
+    "2x2x2": (TINY, "2x2x2", "2:2", [("kill", 1, "2x1x3"), ("join", 1, "2x2x2"), ("kill", 1, "2x1x3")]),
+    "4x1x2": (TINY, "4x1x2", "2:4", [("kill", 1, "2x1x3"), ("kill", 1, "2x1x3"), ("join", 2, "2x2x2")]),
+    # The tensor axis stays.
+    "2x1x2": (TINY, "2x1x2", "1:2", [("kill", 1, "1x1x3"), ("leave", 1, "1x1x2"), ("join", 1, "1x1x3")]),
+    # The only replica loses ranks that say so, and give their pieces away.
+    "1x4x2": (MINI, "1x4x2", "1:1", [("leave", 1, "1x1x7"), ("leave", 1, "1x2x3")]),
+    # And one that does not: the state is that of the newest checkpoint.
+    "lost": (TINY, "1x2x2", "1:1", [("kill", 1, "1x1x3")]),
+}
+
+
+def main():
+    bert, *only = sys.argv[1:]
+    seed = random.randrange(1 << 30)
+    print("seed", seed, flush=True)
+    with tempfile.TemporaryDirectory() as temporary:
+        for name in only or [*CASES, "too-large"]:
+            folder = pathlib.Path(temporary) / name
+            folder.mkdir()
+            begin, rng = time.monotonic(), random.Random(f"{seed} {name}")
+            if name == "too-large":
+                too_large(bert, tuple(TINY), folder, rng)
+            else:
+                run, *what = CASES[name]
+                changed(bert, tuple(run), folder, rng, *what, name == "lost")
+            print(f"{name}: as it should, {time.monotonic() - begin:.1f} s", flush=True)
+
+
+if __name__ == "__main__":
+    main()
