@@ -38,7 +38,6 @@ class Elastic:
         self.steps, self.metrics = steps, folder / "metrics"
         run = (*run, "--steps", str(steps))
         self.wanted = steady(program, run, str(folder.parent))
-        self.tensor = int(run[run.index("--tensor-parallel") + 1]) if "--tensor-parallel" in run else 1
         self.job = ranks.Job(processes, [by or program, *run, *more, "--elastic", elastic, "--metrics", str(self.metrics)],
                             **where)
 
@@ -65,7 +64,7 @@ class Elastic:
         ends = self.job.wait(limit_s, without)
         bad = [end for end in ends if end.status not in statuses]
         assert not bad, "\n".join(f"status {end.status}: {end.output}" for end in bad)
-        difference = first_difference(curve(self.metrics), self.wanted, told(self.said()), self.tensor)
+        difference = first_difference(curve(self.metrics), self.wanted)
         assert not difference, f"{difference}\n{self.said()}"
 
 

@@ -31,10 +31,6 @@ class Generation:
         return int(self.layout.split("x")[0])
 
     @property
-    def tensor(self):
-        return int(self.layout.split("x")[1])
-
-    @property
     def repeats(self):
         """The number of the step that some rank had begun, and that is done again; 0: none."""
         found = re.search(r"; step (\d+) is done again", self.why)
@@ -55,22 +51,11 @@ def told(said):
     return found
 
 
-# What losses and gradient norms may differ by, relative to them, once the tensor axis is another one; 0: not by a bit.
-ANOTHER_TENSOR_AXIS = 1e-5
-
-
-def first_difference(found, wanted, generations=(), tensor=1):
-    """Where a job's curve is not the wanted one: "this instead of that"; None: nowhere. generations: those that were told, of a
-    job that began with so many ranks on its tensor axis; until another number comes, the curves have the same bits."""
-    changes = [generation.after for generation in generations if generation.tensor != tensor]
+def first_difference(found, wanted):
+    """Where a job's curve is not the wanted one: "this instead of that"; None: nowhere."""
     if len(found) != len(wanted):
         return f"{len(found)} steps instead of {len(wanted)}"
-    for is_, should in zip(found, wanted):
-        (step, *numbers, rate), (other_step, *others, other_rate) = json.loads(is_), json.loads(should)
-        near = all(abs(a - b) <= ANOTHER_TENSOR_AXIS * abs(b) for a, b in zip(numbers, others))
-        if is_ != should and not (changes and step > min(changes) and near and (step, rate) == (other_step, other_rate)):
-            return f"{is_} instead of {should}"
-    return None
+    return next((f"{is_} instead of {should}" for is_, should in zip(found, wanted) if is_ != should), None)
 
 
 def curve(path, first=1):
