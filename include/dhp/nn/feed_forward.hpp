@@ -79,10 +79,10 @@ class FeedForward final {
     dy = {};
     return detail::in_layer(dev, "first", "input gradient", tape, [&] {
       auto dx = gradient_sum_.by_rows(dev, dbefore.dtype(), shape, std::move(onto),
-                                      [&](int at, Range rows, View<Dev> to, double beta) {
+                                      [&](int at, Range block, View<Dev> to, double beta) {
                                         const auto of = detail::piece(dbefore.view(), pieces(), at);
-                                        first_.input_gradient(dev, of.slice(rows.first, rows.last),
-                                                              at, to, beta);
+                                        first_.input_gradient(
+                                            dev, of.slice(block.first, block.last), at, to, beta);
                                       });
       first_.finish_without_bias(dev, std::move(dbefore), dx.mut(), tape);
       return dx;

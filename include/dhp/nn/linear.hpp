@@ -54,8 +54,8 @@ class Linear final {
     Tensor<Dev> y;
     if (by_rows_) {
       y = sum_.by_rows(dev, x.dtype(), y_shape(x.shape()), {},
-                       [&](int at, Range rows, View<Dev> out, double) {
-                         product(dev, piece(x.view(), at).slice(rows.first, rows.last), at,
+                       [&](int at, Range block, View<Dev> out, double) {
+                         product(dev, piece(x.view(), at).slice(block.first, block.last), at,
                                  sum_.is_first(at), out);
                        });
     } else {
@@ -77,9 +77,9 @@ class Linear final {
     Tensor<Dev> dx;
     if (!by_rows_) {
       dx = sum_.by_rows(dev, dy.dtype(), shape, std::move(onto),
-                        [&](int at, Range rows, View<Dev> to, double beta) {
+                        [&](int at, Range block, View<Dev> to, double beta) {
                           const auto of = piece(dy.view(), at);
-                          input_gradient(dev, of.slice(rows.first, rows.last), at, to, beta);
+                          input_gradient(dev, of.slice(block.first, block.last), at, to, beta);
                         });
     } else {
       const double beta = onto ? 1 : 0;
@@ -124,11 +124,11 @@ class Linear final {
     return y_shape(in);
   }
   [[nodiscard]] double flops(const Shape& in, const MicroBatch<Dev>&) const {
-    const auto rows = by_rows_ ? detail::shape_of_piece(pieces(), in).rows() : in.rows();
+    const auto height = by_rows_ ? detail::shape_of_piece(pieces(), in).rows() : in.rows();
     double weights = 0;
     for (const auto& each : weights_)
       weights += static_cast<double>(each->spec.local_shape().count());
-    return 2.0 * static_cast<double>(rows) * weights + (adapter_ ? adapter_->flops(rows) : 0);
+    return 2.0 * static_cast<double>(height) * weights + (adapter_ ? adapter_->flops(height) : 0);
   }
   void parameters(ParameterList<Dev>& out) const {
     out.insert(out.end(), weights_.begin(), weights_.end());

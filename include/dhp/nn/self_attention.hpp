@@ -156,10 +156,10 @@ class SelfAttention final {
           options_for(tape, at, 0), piece(dq.mut(), at), piece(dk.mut(), at), piece(dv.mut(), at));
     auto dx = gradient_sum_.by_rows(
         dev, dy.dtype(), x_shape(q.rows() / pieces()), std::move(onto),
-        [&](int at, Range rows, View<Dev> to, double beta) {
+        [&](int at, Range block, View<Dev> to, double beta) {
           for (std::size_t of = 3; of-- > 0; beta = 1)
             projections_[of].input_gradient(
-                dev, piece(gradients[of].view(), at).slice(rows.first, rows.last), at, to, beta);
+                dev, piece(gradients[of].view(), at).slice(block.first, block.last), at, to, beta);
         });
     for (std::size_t of = 3; of-- > 0;)
       projections_[of].finish_backward(dev, std::move(gradients[of]), dx.mut(), tape);
