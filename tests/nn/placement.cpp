@@ -114,6 +114,35 @@ TEST_CASE("placements: sizes that the ranks cannot share, and a table behind the
             "place() comes before the layers"));
 }
 
+TEST_CASE("placements: tensor groups by default, and those that cannot be") {
+  const auto groups_of = [](std::int64_t divisible, std::optional<int> wanted) {
+    ModelBuilder<Cpu> build(Comm<Cpu>{});
+    if (wanted) build.group(*wanted);
+    build.place({{"*", Placement::columns}}, divisible);
+    return build.groups();
+  };
+  CHECK(groups_of(16, {}) == 0);
+  CHECK(groups_of(0, 0) == 0);
+  CHECK(groups_of(16, 0) == 8);
+  CHECK(groups_of(12, 0) == 12);
+  CHECK(groups_of(96, 24) == 24);
+  const auto said_of = [&](int ranks, std::int64_t divisible, int wanted) {
+    return message_of([&] {
+      on_ranks_of<Cpu>(ranks, [&](Cpu&, Comm<Cpu> world) {
+        ModelBuilder<Cpu> build(world);
+        build.group(wanted);
+        build.place({{"*", Placement::columns}}, divisible);
+      });
+    });
+  };
+  CHECK(has(said_of(1, 16, 5),
+            "the model cannot be computed in 5 tensor groups on a tensor axis of 1"));
+  CHECK(has(said_of(2, 16, 1),
+            "the axis has to divide the groups, and they the 16 heads or channels"));
+  CHECK(has(said_of(3, 16, 0),
+            "a tensor axis of 3 cannot compute this model without changing a bit"));
+}
+
 TEST_CASE("placements: a layer that gets other columns than it has names its weight") {
   const auto message = message_of([] {
     on_ranks_of<Cpu>(2, [](Cpu& dev, Comm<Cpu> world) {

@@ -163,19 +163,20 @@ class ModelBuilder {
   }
   [[nodiscard]] int groups_of(std::int64_t divisible) const {
     if (!wanted_groups_ || divisible == 0) return 0;
-    const auto advice = "; choose --tensor-groups among the divisors of ";
+    const int ranks = tensor.size();
+    check(divisible % ranks == 0, "a tensor axis of ", ranks,
+          " cannot compute this model without changing a bit, as a deterministic run has to: ",
+          divisible,
+          " heads or channels are not divided by it; choose one of their divisors, or plain sums");
     int groups = *wanted_groups_;
     if (groups == 0)
       for (int each = 1; each <= 12; ++each)
         if (divisible % each == 0) groups = each;
-    check(groups >= 1 && groups <= detail::most_tree_leaves && divisible % groups == 0,
-          "the model cannot be cut into ", groups, " tensor groups", advice, divisible, " up to ",
-          detail::most_tree_leaves);
-    check(groups % tensor.size() == 0, "a tensor axis of ", tensor.size(), " does not divide the ",
-          groups,
-          " tensor groups of the model, in which it is computed where the axis is to "
-          "change no bit",
-          advice, divisible, " that the axis divides, in all runs that are to agree");
+    check(groups >= 1 && groups <= detail::most_tree_leaves && divisible % groups == 0 &&
+              groups % ranks == 0,
+          "the model cannot be computed in ", groups, " tensor groups on a tensor axis of ", ranks,
+          ": the axis has to divide the groups, and they the ", divisible,
+          " heads or channels; choose --tensor-groups so, the same in all runs that are to agree");
     return groups;
   }
   [[noreturn]] void fail_placement(const ParameterSpec& of, const std::string& why,
