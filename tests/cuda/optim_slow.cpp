@@ -1,6 +1,7 @@
 // The cases of optim/ on the GPU: what an optimizer makes of weights, gradients and state that lie there.
 #include <dhp/cuda/elementwise.hpp>
 #include <dhp/cuda/optimizer.hpp>
+#include <dhp/cuda/tree_sum.hpp>
 #include <tests/cuda/gpu.hpp>
 #include <tests/optim/adamw.hpp>
 #include <tests/optim/lamb.hpp>
