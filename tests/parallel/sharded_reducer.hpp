@@ -52,7 +52,7 @@ inline void check_same(const RunResult& plain, const RunResult& sharded) {
 }
 
 inline RunSettings three_steps(bool deterministic, DType compute = DType::f32) {
-  return {.compute = compute, .deterministic = deterministic, .steps = 3, .lr = 0.01};
+  return {.compute = compute, .deterministic = deterministic, .groups = 2, .steps = 3, .lr = 0.01};
 }
 
 }  // namespace tests
