@@ -164,7 +164,8 @@ class Conv2d final {
       backward_data(dev, dy.view(), at, piece(dx.mut(), at), beta);
     return dx;
   }
-  /// Together with the sums that the batch norm before it needs, where the device can and no other summand comes.
+  /// Together with the sums that the batch norm before it needs, where the device can. Not where the gradient of x is a
+  /// sum over pieces: the ReLU of that norm passes the whole sum.
   [[nodiscard]] std::optional<Tensor<Dev>> gradient_to_norm(Dev& dev, const Tensor<Dev>& dy,
                                                             const Tensor<Dev>& x,
                                                             const Tensor<Dev>& onto) {
