@@ -27,7 +27,7 @@ budget() {
   part "$@"
   parts_cpu && spent=$((parts_seconds - before))
   misses=$(($(parts_misses) - misses))
-  [ "$misses" -gt 20 ] || ! command -v ccache >/dev/null || allowed=$warm
+  [ "$misses" -gt 5 ] || ! command -v ccache >/dev/null || allowed=$warm
   parts_summary+=$(printf '%5d CPU seconds of %d, compiled: %d' "$spent" "$allowed" "$misses")$'\n'
   if [ "$spent" -gt "$allowed" ]; then
     printf '\n%sStopped: "%s" took %d CPU seconds, its budget is %d\n' "$parts_summary" "$name" "$spent" "$allowed" >&2
