@@ -45,6 +45,8 @@ class MemoryStore final : public KeyValueStore {
     return true;
   }
   [[nodiscard]] std::string description() const override { return "store in memory"; }
+  [[nodiscard]] bool is_held_here() const override { return held_here; }
+  bool held_here = false;  // what each says of itself
   /// From now on it cannot be reached.
   void vanish() {
     const std::lock_guard lock(mutex_);

@@ -122,7 +122,7 @@ class Conv2d final {
       Tensor<Dev> whole(dev, x.dtype(),
                         conv2d_output_shape(x.shape(), weight.view().shape()[0], geometry_));
       conv2d_forward(dev, x.view(), weight.view(), geometry_, whole.mut());
-      return detail::split_pieces(dev, whole.view(), pieces());
+      return detail::take_part(dev, Comm<Dev>(), whole, pieces());
     }
     Tensor<Dev> y(dev, x.dtype(), shape);
     for (int at = 0; at < pieces(); ++at)
@@ -155,7 +155,7 @@ class Conv2d final {
       const auto shape = detail::shape_of_piece(pieces(), x.shape());
       Tensor<Dev> whole(dev, x.dtype(), shape.with(3, columns * pieces()));
       conv2d_backward_data(dev, dy.view(), weights.view(), geometry_, whole.mut(), 0);
-      auto dx = detail::split_pieces(dev, whole.view(), pieces());
+      auto dx = detail::take_part(dev, Comm<Dev>(), whole, pieces());
       return onto ? sum_of(dev, std::move(dx), std::move(onto)) : std::move(dx);
     }
     const double beta = onto ? 1 : 0;
@@ -183,8 +183,7 @@ class Conv2d final {
     tape.weight_gradient(dev, [weights = weights_, geometry = geometry_, by_rows = by_rows_,
                                x = std::move(x), dy = std::move(dy)](Dev& device) {
       const auto pieces = static_cast<int>(weights.size());
-      if (at_once && pieces > 1)
-        return gradient_at_once(device, weights, geometry, by_rows, x.view(), dy.view());
+      if (at_once && pieces > 1) return gradient_at_once(device, weights, geometry, by_rows, x, dy);
       for (int at = 0; at < pieces; ++at) {
         const auto in = by_rows ? detail::piece(x.view(), pieces, at) : x.view();
         const auto out = by_rows ? dy.view() : detail::piece(dy.view(), pieces, at);
@@ -196,22 +195,20 @@ class Conv2d final {
     });
   }
   static void gradient_at_once(Dev& dev, const ParameterList<Dev>& weights, Conv2dGeometry geometry,
-                               bool by_rows, ConstView<Dev> x, ConstView<Dev> dy) {
+                               bool by_rows, const Tensor<Dev>& x, const Tensor<Dev>& dy) {
     const auto pieces = static_cast<int>(weights.size());
-    const auto joined = detail::join_pieces(dev, by_rows ? x : dy, pieces);
+    Comm<Dev> alone;
+    const auto& split = by_rows ? x : dy;
+    const auto joined = gather_parts(dev, alone, split, split.columns() * pieces, pieces);
     const auto one = weights[0]->spec.local_shape();
     const int dim = by_rows ? 3 : 0;
     Tensor<Dev> all(dev, accumulation_type(x.dtype()), one.with(dim, one[dim] * pieces));
-    conv2d_backward_filter(dev, by_rows ? joined.view() : x, by_rows ? dy : joined.view(), geometry,
-                           all.mut(), 0);
-    if (by_rows) all = detail::split_pieces(dev, all.view(), pieces);
+    conv2d_backward_filter(dev, by_rows ? joined.view() : x.view(),
+                           by_rows ? dy.view() : joined.view(), geometry, all.mut(), 0);
+    if (by_rows) all = detail::take_part(dev, alone, all, pieces);
     const auto parts = all.view().as({pieces, one.count()});
     for (int at = 0; at < pieces; ++at)
-      weights[static_cast<std::size_t>(at)]->accumulate(dev, [&](View<Dev> to, double beta) {
-        const auto part = parts.slice(at, at + 1);
-        if (beta == 0) dev.copy(to.bytes(), part.bytes(), part.size_bytes());
-        else add(dev, to, part, to);
-      });
+      weights[static_cast<std::size_t>(at)]->accumulate(dev, parts.slice(at, at + 1));
   }
 
   /// A device of this kind computes an output or a weight's gradient with the same bits beside any others, so what splits

@@ -1,34 +1,13 @@
-// Gathers a matrix whose columns are split over a group, so that each rank has all of it.
+// Gathers a matrix whose columns are split over a group, so that each rank has all of it, or splits it again.
 #pragma once
 
 #include <dhp/nn/group_sum.hpp>
 #include <dhp/ops/rows.hpp>
 #include <dhp/tensor/tensor.hpp>
 
-namespace dhp {
+#include <algorithm>
 
-namespace detail {
-/// Pieces [pieces, .., c] as one tensor [.., pieces * c].
-template <class Dev>
-[[nodiscard]] Tensor<Dev> join_pieces(Dev& dev, ConstView<Dev> x, int pieces) {
-  const auto shape = shape_of_piece(pieces, x.shape());
-  const auto columns = shape.back();
-  Tensor<Dev> y(dev, x.dtype(), shape.with(shape.rank() - 1, pieces * columns));
-  for (int at = 0; at < pieces; ++at)
-    copy_columns(dev, piece(x, pieces, at), 0, y.mut(), at * columns, columns);
-  return y;
-}
-/// The inverse.
-template <class Dev>
-[[nodiscard]] Tensor<Dev> split_pieces(Dev& dev, ConstView<Dev> x, int pieces) {
-  const auto columns = x.columns() / pieces;
-  Tensor<Dev> y(dev, x.dtype(),
-                shape_of_pieces(pieces, x.shape().with(x.shape().rank() - 1, columns)));
-  for (int at = 0; at < pieces; ++at)
-    copy_columns(dev, x, at * columns, piece(y.mut(), pieces, at), 0, columns);
-  return y;
-}
-}  // namespace detail
+namespace dhp {
 
 /// x [.., part_of(columns, size, rank)], y [.., columns]. Uneven parts are padded to the largest for the exchange.
 /// pieces: that each rank holds, [pieces, .., at least the columns of the widest].
@@ -38,26 +17,48 @@ template <class Dev>
   const int parts = group.size() * pieces;
   const auto widest = part_of(columns, parts, 0).size();
   const Shape block{x.rows() / pieces, widest};
-  const auto copied = std::min(x.columns(), widest);
-  Tensor<Dev> mine(dev, x.dtype(), {pieces, block[0], widest});
-  if (copied < widest) dev.fill_zero(mine.mut().bytes(), mine.size_bytes());
-  for (int at = 0; at < pieces; ++at)
-    copy_columns(dev, detail::piece(x.view(), pieces, at), 0,
-                 mine.mut().slice(at, at + 1).as(block), 0, copied);
-  Tensor<Dev> all;
-  if (group.size() > 1) {
-    all = Tensor<Dev>(dev, x.dtype(), {parts, block[0], widest});
-    group.all_gather(dev, mine.view(), all.mut()).wait();
-  } else {
-    all = std::move(mine);
+  auto mine = x.view();
+  Tensor<Dev> widened;
+  if (x.columns() != widest) {
+    widened = Tensor<Dev>(dev, x.dtype(), {pieces, block[0], widest});
+    const auto copied = std::min(x.columns(), widest);
+    if (copied < widest) dev.fill_zero(widened.mut().bytes(), widened.size_bytes());
+    for (int at = 0; at < pieces; ++at)
+      copy_columns(dev, detail::piece(x.view(), pieces, at), 0,
+                   widened.mut().slice(at, at + 1).as(block), 0, copied);
+    mine = widened.view();
   }
+  Tensor<Dev> gathered;
+  if (group.size() > 1) {
+    gathered = Tensor<Dev>(dev, x.dtype(), {parts * mine.count() / pieces});
+    group.all_gather(dev, mine, gathered.mut()).wait();
+    mine = gathered.view();
+  }
+  const auto all = mine.as({parts, block[0], widest});
   const auto shape = detail::shape_of_piece(pieces, x.shape());
   Tensor<Dev> y(dev, x.dtype(), shape.with(shape.rank() - 1, columns));
   for (int at = 0; at < parts; ++at) {
     const auto part = part_of(columns, parts, at);
-    copy_columns(dev, all.view().slice(at, at + 1).as(block), 0, y.mut(), part.first, part.size());
+    copy_columns(dev, all.slice(at, at + 1).as(block), 0, y.mut(), part.first, part.size());
   }
   return y;
 }
+
+namespace detail {
+/// The inverse: this rank's columns of x, which every rank has whole, as so many pieces. Needs no exchange.
+template <class Dev>
+[[nodiscard]] Tensor<Dev> take_part(Dev& dev, const Comm<Dev>& group, const Tensor<Dev>& x,
+                                    int pieces) {
+  const auto part_at = [&](int at) {
+    return part_of(x.columns(), group.size() * pieces, group.rank() * pieces + at);
+  };
+  const auto shape = x.shape().with(x.shape().rank() - 1, part_at(0).size());
+  Tensor<Dev> y(dev, x.dtype(), shape_of_pieces(pieces, shape));
+  for (int at = 0; at < pieces; ++at)
+    copy_columns(dev, x.view(), part_at(at).first, piece(y.mut(), pieces, at), 0,
+                 part_at(at).size());
+  return y;
+}
+}  // namespace detail
 
 }  // namespace dhp

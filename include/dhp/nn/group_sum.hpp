@@ -80,7 +80,7 @@ class GroupSum {
     auto rows = std::max<std::int64_t>(shape[0], 1);
     if constexpr (Dev::host_accessible)
       if (is_grouped() && shape.count() > 0) {
-        constexpr std::int64_t cached = std::int64_t{1} << 17;  // elements
+        constexpr std::int64_t cached = std::int64_t{1} << 16;  // elements
         const std::int64_t least = shape.rank() > 2 ? 1 : 64;   // that are worth a call
         const auto row = shape.count() / rows;
         rows = std::min(rows, std::max(cached / (row * groups_), least));
@@ -137,21 +137,26 @@ class GroupSum {
     const auto row = shape[0] == 0 ? 0 : shape.count() / shape[0];
     const auto padded = (shape.count() + ranks - 1) / ranks * ranks;
     Tensor<Dev> own;  // this rank's sums
-    if (exchanges)
-      own = Tensor<Dev>::zeros(dev, accumulation_type(type),
-                               {static_cast<std::int64_t>(plan_->sent.size()), padded});
+    const auto roots = static_cast<std::int64_t>(plan_->sent.size());
+    if (exchanges) {
+      own = Tensor<Dev>(dev, accumulation_type(type), {roots, padded});
+      if (padded > shape.count()) dev.fill_zero(own.mut().bytes(), own.size_bytes());
+    }
     for (std::int64_t first = 0; first < shape[0]; first += rows) {
       const Range block{first, std::min(first + rows, shape[0])};
+      const auto of_block = [&](View<Dev> all) {
+        return all.as({all.count()}).slice(block.first * row, block.last * row);
+      };
       Tensor<Dev> sums(dev, accumulation_type(type), {pieces(), block.size() * row});
       for (int at = 0; at < pieces(); ++at)
         write(at, block, row_of(sums, at).as(shape.with(0, block.size())), 0);
-      View<Dev> to;
-      if (!exchanges) to = onto.mut().slice(block.first, block.last).as({block.size() * row});
-      detail::tree_sum(dev, sums.mut(), plan_->own_adds, to, beta);
-      for (std::size_t at = 0; exchanges && at < plan_->sent.size(); ++at) {
-        const auto from = row_of(sums, plan_->sent[at]);
-        to = row_of(own, static_cast<std::int64_t>(at)).slice(block.first * row, block.last * row);
-        dev.copy(to.bytes(), from.bytes(), from.size_bytes());
+      View<Dev> to;  // of the sum in row 0
+      if (!exchanges) to = of_block(onto.mut());
+      else if (roots == 1) to = of_block(own.mut());
+      detail::tree_sum(dev, sums.mut(), plan_->own_adds, to, exchanges ? 0 : beta);
+      for (std::int64_t at = 0; exchanges && roots > 1 && at < roots; ++at) {
+        const auto from = row_of(sums, plan_->sent[static_cast<std::size_t>(at)]);
+        dev.copy(of_block(row_of(own, at)).bytes(), from.bytes(), from.size_bytes());
       }
     }
     if (!exchanges) return onto;
@@ -165,18 +170,24 @@ class GroupSum {
     auto sent = rows == 1 ? std::move(sums) : arranged(dev, sums, part);
     Tensor<Dev> received(dev, sent.dtype(), {ranks * rows, part});
     group_.all_to_all(dev, sent.view(), received.mut()).wait();
-    Tensor<Dev> summed(dev, type, {part});
     const double beta = onto ? 1 : 0;
-    if (onto) {
-      const auto first = std::min(group_.rank() * part, count),
-                 last = std::min(first + part, count);
-      const auto old = onto.view().as({count}).slice(first, last);
-      if (old.count() < part) dev.fill_zero(summed.mut().bytes(), summed.size_bytes());
-      dev.copy(summed.mut().bytes(), old.bytes(), old.size_bytes());
+    const Range mine{group_.rank() * part, (group_.rank() + 1) * part};
+    Tensor<Dev> all;
+    if (onto.unique() && ranks * part == count) {
+      all = std::move(onto).reshape({count});
+    } else {
+      all = Tensor<Dev>(dev, type, {ranks * part});
+      if (onto) {
+        const auto first = std::min(mine.first, count), last = std::min(mine.last, count);
+        const auto old = onto.view().as({count}).slice(first, last);
+        dev.copy(all.mut().slice(first, last).bytes(), old.bytes(), old.size_bytes());
+        const auto tail = all.mut().slice(last, std::max(mine.last, last));
+        dev.fill_zero(tail.bytes(), tail.size_bytes());
+      }
     }
-    detail::tree_sum(dev, received.mut(), plan_->adds, summed.mut(), beta);
-    Tensor<Dev> all(dev, type, {ranks * part});
-    group_.all_gather(dev, summed.view(), all.mut()).wait();
+    const auto summed = all.mut().slice(mine.first, mine.last);
+    detail::tree_sum(dev, received.mut(), plan_->adds, summed, beta);
+    group_.all_gather(dev, summed, all.mut()).wait();
     if (all.count() == count) return std::move(all).reshape(shape);
     Tensor<Dev> y(dev, type, shape);
     dev.copy(y.mut().bytes(), all.view().bytes(), y.size_bytes());

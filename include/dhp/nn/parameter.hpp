@@ -6,6 +6,7 @@
 #include <dhp/nn/init.hpp>
 #include <dhp/nn/pieces.hpp>
 #include <dhp/nn/placement.hpp>
+#include <dhp/ops/elementwise.hpp>
 #include <dhp/ops/exact_sum.hpp>
 #include <dhp/tensor/tensor.hpp>
 
@@ -110,21 +111,26 @@ class ParameterState {
   /// one of a step; with exact sums it goes to memory of its own, with beta 0, and is added as integers. A frozen
   /// parameter throws the contribution away: a caller need not compute it where is_trained() is false.
   void accumulate(Dev& dev, FunctionRef<void(View<Dev>, double)> write) {
-    check(!value.empty() || spec.shape.count() == 0, "parameter ", spec.name,
-          " has no memory on this rank");
     if (spec.frozen) {
       auto unwanted = Tensor<Dev>::zeros(dev, sum_type_, spec.local_shape());
       write(unwanted.mut(), 0.0);
-      return;
-    }
-    if (bucket_ != nullptr) bucket_->prepare_gradients(dev);
-    if (high_.empty()) {
+    } else if (!prepare_exact(dev)) {
       write(gradient_, std::exchange(fresh_, false) ? 0.0 : 1.0);
-      return;
+    } else {
+      Tensor<Dev> fresh(dev, sum_type_, spec.local_shape());
+      write(fresh.mut(), 0.0);
+      exact_accumulate(dev, fresh.view(), high_, low_, overflow_);
     }
-    Tensor<Dev> fresh(dev, sum_type_, spec.local_shape());
-    write(fresh.mut(), 0.0);
-    exact_accumulate(dev, fresh.view(), high_, low_, overflow_);
+  }
+  /// Adds a contribution that exists, in the accumulation type.
+  void accumulate(Dev& dev, ConstView<Dev> contribution) {
+    if (!spec.frozen && prepare_exact(dev))
+      return exact_accumulate(dev, contribution.as(spec.local_shape()), high_, low_, overflow_);
+    accumulate(dev, [&](View<Dev> to, double beta) {
+      const auto from = contribution.as(to.shape());
+      if (beta == 0) dev.copy(to.bytes(), from.bytes(), from.size_bytes());
+      else add(dev, to, from, to);
+    });
   }
 
   /// True if nothing was added since ParameterStore::begin_gradients().
@@ -142,6 +148,13 @@ class ParameterState {
     gradient = own;
     high_ = high;
     low_ = low;
+  }
+  /// Makes the memory of the gradient ready; whether it has exact sums.
+  [[nodiscard]] bool prepare_exact(Dev& dev) {
+    check(!value.empty() || spec.shape.count() == 0, "parameter ", spec.name,
+          " has no memory on this rank");
+    if (bucket_ != nullptr) bucket_->prepare_gradients(dev);
+    return !high_.empty();
   }
   DType sum_type_ = DType::f32;  // the accumulation type
   View<Dev> gradient_;

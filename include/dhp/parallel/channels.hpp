@@ -7,22 +7,6 @@
 
 namespace dhp {
 
-namespace detail {
-/// This rank's columns of x, which every rank holds in full, as so many pieces. Needs no exchange.
-template <class Dev>
-[[nodiscard]] Tensor<Dev> take_part(Dev& dev, Comm<Dev>& group, const Tensor<Dev>& x, int pieces) {
-  const auto part_at = [&](int at) {
-    return part_of(x.columns(), group.size() * pieces, group.rank() * pieces + at);
-  };
-  const auto piece = x.shape().with(x.shape().rank() - 1, part_at(0).size());
-  Tensor<Dev> y(dev, x.dtype(), shape_of_pieces(pieces, piece));
-  for (int at = 0; at < pieces; ++at)
-    copy_columns(dev, x.view(), part_at(at).first, detail::piece(y.mut(), pieces, at), 0,
-                 part_at(at).size());
-  return y;
-}
-}  // namespace detail
-
 /// Split to whole, where the layer before is placed by columns. The incoming gradient is complete: layers behind have
 /// summed it.
 template <class Dev>

@@ -210,6 +210,27 @@ TEST_CASE("membership: a newcomer that gives up is not waited for; a member has 
   CHECK(job.next({&one, &two, &wants_out}, first).back().members == Members{1, 2, 3});
 }
 
+TEST_CASE("membership: who holds the store and was left out stays until the others have ended") {
+  Job job;
+  job.options.silent_s = 0.1;
+  auto one = job.member(1), two = job.member(2), three = job.member(3);
+  const auto first = job.next({&one, &two, &three}, {}, {}).front();
+  CHECK(job.next({&two, &three}, first).front().members == Members{2, 3});
+  job.store->held_here = true;
+  job.options.gives_up = [] { return true; };
+  bool for_a_while = false;
+  SUBCASE("") {}
+  SUBCASE("for a while") { for_a_while = true; }
+  if (for_a_while) job.options.store_stays_s = 0.1;
+  auto holder = job.member(1);
+  auto waiting = std::async(std::launch::async, [&] { return holder.next(first, {5}); });
+  if (!for_a_while) {
+    CHECK(waiting.wait_for(std::chrono::milliseconds(100)) == std::future_status::timeout);
+    for (const auto* left : {"left/2", "left/3"}) job.store->set(left, "");
+  }
+  CHECK_FALSE(waiting.get().has_value());
+}
+
 TEST_CASE("generation store: ranks are told of members that are gone, and others are not") {
   Job job;
   const Generation now{.number = 4, .members = {30, 10, 20}};

@@ -26,6 +26,8 @@ struct ElasticOptions {
   /// How long the others wait for a silent member whose connection to the store is alive.
   double silent_s = 2;
   double lost_s = 0.3;  ///< the same, if another member lost its connection to it
+  /// How long a process that holds the store and was left out stays for the others, once it is asked to stop.
+  double store_stays_s = 30;
   /// A waiting newcomer polls it and leaves the job if it returns true. Null: it waits.
   std::function<bool()> gives_up{};
 };

@@ -130,7 +130,8 @@ class Membership {
     else if (last.number == 0) newest.number = hint_of_newest();
     const std::string nobody_takes_it = "it is not taken in by any";
     auto& problem = waits_for_ = nobody_takes_it;
-    double looked_s = 0;  // as a newcomer
+    double looked_s = 0;                     // as a newcomer
+    std::optional<Clock::time_point> asked;  // to give up
     for (double pause_s = 0.001;; pause_s = std::min(2 * pause_s, member ? 0.01 : 0.05)) {
       while (auto text = store_->find(detail::generation_key(newest.number + 1))) {
         auto read = detail::Fields::parsed<Generation>(*text);
@@ -146,7 +147,9 @@ class Membership {
         was_member = false;
       }
       if (store_->find(finished_key)) return std::nullopt;
-      if ((!member || too_few_) && options_.gives_up && options_.gives_up()) {
+      const bool may_give_up = !member || too_few_;
+      if (may_give_up && options_.gives_up && options_.gives_up() &&
+          !is_needed(newest, member, asked)) {
         store_->remove(member_key());
         return std::nullopt;
       }
@@ -180,20 +183,29 @@ class Membership {
   void finish() { store_->set(finished_key, ""); }
   /// Before this process ends with the store it holds: waits briefly until others have read how the job ended.
   void let_others_leave(double limit_s) {
-    (void)detail::poll_until(
-        [&] {
-          const auto gone = members_with("left/");
-          for (const auto member : members_with("member/"))
-            if (member != me_ && !gone.contains(member)) return false;
-          return true;
-        },
-        limit_s);
+    (void)detail::poll_until([&] { return !others_are_here(); }, limit_s);
   }
 
  private:
   using Clock = std::chrono::steady_clock;
   static constexpr const char* finished_key = "finished";
   static constexpr const char* newest_key = "newest";
+
+  [[nodiscard]] bool others_are_here() {
+    const auto gone = members_with("left/");
+    for (const auto member : members_with("member/"))
+      if (member != me_ && !gone.contains(member)) return true;
+    return false;
+  }
+  /// Whether a job goes on without this process, but with the store that it holds. Then it stays until the others have
+  /// ended, or take it in and stop with it, for a while.
+  [[nodiscard]] bool is_needed(const Generation& newest, bool member,
+                               std::optional<Clock::time_point>& asked) {
+    if (!store_->is_held_here() || member || newest.number == 0) return false;
+    if (!asked) asked = Clock::now();
+    return Clock::now() - *asked < std::chrono::duration<double>(options_.store_stays_s) &&
+           others_are_here();
+  }
 
   [[nodiscard]] std::string member_key() const { return concat("member/", me_); }
   void present() { store_->set(member_key(), presented_); }
