@@ -1,8 +1,6 @@
 // The pipeline on the Cpu, and how it is cut, which is the host's work.
 #include <tests/parallel/pipeline.hpp>
 
-using namespace tests;
-
 TEST_CASE("two stages of weight 1, input 1, target 0: one step of SGD leaves 1 - 2 lr") {
   PipelineCases<Cpu>::known_values();
 }

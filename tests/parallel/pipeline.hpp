@@ -8,13 +8,6 @@
 #include <tests/support/layouts.hpp>
 #include <tests/support/tensors.hpp>
 
-#include <doctest/doctest.h>
-
-#include <map>
-#include <string>
-#include <utility>
-#include <vector>
-
 namespace tests {
 
 inline const auto all_schedules = built_in_schedules();
