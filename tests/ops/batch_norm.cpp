@@ -164,62 +164,6 @@ TEST_CASE_TEMPLATE("threads change no bit", T, double, float, bf16, f16) {
     CHECK(same_on_threads([&](Cpu& dev) { return run<T>(dev, {1000, 17}, behind); }));
 }
 
-TEST_CASE_TEMPLATE("results may go where their inputs were", T, double, float, bf16, f16) {
-  Cpu dev;
-  using A = Accumulator<T>;
-  const Shape shape{70, 131};
-  const auto x = random_tensor<T>(dev, shape, 1), dy = random_tensor<T>(dev, shape, 2);
-  const auto vector = [&](std::uint32_t use) { return random_tensor<A>(dev, {131}, use); };
-  const auto mean = vector(3), inv_std = vector(4), gamma = vector(5), beta = vector(6);
-  const detail::BatchNormVectors<Cpu> vectors{mean, inv_std, gamma, beta};
-  const auto residual = random_tensor<T>(dev, shape, 7);
-  Tensor<Cpu> y(dev, dtype_of<T>(), shape);
-  detail::batch_norm_apply(dev, x, vectors, residual, true, y.mut());
-  auto over = clone(dev, residual.view());
-  detail::batch_norm_apply(dev, x, vectors, over.view(), true, over.mut());
-  CHECK(widened(over) == widened(y));
-
-  const auto apart = gradients_of(dev, {true, true}, dy, x, vectors, y, 70);
-  over = clone(dev, dy.view());
-  auto sum = vector(8), product = vector(9);
-  detail::batch_norm_residual_backward_sums(dev, over.view(), y, x, vectors, over.mut(), sum.mut(),
-                                            product.mut());
-  CHECK(widened(over) == widened(apart.dresidual));
-  CHECK(widened(sum) == widened(apart.sum_dy));
-  CHECK(widened(product) == widened(apart.sum_dy_xhat));
-  detail::batch_norm_backward_apply(dev, over.view(), x, vectors, false, sum, product, 70,
-                                    over.mut());
-  CHECK(widened(over) == widened(apart.dx));
-  const auto alone = gradients_of(dev, {.relu = true}, dy, x, vectors, y, 70);
-  over = clone(dev, dy.view());
-  detail::batch_norm_backward_apply(dev, over.view(), x, vectors, true, alone.sum_dy,
-                                    alone.sum_dy_xhat, 70, over.mut());
-  CHECK(widened(over) == widened(alone.dx));
-}
-
-TEST_CASE("what the ReLU cut to 0, or was 0, has no gradient; nor has NaN") {
-  Cpu dev;
-  const std::vector<double> values{-1, 0, 2, NAN}, ones(4, 1.0);
-  const auto one = Tensor<Cpu>::from_host(dev, {4}, ones);
-  const auto zero = Tensor<Cpu>::zeros(dev, DType::f64, {4});
-  const auto nothing = Tensor<Cpu>::zeros(dev, DType::f64, {1, 4});
-  const detail::BatchNormVectors<Cpu> vectors{zero, one, one, zero};
-  const auto x = Tensor<Cpu>::from_host(dev, {1, 4}, values);
-  const auto dy = Tensor<Cpu>::from_host(dev, {1, 4}, ones);
-  for (const bool residual : {false, true}) {
-    Tensor<Cpu> y(dev, DType::f64, {1, 4}), sum(dev, DType::f64, {4}),
-        product(dev, DType::f64, {4});
-    detail::batch_norm_apply(dev, x, vectors, residual ? nothing.view() : ConstView<Cpu>(), true,
-                             y.mut());
-    CHECK(std::isnan(widened(y)[3]));
-    if (residual)
-      detail::batch_norm_residual_backward_sums(dev, dy, y, x, vectors, y.mut(), sum.mut(),
-                                                product.mut());
-    else detail::batch_norm_backward_sums(dev, dy, x, vectors, true, sum.mut(), product.mut());
-    CHECK(widened(sum) == std::vector<double>{0, 0, 1, 0});
-  }
-}
-
 TEST_CASE("sums of two halves, with the count of both, give the whole") {
   // What synchronised batch norm does over ranks.
   Cpu dev;
