@@ -160,13 +160,23 @@ TEST_CASE("ReLU cuts to 0, and keeps NaN; neither has a gradient") {
   run(cpu);
 }
 
-TEST_CASE("squared deviations keep their digits where the mean is large") {
-  Gpu gpu;
-  const std::vector<float> values{4000, 4001, 3999, 4000}, mean{4000};
-  Tensor<Gpu> sum(gpu, DType::f32, {1});
-  detail::batch_norm_squared_deviations(gpu, Tensor<Gpu>::from_host(gpu, {4, 1}, values),
-                                        Tensor<Gpu>::from_host(gpu, {1}, mean), sum.mut());
-  CHECK(widened(gpu, sum)[0] == 2);
+TEST_CASE("squared deviations keep their digits where the mean is large; of no rows they are 0") {
+  const auto run = [](auto& side) {
+    const auto mean = side.tensor({1}, std::vector<float>{4000});
+    auto sum = side.fresh({1});
+    const auto sum_of = [&](const std::vector<float>& values) {
+      detail::batch_norm_squared_deviations(
+          side.dev, side.tensor({static_cast<std::int64_t>(values.size()), 1}, values), mean,
+          sum.mut());
+      return side.values(sum.view())[0];
+    };
+    CHECK(sum_of({4000, 4001, 3999, 4000}) == 2);
+    CHECK(sum_of({}) == 0);
+  };
+  Side<float, Gpu> gpu;
+  Side<float, Cpu> cpu;
+  run(gpu);
+  run(cpu);
 }
 
 TEST_CASE("squared deviations follow from the library's 1 / sqrt(variance + epsilon)") {

@@ -164,51 +164,6 @@ TEST_CASE_TEMPLATE("threads change no bit", T, double, float, bf16, f16) {
     CHECK(same_on_threads([&](Cpu& dev) { return run<T>(dev, {1000, 17}, behind); }));
 }
 
-TEST_CASE("sums of two halves, with the count of both, give the whole") {
-  // What synchronised batch norm does over ranks.
-  Cpu dev;
-  const auto x = random_tensor<double>(dev, {10, 4}, 1);
-  const auto dy = random_tensor<double>(dev, {10, 4}, 2);
-  const auto gamma = random_tensor<double>(dev, {4}, 3);
-  const auto beta = random_tensor<double>(dev, {4}, 4);
-  const auto statistics = statistics_of<double>(dev, x);
-  const detail::BatchNormVectors<Cpu> vectors{statistics.mean, statistics.inv_std, gamma, beta};
-  for (const bool relu : {false, true}) {
-    const auto whole = gradients_of(dev, {.relu = relu}, dy, x, vectors, {}, 10);
-    Tensor<Cpu> parts(dev, DType::f64, {10, 4});
-    for (const auto& [first, last] : {std::pair{0, 6}, {6, 10}})
-      detail::batch_norm_backward_apply(dev, dy.view().slice(first, last),
-                                        x.view().slice(first, last), vectors, relu, whole.sum_dy,
-                                        whole.sum_dy_xhat, 10, parts.mut().slice(first, last));
-    CHECK(widened(parts) == widened(whole.dx));
-  }
-}
-
-TEST_CASE("a mean far larger than the deviation costs no digits") {
-  Cpu dev;
-  const std::int64_t rows = 64;
-  std::vector<float> values;
-  for (std::int64_t r = 0; r < rows; ++r) values.push_back(4096.0f + (r % 2 == 0 ? 0.5f : -0.5f));
-  const auto x = Tensor<Cpu>::from_host(dev, {rows, 1}, values);
-  const auto statistics = statistics_of<float>(dev, x);
-  const auto one = Tensor<Cpu>::from_host(dev, {1}, std::vector<float>{1});
-  const auto zero = Tensor<Cpu>::zeros(dev, DType::f32, {1});
-  Tensor<Cpu> y(dev, DType::f32, {rows, 1});
-  detail::batch_norm_apply(dev, x, {statistics.mean, statistics.inv_std, one, zero}, {}, false,
-                           y.mut());
-  const double expected = 0.5 / std::sqrt(0.25 + epsilon);
-  for (std::size_t r = 0; r < static_cast<std::size_t>(rows); ++r)
-    CHECK(widened(y)[r] == Approx(r % 2 == 0 ? expected : -expected).epsilon(1e-6));
-}
-
-TEST_CASE("no rows: the sums are 0") {
-  Cpu dev;
-  const auto x = random_tensor<float>(dev, {0, 3}, 1);
-  auto sum = random_tensor<float>(dev, {3}, 2);
-  detail::batch_norm_sums(dev, x, sum.mut());
-  CHECK(widened(sum) == std::vector<double>(3, 0.0));
-}
-
 TEST_CASE("what does not fit is refused") {
   Cpu dev;
   const auto x = random_tensor<bf16>(dev, {3, 4}, 1);
