@@ -1,6 +1,21 @@
-// What fused linear ops refuse. nn/feed_forward.cpp: on the Cpu they have the bits of their pieces.
+// Gradients of linear ops, added to what is there, and what they refuse. nn/feed_forward.cpp: on the Cpu the fused ones
+// have the bits of their pieces.
 #include <dhp/cpu/linear.hpp>
 #include <tests/support/tensors.hpp>
+
+TEST_CASE("linear: gradients are added to beta times what is there") {
+  Cpu dev;
+  const auto x = random_tensor<float>(dev, {7, 3}, 1), dy = random_tensor<float>(dev, {7, 5}, 2);
+  for (const double beta : {0.0, 1.0, 0.5}) {
+    auto dw = random_tensor<float>(dev, {5, 3}, 3), dw_alone = random_tensor<float>(dev, {5, 3}, 3);
+    auto db = random_tensor<float>(dev, {5}, 4), db_alone = random_tensor<float>(dev, {5}, 4);
+    detail::linear_gradients(dev, dy, x, dw.mut(), db.mut(), beta);
+    gemm(dev, dy, x, dw_alone.mut(), {.transpose_a = true, .beta = beta});
+    column_sums(dev, dy, db_alone.mut(), beta);
+    CHECK(widened(dw) == widened(dw_alone));
+    CHECK(widened(db) == widened(db_alone));
+  }
+}
 
 TEST_CASE("linear: what does not fit is refused") {
   Cpu dev;

@@ -2,7 +2,6 @@
 #pragma once
 
 #include <dhp/comm/rendezvous/etcd_store.hpp>
-#include <dhp/core/open_file.hpp>
 #include <tests/comm/rendezvous/stores.hpp>
 #include <tests/support/folder.hpp>
 
@@ -84,7 +83,11 @@ class EtcdCluster {
 
  private:
   [[nodiscard]] std::string log(std::size_t at) const { return folder_ / concat("log", at); }
-  [[nodiscard]] std::string log_of(std::size_t at) const { return text_of(log(at)); }
+  [[nodiscard]] std::string log_of(std::size_t at) const {
+    std::ostringstream text;  // which may be before there is one
+    text << std::ifstream(log(at)).rdbuf();
+    return text.str();
+  }
   void end_all() {
     for (std::size_t at = 0; at < processes_.size(); ++at) end(at);
   }
