@@ -87,13 +87,13 @@ TEST_CASE("text cache: damage is noticed, and the file made anew") {
     CHECK(used.said[0].find("; it is made anew") != std::string::npos);
     CHECK(dhp::text_of(path) == good);
   };
-  for (std::size_t at = 0; at < good.size(); at += at < 200 ? 1 : good.size() / 40) {
+  for (std::size_t at = 0; at < good.size(); at += at < 200 ? 3 : good.size() / 20) {
     CAPTURE(at);
     auto bytes = good;
     bytes[at] = static_cast<char>(bytes[at] ^ 4);
     damaged(bytes);
   }
-  for (std::size_t length = 0; length < good.size(); length += good.size() / 40) {
+  for (std::size_t length = 0; length < good.size(); length += good.size() / 20) {
     CAPTURE(length);
     damaged(good.substr(0, length));
   }

@@ -85,70 +85,98 @@ TEST_CASE("batch norm over many rows, and over none") {
   check_all<float>({0, 4}, 0, false);
 }
 
-TEST_CASE("results may go where their inputs were") {
-  Gpu gpu;
-  const Shape shape{33, 24};
-  const auto x = random_on<bf16>(gpu, shape, 1), residual = random_on<bf16>(gpu, shape, 2),
-             dy = random_on<bf16>(gpu, shape, 3);
-  const auto vector = [&](std::uint32_t use) { return random_on<float>(gpu, {24}, use); };
-  const auto mean = vector(4), inv_std = vector(5), gamma = vector(6), beta = vector(7);
-  const detail::BatchNormVectors<Gpu> vectors{mean, inv_std, gamma, beta};
-  Tensor<Gpu> y(gpu, DType::bf16, shape), out(gpu, DType::bf16, shape);
-  detail::batch_norm_apply(gpu, x, vectors, residual, true, y.mut());
-  auto over = clone(gpu, residual.view());
-  detail::batch_norm_apply(gpu, x, vectors, over.view(), true, over.mut());
-  CHECK(widened(gpu, over) == widened(gpu, y));
-  auto sum = vector(8), product = vector(9), sum_again = vector(8), product_again = vector(9);
-  detail::batch_norm_residual_backward_sums(gpu, dy, y, x, vectors, out.mut(), sum.mut(),
-                                            product.mut());
-  over = clone(gpu, dy.view());
-  detail::batch_norm_residual_backward_sums(gpu, over.view(), y, x, vectors, over.mut(),
-                                            sum_again.mut(), product_again.mut());
-  CHECK(widened(gpu, over) == widened(gpu, out));
-  CHECK(widened(gpu, sum_again) == widened(gpu, sum));
-  CHECK(widened(gpu, product_again) == widened(gpu, product));
-  detail::batch_norm_backward_apply(gpu, dy, x, vectors, true, sum, product, 33, out.mut());
-  over = clone(gpu, dy.view());
-  detail::batch_norm_backward_apply(gpu, over.view(), x, vectors, true, sum, product, 33,
-                                    over.mut());
-  CHECK(widened(gpu, over) == widened(gpu, out));
+// Of both devices.
+TEST_CASE_TEMPLATE("results may go where their inputs were", T, double, float, bf16, f16) {
+  const auto run = [](auto& side, const Shape& shape) {
+    auto& dev = side.dev;
+    const auto x = side.elements(shape, 1), residual = side.elements(shape, 2),
+               dy = side.elements(shape, 3);
+    const auto vector = [&](std::uint32_t use) { return side.sums({shape.back()}, use); };
+    const auto mean = vector(4), inv_std = vector(5), gamma = vector(6), beta = vector(7);
+    const detail::BatchNormVectors<std::remove_reference_t<decltype(dev)>> vectors{mean, inv_std,
+                                                                                   gamma, beta};
+    const auto rows = static_cast<double>(shape.rows());
+    auto y = side.fresh(shape), out = side.fresh(shape);
+    detail::batch_norm_apply(dev, x, vectors, residual, true, y.mut());
+    auto over = clone(dev, residual.view());
+    detail::batch_norm_apply(dev, x, vectors, over.view(), true, over.mut());
+    CHECK(side.values(over.view()) == side.values(y.view()));
+    auto sum = vector(8), product = vector(9), sum_again = vector(8), product_again = vector(9);
+    detail::batch_norm_residual_backward_sums(dev, dy, y, x, vectors, out.mut(), sum.mut(),
+                                              product.mut());
+    over = clone(dev, dy.view());
+    detail::batch_norm_residual_backward_sums(dev, over.view(), y, x, vectors, over.mut(),
+                                              sum_again.mut(), product_again.mut());
+    CHECK(side.values(over.view()) == side.values(out.view()));
+    CHECK(side.values(sum_again.view()) == side.values(sum.view()));
+    CHECK(side.values(product_again.view()) == side.values(product.view()));
+    for (const bool gated : {false, true}) {
+      detail::batch_norm_backward_apply(dev, dy, x, vectors, gated, sum, product, rows, out.mut());
+      over = clone(dev, dy.view());
+      detail::batch_norm_backward_apply(dev, over.view(), x, vectors, gated, sum, product, rows,
+                                        over.mut());
+      CHECK(side.values(over.view()) == side.values(out.view()));
+    }
+  };
+  for (const auto& shape : {Shape{33, 24}, {70, 131}}) {
+    Side<T, Gpu> gpu;
+    Side<T, Cpu> cpu;
+    run(gpu, shape);
+    run(cpu, shape);
+  }
 }
 
 TEST_CASE("ReLU cuts to 0, and keeps NaN; neither has a gradient") {
-  Gpu gpu;
-  const std::vector<float> values{-1, -0.0f, 2, NAN}, zero(4, 0.0f), one(4, 1.0f);
-  const auto x = Tensor<Gpu>::from_host(gpu, {1, 4}, values);
-  const auto nothing = Tensor<Gpu>::from_host(gpu, {1, 4}, zero);
-  const auto dy = Tensor<Gpu>::from_host(gpu, {1, 4}, one);
-  const auto zeros = Tensor<Gpu>::from_host(gpu, {4}, zero);
-  const auto ones = Tensor<Gpu>::from_host(gpu, {4}, one);
-  const detail::BatchNormVectors<Gpu> vectors{zeros, ones, ones, zeros};
-  Tensor<Gpu> y(gpu, DType::f32, {1, 4}), sum(gpu, DType::f32, {4}), product(gpu, DType::f32, {4});
-  for (const bool residual : {false, true}) {
-    detail::batch_norm_apply(gpu, x, vectors, residual ? nothing.view() : ConstView<Gpu>(), true,
-                             y.mut());
-    const auto got = widened(gpu, y);
-    CHECK(got[0] == 0);
-    CHECK(got[1] == 0);
-    CHECK(got[2] == 2);
-    CHECK(std::isnan(got[3]));
-    if (residual)
-      detail::batch_norm_residual_backward_sums(gpu, dy, y, x, vectors, y.mut(), sum.mut(),
-                                                product.mut());
-    else detail::batch_norm_backward_sums(gpu, dy, x, vectors, true, sum.mut(), product.mut());
-    CHECK(widened(gpu, sum) == std::vector<double>{0, 0, 1, 0});
-  }
-  detail::batch_norm_apply(gpu, x, vectors, {}, false, y.mut());
-  CHECK(widened(gpu, y)[0] == -1);
+  const auto run = [](auto& side) {
+    auto& dev = side.dev;
+    const auto row = [&](const Shape& shape, const std::vector<float>& values) {
+      return side.tensor(shape, values);
+    };
+    const auto x = row({1, 4}, {-1, -0.0f, 2, NAN}), nothing = row({1, 4}, {0, 0, 0, 0}),
+               dy = row({1, 4}, {1, 1, 1, 1});
+    const auto zeros = row({4}, {0, 0, 0, 0}), ones = row({4}, {1, 1, 1, 1});
+    using View = ConstView<std::remove_reference_t<decltype(dev)>>;
+    const detail::BatchNormVectors<std::remove_reference_t<decltype(dev)>> vectors{zeros, ones,
+                                                                                   ones, zeros};
+    auto y = side.fresh({1, 4}), sum = side.fresh({4}), product = side.fresh({4});
+    for (const bool residual : {false, true}) {
+      detail::batch_norm_apply(dev, x, vectors, residual ? nothing.view() : View(), true, y.mut());
+      auto got = side.values(y.view());
+      CHECK(std::isnan(got.back()));
+      got.pop_back();
+      CHECK(got == std::vector<double>{0, 0, 2});
+      if (residual)
+        detail::batch_norm_residual_backward_sums(dev, dy, y, x, vectors, y.mut(), sum.mut(),
+                                                  product.mut());
+      else detail::batch_norm_backward_sums(dev, dy, x, vectors, true, sum.mut(), product.mut());
+      CHECK(side.values(sum.view()) == std::vector<double>{0, 0, 1, 0});
+    }
+    detail::batch_norm_apply(dev, x, vectors, {}, false, y.mut());
+    CHECK(side.values(y.view())[0] == -1);
+  };
+  Side<float, Gpu> gpu;
+  Side<float, Cpu> cpu;
+  run(gpu);
+  run(cpu);
 }
 
-TEST_CASE("squared deviations keep their digits where the mean is large") {
-  Gpu gpu;
-  const std::vector<float> values{4000, 4001, 3999, 4000}, mean{4000};
-  Tensor<Gpu> sum(gpu, DType::f32, {1});
-  detail::batch_norm_squared_deviations(gpu, Tensor<Gpu>::from_host(gpu, {4, 1}, values),
-                                        Tensor<Gpu>::from_host(gpu, {1}, mean), sum.mut());
-  CHECK(widened(gpu, sum)[0] == 2);
+TEST_CASE("squared deviations keep their digits where the mean is large; of no rows they are 0") {
+  const auto run = [](auto& side) {
+    const auto mean = side.tensor({1}, std::vector<float>{4000});
+    auto sum = side.fresh({1});
+    const auto sum_of = [&](const std::vector<float>& values) {
+      detail::batch_norm_squared_deviations(
+          side.dev, side.tensor({static_cast<std::int64_t>(values.size()), 1}, values), mean,
+          sum.mut());
+      return side.values(sum.view())[0];
+    };
+    CHECK(sum_of({4000, 4001, 3999, 4000}) == 2);
+    CHECK(sum_of({}) == 0);
+  };
+  Side<float, Gpu> gpu;
+  Side<float, Cpu> cpu;
+  run(gpu);
+  run(cpu);
 }
 
 TEST_CASE("squared deviations follow from the library's 1 / sqrt(variance + epsilon)") {

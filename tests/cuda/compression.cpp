@@ -3,11 +3,6 @@
 #include <dhp/cuda/compression.hpp>
 #include <tests/cuda/gpu.hpp>
 
-#include <doctest/doctest.h>
-
-using namespace dhp;
-using namespace tests;
-
 TEST_CASE_TEMPLATE("the same largest elements, with many of one magnitude", T, double, float) {
   Sides<T, false> sides;
   for (const std::int64_t count : {1, 255, 3000})

@@ -11,142 +11,134 @@
 
 namespace tests {
 
-struct Fused : Emulated {
-  bool forward = true, backward = true, gradients = true, norm_backward = true;
-  bool convolution_sums = true, apply = true, to_norm = true;
+using Dev = Emulated;
+
+/// Every device of this program is one: the layers and kernels of another type would be compiled once more.
+struct Fused : Dev {
+  explicit Fused(bool all = true)
+      : forward(all),
+        backward(all),
+        gradients(all),
+        norm(all),
+        norm_backward(all),
+        convolution_sums(all),
+        apply(all),
+        to_norm(all) {}
+  static Fused& of(Dev& dev) { return static_cast<Fused&>(dev); }
+  bool forward, backward, gradients, norm, norm_backward, convolution_sums, apply, to_norm;
   int forwards = 0, backwards = 0, both_gradients = 0, norms = 0, norm_gradients = 0;
   int sums = 0, applied = 0, to_norms = 0;
 };
 
-}  // namespace tests
-
-namespace dhp {
-
-template <detail::KernelDevice Dev>
-  requires(std::same_as<Dev, tests::Fused>)
 bool linear_gelu_fused_on(Dev& dev, ConstView<Dev> x, ConstView<Dev> w, ConstView<Dev> bias,
                           View<Dev> before, View<Dev> y) {
-  if (!dev.forward) return false;
-  ++dev.forwards;
+  if (!Fused::of(dev).forward) return false;
+  ++Fused::of(dev).forwards;
   gemm(dev, x, w, before, {.transpose_b = true}, bias);
   activation_forward(dev, Activation::gelu, before, y);
   return true;
 }
-template <detail::KernelDevice Dev>
-  requires(std::same_as<Dev, tests::Fused>)
 bool gelu_linear_backward_fused_on(Dev& dev, ConstView<Dev> dy, ConstView<Dev> w,
                                    ConstView<Dev> before, View<Dev> dbefore, View<Dev> dbias,
                                    double beta) {
-  if (!dev.backward) return false;
-  ++dev.backwards;
+  if (!Fused::of(dev).backward) return false;
+  ++Fused::of(dev).backwards;
   gemm(dev, dy, w, dbefore);
   activation_backward(dev, Activation::gelu, before, dbefore, dbefore);
   column_sums(dev, dbefore, dbias, beta);
   return true;
 }
-template <detail::KernelDevice Dev>
-  requires(std::same_as<Dev, tests::Fused>)
 bool linear_gradients_fused_on(Dev& dev, ConstView<Dev> dy, ConstView<Dev> x, View<Dev> dw,
                                View<Dev> dbias, double beta) {
-  if (!dev.gradients) return false;
-  ++dev.both_gradients;
+  if (!Fused::of(dev).gradients) return false;
+  ++Fused::of(dev).both_gradients;
   gemm(dev, dy, x, dw, {.transpose_a = true, .beta = beta});
   column_sums(dev, dy, dbias, beta);
   return true;
 }
 
-template <detail::KernelDevice Dev>
-  requires(std::same_as<Dev, tests::Fused>)
-std::optional<detail::BatchNormResult<Dev>> batch_norm_fused_on(Dev& dev, ConstView<Dev> x,
-                                                                ConstView<Dev> residual,
-                                                                ConstView<Dev> gamma,
-                                                                ConstView<Dev> beta, double epsilon,
-                                                                bool relu) {
-  if (!relu && !residual.empty()) return {};
-  ++dev.norms;
+std::optional<dhp::detail::BatchNormResult<Dev>> batch_norm_fused_on(Dev& dev, ConstView<Dev> x,
+                                                                     ConstView<Dev> residual,
+                                                                     ConstView<Dev> gamma,
+                                                                     ConstView<Dev> beta,
+                                                                     double epsilon, bool relu) {
+  if (!Fused::of(dev).norm || (!relu && !residual.empty())) return {};
+  ++Fused::of(dev).norms;
   const auto rows = static_cast<double>(x.rows());
   const auto vector = [&] { return Tensor<Dev>(dev, gamma.dtype(), {x.columns()}); };
-  detail::BatchNormResult<Dev> made{
+  dhp::detail::BatchNormResult<Dev> made{
       Tensor<Dev>(dev, x.dtype(), x.shape()), vector(), vector(), vector(), {}};
-  detail::batch_norm_sums(dev, x, made.mean.mut());
+  dhp::detail::batch_norm_sums(dev, x, made.mean.mut());
   scale(dev, 1 / rows, made.mean.mut());
-  detail::batch_norm_squared_deviations(dev, x, made.mean, made.squared_deviations.mut());
+  dhp::detail::batch_norm_squared_deviations(dev, x, made.mean, made.squared_deviations.mut());
   auto variance = clone(dev, made.squared_deviations.view());
   scale(dev, 1 / rows, variance.mut());
   rsqrt(dev, variance.view(), epsilon, made.inv_std.mut());
-  detail::batch_norm_apply(dev, x, {made.mean, made.inv_std, gamma, beta}, residual, relu,
-                           made.y.mut());
+  dhp::detail::batch_norm_apply(dev, x, {made.mean, made.inv_std, gamma, beta}, residual, relu,
+                                made.y.mut());
   if (relu) made.signs = clone(dev, made.y.view());
   return made;
 }
-template <detail::KernelDevice Dev>
-  requires(std::same_as<Dev, tests::Fused>)
-std::optional<detail::BatchNormResult<Dev>> batch_norm_fused_apply_on(
-    Dev& dev, ConstView<Dev> x, const detail::BatchNormVectors<Dev>& vectors,
+std::optional<dhp::detail::BatchNormResult<Dev>> batch_norm_fused_apply_on(
+    Dev& dev, ConstView<Dev> x, const dhp::detail::BatchNormVectors<Dev>& vectors,
     ConstView<Dev> residual, bool relu) {
-  if (!dev.apply || (!relu && !residual.empty())) return {};
-  ++dev.applied;
-  detail::BatchNormResult<Dev> made;
+  if (!Fused::of(dev).apply || (!relu && !residual.empty())) return {};
+  ++Fused::of(dev).applied;
+  dhp::detail::BatchNormResult<Dev> made;
   made.y = Tensor<Dev>(dev, x.dtype(), x.shape());
-  detail::batch_norm_apply(dev, x, vectors, residual, relu, made.y.mut());
+  dhp::detail::batch_norm_apply(dev, x, vectors, residual, relu, made.y.mut());
   if (relu) made.signs = clone(dev, made.y.view());
   return made;
 }
-template <detail::KernelDevice Dev>
-  requires(std::same_as<Dev, tests::Fused>)
 std::optional<Tensor<Dev>> conv2d_forward_with_sums_on(Dev& dev, ConstView<Dev> x, ConstView<Dev> w,
                                                        Conv2dGeometry geometry, View<Dev> y) {
-  if (!dev.convolution_sums) return {};
-  ++dev.sums;
+  if (!Fused::of(dev).convolution_sums) return {};
+  ++Fused::of(dev).sums;
   conv2d_forward(dev, x, w, geometry, y);
   Tensor<Dev> sums(dev, y.dtype(), {2, y.columns()});
   const auto zero = Tensor<Dev>::zeros(dev, y.dtype(), {y.columns()});
-  detail::batch_norm_sums(dev, y, sums.mut().slice(0, 1));
-  detail::batch_norm_squared_deviations(dev, y, zero, sums.mut().slice(1, 2));
+  dhp::detail::batch_norm_sums(dev, y, sums.mut().slice(0, 1));
+  dhp::detail::batch_norm_squared_deviations(dev, y, zero, sums.mut().slice(1, 2));
   return sums;
 }
-template <detail::KernelDevice Dev>
-  requires(std::same_as<Dev, tests::Fused>)
 std::optional<Tensor<Dev>> conv2d_backward_data_to_norm_on(
     Dev& dev, ConstView<Dev> dy, ConstView<Dev> w, Conv2dGeometry geometry, ConstView<Dev> onto,
-    const detail::NormTrace<Dev>& norm, View<Dev> dx) {
-  if (!dev.to_norm) return {};
-  ++dev.to_norms;
+    const dhp::detail::NormTrace<Dev>& norm, View<Dev> dx) {
+  if (!Fused::of(dev).to_norm) return {};
+  ++Fused::of(dev).to_norms;
   if (!onto.empty()) cast(dev, onto, dx);
   conv2d_backward_data(dev, dy, w, geometry, dx, onto.empty() ? 0 : 1);
   Tensor<Dev> sums(dev, dx.dtype(), {2, dx.columns()});
   const auto ones = Tensor<Dev>(dev, dx.dtype(), {dx.columns()});
-  const detail::BatchNormVectors<Dev> vectors{norm.mean, norm.inv_std, ones, ones};
+  const dhp::detail::BatchNormVectors<Dev> vectors{norm.mean, norm.inv_std, ones, ones};
   // Of this device signs are y itself.
-  detail::batch_norm_residual_backward_sums(dev, dx, norm.signs, norm.x, vectors, dx,
-                                            sums.mut().slice(0, 1), sums.mut().slice(1, 2));
+  dhp::detail::batch_norm_residual_backward_sums(dev, dx, norm.signs, norm.x, vectors, dx,
+                                                 sums.mut().slice(0, 1), sums.mut().slice(1, 2));
   return sums;
 }
-template <detail::KernelDevice Dev>
-  requires(std::same_as<Dev, tests::Fused>)
-std::optional<detail::BatchNormGradients<Dev>> batch_norm_fused_backward_on(
-    Dev& dev, ConstView<Dev> dy, ConstView<Dev> x, const detail::BatchNormVectors<Dev>& vectors,
-    ConstView<Dev> signs, bool residual) {
-  if (!dev.norm_backward) return {};
-  ++dev.norm_gradients;
-  detail::BatchNormGradients<Dev> made{Tensor<Dev>(dev, x.dtype(), x.shape()),
-                                       Tensor<Dev>(dev, x.dtype(), x.shape()),
-                                       Tensor<Dev>(dev, vectors.mean.dtype(), {2, x.columns()})};
+std::optional<dhp::detail::BatchNormGradients<Dev>> batch_norm_fused_backward_on(
+    Dev& dev, ConstView<Dev> dy, ConstView<Dev> x,
+    const dhp::detail::BatchNormVectors<Dev>& vectors, ConstView<Dev> signs, bool residual) {
+  if (!Fused::of(dev).norm_backward) return {};
+  ++Fused::of(dev).norm_gradients;
+  dhp::detail::BatchNormGradients<Dev> made{
+      Tensor<Dev>(dev, x.dtype(), x.shape()), Tensor<Dev>(dev, x.dtype(), x.shape()),
+      Tensor<Dev>(dev, vectors.mean.dtype(), {2, x.columns()})};
   const auto row = [&](int at) { return made.sums.mut().slice(at, at + 1); };
   if (signs.empty()) {
     cast(dev, dy, made.dresidual.mut());
-    detail::batch_norm_backward_sums(dev, dy, x, vectors, false, row(0), row(1));
+    dhp::detail::batch_norm_backward_sums(dev, dy, x, vectors, false, row(0), row(1));
   } else {
-    detail::batch_norm_residual_backward_sums(dev, dy, signs, x, vectors, made.dresidual.mut(),
-                                              row(0), row(1));
+    dhp::detail::batch_norm_residual_backward_sums(dev, dy, signs, x, vectors, made.dresidual.mut(),
+                                                   row(0), row(1));
   }
-  detail::batch_norm_backward_apply(dev, made.dresidual.view(), x, vectors, false, row(0), row(1),
-                                    static_cast<double>(x.rows()), made.dx.mut());
+  dhp::detail::batch_norm_backward_apply(dev, made.dresidual.view(), x, vectors, false, row(0),
+                                         row(1), static_cast<double>(x.rows()), made.dx.mut());
   if (!residual) made.dresidual = {};
   return made;
 }
 
-}  // namespace dhp
+}  // namespace tests
 
 namespace {
 
@@ -160,7 +152,7 @@ void check_same(const Outcome& found, const Outcome& right) {
 }
 
 /// Of two micro-batches, whose gradients add up.
-template <class Dev, class L>
+template <class L>
 Outcome run(Dev& dev, L layer, const Shape& shape, bool deterministic = false,
             Mode mode = Mode::train) {
   ParameterList<Dev> parameters;
@@ -193,27 +185,20 @@ Outcome run(Dev& dev, L layer, const Shape& shape, bool deterministic = false,
 
 const Shape rows{6, 5}, image{6, 4}, pixels{2, 3, 3, 4};
 
-template <class Dev>
 auto pair_of_layers() {
   ModelBuilder<Dev> build(Comm<Dev>{});
   return FeedForward<Dev>(build, "first", "second", {.columns = 5, .inner = 8});
 }
-template <class Dev>
 Linear<Dev> linear(bool bias) {
   ModelBuilder<Dev> build(Comm<Dev>{});
   return {build, "l", {.in = 5, .out = 5, .bias = bias}};
 }
-template <class Dev>
 BatchNorm<Dev> norm(bool relu) {
   ModelBuilder<Dev> build(Comm<Dev>{});
   return {build, "bn", {.channels = 4, .relu = relu}};
 }
-template <class Dev>
-ResidualBatchNorm<Dev> block(bool relu) {
-  return {{}, "bn", norm<Dev>(relu)};
-}
+ResidualBatchNorm<Dev> block(bool relu) { return {{}, "bn", norm(relu)}; }
 /// A convolution and its norm, with a residual or not.
-template <class Dev>
 ResidualBatchNorm<Dev> convolved_block() {
   ModelBuilder<Dev> build(Comm<Dev>{});
   Sequential<Dev> body;
@@ -222,7 +207,6 @@ ResidualBatchNorm<Dev> convolved_block() {
                        {.in = 4, .out = 4, .kernel = 3, .padding = 1, .column_sums = true}));
   return {std::move(body), "bn", BatchNorm<Dev>(build, "bn", {.channels = 4, .relu = true})};
 }
-template <class Dev>
 Sequential<Dev> convolved(bool relu) {
   ModelBuilder<Dev> build(Comm<Dev>{});
   Sequential<Dev> layers;
@@ -242,10 +226,10 @@ void check_near(const Outcome& found, const Outcome& right) {
 
 TEST_CASE("fused linear: a feed-forward pair asks once each way") {
   for (const bool deterministic : {false, true}) {
-    Emulated pieces;
+    Fused pieces(false);
     Fused fused;
-    check_same(run(fused, pair_of_layers<Fused>(), rows, deterministic),
-               run(pieces, pair_of_layers<Emulated>(), rows, deterministic));
+    check_same(run(fused, pair_of_layers(), rows, deterministic),
+               run(pieces, pair_of_layers(), rows, deterministic));
     CHECK(fused.forwards == 2);
     CHECK(fused.backwards == 2);
     CHECK(fused.both_gradients ==
@@ -254,94 +238,93 @@ TEST_CASE("fused linear: a feed-forward pair asks once each way") {
 }
 
 TEST_CASE("fused linear: where the device cannot, in either pass, the pieces are used") {
-  Emulated pieces;
-  const auto right = run(pieces, pair_of_layers<Emulated>(), rows);
+  Fused pieces(false);
+  const auto right = run(pieces, pair_of_layers(), rows);
   Fused fused;
   fused.forward = false;
-  check_same(run(fused, pair_of_layers<Fused>(), rows), right);
+  check_same(run(fused, pair_of_layers(), rows), right);
   fused.forward = true;
   fused.backward = false;
-  check_same(run(fused, pair_of_layers<Fused>(), rows), right);
+  check_same(run(fused, pair_of_layers(), rows), right);
   CHECK(fused.forwards == 2);
   CHECK(fused.backwards == 2);
 }
 
 TEST_CASE("fused linear: evaluation and a forward pass that is done again ask the same") {
-  Emulated pieces;
+  Fused pieces(false);
   Fused fused;
-  check_same(run(fused, recompute<Fused>(pair_of_layers<Fused>()), rows),
-             run(pieces, pair_of_layers<Emulated>(), rows));
+  check_same(run(fused, recompute<Dev>(pair_of_layers()), rows),
+             run(pieces, pair_of_layers(), rows));
   CHECK(fused.forwards == 4);
   CHECK(fused.backwards == 2);
-  CHECK(run(fused, pair_of_layers<Fused>(), rows, false, Mode::eval).y ==
-        run(pieces, pair_of_layers<Emulated>(), rows, false, Mode::eval).y);
+  CHECK(run(fused, pair_of_layers(), rows, false, Mode::eval).y ==
+        run(pieces, pair_of_layers(), rows, false, Mode::eval).y);
   CHECK(fused.forwards == 6);
 }
 
 TEST_CASE("fused linear: a layer with a bias asks for both gradients at once") {
   for (const bool deterministic : {false, true}) {
-    Emulated pieces;
+    Fused pieces(false);
     Fused fused;
-    const auto right = run(pieces, linear<Emulated>(true), rows, deterministic);
-    check_same(run(fused, linear<Fused>(true), rows, deterministic), right);
+    const auto right = run(pieces, linear(true), rows, deterministic);
+    check_same(run(fused, linear(true), rows, deterministic), right);
     CHECK(fused.both_gradients == 2);
     fused.gradients = false;
-    check_same(run(fused, linear<Fused>(true), rows, deterministic), right);
+    check_same(run(fused, linear(true), rows, deterministic), right);
     fused.gradients = true;
-    check_same(run(fused, linear<Fused>(false), rows, deterministic),
-               run(pieces, linear<Emulated>(false), rows, deterministic));
+    check_same(run(fused, linear(false), rows, deterministic),
+               run(pieces, linear(false), rows, deterministic));
     CHECK(fused.both_gradients == 2);
   }
 }
 
 TEST_CASE("fused norm: it gives what the pieces give, and is asked once each way") {
-  Emulated pieces;
+  Fused pieces(false);
   Fused fused;
   for (const bool relu : {false, true})
-    check_same(run(fused, norm<Fused>(relu), image), run(pieces, norm<Emulated>(relu), image));
+    check_same(run(fused, norm(relu), image), run(pieces, norm(relu), image));
   CHECK(fused.norms == 4);
   CHECK(fused.norm_gradients == 4);
-  check_same(run(fused, block<Fused>(true), image), run(pieces, block<Emulated>(true), image));
+  check_same(run(fused, block(true), image), run(pieces, block(true), image));
   CHECK(fused.norms == 6);
   CHECK(fused.norm_gradients == 6);
 }
 
 TEST_CASE("fused norm: where the device cannot, in either pass, the pieces are used") {
-  Emulated pieces;
+  Fused pieces(false);
   Fused fused;
   fused.norm_backward = false;
   for (const bool relu : {false, true}) {
-    check_same(run(fused, norm<Fused>(relu), image), run(pieces, norm<Emulated>(relu), image));
-    check_same(run(fused, block<Fused>(relu), image), run(pieces, block<Emulated>(relu), image));
+    check_same(run(fused, norm(relu), image), run(pieces, norm(relu), image));
+    check_same(run(fused, block(relu), image), run(pieces, block(relu), image));
   }
   CHECK(fused.norms == 6);  // not of a residual without a ReLU
   // Signs that nobody made are not handed on.
   fused.norm_backward = true;
-  check_same(run(fused, block<Fused>(false), image), run(pieces, block<Emulated>(false), image));
+  check_same(run(fused, block(false), image), run(pieces, block(false), image));
   CHECK(fused.norm_gradients == 0);
 }
 
 TEST_CASE("fused norm: a recomputed forward pass adds no statistics; evaluation does not ask") {
-  Emulated pieces;
+  Fused pieces(false);
   Fused fused;
-  check_same(run(fused, recompute<Fused>(block<Fused>(true)), image),
-             run(pieces, block<Emulated>(true), image));
+  check_same(run(fused, recompute<Dev>(block(true)), image), run(pieces, block(true), image));
   CHECK(fused.norms == 4);
   CHECK(fused.norm_gradients == 2);
-  check_same(run(fused, block<Fused>(true), image, false, Mode::eval),
-             run(pieces, block<Emulated>(true), image, false, Mode::eval));
+  check_same(run(fused, block(true), image, false, Mode::eval),
+             run(pieces, block(true), image, false, Mode::eval));
   CHECK(fused.norms == 4);
 }
 
 TEST_CASE("fused norm: with the sums that a convolution took it reads its input once less") {
   for (const bool deterministic : {false, true}) {
-    Emulated pieces;
+    Fused pieces(false);
     Fused fused;
     for (const bool relu : {false, true})
-      check_near(run(fused, convolved<Fused>(relu), pixels, deterministic),
-                 run(pieces, convolved<Emulated>(relu), pixels, deterministic));
-    check_near(run(fused, convolved_block<Fused>(), pixels, deterministic),
-               run(pieces, convolved_block<Emulated>(), pixels, deterministic));
+      check_near(run(fused, convolved(relu), pixels, deterministic),
+                 run(pieces, convolved(relu), pixels, deterministic));
+    check_near(run(fused, convolved_block(), pixels, deterministic),
+               run(pieces, convolved_block(), pixels, deterministic));
     CHECK(fused.sums == 6);
     CHECK(fused.applied == 6);
     CHECK(fused.norms == 0);
@@ -350,32 +333,32 @@ TEST_CASE("fused norm: with the sums that a convolution took it reads its input 
 }
 
 TEST_CASE("fused norm: without the sums, or a function that uses them, the other ways are taken") {
-  Emulated pieces;
-  const auto right = run(pieces, convolved_block<Emulated>(), pixels);
+  Fused pieces(false);
+  const auto right = run(pieces, convolved_block(), pixels);
   Fused fused;
   fused.apply = false;
-  check_near(run(fused, convolved_block<Fused>(), pixels), right);
+  check_near(run(fused, convolved_block(), pixels), right);
   CHECK(fused.sums == 2);
   CHECK(fused.norms == 0);
   CHECK(fused.norm_gradients == 0);
   fused.apply = true;
   fused.norm_backward = false;
-  check_near(run(fused, convolved_block<Fused>(), pixels), right);
+  check_near(run(fused, convolved_block(), pixels), right);
   CHECK(fused.applied == 2);
   fused.convolution_sums = false;
-  check_near(run(fused, convolved_block<Fused>(), pixels), right);
+  check_near(run(fused, convolved_block(), pixels), right);
   CHECK(fused.applied == 2);
   CHECK(fused.norms == 2);
 }
 
 TEST_CASE("fused norm: sums are taken again for a recomputed pass, and never in evaluation") {
-  Emulated pieces;
+  Fused pieces(false);
   Fused fused;
-  check_near(run(fused, recompute<Fused>(convolved_block<Fused>()), pixels),
-             run(pieces, convolved_block<Emulated>(), pixels));
+  check_near(run(fused, recompute<Dev>(convolved_block()), pixels),
+             run(pieces, convolved_block(), pixels));
   CHECK(fused.sums == 4);
-  check_near(run(fused, convolved_block<Fused>(), pixels, false, Mode::eval),
-             run(pieces, convolved_block<Emulated>(), pixels, false, Mode::eval));
+  check_near(run(fused, convolved_block(), pixels, false, Mode::eval),
+             run(pieces, convolved_block(), pixels, false, Mode::eval));
   CHECK(fused.sums == 4);
   CHECK(fused.applied == 4);
 }
@@ -383,7 +366,6 @@ TEST_CASE("fused norm: sums are taken again for a recomputed pass, and never in 
 namespace {
 
 /// Passes x on, and twice its gradient: what was known of that is no longer so.
-template <class Dev>
 struct Doubled : ElementwiseLayer<Dev> {
   Tensor<Dev> forward(Dev&, Tensor<Dev> x, Tape<Dev>&) { return x; }
   Tensor<Dev> backward(Dev& dev, Tensor<Dev> dy, Tape<Dev>&) {
@@ -392,16 +374,14 @@ struct Doubled : ElementwiseLayer<Dev> {
   }
 };
 /// Three residual blocks; between the last two others may be.
-template <class Dev>
 Sequential<Dev> blocks(bool between = false) {
   Sequential<Dev> layers;
-  layers.add("a", convolved_block<Dev>()).add("b", convolved_block<Dev>());
-  if (between) layers.add("doubled", Doubled<Dev>());
-  layers.add("c", convolved_block<Dev>());
+  layers.add("a", convolved_block()).add("b", convolved_block());
+  if (between) layers.add("doubled", Doubled());
+  layers.add("c", convolved_block());
   return layers;
 }
 /// Each with two convolutions, a norm between them, and one in the shortcut.
-template <class Dev>
 Sequential<Dev> two_bottlenecks(bool recomputed) {
   Sequential<Dev> layers;
   for (const std::string name : {"a", "b"}) {
@@ -430,18 +410,18 @@ Sequential<Dev> two_bottlenecks(bool recomputed) {
 TEST_CASE("fused norm: a convolution passes the ReLU before it, and takes the sums of that norm") {
   for (const bool between : {false, true}) {
     CAPTURE(between);
-    Emulated pieces;
-    const auto right = run(pieces, blocks<Emulated>(between), pixels);
+    Fused pieces(false);
+    const auto right = run(pieces, blocks(between), pixels);
     Fused fused;
-    check_near(run(fused, blocks<Fused>(between), pixels), right);
+    check_near(run(fused, blocks(between), pixels), right);
     CHECK(fused.to_norms == 4);  // not by the first
     CHECK(fused.norm_gradients == (between ? 4 : 2));
     fused.norm_backward = false;
-    check_near(run(fused, blocks<Fused>(between), pixels), right);
+    check_near(run(fused, blocks(between), pixels), right);
     fused.norm_backward = true;
     fused.to_norm = false;
     fused.norm_gradients = 0;
-    check_near(run(fused, blocks<Fused>(between), pixels), right);
+    check_near(run(fused, blocks(between), pixels), right);
     CHECK(fused.norm_gradients == 6);
   }
 }
@@ -449,10 +429,10 @@ TEST_CASE("fused norm: a convolution passes the ReLU before it, and takes the su
 TEST_CASE("fused norm: within a block and its shortcut, and not across recomputed ones") {
   for (const bool recomputed : {false, true}) {
     CAPTURE(recomputed);
-    Emulated pieces;
+    Fused pieces(false);
     Fused fused;
-    check_near(run(fused, two_bottlenecks<Fused>(recomputed), pixels),
-               run(pieces, two_bottlenecks<Emulated>(false), pixels));
+    check_near(run(fused, two_bottlenecks(recomputed), pixels),
+               run(pieces, two_bottlenecks(false), pixels));
     CHECK(fused.to_norms == (recomputed ? 4 : 6));
   }
 }

@@ -305,6 +305,7 @@ TEST_CASE("cuDNN has kernels on each GPU for convolutions of every type, odd siz
                                       s.geometry, 16);
           CAPTURE(problem.text());
           for (const bool deterministic : {false, true}) {
+            if (gpu.major != 9 && (deterministic || type == DType::f16)) continue;
             const auto graph = problem.graph();
             const auto rules = problem.rules(deterministic);
             const auto found = candidates(graph, target, rules);

@@ -45,23 +45,29 @@ TEST_CASE_TEMPLATE("max pool and its gradient have the Cpu's bits", T, double, f
   }
 }
 
-TEST_CASE("a NaN wins its windows, the first of two; -inf can win") {
-  Gpu gpu;
+TEST_CASE("a NaN wins its windows, the first of two or of equals; -inf can win") {
   constexpr float nan = std::numeric_limits<float>::quiet_NaN();
-  const auto pooled = [&](const std::vector<float>& values) {
-    const auto x = Tensor<Gpu>::from_host(gpu, {1, 2, 2, 1}, values);
-    Tensor<Gpu> y(gpu, DType::f32, {1, 1, 1, 1}), index(gpu, DType::i32, {1, 1, 1, 1});
-    max_pool_forward(gpu, x, {2, 2, 0}, y.mut(), index.mut());
-    return std::pair{y.to_host<float>(gpu)[0], index.to_host<std::int32_t>(gpu)[0]};
+  const auto run = [](auto& side) {
+    const auto pooled = [&](const std::vector<float>& values) {
+      const auto x = side.tensor({1, 2, 2, 1}, values);
+      auto y = side.fresh({1, 1, 1, 1});
+      Tensor index(side.dev, DType::i32, {1, 1, 1, 1});
+      max_pool_forward(side.dev, x, {2, 2, 0}, y.mut(), index.mut());
+      return std::pair{side.values(y.view())[0], index.template to_host<std::int32_t>(side.dev)[0]};
+    };
+    for (std::size_t at = 0; at < 4; ++at) {
+      std::vector<float> values{1, 2, HUGE_VALF, 0};
+      values[at] = nan;
+      CHECK(std::isnan(pooled(values).first));
+      CHECK(pooled(values).second == static_cast<std::int32_t>(at));
+    }
+    CHECK(pooled({0, nan, nan, 5}).second == 1);
+    CHECK(pooled(std::vector<float>(4, -HUGE_VALF)) == std::pair{-HUGE_VAL, 0});
   };
-  for (std::size_t at = 0; at < 4; ++at) {
-    std::vector<float> values{1, 2, HUGE_VALF, 0};
-    values[at] = nan;
-    CHECK(std::isnan(pooled(values).first));
-    CHECK(pooled(values).second == static_cast<std::int32_t>(at));
-  }
-  CHECK(pooled({0, nan, nan, 5}).second == 1);
-  CHECK(pooled(std::vector<float>(4, -HUGE_VALF)) == std::pair{-HUGE_VALF, 0});
+  Side<float, Gpu> gpu;
+  Side<float, Cpu> cpu;
+  run(gpu);
+  run(cpu);
 }
 
 TEST_CASE("a winner that no window has is left out, and nothing is written beyond") {

@@ -123,17 +123,31 @@ TEST_CASE_TEMPLATE("copy_columns cuts and joins at any column", T, double, float
   }
 }
 
-TEST_CASE("integers and bytes move, too") {
-  Gpu gpu;
-  const auto x = Tensor<Gpu>::from_host(gpu, {2, 3}, std::vector<std::int64_t>{1, 2, 3, 4, 5, 6});
-  auto y = Tensor<Gpu>::zeros(gpu, DType::i64, {2, 2});
-  copy_columns(gpu, x, 1, y.mut(), 1, 1);
-  CHECK(y.to_host<std::int64_t>(gpu) == std::vector<std::int64_t>{0, 2, 0, 5});
-  const auto bytes =
-      Tensor<Gpu>::from_host(gpu, {2, 3}, std::vector<std::uint8_t>{1, 2, 3, 4, 5, 6});
-  Tensor<Gpu> taken(gpu, DType::u8, {3, 3});
-  gather_rows(gpu, bytes, ints_on(gpu, {1, 0, 1}), taken.mut());
-  CHECK(taken.to_host<std::uint8_t>(gpu) == std::vector<std::uint8_t>{4, 5, 6, 1, 2, 3, 4, 5, 6});
+TEST_CASE("integers and bytes move, too, and nothing where there is nothing") {
+  const auto run = [](auto& side) {
+    auto& dev = side.dev;
+    const auto x = side.tensor({2, 3}, std::vector<std::int64_t>{1, 2, 3, 4, 5, 6});
+    auto y = side.tensor({2, 2}, std::vector<std::int64_t>(4));
+    copy_columns(dev, x, 1, y.mut(), 1, 1);
+    copy_columns(dev, x, 3, y.mut(), 2, 0);
+    CHECK(y.template to_host<std::int64_t>(dev) == std::vector<std::int64_t>{0, 2, 0, 5});
+    const auto bytes = side.tensor({2, 3}, std::vector<std::uint8_t>{1, 2, 3, 4, 5, 6});
+    auto taken = side.tensor({3, 3}, std::vector<std::uint8_t>(9));
+    gather_rows(dev, bytes, side.tensor({3}, std::vector<std::int32_t>{1, 0, 1}), taken.mut());
+    CHECK(taken.template to_host<std::uint8_t>(dev) ==
+          std::vector<std::uint8_t>{4, 5, 6, 1, 2, 3, 4, 5, 6});
+
+    auto none = side.fresh({0, 4}), some = side.tensor({3, 4}, std::vector<float>(12));
+    const auto index = side.tensor({0}, std::vector<std::int32_t>());
+    gather_rows(dev, some, index, none.mut());
+    scatter_add_rows(dev, none, index, some.mut());
+    copy_columns(dev, none, 0, none.mut(), 0, 4);
+    CHECK(side.values(some.view()) == std::vector<double>(12, 0.0));
+  };
+  Side<float, Gpu> gpu;
+  Side<float, Cpu> cpu;
+  run(gpu);
+  run(cpu);
 }
 
 TEST_CASE_TEMPLATE("gather takes rows; what is not there is NaN", T, double, float, bf16, f16) {
@@ -187,15 +201,4 @@ TEST_CASE("few rows are added in their order, onto what is there; a row of no en
   auto dx = Tensor<Gpu>::from_host(gpu, {2, 1}, std::vector<float>{5.0f, 0.0f});
   scatter_add_rows(gpu, dy, ints_on(gpu, {1, 1, 2, 1, -1}), dx.mut());
   CHECK(dx.to_host<float>(gpu) == std::vector<float>{5, 1});
-}
-
-TEST_CASE("no rows") {
-  Gpu gpu;
-  Tensor<Gpu> none(gpu, DType::f32, {0, 4});
-  auto some = Tensor<Gpu>::zeros(gpu, DType::f32, {3, 4});
-  const auto index = ints_on(gpu, {});
-  gather_rows(gpu, some, index, none.mut());
-  scatter_add_rows(gpu, none, index, some.mut());
-  copy_columns(gpu, none, 0, none.mut(), 0, 4);
-  CHECK(widened(gpu, some) == std::vector<double>(12, 0.0));
 }

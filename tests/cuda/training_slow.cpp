@@ -1,14 +1,10 @@
 // Both example models, trained on the GPU beside the same on the Cpu. Heads are as wide as BERT's, so that in 16 bits,
 // where nothing is dropped, a library's attention is part of a model that learns.
-#include <dhp/optim/adamw.hpp>
-#include <dhp/optim/sgd.hpp>
-#include <dhp/parallel/data.hpp>
-#include <dhp/parallel/pipeline.hpp>
-#include <dhp/train/trainer.hpp>
 #include <examples/resnet50/model.hpp>
 #include <tests/cuda/all_ops.hpp>
 #include <tests/cuda/gpu.hpp>
 #include <tests/support/everything.hpp>
+#include <tests/support/layouts.hpp>
 
 namespace {
 
@@ -35,10 +31,7 @@ struct Bert {
   MicroBatch<Dev> batch(Dev& dev, DType) const {
     return everything_batch(dev, 0, 0, 64, 4);
   }
-  template <class Dev>
-  std::unique_ptr<Optimizer<Dev>> optimizer(Dev& dev, ParameterStore<Dev>& store) const {
-    return std::make_unique<AdamW<Dev>>(dev, store, AdamWOptions{.weight_decay = 0.01});
-  }
+  OptimizerChoice optimizer = AdamWOptions{.weight_decay = 0.01};
   double learning_rate = 1e-3;
 };
 
@@ -72,28 +65,22 @@ struct ResNet {
     batch.counts = {{"samples", samples}};
     return batch;
   }
-  template <class Dev>
-  std::unique_ptr<Optimizer<Dev>> optimizer(Dev& dev, ParameterStore<Dev>& store) const {
-    return std::make_unique<Sgd<Dev>>(dev, store, SgdOptions{.momentum = 0.9});
-  }
+  OptimizerChoice optimizer = SgdOptions{.momentum = 0.9};
   double learning_rate = 0.01;
 };
 
 template <class Dev, class What>
 std::vector<double> losses(Dev& dev, const What& what, DType compute) {
-  Mesh<Dev> mesh(Comm<Dev>(), {});
-  ModelBuilder<Dev> build(Comm<Dev>{});
-  PipelineParallel<Dev> pipeline(dev, what.model(build), mesh, {}, what.batch(dev, compute),
-                                 {.compute = compute, .seed = 7});
-  DataParallel<Dev, PipelineParallel<Dev>> model(dev, pipeline, mesh.data());
-  const auto optimizer = what.optimizer(dev, pipeline.store());
-  Trainer trainer(dev, model, mesh, *optimizer, Norms<Dev>({}, {}, pipeline.parameters_in_model()),
-                  {.learning_rate = {.peak = what.learning_rate}});
-  const auto batch = what.batch(dev, compute);
-  std::vector<double> found;
-  for (int step = 0; step < steps; ++step)
-    found.push_back(trainer.step(assigned<Dev>({&batch, 1}, 0, 1)).loss);
-  return found;
+  return run_alone(
+             dev,
+             {.compute = compute,
+              .optimizer = what.optimizer,
+              .steps = steps,
+              .micro_batches = 1,
+              .lr = what.learning_rate},
+             [&](ModelBuilder<Dev>& build) { return what.model(build); },
+             [&](Dev& any, int, std::int64_t) { return what.batch(any, compute); })
+      .losses;
 }
 
 double largest_difference(const std::vector<double>& found, const std::vector<double>& expected) {

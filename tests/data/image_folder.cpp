@@ -1,32 +1,24 @@
 // A directory of images by class. The decoder here is a toy, so that this needs no image library.
 #include <dhp/data/image_folder.hpp>
 
-#include "damage.hpp"
+#include "shards.hpp"
 
 namespace {
 
-// "P" and one letter: an image of one pixel of that value.
-dhp::Image decode_toy(std::span<const std::byte> bytes, const std::string& name,
-                      const dhp::DecodeOptions& options) {
-  dhp::check(bytes.size() == 2 && bytes[0] == std::byte{'P'}, "", name, ": not a toy");
-  auto made = dhp::Image::blank(1, 1, options.channels);
-  for (auto& value : made.pixels) value = std::to_integer<std::uint8_t>(bytes[1]);
-  return made;
-}
 std::vector<dhp::Decoder> toy() { return {{{".toy", ".ty"}, &decode_toy}}; }
 
 static_assert(dhp::Dataset<dhp::ImageFolder>);
 
 TEST_CASE("image folder: classes and files in the order of their names") {
   const Folder folder;
-  folder.write("dog/2.toy", bytes_of("Pd"));
-  folder.write("dog/1.TOY", bytes_of("Pc"));
-  folder.write("cat/deep/x.toy", bytes_of("Pa"));
-  folder.write("cat/a.toy", bytes_of("Pb"));
+  folder.write("dog/2.toy", bytes_of("TOYd"));
+  folder.write("dog/1.TOY", bytes_of("TOYc"));
+  folder.write("cat/deep/x.toy", bytes_of("TOYa"));
+  folder.write("cat/a.toy", bytes_of("TOYb"));
   folder.write("cat/.hidden", bytes_of("?"));
   folder.write("cat/.git/y.toy", bytes_of("?"));
   folder.write("README", bytes_of("not a class"));
-  folder.write(".elsewhere/z.toy", bytes_of("Pz"));
+  folder.write(".elsewhere/z.toy", bytes_of("TOYz"));
   std::filesystem::create_symlink("../.elsewhere", folder / "dog/linked");
   std::filesystem::create_symlink("../..", folder / "dog/linked/above");  // goes round
   std::filesystem::create_symlink(".", folder / "cat/itself");
@@ -45,10 +37,10 @@ TEST_CASE("image folder: classes and files in the order of their names") {
 
 TEST_CASE("image folder: a bad file is named, or skipped and counted") {
   const Folder folder;
-  folder.write("a/1.toy", bytes_of("P1"));
+  folder.write("a/1.toy", bytes_of("TOY1"));
   folder.write("a/2.toy", bytes_of("damaged"));
   folder.write("a/3.toy", {});
-  folder.write("b/1.toy", bytes_of("P2"));
+  folder.write("b/1.toy", bytes_of("TOY2"));
   folder.write("b/notes.txt", bytes_of("words"));
   std::filesystem::create_symlink("/nowhere/at/all", folder / "b/link.toy");
   CHECK_THROWS_WITH_AS(dhp::ImageFolder(folder / "", toy()),
@@ -65,22 +57,22 @@ TEST_CASE("image folder: a bad file is named, or skipped and counted") {
 
 TEST_CASE("image folder: files are only listed at the start; a bad one is an error when read") {
   const Folder folder;
-  folder.write("a/1.toy", bytes_of("P1"));
+  folder.write("a/1.toy", bytes_of("TOY1"));
   folder.write("a/2.toy", bytes_of("damaged"));
   const dhp::ImageFolder data(folder / "", toy());
   CHECK(data.size() == 2);
   CHECK(data.get(0).label == 0);
-  CHECK_THROWS_WITH_AS((void)data.get(1), Contains("a/2.toy: not a toy; --skip-bad"), dhp::Error);
+  CHECK_THROWS_WITH_AS((void)data.get(1), Contains("a/2.toy: damaged toy; --skip-bad"), dhp::Error);
 }
 
 TEST_CASE("image folder: what a file begins with comes before its name") {
   const Folder folder;
-  folder.write("a/1.toy", bytes_of("Px"));
+  folder.write("a/1.toy", bytes_of("TOYx"));
   const auto other = [](std::span<const std::byte>, const std::string&, const dhp::DecodeOptions&) {
     return dhp::Image::blank(7, 7, 3);
   };
   auto decoders = toy();
-  decoders.push_back({{".other"}, other, "Px"});
+  decoders.push_back({{".other"}, other, "TOYx"});
   CHECK(dhp::ImageFolder(folder / "", decoders).get(0).image.height == 7);
 }
 
@@ -101,7 +93,7 @@ TEST_CASE("image folder: a file that is not what its name says is named for what
       {"\x1f\x8b\x08..."s, "is compressed by gzip (gunzip unpacks it)"},
       {"version https://git-lfs.github.com/spec/v1"s, "is a Git LFS pointer (git lfs pull"},
       {std::string(100, '\0'), "holds nothing but zero bytes"},
-      {"{}"s, "a/1.toy: not a toy"}};
+      {"{}"s, "a/1.toy: damaged toy"}};
   for (const auto& [contents, says] : files) {
     const Folder folder;
     folder.write("a/1.toy", bytes_of(contents));

@@ -3,12 +3,6 @@
 #include <tests/extra/compressed_reducer.hpp>
 #include <tests/parallel/layouts.hpp>
 
-#include <algorithm>
-#include <cmath>
-#include <numeric>
-
-using namespace tests;
-
 namespace {
 
 using Cases = CompressedCases<Cpu>;

@@ -7,14 +7,6 @@
 #include <tests/support/device_ranks.hpp>
 #include <tests/support/tensors.hpp>
 
-#include <doctest/doctest.h>
-
-#include <array>
-#include <memory>
-#include <mutex>
-#include <string>
-#include <vector>
-
 namespace tests {
 
 using Values = std::vector<double>;

@@ -12,15 +12,6 @@
 #include <tests/support/device_ranks.hpp>
 #include <tests/support/tensors.hpp>
 
-#include <doctest/doctest.h>
-
-#include <functional>
-#include <mutex>
-#include <utility>
-#include <vector>
-
-using namespace tests;
-
 namespace {
 
 constexpr int replicas = 3;

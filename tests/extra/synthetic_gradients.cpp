@@ -10,15 +10,6 @@
 #include <tests/support/device_ranks.hpp>
 #include <tests/support/tensors.hpp>
 
-#include <doctest/doctest.h>
-
-#include <optional>
-#include <string>
-#include <utility>
-#include <vector>
-
-using namespace tests;
-
 namespace {
 
 constexpr double rate = 0.05;

@@ -4,18 +4,6 @@
 #include <tests/support/device_ranks.hpp>
 #include <tests/support/tensors.hpp>
 
-#include <doctest/doctest.h>
-
-#include <atomic>
-#include <cstdint>
-#include <memory>
-#include <mutex>
-#include <string>
-#include <vector>
-
-using namespace dhp;
-using namespace tests;
-
 namespace {
 
 /// Flips one bit of a gradient on the first tensor rank of a replica, so often from step 2 on.

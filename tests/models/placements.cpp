@@ -4,14 +4,6 @@
 #include <examples/resnet50/model.hpp>
 #include <tests/support/device_ranks.hpp>
 
-#include <doctest/doctest.h>
-
-#include <map>
-#include <string>
-
-using namespace dhp;
-using namespace tests;
-
 namespace {
 
 /// What each of two ranks holds: "placement dimension parts", by parameter, from the memory of its store.

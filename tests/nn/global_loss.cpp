@@ -19,14 +19,3 @@ TEST_CASE("global loss: the first micro-batch that is not finite; none at all") 
   CHECK(none.micro_batches == 0);
   CHECK(none.value() == 0);
 }
-
-TEST_CASE("global loss: a micro-batch that the step has not") {
-  Cpu dev;
-  Mesh<Cpu> mesh(Comm<Cpu>(), {});
-  std::vector<MicroBatch<Cpu>> batches(1);
-  batches[0].index = 3;
-  CHECK(message_of([&] {
-          (void)dhp::detail::gather_losses<Cpu>(
-              dev, mesh, Tensor<Cpu>::zeros(dev, DType::f64, {1, 2, loss_fields}), batches, 3);
-        }) == "micro-batch 3 is not among the 3 of this step, over all replicas of the data axis");
-}

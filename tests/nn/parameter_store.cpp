@@ -138,34 +138,6 @@ TEST_CASE("store: optimizers go over all trained parameters, norms over those co
   check_table(store.counted(false), {0});
 }
 
-TEST_CASE("store: parts of a split parameter start as the parts of the unsplit one") {
-  Cpu dev;
-  const auto whole = [&] {
-    ModelBuilder<Cpu> build(Comm<Cpu>{});
-    const ParameterList<Cpu> list{parameter(build, "w", {5, 7, 2}, normal(1))};
-    ParameterStore<Cpu> store(dev, list, {.seed = 9});
-    return values_of(dev, list[0]->value);
-  }();
-  for (const int dim : {0, 1})
-    for (int index = 0; index < 3; ++index) {
-      ModelBuilder<Cpu> build(Comm<Cpu>{});
-      const ParameterSpec spec{.name = "w", .shape = {5, 7, 2}, .init = normal(1)};
-      const ParameterList<Cpu> list{build.parameter(split(spec, dim, 3, index))};
-      ParameterStore<Cpu> store(dev, list, {.seed = 9});
-      const auto part = values_of(dev, list[0]->value);
-      const auto& own = list[0]->spec.part;
-      std::size_t at = 0;
-      for (std::int64_t i = 0; i < 5; ++i)
-        for (std::int64_t j = 0; j < 7; ++j)
-          for (std::int64_t k = 0; k < 2; ++k) {
-            const auto where = dim == 0 ? i : j;
-            if (where < own.first || where >= own.last) continue;
-            CHECK(part.at(at++) == whole[static_cast<std::size_t>((i * 7 + j) * 2 + k)]);
-          }
-      CHECK(at == part.size());
-    }
-}
-
 TEST_CASE("store: without initial values all are zero, those of norms too") {
   Cpu dev;
   ModelBuilder<Cpu> build(Comm<Cpu>{});
@@ -174,33 +146,6 @@ TEST_CASE("store: without initial values all are zero, those of norms too") {
   const ParameterStore<Cpu> store(dev, list, {.seed = 9, .initialize = false});
   for (const auto& one : list)
     for (const double value : values_of(dev, one->value)) CHECK(value == 0);
-}
-
-TEST_CASE("store: deterministic gradients have the same bits whatever comes first") {
-  Cpu dev;
-  std::vector<Tensor<Cpu>> parts;
-  for (std::uint32_t use = 0; use < 5; ++use) {
-    parts.push_back(random_tensor<float>(dev, {9}, use));
-    // Sizes so far apart that a sum of floats loses some of them.
-    scale(dev, std::pow(1000.0, 1 - static_cast<double>(use)), parts.back().mut());
-  }
-  const auto total = [&](bool deterministic, bool backwards) {
-    ModelBuilder<Cpu> build(Comm<Cpu>{});
-    const auto weight = parameter(build, "w", {9});
-    ParameterStore<Cpu> store(dev, {weight}, {.deterministic = deterministic});
-    for (std::size_t at = 0; at < parts.size(); ++at) {
-      const auto& part = parts[backwards ? parts.size() - 1 - at : at];
-      weight->accumulate(dev, [&](View<Cpu> gradient, double beta) {
-        if (beta == 0) cast(dev, part.view(), gradient);
-        else axpy(dev, 1.0, part.view(), gradient);
-      });
-    }
-    store.finalize_gradients(dev, weight->range);
-    return values_of(dev, weight->gradient);
-  };
-  CHECK(total(true, false) == total(true, true));
-  CHECK(total(false, false) != total(false, true));  // so the first comparison can fail
-  CHECK(distance(total(true, false), total(false, false), 1000) < 1e-6);
 }
 
 TEST_CASE("store: an exact sum that leaves its range becomes NaN, until gradients are zeroed") {

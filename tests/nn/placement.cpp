@@ -2,14 +2,6 @@
 #include <dhp/cpu.hpp>
 #include <tests/support/device_ranks.hpp>
 
-#include <doctest/doctest.h>
-
-#include <functional>
-#include <string>
-
-using namespace dhp;
-using namespace tests;
-
 namespace {
 
 /// What is said of a model with this table on so many ranks.

@@ -1,12 +1,6 @@
 #include <dhp/cpu/compression.hpp>
 #include <tests/support/tensors.hpp>
 
-#include <doctest/doctest.h>
-
-#include <limits>
-
-using namespace tests;
-
 TEST_CASE("the largest elements are moved out, the first of equal ones, NaN before infinity") {
   Cpu dev;
   const double nan = std::nan("");

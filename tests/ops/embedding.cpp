@@ -40,28 +40,6 @@ TEST_CASE_TEMPLATE("rows by id, and their gradients", T, double, float, bf16, f1
   }
 }
 
-TEST_CASE_TEMPLATE("parts of a vocabulary sum up to the whole", T, double, float, bf16, f16) {
-  using A = Accumulator<T>;
-  Cpu dev;
-  const auto table = random_tensor<T>(dev, {11, 5}, 1);
-  const auto ids = tensor_of(dev, some_ids);
-  const auto dy = random_tensor<T>(dev, {8, 5}, 2);
-  Tensor<Cpu> whole(dev, dtype_of<T>(), {8, 5}), gradient(dev, dtype_of<A>(), {11, 5});
-  embedding_forward(dev, table, ids, 0, whole.mut());
-  embedding_backward(dev, dy, ids, 0, gradient.mut(), 0);
-  for (const auto& parts : {std::vector<Range>{{0, 4}, {4, 11}}, {{0, 1}, {1, 7}, {7, 11}}}) {
-    auto sum = Tensor<Cpu>::zeros(dev, dtype_of<T>(), {8, 5});
-    Tensor<Cpu> y(dev, dtype_of<T>(), {8, 5}), joined(dev, dtype_of<A>(), {11, 5});
-    for (const auto part : parts) {
-      embedding_forward(dev, table.view().slice(part.first, part.last), ids, part.first, y.mut());
-      add(dev, sum, y, sum.mut());
-      embedding_backward(dev, dy, ids, part.first, joined.mut().slice(part.first, part.last), 0);
-    }
-    CHECK(widened(sum) == widened(whole));
-    CHECK(widened(joined) == widened(gradient));
-  }
-}
-
 TEST_CASE("gradients of one id are added in the order of the rows") {
   Cpu dev({.threads = 2});
   // In this order the first two cancel; in any other the 1 is lost.

@@ -3,11 +3,6 @@
 #include <dhp/ops/exact_sum.hpp>
 #include <tests/support/tensors.hpp>
 
-#include <doctest/doctest.h>
-
-using namespace dhp;
-using namespace tests;
-
 namespace {
 
 std::int64_t fingerprint_of(Cpu& dev, ConstView<Cpu> x, std::int64_t first = 0,

@@ -121,20 +121,6 @@ TEST_CASE_TEMPLATE("an average over many pixels keeps their digits", T, double, 
     CHECK(got == Approx(static_cast<double>(value)).epsilon(4e-6));
 }
 
-TEST_CASE("of equals the first wins, and a NaN wins its window") {
-  Cpu dev;
-  const Case layer{{1, 2, 2, 1}, {2, 2, 0}};
-  Tensor<Cpu> x = Tensor<Cpu>::zeros(dev, DType::f32, layer.x);
-  CHECK(run(dev, layer, x, {}).index.to_host<std::int32_t>(dev)[0] == 0);
-  for (int at = 0; at < 4; ++at) {
-    Tensor<Cpu> bad = Tensor<Cpu>::zeros(dev, DType::f32, layer.x);
-    bad.mut().data<float>()[at] = std::numeric_limits<float>::quiet_NaN();
-    const MaxPooled got = run(dev, layer, bad, {});
-    CHECK(std::isnan(widened(got.y)[0]));
-    CHECK(got.index.to_host<std::int32_t>(dev)[0] == at);
-  }
-}
-
 TEST_CASE("pooling has the same bits for any number of threads") {
   const Case layer{{5, 15, 14, 9}, {3, 2, 1}};
   const auto out = pool_output_shape(layer.x, layer.geometry);

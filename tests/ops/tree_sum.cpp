@@ -3,8 +3,6 @@
 #include <dhp/ops/tree_sum.hpp>
 #include <tests/support/tensors.hpp>
 
-#include <vector>
-
 namespace {
 
 using dhp::detail::TreeAdd;

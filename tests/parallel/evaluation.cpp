@@ -8,12 +8,10 @@ const EvaluationCases<Cpu> cases({}, {});
 }  // namespace
 
 TEST_CASE("evaluation gives the same terms in every layout") {
-  std::vector<Layout> layouts;
-  for (const int data : {1, 2, 3})
-    for (const int pipeline : {1, 2})
-      for (const int tensor : {1, 2})
-        layouts.push_back({{.data = data, .tensor = tensor, .pipeline = pipeline}});
-  cases.same_terms(layouts);
+  cases.same_terms({{{.data = 2}},
+                    {{.data = 3, .pipeline = 2}},
+                    {{.tensor = 2}},
+                    {{.data = 2, .tensor = 2, .pipeline = 2}}});
 }
 
 TEST_CASE("evaluation runs the chunks of an interleaved schedule in order") {

@@ -135,7 +135,7 @@ TEST_CASE("mistakes: two micro-batches with one index, of one replica or of two"
                      .change = [](auto& mine) { mine.batches[0].index = 0; }}),
             "no two replicas of the data axis may have a micro-batch of one index"));
   CHECK(has(message({.change = [](auto& mine) { mine.batches[1].index = 2; }}),
-            "micro-batch 2 is not among the 2 of this step"));
+            "micro-batch 2 is not among the 2 of this step, over all replicas of the data axis"));
 }
 
 TEST_CASE("mistakes: a loss whose count differs from its micro-batch") {

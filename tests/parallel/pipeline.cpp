@@ -1,8 +1,6 @@
 // The pipeline on the Cpu, and how it is cut, which is the host's work.
 #include <tests/parallel/pipeline.hpp>
 
-using namespace tests;
-
 TEST_CASE("two stages of weight 1, input 1, target 0: one step of SGD leaves 1 - 2 lr") {
   PipelineCases<Cpu>::known_values();
 }
@@ -10,7 +8,7 @@ TEST_CASE("two stages of weight 1, input 1, target 0: one step of SGD leaves 1 -
 TEST_CASE("ready() comes once per range and step, tied ones and empty steps included") {
   for (const auto& kind : all_schedules)
     for (const int stages : {1, 2, 3})
-      for (const int micro_batches : {0, 1, 2, 5})
+      for (const int micro_batches : {0, 1, 5})
         PipelineCases<Cpu>::ready_once(stages, kind, kind.name() == Interleaved::name ? 3 : 1,
                                        micro_batches, {});
 }

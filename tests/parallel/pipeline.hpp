@@ -8,13 +8,6 @@
 #include <tests/support/layouts.hpp>
 #include <tests/support/tensors.hpp>
 
-#include <doctest/doctest.h>
-
-#include <map>
-#include <string>
-#include <utility>
-#include <vector>
-
 namespace tests {
 
 inline const auto all_schedules = built_in_schedules();
@@ -54,7 +47,7 @@ class PipelineCases {
           CAPTURE(stages);
           CAPTURE(micro_batches);
           std::vector<double> weights(2, 0);
-          std::vector<double> losses(2, 0);
+          std::vector<double> losses(2, 0), norms_found(2, 0);
           on_stages(
               stages, {.schedule = kind}, [](ModelBuilder<Dev>& build) { return chain(build, 2); },
               [&](Dev& dev, Mesh<Dev>& mesh, PipelineParallel<Dev>& pipeline) {
@@ -65,15 +58,19 @@ class PipelineCases {
                 std::vector<MicroBatch<Dev>> batches;
                 for (std::int64_t k = 0; k < micro_batches; ++k)
                   batches.push_back(one_and_zero(dev, k));
-                losses[static_cast<std::size_t>(mesh.pipeline_index())] =
-                    trainer.step(assigned<Dev>(batches, 0, 1)).loss;
+                const auto at = static_cast<std::size_t>(mesh.pipeline_index());
+                const auto report = trainer.step(assigned<Dev>(batches, 0, 1));
+                losses[at] = report.loss;
+                norms_found[at] = report.gradient_norm;
                 for (const auto& parameter : pipeline.store().parameters())
                   weights[static_cast<std::size_t>(parameter->index)] =
                       widened(dev, parameter->value)[0];
               });
           CHECK(weights == std::vector<double>(2, 1 - 2 * lr));
-          CHECK(losses.front() == 1);
-          CHECK(losses[static_cast<std::size_t>(stages - 1)] == 1);  // every stage knows it
+          for (std::size_t stage = 0; stage < static_cast<std::size_t>(stages); ++stage) {
+            CHECK(losses[stage] == 1);  // every stage knows it
+            CHECK(norms_found[stage] == Approx(2 * std::sqrt(2.0)).epsilon(1e-14));
+          }
         }
   }
 

@@ -2,8 +2,6 @@
 #include <dhp/cpu.hpp>
 #include <tests/parallel/reducer.hpp>
 
-using namespace tests;
-
 TEST_CASE_TEMPLATE("reducers sum over replicas, whatever is ready first", Options, Plain,
                    Bucketed) {
   ReducerCases<Cpu>::sums<Options>();

@@ -8,15 +8,7 @@
 #include <tests/support/gradient_sums.hpp>
 #include <tests/support/tensors.hpp>
 
-#include <doctest/doctest.h>
-
-#include <algorithm>
-#include <cmath>
 #include <concepts>
-#include <numeric>
-#include <string>
-#include <utility>
-#include <vector>
 
 namespace tests {
 

@@ -1,13 +1,6 @@
 // ZeRO: what replicas shard changes no bit of losses, norms and weights.
 #include <tests/parallel/sharded_reducer.hpp>
 
-#include <map>
-#include <mutex>
-#include <tuple>
-
-using namespace dhp;
-using namespace tests;
-
 namespace {
 
 using Cases = ShardedCases<Cpu>;
@@ -15,7 +8,7 @@ using Cases = ShardedCases<Cpu>;
 }  // namespace
 
 TEST_CASE("ZeRO: one micro-batch for each replica, all stages, no bit differs from plain sums") {
-  for (const int data : {2, 3, 4}) {
+  for (const int data : {2, 3}) {
     auto settings = three_steps(false);
     settings.micro_batches = data;
     settings.optimizer = AdamWOptions{};
@@ -34,15 +27,19 @@ TEST_CASE("ZeRO: one micro-batch for each replica, all stages, no bit differs fr
 }
 
 TEST_CASE("ZeRO: all optimizers, unequal shares of micro-batches, exact sums") {
-  for (const auto& optimizer : {OptimizerChoice(SgdOptions{.momentum = 0.9, .weight_decay = 0.01}),
-                                OptimizerChoice(LarsOptions{.weight_decay = 0.01}),
-                                OptimizerChoice(AdamWOptions{}), OptimizerChoice(LambOptions{})}) {
+  // All stages leave an optimizer the same shares: each has one, and that which needs most has all.
+  for (const auto& [optimizer, stages] :
+       {std::pair(OptimizerChoice(SgdOptions{.momentum = 0.9, .weight_decay = 0.01}),
+                  std::vector{ZeroStage::optimizer}),
+        {LarsOptions{.weight_decay = 0.01}, {ZeroStage::weights}},
+        {AdamWOptions{}, {ZeroStage::gradients}},
+        {LambOptions{}, {zero_stages.begin(), zero_stages.end()}}}) {
     auto settings = three_steps(true);
     settings.micro_batches = 5;
     settings.optimizer = optimizer;
     const auto serial = Cases::run_bert({}, settings);
-    for (const auto& mesh : {MeshShape{.data = 2}, {.data = 4}, {.data = 2, .pipeline = 2}})
-      for (const auto stage : zero_stages) {
+    for (const auto& mesh : {MeshShape{.data = 4}, {.data = 2, .pipeline = 2}})
+      for (const auto stage : stages) {
         CAPTURE(optimizer.index());
         CAPTURE(to_text(mesh));
         CAPTURE(static_cast<int>(stage));
@@ -72,14 +69,15 @@ TEST_CASE("ZeRO: 16 bits keep shares of their masters; fp64") {
 
 TEST_CASE("ZeRO: with H and P, tied weights, running statistics, every schedule") {
   auto settings = three_steps(true);
+  settings.micro_batches = 6;
   settings.optimizer = LambOptions{};
-  std::vector<Layout> layouts{{{.data = 2, .tensor = 2}},
-                              {{.data = 2, .tensor = 2, .pipeline = 2}}};
+  std::vector<Layout> layouts{{{.data = 2, .tensor = 2, .pipeline = 2}}};
   for (const auto& schedule : built_in_schedules())
     layouts.push_back(with_chunks({.data = 2, .pipeline = 2}, schedule, 2));
   for (const auto& layout : layouts) {
     const auto plain = Cases::run_everything(layout, settings);
     for (const auto stage : zero_stages) {
+      if (layout.mesh.tensor == 1 && stage == ZeroStage::optimizer) continue;  // in no pass
       CAPTURE(to_text(layout));
       CAPTURE(static_cast<int>(stage));
       check_same(plain, Cases::run_everything(layout, with(stage, settings)));
@@ -91,20 +89,19 @@ TEST_CASE("ZeRO: with H and P, tied weights, running statistics, every schedule"
 // copy.
 TEST_CASE(
     "ZeRO: copies of the neighbors' shares change nothing, and stay equal to what they copy") {
-  for (const auto compute : {DType::f32, DType::bf16})
-    for (const auto stage : zero_stages) {
-      auto settings = with(stage, three_steps(compute == DType::f32, compute));
-      if (compute == DType::bf16) settings.optimizer = LambOptions{};
-      const Layout layout{{.data = 3}};
-      const auto plain = Cases::run_bert(layout, settings);
-      for (const int redundancy : {1, 7}) {
-        CAPTURE(name_of(compute));
-        CAPTURE(static_cast<int>(stage));
-        CAPTURE(redundancy);
-        settings.sharding.redundancy = redundancy;
-        check_same(plain, Cases::run_bert(layout, settings));
-      }
-    }
+  for (const auto& [compute, stage, redundancy] : {std::tuple(DType::f32, ZeroStage::optimizer, 1),
+                                                   {DType::bf16, ZeroStage::gradients, 7},
+                                                   {DType::bf16, ZeroStage::weights, 1},
+                                                   {DType::f32, ZeroStage::weights, 7}}) {
+    CAPTURE(name_of(compute));
+    CAPTURE(redundancy);
+    auto settings = with(stage, three_steps(compute == DType::f32, compute));
+    if (compute == DType::bf16) settings.optimizer = LambOptions{};
+    const Layout layout{{.data = 3}};
+    const auto plain = Cases::run_bert(layout, settings);
+    settings.sharding.redundancy = redundancy;
+    check_same(plain, Cases::run_bert(layout, settings));
+  }
   auto settings = with(ZeroStage::weights, three_steps(true, DType::bf16));
   settings.sharding.redundancy = 1;
   using Values = std::vector<std::byte>;

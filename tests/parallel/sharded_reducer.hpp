@@ -3,11 +3,7 @@
 
 #include <tests/parallel/layouts.hpp>
 
-#include <array>
-
 namespace tests {
-
-using namespace dhp;
 
 inline constexpr std::int64_t words = 301;  // an embedding of more than a page
 

@@ -225,8 +225,6 @@ def main():
              "tensor": (functools.partial(axes, tensor=2, pipeline=1), bert, BERT),
              "pipeline": (functools.partial(axes, tensor=1, pipeline=2), bert, BERT),
              "planned": (planned, bert, BERT), "zero 1": (functools.partial(sharded, stage=1), bert, BERT),
-             "zero 3": (functools.partial(sharded, stage=3), bert, BERT),
-             "copies 1": (functools.partial(copied, stage=1), bert, BERT),
              "copies 3": (functools.partial(copied, stage=3), bert, BERT), "stopped": (stopped, bert, BERT),
              "store": (store_lost, bert, BERT), "twice": (twice, bert, BERT),
              "wrong": (functools.partial(wrong, liar=liar), bert, BERT), "slow": (slow, bert, BERT),

@@ -46,6 +46,7 @@ struct RunResult {
   std::vector<double> losses;
   std::vector<double> norms;
   std::vector<std::vector<bool>> skipped;  ///< by rank of the world, by step
+  int recorded = 0;                        ///< steps
   std::map<std::string, std::vector<double>> values;
   std::map<std::string, std::vector<double>> gradients;
 };
@@ -133,6 +134,7 @@ void train_on_rank(Dev& dev, dhp::Mesh<Dev>& mesh, Pipeline& pipeline, Trained& 
         mesh, settings.micro_batches, [&](std::int64_t k) { return make_batch(dev, step, k); }));
     result.skipped[rank].push_back(report.skipped);
     if (rank != 0) continue;
+    result.recorded += report.recorded ? 1 : 0;
     result.losses.push_back(report.loss);
     result.norms.push_back(report.gradient_norm);
   }
@@ -159,6 +161,22 @@ RunResult run_layout(const Layout& layout, const RunSettings& settings, MakeMode
   on_each_rank<Dev>(
       layout, settings, make_model, [&](Dev& dev) { return make_batch(dev, 0, 0); },
       [&](Dev& dev, dhp::Mesh<Dev>& mesh, auto& pipeline, auto& trainer) {
+        train_on_rank(dev, mesh, pipeline, trainer, settings, make_batch, mutex, result);
+      });
+  return result;
+}
+
+/// Trains on this device alone.
+template <class Dev, class MakeModel, class MakeBatch>
+RunResult run_alone(Dev& dev, const RunSettings& settings, MakeModel make_model,
+                    MakeBatch make_batch) {
+  RunResult result;
+  result.skipped.resize(1);
+  std::mutex mutex;
+  on_rank(
+      dev, dhp::Comm<Dev>(), {}, settings, make_model,
+      [&](Dev& any) { return make_batch(any, 0, 0); },
+      [&](Dev&, dhp::Mesh<Dev>& mesh, auto& pipeline, auto& trainer) {
         train_on_rank(dev, mesh, pipeline, trainer, settings, make_batch, mutex, result);
       });
   return result;

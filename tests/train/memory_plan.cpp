@@ -71,27 +71,28 @@ TEST_CASE("memory plan: with the error memory of reducers that compress") {
 
 TEST_CASE("memory plan: what the allocator of the run counts, at rest and at the peak") {
   using enum ZeroStage;
-  for (const auto& [layout, stage] : {std::pair{MeshShape{}, none},
-                                      {MeshShape{.data = 2, .tensor = 2}, none},
-                                      {MeshShape{.pipeline = 3}, none},
-                                      {MeshShape{.data = 4}, optimizer},
-                                      {MeshShape{.data = 4}, gradients},
-                                      {MeshShape{.data = 4}, weights},
-                                      {MeshShape{.data = 2, .tensor = 2, .pipeline = 2}, weights}})
-    for (const auto compute : {DType::f32, DType::bf16}) {
-      const auto options = options_of(layout, stage, compute);
-      const auto found = counted(options);
-      for (int at = 0; at < layout.pipeline; ++at) {
-        const auto plan = plan_memory(planned(options), at);
-        const auto& real = found[static_cast<std::size_t>(at)];
-        INFO("layout ", to_text(layout), " static_cast<int>(stage) ", static_cast<int>(stage));
-        CAPTURE(at);
-        CHECK(plan.at_rest == real.at_rest);
-        // Messages that nobody has received yet are not planned.
-        CHECK(static_cast<double>(plan.most) ==
-              Approx(static_cast<double>(real.most)).epsilon(0.02));
-      }
+  using enum DType;
+  for (const auto& [layout, stage, compute] :
+       {std::tuple{MeshShape{}, none, bf16},
+        {MeshShape{.data = 2, .tensor = 2}, none, f32},
+        {MeshShape{.pipeline = 3}, none, bf16},
+        {MeshShape{.data = 4}, optimizer, f32},
+        {MeshShape{.data = 4}, optimizer, bf16},
+        {MeshShape{.data = 4}, gradients, bf16},
+        {MeshShape{.data = 4}, weights, f32},
+        {MeshShape{.data = 2, .tensor = 2, .pipeline = 2}, weights, bf16}}) {
+    const auto options = options_of(layout, stage, compute);
+    const auto found = counted(options);
+    for (int at = 0; at < layout.pipeline; ++at) {
+      const auto plan = plan_memory(planned(options), at);
+      const auto& real = found[static_cast<std::size_t>(at)];
+      INFO("layout ", to_text(layout), " static_cast<int>(stage) ", static_cast<int>(stage));
+      CAPTURE(at);
+      CHECK(plan.at_rest == real.at_rest);
+      // Messages that nobody has received yet are not planned.
+      CHECK(static_cast<double>(plan.most) == Approx(static_cast<double>(real.most)).epsilon(0.02));
     }
+  }
 }
 
 TEST_CASE("memory plan: activations of the micro-batches in flight, less with recompute") {

@@ -225,21 +225,21 @@ TEST_CASE("update: the same where replicas shard state, gradients or weights") {
 }
 
 TEST_CASE("update: an interrupted step is finished or repeated, to the same bits") {
-  for (const auto& optimizer : choices)
-    for (const auto compute : {DType::f32, DType::f16}) {
-      auto settings = two_steps(optimizer, compute);
-      for (const auto& [layout, stage] :
-           {std::pair{Layout{{.tensor = 2, .pipeline = 2}}, ZeroStage::none},
-            std::pair{Layout{{.data = 2}}, ZeroStage::none},
-            std::pair{Layout{{.data = 2}}, ZeroStage::optimizer},
-            std::pair{Layout{{.data = 2}}, ZeroStage::weights}}) {
-        INFO("optimizer.index() ", optimizer.index(), " name_of(compute) ", name_of(compute));
-        INFO("layout ", to_text(layout), " static_cast<int>(stage) ", static_cast<int>(stage));
-        settings.sharding = {stage, 64 << 10};
-        const auto steady = after_three(layout, settings, Second::runs);
-        CHECK(after_three(layout, settings, Second::is_finished) == steady);
-        CHECK(after_three(layout, settings, Second::is_repeated) == steady);
-        CHECK(after_three(layout, settings, Second::is_lost_before) == steady);
-      }
+  for (const auto& optimizer : choices) {
+    const auto compute = optimizer.index() % 2 == 0 ? DType::f16 : DType::f32;
+    auto settings = two_steps(optimizer, compute);
+    for (const auto& [layout, stage] :
+         {std::pair{Layout{{.tensor = 2, .pipeline = 2}}, ZeroStage::none},
+          std::pair{Layout{{.data = 2}}, ZeroStage::none},
+          std::pair{Layout{{.data = 2}}, ZeroStage::optimizer},
+          std::pair{Layout{{.data = 2}}, ZeroStage::weights}}) {
+      INFO("optimizer.index() ", optimizer.index(), " name_of(compute) ", name_of(compute));
+      INFO("layout ", to_text(layout), " static_cast<int>(stage) ", static_cast<int>(stage));
+      settings.sharding = {stage, 64 << 10};
+      const auto steady = after_three(layout, settings, Second::runs);
+      CHECK(after_three(layout, settings, Second::is_finished) == steady);
+      CHECK(after_three(layout, settings, Second::is_repeated) == steady);
+      CHECK(after_three(layout, settings, Second::is_lost_before) == steady);
     }
+  }
 }

@@ -54,21 +54,16 @@ class EtcdCluster {
     std::string all;
     for (std::size_t each = 0; each < peers_.size(); ++each)
       all += concat(each == 0 ? "" : ",", "m", each, "=http://127.0.0.1:", peers_[each]);
-    std::vector<std::string> words{"etcd",
-                                   "--name",
-                                   concat("m", at),
-                                   "--data-dir",
-                                   folder_ / concat("m", at),
-                                   "--listen-client-urls",
-                                   endpoint(at),
-                                   "--advertise-client-urls",
-                                   endpoint(at),
-                                   "--listen-peer-urls",
-                                   own,
-                                   "--initial-advertise-peer-urls",
-                                   own,
-                                   "--initial-cluster",
-                                   all};
+    std::vector<std::string> words{"etcd"};
+    const auto give = [&](const char* name, const std::string& value) {
+      words.insert(words.end(), {concat("--", name), value});
+    };
+    give("name", concat("m", at));
+    give("data-dir", folder_ / concat("m", at));
+    for (const auto* name : {"listen-client-urls", "advertise-client-urls"})
+      give(name, endpoint(at));
+    for (const auto* name : {"listen-peer-urls", "initial-advertise-peer-urls"}) give(name, own);
+    give("initial-cluster", all);
     words.insert(words.end(), more_.begin(), more_.end());
     std::vector<char*> arguments;
     for (auto& word : words) arguments.push_back(word.data());
@@ -89,7 +84,7 @@ class EtcdCluster {
  private:
   [[nodiscard]] std::string log(std::size_t at) const { return folder_ / concat("log", at); }
   [[nodiscard]] std::string log_of(std::size_t at) const {
-    std::ostringstream text;
+    std::ostringstream text;  // which may be before there is one
     text << std::ifstream(log(at)).rdbuf();
     return text.str();
   }
