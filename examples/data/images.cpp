@@ -36,17 +36,15 @@ std::optional<std::string> packed_or_plain(const std::string& directory, const s
 }
 
 /// What images are normalized by.
-template <class Train>
-dhp::ChannelStatistics statistics_of(const ResNetOptions& options, const Train& train) {
+dhp::ChannelStatistics statistics_of(const ResNetOptions& options, const auto& train) {
   constexpr std::int64_t enough = 5000;
   if (options.normalize == "imagenet") return {{0.485, 0.456, 0.406}, {0.229, 0.224, 0.225}};
   return dhp::channel_statistics(train, enough);
 }
 
 /// Batchers over a training and a held-out dataset.
-template <class Train, class HeldOut>
 ImageData batchers(const ResNetOptions& options, const dhp::ChannelStatistics& statistics,
-                   Train train, HeldOut held_out, int size, int channels,
+                   auto train, auto held_out, int size, int channels,
                    std::vector<std::string> labels, std::string description) {
   dhp::ImageBatcherOptions batch{.height = size,
                                  .width = size,
@@ -73,8 +71,7 @@ ImageData batchers(const ResNetOptions& options, const dhp::ChannelStatistics& s
 }
 
 /// One dataset: its last part, in a random order, is held out.
-template <class D>
-ImageData split_batchers(const ResNetOptions& options, D dataset, int size, int channels,
+ImageData split_batchers(const ResNetOptions& options, auto dataset, int size, int channels,
                          std::vector<std::string> labels, std::string description) {
   auto [train, held_out] = dhp::split_fraction(
       dhp::Shuffled(std::move(dataset), options.run.seed, -1), options.run.held_out);

@@ -9,7 +9,6 @@
 #include <unistd.h>
 
 #include <cstddef>
-#include <memory>
 #include <span>
 #include <string>
 

@@ -14,7 +14,6 @@
 #include <set>
 #include <span>
 #include <string>
-#include <utility>
 #include <variant>
 #include <vector>
 

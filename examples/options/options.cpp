@@ -36,9 +36,8 @@ struct Words {
 };
 
 /// An option whose value is a name; turn(name) keeps what it stands for, and throws where that is nothing.
-template <class Turn>
 CLI::Option* add_name(CLI::App& app, const std::string& flag, const std::string& usual,
-                      const std::string& help, Turn turn) {
+                      const std::string& help, auto turn) {
   return app.add_option_function<std::string>(flag, turn, help)->default_str(usual);
 }
 
@@ -379,9 +378,8 @@ void recall(CLI::App& app, RunOptions& options, const Saved& saved) {
   options.remembered = remembered.dump();
 }
 
-template <class Options, class Check>
-std::optional<int> parse(CommandLine& app, int argc, char** argv, Options& options,
-                         const Words& words, Check check) {
+std::optional<int> parse(CommandLine& app, int argc, char** argv, auto& options, const Words& words,
+                         auto check) {
   app.add_option_file(
          "--config",
          "TOML file of options without their dashes; those of the command line come first")

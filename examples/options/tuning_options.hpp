@@ -3,7 +3,6 @@
 
 #include "command_line.hpp"
 
-#include <algorithm>
 #include <string>
 #include <vector>
 

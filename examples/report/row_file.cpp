@@ -21,8 +21,7 @@ namespace {
 }
 
 /// The shortest digits that give the same number again.
-template <class T>
-void append_number(std::string& text, T value) {
+void append_number(std::string& text, auto value) {
   char digits[32];
   const auto end = std::to_chars(digits, digits + sizeof digits, value);
   text.append(digits, end.ptr);

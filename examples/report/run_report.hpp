@@ -53,15 +53,13 @@ struct StepWork {
 };
 
 /// Null where nobody counts them: on GPUs streams wait, and no host.
-template <class D>
-[[nodiscard]] std::shared_ptr<const dhp::WaitClock> waits_of(D& dev) {
+[[nodiscard]] std::shared_ptr<const dhp::WaitClock> waits_of(auto& dev) {
   if constexpr (requires { dev.waits(); }) return dev.waits();
   else return nullptr;
 }
 
 /// How NVML finds a GPU; empty where the device is none.
-template <class D>
-[[nodiscard]] std::string pci_bus_id_of(const D& dev) {
+[[nodiscard]] std::string pci_bus_id_of(const auto& dev) {
   if constexpr (requires { dev.properties().pciBusID; }) {
     char id[32];
     const auto& gpu = dev.properties();
@@ -89,8 +87,7 @@ template <class D>
 }
 
 /// What libraries of the device have refused since this was asked last; where it has none, nothing.
-template <class D>
-[[nodiscard]] std::vector<std::string> new_refusals(D& dev) {
+[[nodiscard]] std::vector<std::string> new_refusals(auto& dev) {
   if constexpr (requires { library_refusals(dev); }) return library_refusals(dev);
   else return {};
 }
@@ -116,8 +113,7 @@ class RunReport {
   void end_of_steps() {
     if (progress_) progress_->finish();
   }
-  template <class... Parts>
-  void say(const Parts&... parts) {
+  void say(const auto&... parts) {
     if (!speaks_) return;
     const auto text = dhp::concat(parts...);
     if (progress_) progress_->line(text);

@@ -11,8 +11,6 @@
 #include <chrono>
 #include <cstddef>
 #include <cstdint>
-#include <cstring>
-#include <limits>
 #include <map>
 #include <string>
 #include <utility>

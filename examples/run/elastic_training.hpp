@@ -155,8 +155,7 @@ class ElasticTraining {
   }
 
   /// Waits until the device has no work of the last generation, which may have stopped in the middle.
-  template <class D>
-  static void finish_all(D& dev) {
+  static void finish_all(auto& dev) {
     if constexpr (requires { dev.finish_copies_beside(); }) dev.finish_copies_beside();
     dev.synchronize();
   }

@@ -8,7 +8,6 @@
 
 #include <cstdlib>
 #include <exception>
-#include <string>
 
 namespace examples {
 

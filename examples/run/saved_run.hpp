@@ -10,10 +10,8 @@
 #include <algorithm>
 #include <filesystem>
 #include <functional>
-#include <memory>
 #include <string>
 #include <utility>
-#include <vector>
 
 namespace examples {
 
@@ -110,8 +108,7 @@ class SavedRun {
 
  private:
   /// A save. The state of an elastic job is in its ranks, whatever the disk does: where one fails, training goes on.
-  template <class Save>
-  void attempt(Save save) {
+  void attempt(auto save) {
     try {
       save();
     } catch (const dhp::SaveFailed& error) {

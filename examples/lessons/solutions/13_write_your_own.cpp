@@ -40,8 +40,7 @@ struct Seen {
   std::int64_t parameters = 0;
 };
 
-template <class Options>
-Seen train(dhp::Comm<Dev> plain_world, Options reducer) {
+Seen train(dhp::Comm<Dev> plain_world, auto reducer) {
   Dev dev;
   const int replicas = plain_world.size();
   const auto counts = std::make_shared<dhp::CallCounts>();

@@ -13,7 +13,6 @@
 #include <functional>
 #include <memory>
 #include <string>
-#include <utility>
 
 namespace dhp {
 
@@ -64,8 +63,7 @@ namespace detail {
 }
 
 /// Runs work() of a rank; publishes its exception to the other ranks, then rethrows it.
-template <class Work>
-void run_in(Latch& latch, Work work) {
+void run_in(Latch& latch, auto work) {
   try {
     work();
   } catch (const std::exception& error) {
@@ -78,8 +76,7 @@ void run_in(Latch& latch, Work work) {
 
 /// connect(watchdog, me, options) makes the communicator of the world: collective. body(Comm<Dev>) is run with it, and
 /// its exception reaches the caller when all ranks know of it. Throws Aborted if another rank is the cause.
-template <class Connect, class Body>
-void run_process_rank(const ProcessRank& me, Connect connect, Body body,
+void run_process_rank(const ProcessRank& me, auto connect, auto body,
                       const ProcessOptions& options = {}) {
   const auto store = rendezvous(detail::rendezvous_of(me, options));
   const auto watchdog = std::make_shared<ProcessWatchdog>(store, me.rank, me.size, options.watch());

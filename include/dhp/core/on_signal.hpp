@@ -6,7 +6,6 @@
 
 #include <atomic>
 #include <csignal>
-#include <ctime>
 #include <functional>
 #include <thread>
 #include <utility>
@@ -15,8 +14,7 @@
 namespace dhp::detail {
 
 /// A thread that takes no signal of the process from those that wait for it, also from those that are made later.
-template <class Body>
-[[nodiscard]] std::thread thread_without_signals(Body body) {
+[[nodiscard]] std::thread thread_without_signals(auto body) {
   sigset_t all{}, before{};
   ::sigfillset(&all);
   ::pthread_sigmask(SIG_SETMASK, &all, &before);

@@ -91,9 +91,8 @@ struct Blocks {
   }
 
   /// Calls body(row, rows, column, columns) per tile of C [m, n].
-  template <class Body>
   static void visit_tile(const Tiles& tiles, std::int64_t tile, std::int64_t m, std::int64_t n,
-                         const Body& body) {
+                         const auto& body) {
     const auto row = tile / tiles.across * tiles.rows;
     const auto column = tile % tiles.across * columns;
     body(row, std::min(tiles.rows, m - row), column, std::min(columns, n - column));

@@ -6,8 +6,7 @@
 
 namespace dhp::detail::cpu {
 
-template <class Body>
-void for_tiles(Cpu& dev, const SegmentTable<Cpu>& table, Body body) {
+void for_tiles(Cpu& dev, const SegmentTable<Cpu>& table, auto body) {
   dev.for_ranges(table.tile_count(), 1,
                  [&](std::int64_t at, std::int64_t) { body(table.tiles()[at]); });
 }

@@ -73,8 +73,7 @@ struct WeightAndBiasGradient {
 };
 
 /// Runs any of the fused ops.
-template <class Dev, class Fused>
-[[nodiscard]] bool run_fused(Dev& dev, const Fused& fused) {
+[[nodiscard]] bool run_fused(auto& dev, const auto& fused) {
   return fused.fits() && dev.template cached<CublasPlans>().run(dev, fused.call());
 }
 

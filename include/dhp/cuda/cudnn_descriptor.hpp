@@ -61,8 +61,7 @@ class CudnnDescriptor {
   }
   [[nodiscard]] cudnnBackendDescriptor_t raw() const { return raw_; }
 
-  template <class T>
-  CudnnDescriptor& set(cudnnBackendAttributeName_t name, const T& value) {
+  CudnnDescriptor& set(cudnnBackendAttributeName_t name, const auto& value) {
     return set_array(name, 1, &value);
   }
   template <class T>

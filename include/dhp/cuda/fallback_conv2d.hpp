@@ -92,8 +92,7 @@ struct AddFilterParts {
   const A* from;
   A beta;
   A* to;
-  template <class B>
-  constexpr void operator()(B& block) const {
+  constexpr void operator()(auto& block) const {
     for (auto at = grid_thread(block); at < count; at += grid_threads(block)) {
       A sum = beta == 0 ? A(0) : beta * to[at];
       for (std::int64_t part = 0; part < parts; ++part) sum += from[part * count + at];

@@ -15,8 +15,7 @@ struct FingerprintParts {
   const Bits* bits;
   std::uint64_t* parts;
 
-  template <class B>
-  constexpr void operator()(B& block) const {
+  constexpr void operator()(auto& block) const {
     std::uint64_t total = 0;
     for (auto at = grid_thread(block); at < count; at += grid_threads(block))
       total += bits[at] * fingerprint_factor(first + at);
@@ -32,8 +31,7 @@ struct FingerprintOfParts {
   std::uint64_t times;
   std::uint64_t* sum;
 
-  template <class B>
-  constexpr void operator()(B& block) const {
+  constexpr void operator()(auto& block) const {
     std::uint64_t total = 0;
     for (std::int64_t at = block.thread(); at < count; at += block.threads()) total += parts[at];
     total = block_reduce(block, total, block.template shared<std::uint64_t>());

@@ -26,8 +26,7 @@ struct UpdateWeights {
   Pieces pieces;
   UpdateTensors<A> in;
 
-  template <class B>
-  constexpr void operator()(B& block) const {
+  constexpr void operator()(auto& block) const {
     if (!state->applies()) return;
     const auto prepared = rule.prepare(*state);
     for (auto at = block.index(); at < pieces.count(); at += block.blocks()) {
@@ -158,8 +157,7 @@ struct LambSquares {
   TileSource<A> weights;
   double *weight_sums, *direction_sums;
 
-  template <class B>
-  constexpr void operator()(B& block) const {
+  constexpr void operator()(auto& block) const {
     if (!state->applies()) return;
     const AdamStep<A> adam(update, *state);
     for (auto at = block.index(); at < count; at += block.blocks()) {

@@ -38,8 +38,7 @@ struct MaxPoolForward {
   T* y;
   std::int32_t* index;
 
-  template <class B>
-  constexpr void operator()(B& block) const {
+  constexpr void operator()(auto& block) const {
     const auto channels = sizes.channels;
     const auto pixels = sizes.images * sizes.out_height * sizes.out_width;
     for (auto at = walk_by_thread(block, channels / pack); at.row < pixels; at.next()) {
@@ -82,8 +81,7 @@ struct MaxPoolBackward {
   const std::int32_t* index;
   T* dx;
 
-  template <class B>
-  constexpr void operator()(B& block) const {
+  constexpr void operator()(auto& block) const {
     const auto channels = sizes.channels;
     const auto pixels = sizes.images * sizes.height * sizes.width;
     for (auto at = walk_by_thread(block, channels / pack); at.row < pixels; at.next()) {
@@ -126,8 +124,7 @@ struct AveragePoolForward {
   const T* x;
   T* y;
 
-  template <class B>
-  constexpr void operator()(B& block) const {
+  constexpr void operator()(auto& block) const {
     const int column = block.thread() % across;
     const int share = block.thread() / across;
     const int shares = threads / across;
@@ -166,8 +163,7 @@ struct AveragePoolBackward {
   const T* dy;
   T* dx;
 
-  template <class B>
-  constexpr void operator()(B& block) const {
+  constexpr void operator()(auto& block) const {
     for (auto at = walk_by_thread(block, channels / pack); at.row < images * pixels; at.next()) {
       const auto in = load<pack>(dy + at.row / pixels * channels + at.column * pack);
       Pack<T, pack> out;

@@ -48,8 +48,7 @@ struct SumElementParts {
   const T* x;
   double* parts;
 
-  template <class B>
-  constexpr void operator()(B& block) const {
+  constexpr void operator()(auto& block) const {
     double total = share_of_sum<width>(x, count, grid_thread(block), grid_threads(block), f);
     total = block_reduce(block, total, block.template shared<double>());
     if (block.thread() == 0) parts[block.index()] = total;
@@ -62,8 +61,7 @@ struct SumOfParts {
   const double* parts;
   double* out;
 
-  template <class B>
-  constexpr void operator()(B& block) const {
+  constexpr void operator()(auto& block) const {
     double total = 0;
     for (std::int64_t at = block.thread(); at < count; at += block.threads()) total += parts[at];
     total = block_reduce(block, total, block.template shared<double>());
@@ -78,8 +76,7 @@ struct FindNonfinite {
   const T* x;
   std::int32_t* flag;
 
-  template <class B>
-  constexpr void operator()(B& block) const {
+  constexpr void operator()(auto& block) const {
     bool finite = true;
     const std::int64_t packs = count / width;
     for (auto pack = grid_thread(block); pack < packs; pack += grid_threads(block)) {

@@ -9,7 +9,6 @@
 #include <cstddef>
 #include <cstdint>
 #include <cstdio>
-#include <cstring>
 #include <filesystem>
 #include <memory>
 #include <span>
@@ -122,8 +121,7 @@ class ByteCursor {
     return value;
   }
   /// Throws: "NAME, byte OFFSET: ...".
-  template <class... Parts>
-  [[noreturn]] void wrong(const Parts&... parts) const {
+  [[noreturn]] void wrong(const auto&... parts) const {
     throw Error(concat(name_, ", byte ", offset_, ": ", parts...));
   }
 

@@ -13,7 +13,6 @@
 
 #include <array>
 #include <bit>
-#include <optional>
 
 namespace dhp::detail {
 /// A shard as it was when it was scanned.

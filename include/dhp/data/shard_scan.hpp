@@ -94,8 +94,7 @@ struct ShardScan {
     else fail("", sentence, sentence.ends_with(hint) ? "" : hint);
   }
   /// Runs body(); an Error of it is damage.
-  template <class Body>
-  void guard(Body body) {
+  void guard(auto body) {
     try {
       body();
     } catch (const Error& error) {

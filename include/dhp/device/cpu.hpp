@@ -166,8 +166,7 @@ class Cpu : detail::Kernels {
     return WaitClock::Scope(waits_.get(), WaitClock::collectives);
   }
   /// A trace span for the lifetime of the result; arguments as for TraceScope.
-  template <class... Arguments>
-  [[nodiscard]] TraceScope<Cpu> scope(const Arguments&... arguments) {
+  [[nodiscard]] TraceScope<Cpu> scope(const auto&... arguments) {
     return TraceScope<Cpu>(*this, arguments...);
   }
 

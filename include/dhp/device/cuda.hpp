@@ -222,8 +222,7 @@ class Cuda : detail::Kernels {
   /// Records what body() issues, without running it. Its tensors come from an arena that the graph
   /// owns. body must have run before, which loads kernels and chooses plans. It must not copy from
   /// or to the host.
-  template <class Body>
-  [[nodiscard]] detail::CudaGraph record(Body&& body) {
+  [[nodiscard]] detail::CudaGraph record(auto&& body) {
     check(stream() != nullptr && stream() != cudaStreamLegacy,
           "CUDA cannot record a step on its default stream: use another stream, or do not record");
     check(
@@ -277,8 +276,7 @@ class Cuda : detail::Kernels {
   }
   class Scope {
    public:
-    template <class... Arguments>
-    explicit Scope(Cuda& dev, const Arguments&... arguments) : trace_(dev, arguments...) {
+    explicit Scope(Cuda& dev, const auto&... arguments) : trace_(dev, arguments...) {
       nvtxRangePushA(name_of(arguments...).c_str());
     }
     Scope(const Scope&) = delete;
@@ -296,10 +294,7 @@ class Cuda : detail::Kernels {
     TraceScope<Cuda> trace_;
   };
   /// A span for profilers and the trace while the result lives; arguments as for TraceScope.
-  template <class... Arguments>
-  [[nodiscard]] Scope scope(const Arguments&... arguments) {
-    return Scope(*this, arguments...);
-  }
+  [[nodiscard]] Scope scope(const auto&... arguments) { return Scope(*this, arguments...); }
 
   [[nodiscard]] int number() const { return options_.device; }
   [[nodiscard]] const cudaDeviceProp& properties() const { return properties_; }

@@ -46,8 +46,7 @@ class OneBitCompressor {
 
  private:
   /// body(gradient, its bytes in this replica's list, its index there)
-  template <class Body>
-  void for_each(const CompressedGradients<Dev>& gradients, int replica, Body body) {
+  void for_each(const CompressedGradients<Dev>& gradients, int replica, auto body) {
     auto first = replica * bytes_;
     auto number = replica * matrices_;
     for (const auto& gradient : gradients) {

@@ -31,9 +31,8 @@ namespace detail {
   return values;
 }
 
-template <class Objective>
 void compare_gradient(std::vector<double>& values, const std::vector<double>& gradient,
-                      Objective objective, const std::string& where, GradientGap& gap) {
+                      auto objective, const std::string& where, GradientGap& gap) {
   constexpr double step = 1e-5;
   double largest = 1e-3;
   for (const double each : gradient) largest = std::max(largest, std::abs(each));

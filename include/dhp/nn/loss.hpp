@@ -156,10 +156,7 @@ struct Model {
   std::vector<AnyLayer<Dev>> layers;
   AnyLoss<Dev> loss;
 
-  template <class L>
-  void add(std::string name, L layer) {
-    layers.emplace_back(std::move(name), std::move(layer));
-  }
+  void add(std::string name, auto layer) { layers.emplace_back(std::move(name), std::move(layer)); }
 };
 
 struct GlobalLoss {

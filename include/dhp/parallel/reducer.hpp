@@ -6,7 +6,6 @@
 #include <dhp/comm/progress.hpp>
 #include <dhp/nn/replicas.hpp>
 
-#include <concepts>
 #include <optional>
 #include <vector>
 

@@ -36,8 +36,7 @@ class SaveFailed : public Error {
 };
 namespace detail {
 /// The sentence of what work() throws; empty: nothing.
-template <class Work>
-[[nodiscard]] std::string problem_in(Work work) {
+[[nodiscard]] std::string problem_in(auto work) {
   try {
     work();
     return {};

@@ -9,7 +9,6 @@
 #include <dhp/train/safetensors.hpp>
 
 #include <algorithm>
-#include <cmath>
 #include <cstdint>
 #include <limits>
 #include <map>

@@ -13,7 +13,6 @@
 #include <atomic>
 #include <chrono>
 #include <csignal>
-#include <ctime>
 #include <memory>
 #include <mutex>
 #include <set>
@@ -223,8 +222,7 @@ class GlooMessages final : public Messages {
       const std::lock_guard lock(context_->waits->mutex);
       context_->waits->buffers.erase(buffer_.get());
     }
-    template <class Action>
-    void guarded(Action action) {
+    void guarded(auto action) {
       const NoPipeSignal quiet;
       try {
         action();

@@ -152,8 +152,7 @@ class MpiSession {
 
   /// Runs body(world()) and closes the session. An exception is published to all ranks, then rethrown; Aborted if
   /// another rank is the cause.
-  template <class Body>
-  void run(Body body) {
+  void run(auto body) {
     try {
       body(world());
     } catch (const std::exception& error) {

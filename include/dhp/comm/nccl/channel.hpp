@@ -146,8 +146,7 @@ class NcclChannel : public std::enable_shared_from_this<NcclChannel> {
 
   /// Runs action(ncclComm_t, cudaStream_t) after all earlier work of `dev`. Returns the point of the channel's stream
   /// where it is done. Fails like NcclHandle::run().
-  template <class Action>
-  CudaEvent issue(Cuda& dev, const Call& call, Action action) {
+  CudaEvent issue(Cuda& dev, const Call& call, auto action) {
     if (dev.number() != place_.device) {
       const auto text =
           concat("NCCL: ", call, ": rank ", handle_->recorder().rank(), " is on GPU ",
@@ -199,8 +198,7 @@ class NcclChannel : public std::enable_shared_from_this<NcclChannel> {
     config.maxCTAs = ctas;
     return config;
   }
-  template <class What>
-  void become_part_of(NcclHandle& whole, const What& what, int color, int ctas) {
+  void become_part_of(NcclHandle& whole, const auto& what, int color, int ctas) {
     whole.split_off(what, color, place_.rank, config_of(ctas), *handle_);
     if (!handle_->is_open()) return;
     try {
@@ -211,14 +209,12 @@ class NcclChannel : public std::enable_shared_from_this<NcclChannel> {
     }
   }
 
-  template <class Action>
-  CudaEvent put(const Call& call, Action action) {
+  CudaEvent put(const Call& call, auto action) {
     handle_->run(call, [&](ncclComm_t comm) { return action(comm, handle_->stream()); });
     return CudaEvent::of(handle_->stream());
   }
   // After the channel's own work alone.
-  template <class Action>
-  CudaEvent issue(const Call& call, Action action) {
+  CudaEvent issue(const Call& call, auto action) {
     watchdog_->check_alive();
     auto recorded = handle_->recorder().begin(call);
     auto begin = CudaEvent::of(handle_->stream());

@@ -76,8 +76,7 @@ class HttpPost {
     ~Library() { curl_global_cleanup(); }
   };
 
-  template <class Value>
-  void set(CURLoption option, Value value) {
+  void set(CURLoption option, auto value) {
     const auto code = curl_easy_setopt(handle_.get(), option, value);
     check(code == CURLE_OK, "libcurl refuses option ", static_cast<int>(option), ": ",
           curl_easy_strerror(code));

@@ -19,8 +19,7 @@ namespace dhp {
 namespace detail {
 
 /// Calls done() with pauses that grow until it is true or the time is over; whether it is true.
-template <class Done>
-[[nodiscard]] bool poll_until(Done done, double timeout_s) {
+[[nodiscard]] bool poll_until(auto done, double timeout_s) {
   using Seconds = std::chrono::duration<double>;
   const auto start = std::chrono::steady_clock::now();
   for (double pause_s = 0.0005;; pause_s = std::min(2 * pause_s, 0.02)) {
