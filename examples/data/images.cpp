@@ -74,7 +74,7 @@ ImageData batchers(const ResNetOptions& options, const dhp::ChannelStatistics& s
 ImageData split_batchers(const ResNetOptions& options, auto dataset, int size, int channels,
                          std::vector<std::string> labels, std::string description) {
   auto [train, held_out] = dhp::split_fraction(
-      dhp::Shuffled(std::move(dataset), options.run.seed, -1), options.run.held_out);
+      dhp::shuffled(std::move(dataset), options.run.seed, -1), options.run.held_out);
   const auto statistics = statistics_of(options, train);
   return batchers(options, statistics, std::move(train), std::move(held_out), size, channels,
                   std::move(labels), std::move(description));
@@ -219,7 +219,7 @@ ImageData load_shards(const ResNetOptions& options, const Turned& turned, dhp::F
   if (cache)
     text += dhp::concat(", of which ", options.cache, " keeps ", bytes_text(cache->used_bytes()));
   // In a random order, as shards may be sorted.
-  const auto statistics = statistics_of(options, dhp::Shuffled(train, options.run.seed, -1));
+  const auto statistics = statistics_of(options, dhp::shuffled(train, options.run.seed, -1));
   ImageData made;
   if (all.size() == 1) {
     const auto parts = dhp::split_evenly(train, options.run.held_out, options.run.seed);

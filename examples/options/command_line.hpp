@@ -22,8 +22,8 @@ inline constexpr int most_threads = 1024;
 /// Which GPU a rank has, or how many threads.
 inline CLI::Option* add_device_option(CommandLine& app, RunOptions& options, bool gpu) {
   if (!gpu)
-    return app.add_option("--threads", options.threads, "Threads per rank inside its ops (CPU)")
-        ->check(number_from_to(1, most_threads));
+    return app.add_option("--threads", options.threads, "Threads per rank inside its ops (CPU)",
+                          number_from_to(1, most_threads));
   return app
       .add_option("--device", options.device,
                   "First GPU of this process; further ranks of it take the next ones")
@@ -31,14 +31,13 @@ inline CLI::Option* add_device_option(CommandLine& app, RunOptions& options, boo
 }
 
 inline void add_mesh_options(CommandLine& app, RunOptions& options) {
-  app.add_option("--data-parallel", options.mesh.data, "Replicas of the model")
-      ->check(positive_number())
+  app.add_option("--data-parallel", options.mesh.data, "Replicas of the model", positive_number())
       ->group("Layout");
-  app.add_option("--tensor-parallel", options.mesh.tensor, "Ranks that share each layer")
-      ->check(positive_number())
+  app.add_option("--tensor-parallel", options.mesh.tensor, "Ranks that share each layer",
+                 positive_number())
       ->group("Layout");
-  app.add_option("--pipeline-parallel", options.mesh.pipeline, "Stages of the pipeline")
-      ->check(positive_number())
+  app.add_option("--pipeline-parallel", options.mesh.pipeline, "Stages of the pipeline",
+                 positive_number())
       ->group("Layout");
 }
 
@@ -59,8 +58,8 @@ inline void add_process_options(CommandLine& app, RunOptions& options) {
   app.add_option(
          "--transport", options.transport,
          "What carries processes on CPUs; automatic is MPI where an MPI launcher has started "
-         "them, else Gloo")
-      ->check(CLI::IsMember({"automatic", "mpi", "gloo"}))
+         "them, else Gloo",
+         CLI::IsMember({"automatic", "mpi", "gloo"}))
       ->group("Processes");
 }
 

@@ -66,35 +66,34 @@ inline void add_reducer_options(CommandLine& app, ReducerWords& words) {
   app.option_defaults()->group("Training");
   app.add_option("--reducer", words.name,
                  "How gradients are summed over replicas: plain, bucketed, or compressed: 16-bit, "
-                 "top-k, powersgd, one-bit; or late: delayed, local")
-      ->check(CLI::IsMember(names));
-  app.add_option("--reducer-rank", words.rank, "Of powersgd: columns of its factors (default: 4)")
-      ->check(number_from_to(1, 1000));
+                 "top-k, powersgd, one-bit; or late: delayed, local",
+                 CLI::IsMember(names));
+  app.add_option("--reducer-rank", words.rank, "Of powersgd: columns of its factors (default: 4)",
+                 number_from_to(1, 1000));
   app.add_option("--reducer-share", words.share,
-                 "Of top-k: elements that are sent, of all of a matrix (default: 0.01)")
-      ->check(number_up_to(1));
+                 "Of top-k: elements that are sent, of all of a matrix (default: 0.01)",
+                 number_up_to(1));
   app.add_option("--reducer-delay", words.delay,
-                 "Of delayed: steps from a step's gradients to their use (default: 1)")
-      ->check(number_up_to(1000));
+                 "Of delayed: steps from a step's gradients to their use (default: 1)",
+                 number_up_to(1000));
   app.add_option("--local-steps", words.local_steps,
-                 "Of local: steps from one average of the weights to the next (default: 8)")
-      ->check(positive_number());
+                 "Of local: steps from one average of the weights to the next (default: 8)",
+                 positive_number());
   app.add_option("--outer-lr", words.outer_rate,
-                 "Of local: learning rate of a step towards the average (default: 1)")
-      ->check(number_from_to(1e-6, 1e6));
+                 "Of local: learning rate of a step towards the average (default: 1)",
+                 number_from_to(1e-6, 1e6));
   app.add_option("--outer-momentum", words.outer_momentum,
-                 "Of local: Nesterov's momentum of that step (default: 0)")
-      ->check(number_up_to(0.999));
+                 "Of local: Nesterov's momentum of that step (default: 0)", number_up_to(0.999));
   app.option_defaults()->group("Layout");
   app.add_option(
-         "--zero", words.zero,
-         "What replicas shard: 1 optimizer state, 2 gradients too, 3 weights too; 0: nothing")
-      ->check(CLI::Range(0, 3));
+      "--zero", words.zero,
+      "What replicas shard: 1 optimizer state, 2 gradients too, 3 weights too; 0: nothing",
+      CLI::Range(0, 3));
   app.add_option("--shard-redundancy", words.shard_redundancy,
-                 "With --zero: each replica also holds the shares of so many others, for --elastic")
-      ->check(number_up_to(1000));
-  app.add_option("--bucket-mb", words.bucket_mb, "Least size of a bucket, in MiB")
-      ->check(number_from_to(1e-6, 1e6));
+                 "With --zero: each replica also holds the shares of so many others, for --elastic",
+                 number_up_to(1000));
+  app.add_option("--bucket-mb", words.bucket_mb, "Least size of a bucket, in MiB",
+                 number_from_to(1e-6, 1e6));
 }
 
 /// Throws where replicas do not take each step together, and the other options need that.

@@ -12,7 +12,6 @@
 #include <chrono>
 #include <cstdio>
 #include <limits>
-#include <map>
 #include <memory>
 #include <string>
 #include <utility>
@@ -174,13 +173,6 @@ class RunReport {
     say(text);
     if (metrics_) metrics_->write(line);
     if (step != drawn_until_) draw(line);
-  }
-  /// Of gradients of a step.
-  void histograms(std::int64_t step, const std::map<std::string, Histogram>& found) {
-    if (!events_) return;
-    std::map<std::string, Histogram> named;
-    for (const auto& [name, histogram] : found) named["gradients/" + name] = histogram;
-    events_->histograms(step, named);
   }
   void exposed_communication(double share) {
     if (metrics_)

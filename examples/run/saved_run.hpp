@@ -23,7 +23,7 @@ namespace examples {
   return batching;
 }
 
-class SavedRun {
+class SavedRun : dhp::detail::NonCopyable {
  public:
   /// Keeps references. may_commit: for elastic jobs, as in RunRecord.
   SavedRun(const TrainingSetup& setup, dhp::TrainingRun<Dev>& run, const dhp::Batching& batching,
@@ -37,8 +37,6 @@ class SavedRun {
         patience_(patience),
         may_commit_(std::move(may_commit)) {}
 
-  SavedRun(const SavedRun&) = delete;
-  SavedRun& operator=(const SavedRun&) = delete;
   ~SavedRun() { give_up(); }
 
   /// Loads what the options say, and makes sure that this run may save. total: steps of the run. Collective. Returns

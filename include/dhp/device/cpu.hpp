@@ -24,14 +24,14 @@ namespace dhp {
 
 namespace detail {
 /// Caches freed blocks by size class.
-class CpuMemory : public MemoryCount, public std::enable_shared_from_this<CpuMemory> {
+class CpuMemory : public MemoryCount,
+                  public std::enable_shared_from_this<CpuMemory>,
+                  detail::NonCopyable {
  public:
   static constexpr std::align_val_t alignment{64};
 
   /// hosts: the host program's memory resource; null: the system's.
   explicit CpuMemory(std::pmr::memory_resource* hosts = nullptr) : hosts_(hosts) {}
-  CpuMemory(const CpuMemory&) = delete;
-  CpuMemory& operator=(const CpuMemory&) = delete;
   ~CpuMemory() { trim(); }
 
   /// persistent: of exactly this size, and not cached when freed.

@@ -58,10 +58,7 @@ struct CudaOptions {
 
 namespace detail {
 /// The base of what cuda/ caches per device: plans, chosen algorithms.
-struct CudaCached {
-  CudaCached() = default;
-  CudaCached(const CudaCached&) = delete;
-  CudaCached& operator=(const CudaCached&) = delete;
+struct CudaCached : detail::NonCopyable {
   virtual ~CudaCached() = default;
 };
 }  // namespace detail
@@ -274,13 +271,11 @@ class Cuda : detail::Kernels {
     check_not_recording("a point of a trace");
     return clock_->moment(stream());
   }
-  class Scope {
+  class Scope : detail::NonCopyable {
    public:
     explicit Scope(Cuda& dev, const auto&... arguments) : trace_(dev, arguments...) {
       nvtxRangePushA(name_of(arguments...).c_str());
     }
-    Scope(const Scope&) = delete;
-    Scope& operator=(const Scope&) = delete;
     ~Scope() { nvtxRangePop(); }
 
    private:

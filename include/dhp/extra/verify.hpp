@@ -162,7 +162,7 @@ class StepVerifier final : public StepHook<Dev> {
 
  private:
   /// Fingerprints what this replica gives to sums over replicas, as long as it lives.
-  struct Signing {
+  struct Signing : detail::NonCopyable {
     Signing(ParameterStore<Dev>& of, View<Dev> in) : store(of) {
       store.watch_sums([size = of.size(), in](Dev& dev, const std::vector<View<Dev>>& summands,
                                               std::int64_t first, std::int64_t times) {
@@ -171,8 +171,6 @@ class StepVerifier final : public StepHook<Dev> {
       });
     }
     ~Signing() { store.watch_sums({}); }
-    Signing(const Signing&) = delete;
-    Signing& operator=(const Signing&) = delete;
     ParameterStore<Dev>& store;
   };
 

@@ -39,7 +39,7 @@ struct ReplicaOf {
 };
 
 template <class Dev>
-class ShardedBucket {
+class ShardedBucket : detail::NonCopyable {
  public:
   /// first: start of the bucket in the store's numbering; held: start of this replica's share in optimizer state
   /// buffers.
@@ -62,8 +62,6 @@ class ShardedBucket {
     if (stage_ == ZeroStage::optimizer) allocate_gradients(dev);
     for (const auto& parameter : parameters_) parameter->bucket_ = this;
   }
-  ShardedBucket(const ShardedBucket&) = delete;
-  ShardedBucket& operator=(const ShardedBucket&) = delete;
 
   [[nodiscard]] const ParameterList<Dev>& parameters() const { return parameters_; }
   [[nodiscard]] Range range() const { return range_; }

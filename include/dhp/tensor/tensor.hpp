@@ -47,8 +47,6 @@ class Tensor {
     read_only_ = other.read_only_;
     return *this;
   }
-  Tensor(const Tensor&) = delete;
-  Tensor& operator=(const Tensor&) = delete;
   [[gnu::noinline]] ~Tensor() {}
 
   [[nodiscard, gnu::noinline]] static Tensor zeros(Dev& dev, DType dtype, const Shape& shape) {

@@ -24,7 +24,7 @@
 namespace dhp::detail {
 
 /// While it lives, writing to a broken connection fails in this thread instead of raising SIGPIPE.
-class NoPipeSignal {
+class NoPipeSignal : NonCopyable {
  public:
   NoPipeSignal() {
     sigset_t pending{};
@@ -34,8 +34,6 @@ class NoPipeSignal {
     ::sigaddset(&pipe_, SIGPIPE);
     ::pthread_sigmask(SIG_BLOCK, &pipe_, &before_);
   }
-  NoPipeSignal(const NoPipeSignal&) = delete;
-  NoPipeSignal& operator=(const NoPipeSignal&) = delete;
   ~NoPipeSignal() {
     constexpr timespec at_once{};
     if (!was_pending_)

@@ -109,7 +109,7 @@ class ProcessComm {
     std::atomic<bool> sending = false, receiving = false;
   };
 
-  struct State {
+  struct State : NonCopyable {
     State(std::shared_ptr<Latch> latch_, std::shared_ptr<Messages> messages_,
           std::vector<int> members_, int rank_, std::shared_ptr<std::uint32_t> next_group_)
         : latch(std::move(latch_)),
@@ -118,8 +118,6 @@ class ProcessComm {
           rank(rank_),
           next_group(std::move(next_group_)),
           edges(members.size()) {}
-    State(const State&) = delete;
-    State& operator=(const State&) = delete;
     /// Pending messages are delivered, unless an error occurred.
     ~State() {
       if (std::uncaught_exceptions() > exceptions || latch->ended()) return;

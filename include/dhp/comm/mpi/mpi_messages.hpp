@@ -93,7 +93,7 @@ class MpiMessages final : public Messages {
     return static_cast<int>((tag >> 2) % prime << 2 | (tag & kind_and_phase));
   }
 
-  class MpiTransfer : public Transfer {
+  class MpiTransfer : public Transfer, NonCopyable {
    public:
     MpiTransfer(const MpiMessages& of, int peer, bool sends, std::size_t bytes,
                 std::shared_ptr<const void> owner)
@@ -103,8 +103,6 @@ class MpiMessages final : public Messages {
           sends_(sends),
           bytes_(bytes),
           owner_(std::move(owner)) {}
-    MpiTransfer(const MpiTransfer&) = delete;
-    MpiTransfer& operator=(const MpiTransfer&) = delete;
     ~MpiTransfer() override {
       if (!done()) take_back();
     }

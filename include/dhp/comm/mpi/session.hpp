@@ -111,7 +111,7 @@ struct MpiSessionOptions {
   std::function<void(const std::string& message)> stuck{};
 };
 
-class MpiSession {
+class MpiSession : detail::NonCopyable {
  public:
   /// Collective over `host`, as MPI_Comm_dup is. `host` may then be used and freed as before.
   explicit MpiSession(MPI_Comm host, MpiSessionOptions options = {}) {
@@ -132,8 +132,6 @@ class MpiSession {
                                                               std::make_shared<detail::MpiMessages>(
                                                                   *watchdog_, context_)));
   }
-  MpiSession(const MpiSession&) = delete;
-  MpiSession& operator=(const MpiSession&) = delete;
   /// Closes the session; during an exception it reports this rank's failure to the others.
   ~MpiSession() {
     try {

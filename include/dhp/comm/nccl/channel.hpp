@@ -55,7 +55,7 @@ class NcclBranch final : public CudaBranch {
   std::vector<Kind> kinds_;
 };
 
-class NcclChannel : public std::enable_shared_from_this<NcclChannel> {
+class NcclChannel : public std::enable_shared_from_this<NcclChannel>, NonCopyable {
  public:
   /// This rank's place in a group.
   struct Place {
@@ -82,8 +82,6 @@ class NcclChannel : public std::enable_shared_from_this<NcclChannel> {
     of_host.borrow(hosts);
     become_part_of(of_host, NcclTask{"the copy of a communicator", where}, 0, ctas);
   }
-  NcclChannel(const NcclChannel&) = delete;
-  NcclChannel& operator=(const NcclChannel&) = delete;
   /// Waits for pending work; during an exception it ends the world instead.
   ~NcclChannel() {
     try {
@@ -272,12 +270,10 @@ class NcclChannel : public std::enable_shared_from_this<NcclChannel> {
 
 /// A pending collective. Its buffers must not be freed or changed before wait(); if the event is dropped instead, the
 /// device waits.
-class NcclEvent final : public Event<Cuda>::Work {
+class NcclEvent final : public Event<Cuda>::Work, NonCopyable {
  public:
   NcclEvent(std::shared_ptr<NcclChannel> channel, CudaEvent end, cudaStream_t stream)
       : channel_(std::move(channel)), end_(std::move(end)), stream_(stream) {}
-  NcclEvent(const NcclEvent&) = delete;
-  NcclEvent& operator=(const NcclEvent&) = delete;
   ~NcclEvent() override {
     try {
       if (!waited_) end_.before(stream_);

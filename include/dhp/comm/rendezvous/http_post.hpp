@@ -68,11 +68,8 @@ class HttpPost {
   }
 
  private:
-  struct Library {  // libcurl counts its users
+  struct Library : NonCopyable {  // libcurl counts its users
     bool ready = curl_global_init(CURL_GLOBAL_DEFAULT) == CURLE_OK;
-    Library() = default;
-    Library(const Library&) = delete;
-    Library& operator=(const Library&) = delete;
     ~Library() { curl_global_cleanup(); }
   };
 

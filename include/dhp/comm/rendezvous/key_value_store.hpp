@@ -46,16 +46,13 @@ class KeyValueStoreLost : public Error {
 
 /// Keys and values are any bytes. Any thread may call. Each call takes a limited time, then it throws
 /// KeyValueStoreLost.
-class KeyValueStore {
+class KeyValueStore : detail::NonCopyable {
  public:
   using Entries = std::vector<std::pair<std::string, std::string>>;
 
   static constexpr std::size_t longest_key_bytes = 256;
   static constexpr std::size_t longest_value_bytes = std::size_t{1} << 20;
 
-  KeyValueStore() = default;
-  KeyValueStore(const KeyValueStore&) = delete;
-  KeyValueStore& operator=(const KeyValueStore&) = delete;
   virtual ~KeyValueStore() = default;
 
   virtual void set(const std::string& key, const std::string& value) = 0;
