@@ -58,7 +58,7 @@ ImageData batchers(const ResNetOptions& options, const dhp::ChannelStatistics& s
                                  .first(options.run.evaluate_samples),
                  .channels = channels,
                  .image_size = size,
-                 .classes = static_cast<std::int64_t>(labels.size()),
+                 .classes = std::ssize(labels),
                  .labels = std::move(labels),
                  .mean = statistics.mean,
                  .deviation = statistics.deviation,

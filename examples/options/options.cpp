@@ -64,11 +64,10 @@ void add_device_options(CommandLine& app, RunOptions& options, bool gpu) {
                "Products and convolutions of fp32 may round what they multiply to TF32: faster, "
                "about as exact as fp16");
   app.add_flag("--library-dropout", options.library_dropout, "cuDNN draws attention's dropout");
-  app.add_option(
-      "--cublas-sms", options.cublas_sms,
-      "On how many multiprocessors matrix products run, 0: all; NCCL occupies some while "
-      "gradients are summed",
-      number_up_to(1000));
+  app.add_option("--cublas-sms", options.cublas_sms,
+                 "On how many multiprocessors matrix products run, 0: all; NCCL occupies some "
+                 "while gradients are summed",
+                 number_up_to(1000));
 }
 
 void add_run_options(CommandLine& app, RunOptions& options, Words& words) {
@@ -77,7 +76,6 @@ void add_run_options(CommandLine& app, RunOptions& options, Words& words) {
   const auto not_negative = not_negative_number();
 
   add_mesh_options(app, options);
-  app.option_defaults()->group("Layout");
   add_name(app, "--schedule", "1f1b",
            "gpipe, 1f1b, interleaved, zero-bubble, or a .csv file of each stage's actions",
            [&](const auto& name) { options.pipeline.schedule = schedule_of(name); });
@@ -115,11 +113,10 @@ void add_run_options(CommandLine& app, RunOptions& options, Words& words) {
       ->needs("--deterministic");
   app.add_flag("--recompute", options.recompute,
                "Keep only the inputs of layers and compute the rest again");
-  app.add_option(
-      "--memory-limit", options.memory_limit_gb,
-      "GB (10^9 bytes) that a rank may take: a layout that takes more is refused; 0: what "
-      "the host or the GPU has",
-      number_up_to(1e9));
+  app.add_option("--memory-limit", options.memory_limit_gb,
+                 "GB (10^9 bytes) that a rank may take: a layout that takes more is refused; 0: "
+                 "what the host or the GPU has",
+                 number_up_to(1e9));
   app.add_option("--loader-threads", options.loader_threads, "Threads per rank that read ahead",
                  number_up_to(most_threads));
   app.add_option("--comm-timeout", options.comm_timeout,
@@ -136,7 +133,6 @@ void add_run_options(CommandLine& app, RunOptions& options, Words& words) {
                  not_negative);
 
   add_process_options(app, options);
-  app.option_defaults()->group("Processes");
   app.add_option_function<std::string>(
       "--elastic", [&](const auto& text) { options.elastic = parse_elastic(text); },
       "LEAST:MOST replicas: the run goes on when ranks are lost, and takes in those that come");
@@ -263,10 +259,9 @@ void finish(RunOptions& options, const Words& words) {
   dhp::check(!options.elastic || !options.cuda_graphs.value_or(false),
              "ranks of an --elastic job agree in the middle of each step, which --cuda-graphs "
              "cannot record: leave one of them out");
-  dhp::check(
-      options.store.empty() || options.elastic,
-      "--store (or DHP_STORE) says where an elastic job has its store, and without --elastic "
-      "rank 0 holds it");
+  dhp::check(options.store.empty() || options.elastic,
+             "--store (or DHP_STORE) says where an elastic job has its store, and without "
+             "--elastic rank 0 holds it");
   for (const auto& [given, name] : {std::pair{options.save_every > 0, "--save-every"},
                                     {options.keep > 0, "--keep"},
                                     {!options.export_to.empty(), "--export"}})

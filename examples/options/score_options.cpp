@@ -15,6 +15,7 @@ void add_common_options(CommandLine& app, ScoreOptions& options, bool gpu, const
   app.option_defaults()->always_capture_default();
   add_mesh_options(app, run);
   add_process_options(app, run);
+  app.option_defaults()->group("Options");
   app.add_option("--model", run.load, model)->required();
   app.add_option("--input", options.input, input)->required();
   app.add_option("--output", options.output,

@@ -16,8 +16,8 @@ inline void add_tuning_options(CommandLine& app, RunOptions& options) {
       ->delimiter(',')
       ->default_str("");
   app.add_option("--lora", tuning.adapters.layers,
-                 "Linear layers that get low-rank adapters: the ends of their names, "
-                 "query,value; of the rest the head alone is trained")
+                 "Linear layers that get low-rank adapters: the ends of their names, query,value; "
+                 "of the rest the head alone is trained")
       ->delimiter(',')
       ->default_str("");
   app.add_option("--lora-rank", tuning.adapters.rank, "Of the adapters", positive_number());
@@ -67,9 +67,9 @@ inline void check_tuning(const RunOptions& options) {
   if (options.stop_early.empty()) return;
   dhp::check(options.evaluate_every > 0, "--stop-early ", options.stop_early,
              " needs evaluations on the way: --evaluate-every says how often");
-  dhp::check(!options.elastic,
-             "--stop-early is not for --elastic: ranks that come in do not know "
-             "what was measured before");
+  dhp::check(
+      !options.elastic,
+      "--stop-early is not for --elastic: ranks that come in do not know what was measured before");
 }
 
 inline void add_classification_options(CommandLine& app, BertOptions& options) {
@@ -77,10 +77,9 @@ inline void add_classification_options(CommandLine& app, BertOptions& options) {
   app.add_option("--task", options.task,
                  "pretrain, or classify: sentences, or pairs of them, by the labels of --data",
                  CLI::IsMember({"pretrain", "classify"}));
-  app.add_option(
-         "--text-column", options.text_columns,
-         "The column of .csv, .tsv and .jsonl files that has the text; of classify the sentence, "
-         "or two for pairs: premise,hypothesis")
+  app.add_option("--text-column", options.text_columns,
+                 "The column of .csv, .tsv and .jsonl files that has the text; of classify the "
+                 "sentence, or two for pairs: premise,hypothesis")
       ->delimiter(',')
       ->default_str("");
   app.add_option("--label-column", options.label_column, "Of classify: the column of the labels");

@@ -94,7 +94,7 @@ RowFile::~RowFile() {
 
 void RowFile::add(const dhp::HostArray& rows, const std::vector<std::int64_t>& numbers) {
   const auto put = [&]<class T>(std::span<const T> values) {
-    written_ += static_cast<std::int64_t>(numbers.size());
+    written_ += std::ssize(numbers);
     dhp::check(values.size() == numbers.size() * options_.columns.size(), "rows ", rows.shape(),
                " for ", numbers.size(), " numbers, of ", options_.columns.size(), " columns");
     std::string text;

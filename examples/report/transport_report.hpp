@@ -50,8 +50,7 @@ struct TransportReport {
       if (axis.axis == "tensor" && !axis.one_host)
         text.push_back(
             "warning: the tensor axis, which talks most, crosses hosts; a --tensor-parallel that "
-            "divides the ranks "
-            "of a host keeps it inside");
+            "divides the ranks of a host keeps it inside");
     }
     return text;
   }

@@ -1,5 +1,8 @@
 // Fused linear ops: on the Cpu the bits of their pieces; and what they refuse.
-#include <dhp/cpu/linear.hpp>
+#include <dhp/cpu/activation.hpp>
+#include <dhp/cpu/gemm.hpp>
+#include <dhp/cpu/reduce.hpp>
+#include <dhp/ops/linear.hpp>
 #include <tests/support/tensors.hpp>
 
 namespace {

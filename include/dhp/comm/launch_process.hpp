@@ -17,8 +17,7 @@
 namespace dhp {
 
 struct ProcessOptions {
-  /// Limit of the rendezvous; without deadlines also of every wait for another rank, and of a rank's silence. 0:
-  /// none.
+  /// Limit of the rendezvous; without deadlines also of each wait for a rank, and of a rank's silence. 0: none.
   double timeout_s = 300;
   std::shared_ptr<const Deadlines> deadlines{};  ///< the program reports there what it does
   std::shared_ptr<FlightRecorder> recorder{};    ///< records this rank's calls; null: private
@@ -87,8 +86,7 @@ void run_process_rank(const ProcessRank& me, auto connect, auto body,
 }
 
 /// body(Comm<Dev>) on each rank of a job: where a launcher (mpirun, srun, torchrun) has started this process, as one
-/// of its ranks, connected by `connect`; started plainly, on `ranks` threads. Launchers choose the number of ranks
-/// themselves.
+/// of its ranks, whose number it chooses, connected by `connect`; started plainly, on `ranks` threads.
 template <class Dev, class Connect, class Body>
 void run_job(int ranks, Connect connect, Body body, const ProcessOptions& options = {}) {
   const auto me = ProcessRank::from_environment();

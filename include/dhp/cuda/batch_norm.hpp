@@ -348,25 +348,4 @@ void batch_norm_from_sums_on(Dev& dev, ConstView<Dev> sums, std::int64_t rows, d
   });
 }
 
-/// dhp's kernels are unfused; cudnn_batch_norm.hpp has the fused ones.
-template <KernelDevice Dev>
-std::optional<BatchNormResult<Dev>> batch_norm_fused_on(Dev&, ConstView<Dev>, ConstView<Dev>,
-                                                        ConstView<Dev>, ConstView<Dev>, double,
-                                                        bool) {
-  return {};
-}
-template <KernelDevice Dev>
-std::optional<BatchNormResult<Dev>> batch_norm_fused_apply_on(Dev&, ConstView<Dev>,
-                                                              const BatchNormVectors<Dev>&,
-                                                              ConstView<Dev>, bool) {
-  return {};
-}
-template <KernelDevice Dev>
-std::optional<BatchNormGradients<Dev>> batch_norm_fused_backward_on(Dev&, ConstView<Dev>,
-                                                                    ConstView<Dev>,
-                                                                    const BatchNormVectors<Dev>&,
-                                                                    ConstView<Dev>, bool) {
-  return {};
-}
-
 }  // namespace dhp::detail

@@ -39,8 +39,7 @@ struct Grid {
   std::size_t shared_bytes = 0;
 };
 
-/// The most threads of a block of Kernel: its most_threads, or 256. The compiler allots registers for
-/// that many.
+/// The most threads of a block of Kernel: its most_threads, or 256. Registers are allotted for them.
 template <class Kernel>
 [[nodiscard]] constexpr int most_threads() {
   if constexpr (requires { Kernel::most_threads; }) return Kernel::most_threads;

@@ -231,8 +231,7 @@ struct ToFinish {
   return tiles;
 }
 
-/// Calls finish(sum, column, value) for each sum of `count` partial sums, parts [count, sums, columns]; value in
-/// double.
+/// finish(sum, column, value in double) for each sum of `count` partial sums, parts [count, sums, columns].
 template <int sums, class Total, KernelDevice Dev, class Finish>
 void reduce_parts(Dev& dev, std::int64_t count, std::int64_t columns, const Total* parts,
                   const Finish& finish) {

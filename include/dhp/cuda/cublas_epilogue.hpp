@@ -5,7 +5,7 @@
 #pragma once
 
 #include <dhp/cuda/cublas_gemm.hpp>
-#include <dhp/cuda/linear.hpp>
+#include <dhp/ops/linear.hpp>
 
 namespace dhp::detail::cuda {
 

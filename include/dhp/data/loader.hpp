@@ -145,7 +145,7 @@ class Loader final : public StepSource<Dev>, detail::NonCopyable {
   // Requires mutex_. Fills the queue to its maximum length.
   void fill() {
     while (static_cast<int>(ahead_.size()) < options_.steps_ahead) {
-      const auto step = steps_done_ + static_cast<std::int64_t>(ahead_.size()) + 1;
+      const auto step = steps_done_ + std::ssize(ahead_) + 1;
       if (options_.epochs > 0 && step > steps()) break;
       const auto slot = std::make_shared<Slot>();
       slot->plan = batching_.plan(step);

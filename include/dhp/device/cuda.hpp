@@ -2,14 +2,13 @@
 // the host. Host API only, so g++ can compile it; dhp/cuda.cuh adds the kernels.
 #pragma once
 
+#include <dhp/device/copy_queues.hpp>
 #include <dhp/device/cuda_clock.hpp>
 #include <dhp/device/cuda_graph.hpp>
 #include <dhp/device/cuda_libraries.hpp>
 #include <dhp/device/cuda_memory.hpp>
 #include <dhp/device/device.hpp>
-#include <dhp/device/download_queue.hpp>
 #include <dhp/device/pinned.hpp>
-#include <dhp/device/upload_queue.hpp>
 
 #include <nvtx3/nvToolsExt.h>
 
@@ -222,10 +221,9 @@ class Cuda : detail::Kernels {
   [[nodiscard]] detail::CudaGraph record(auto&& body) {
     check(stream() != nullptr && stream() != cudaStreamLegacy,
           "CUDA cannot record a step on its default stream: use another stream, or do not record");
-    check(
-        !options_.allocator,
-        "a recorded step owns its memory, which a host program's allocator cannot provide: use no "
-        "allocator, or do not record");
+    check(!options_.allocator,
+          "a recorded step owns its memory, which a host program's allocator cannot provide: use "
+          "no allocator, or do not record");
     synchronize();
     // The graph uses its own arena, so free blocks of earlier work would only occupy memory.
     memory_->trim();

@@ -17,7 +17,7 @@ class OneBitCompressor {
   OneBitCompressor(Dev& dev, const CompressedGradients<Dev>& gradients, int ranks, std::uint64_t,
                    OneBit) {
     for (const auto& gradient : gradients) bytes_ += sign_bytes(gradient.sum.count());
-    matrices_ = static_cast<std::int64_t>(gradients.size());
+    matrices_ = std::ssize(gradients);
     bits_ = Tensor<Dev>::persistent(dev, DType::u8, {bytes_});
     magnitudes_ = Tensor<Dev>::persistent(dev, DType::f64, {matrices_});
     all_bits_ = Tensor<Dev>::persistent(dev, DType::u8, {ranks * bytes_});

@@ -119,8 +119,7 @@ template <class Dev>
 class StepVerifier final : public StepHook<Dev> {
  public:
   using typename StepHook<Dev>::Pass;
-  /// ahead -> the micro-batches that the replica so many places after this one, modulo replicas, has in the step under
-  /// way.
+  /// ahead -> the micro-batches of the replica so many places after this one, modulo replicas, in the step under way.
   using Batches = std::function<StepBatches<Dev>(int ahead)>;
 
   /// Keeps references. Every so many steps one is verified.

@@ -132,7 +132,7 @@ template <class Dev, Loss<Dev> L>
 [[nodiscard]] GradientGap check_loss_gradients(Dev& dev, L& loss, const Tensor<Dev>& x,
                                                const MicroBatch<Dev>& batch) {
   constexpr double scale = 0.7;
-  const auto terms = static_cast<std::int64_t>(loss.term_names().size());
+  const auto terms = std::ssize(loss.term_names());
   return detail::gradient_gap(
       dev, batch, loss, x,
       [&](Tensor<Dev> input, Tape<Dev>& tape) {

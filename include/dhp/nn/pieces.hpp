@@ -83,8 +83,7 @@ class Extents {
   std::int64_t offset_ = 0;
 };
 
-/// Calls move(index in a, index in b, elements) for all common elements of two pieces of a tensor, in ascending
-/// order.
+/// Calls move(index in a, index in b, elements) for the common elements of two pieces, in ascending order.
 void for_common_extents(const Piece& a, const Piece& b, auto move) {
   Extents left(a);
   Extents right(b);

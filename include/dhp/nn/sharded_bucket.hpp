@@ -70,8 +70,7 @@ class ShardedBucket : detail::NonCopyable {
   [[nodiscard]] Range own() const { return {range_.first + own_.first, range_.first + own_.last}; }
   /// This replica's share in optimizer state buffers.
   [[nodiscard]] Range held() const { return {held_, held_ + share()}; }
-  /// The elements of a parameter in the share of the replica `ahead` places after this one, relative to the
-  /// parameter.
+  /// The elements of a parameter in the share of the replica `ahead` places on, relative to the parameter.
   [[nodiscard]] Range held_of(const ParameterState<Dev>& parameter, int ahead) const {
     const auto in = in_bucket(parameter), share = share_at(ahead);
     const auto first = std::max(in.first, share.first);

@@ -1,5 +1,4 @@
-// Reducers sum gradients over the data axis. The plain reducer sums after the backward pass; the bucketed one overlaps
-// the two.
+// Reducers sum gradients over the data axis: the plain one after the backward pass, the bucketed one beside it.
 #pragma once
 
 #include <dhp/comm/comm.hpp>

@@ -74,8 +74,8 @@ class StepRecorder<Dev> {
       for (int dim = 0; dim < tensor.shape().rank(); ++dim) kind.push_back(tensor.shape()[dim]);
     };
     for (const auto& batch : step.batches) {
-      kind.insert(kind.end(), {batch.index, batch.first_sample, batch.samples,
-                               static_cast<std::int64_t>(batch.side.size())});
+      kind.insert(kind.end(),
+                  {batch.index, batch.first_sample, batch.samples, std::ssize(batch.side)});
       add(batch.input);
       for (const auto& [name, tensor] : batch.side) add(tensor);
     }

@@ -157,8 +157,7 @@ class MessageCollective {
     finish();
   }
 
-  /// Large buffers are scattered by the root and then all-gathered, so that the root need not send all of it to each
-  /// rank.
+  /// Large buffers are scattered by the root and then all-gathered: the root need not send all of it to each.
   void broadcast(std::byte* buffer, std::size_t bytes, int root) {
     const bool scatter = bytes > small_bytes && size() > 2;
     const auto all = static_cast<std::int64_t>(bytes);
