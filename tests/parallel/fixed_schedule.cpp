@@ -14,7 +14,7 @@ TEST_CASE("fixed schedule: parts of the model are numbered through, as PyTorch h
         all_stages(OneForwardOneBackward{}, 2, 3));
   CHECK(lists_of("0F0,0F1,2F0,2F1,2B0,2B1,0B0,0B1\n1F0,1F1,3F0,3B0,3F1,3B1,1B0,1B1\n") ==
         all_stages(Interleaved{}, 2, 2, 2));
-  CHECK(lists_of("0F0,0F1,0I0,0W0,0I1,0W1\n1F0,1I0,1F1,1W0,1I1,1W1\n") ==
+  CHECK(lists_of("0F0,0F1,0I0,0W0,0I1,0W1\n1F0,1I0,1F1,1I1,1W0,1W1\n") ==
         all_stages(ZeroBubble{}, 2, 2));
   // With idle cells, spaces and the line ends of Windows.
   CHECK(lists_of("0F0,0F1,,, 0I0,0W0,0I1,0W1\r\n,1F0,1I0,1F1,1W0,1I1,1W1,\r\n") ==
