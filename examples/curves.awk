@@ -1,5 +1,5 @@
 # awk -f curves.awk RUN.jsonl... > curves.html: a page with the loss curves of runs, from their files of --metrics, for any
-# browser. plot.py draws more, and needs Python.
+# browser.
 function value(name) {
   if (!match($0, "\"" name "\":-?[0-9.][-+0-9.e]*")) return ""
   return substr($0, RSTART + length(name) + 3, RLENGTH - length(name) - 3) + 0

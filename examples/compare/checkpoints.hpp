@@ -8,6 +8,7 @@
 #include "table.hpp"
 
 #include <algorithm>
+#include <array>
 #include <cstdint>
 #include <cstdlib>
 #include <map>
@@ -71,15 +72,12 @@ class CheckpointComparison {
     for (const auto& name : unlike_)
       print(dhp::concat("  ", name, ": A has ", shape(a_, name), ", B has ", shape(b_, name)));
     if (different_.empty()) return;
-    const auto line = [](std::string name, std::string size, std::string count, std::string most) {
-      print("  " + cell(std::move(name), 58) + cell(std::move(size), 12, true) +
-            cell(std::move(count), 12, true) + cell(std::move(most), 20, true));
-    };
-    line("tensor", "elements", "differ", "largest difference");
+    constexpr std::array widths{58, -12, -12, -20};
+    print_row(widths, {"tensor", "elements", "differ", "largest difference"});
     for (std::size_t at = 0; at < std::min(rows, different_.size()); ++at) {
       const auto& [name, found] = different_[at];
-      line(name, dhp::concat(found.elements), dhp::concat(found.different),
-           short_difference(found.largest));
+      print_row(widths, {name, dhp::concat(found.elements), dhp::concat(found.different),
+                         short_difference(found.largest)});
     }
     if (different_.size() > rows)
       print(dhp::concat("  and ", different_.size() - rows, " more; --last shows more"));

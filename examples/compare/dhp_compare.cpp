@@ -8,6 +8,7 @@
 #include "values.hpp"
 
 #include <algorithm>
+#include <array>
 #include <cstdio>
 #include <filesystem>
 #include <iostream>
@@ -29,27 +30,23 @@ std::string ranges(const Ranks& ranks) {
   return text.empty() ? "-" : text;
 }
 
-constexpr std::size_t group_width = 15, what_width = 48;
+constexpr int group_width = 15, what_width = 48;
 
 void print_rank(const FlightRecordFile& file, std::size_t last) {
   print(concat("rank ", file.rank, " of ", file.world_size, ", ", file.name, ", written ",
                file.written, ", ", file.calls, file.calls == 1 ? " call" : " calls"));
-  const auto row = [](std::string number, std::string began, std::string took, std::string group,
-                      std::string in_group, std::string what) {
-    print("  " + cell(std::move(number), 8, true) + cell(std::move(began), 13, true) +
-          cell(std::move(took), 11, true) + "  " + cell(std::move(group), group_width) +
-          cell(std::move(in_group), 11) + cell(std::move(what), what_width));
-  };
-  row("call", "began at", "took", "group", "in group", "what");
+  constexpr std::array widths{-8, -13, -11, group_width, 11, what_width};
+  print_row(widths, {"call", "began at", "took", "group", "in group", "what"});
   std::size_t at = 0;
   for (const auto& call : file.entries) {
     if (++at + last <= file.entries.size() && !call.unfinished()) continue;
     char began[32];
     std::snprintf(began, sizeof began, "%.3f s", call.start_s);
     const char* mark = call.failed ? "x " : call.end_s ? "" : "> ";
-    row(concat(call.number), began, mark + duration(stay_s(call, file)), call.group,
-        CallKey(call).shown(),
-        cut(shown(call), what_width, call.where.empty() ? "" : concat(" at ", call.where)));
+    print_row(widths,
+              {concat(call.number), began, mark + duration(stay_s(call, file)), call.group,
+               CallKey(call).shown(),
+               cut(shown(call), what_width, call.where.empty() ? "" : concat(" at ", call.where))});
   }
   print("");
 }
@@ -132,18 +129,13 @@ bool compare(const std::vector<std::string>& paths, std::size_t last) {
 int main(int argc, char** argv) {
   CommandLine app(
       "Compares two runs, by their metrics files (--metrics), checkpoints (--save) or values of "
-      "layers "
-      "(--trace-values): where they differ first, by how "
-      "much, and what that usually comes from. Or the flight records of a job's ranks: what they "
-      "were at, and who is "
-      "waited for.");
+      "layers (--trace-values): where they differ first, by how much, and what that usually comes "
+      "from. Or the flight records of a job's ranks: what they were at, and who is waited for.");
   std::vector<std::string> paths;
   std::size_t last = 10;
   app.add_option("FILES", paths,
                  "Two metrics files; two files of values; two checkpoints, or folders of them; or "
-                 "what --flight-record "
-                 "has written, one "
-                 "file of each rank")
+                 "what --flight-record has written, one file of each rank")
       ->required();
   app.add_option(
          "--last", last,

@@ -9,6 +9,7 @@
 
 #include <nlohmann/json.hpp>
 
+#include <array>
 #include <cstdint>
 #include <fstream>
 #include <map>
@@ -97,19 +98,15 @@ class MetricsFile {
     if (apart >= row.worst) row.worst = apart, row.worst_step = entry.step;
   }
   dhp::check(begin >= 0, path_a, " and ", path_b, " have no step in common");
-  const auto line = [](std::string name, std::string compared, std::string different,
-                       std::string from, std::string worst, std::string step) {
-    print("  " + cell(std::move(name), 34) + cell(std::move(compared), 9, true) +
-          cell(std::move(different), 8, true) + cell(std::move(from), 8, true) +
-          cell(std::move(worst), 20, true) + cell(std::move(step), 9, true));
-  };
-  line("measure", "compared", "differ", "first", "largest difference", "in step");
+  constexpr std::array widths{34, -9, -8, -8, -20, -9};
+  print_row(widths, {"measure", "compared", "differ", "first", "largest difference", "in step"});
   for (const auto& name : names) {
     const auto& row = rows[name];
     const bool differs = row.different > 0;
-    line(name, dhp::concat(row.compared), dhp::concat(row.different),
-         differs ? dhp::concat(row.first) : "-", differs ? short_difference(row.worst) : "-",
-         differs ? dhp::concat(row.worst_step) : "-");
+    print_row(widths,
+              {name, dhp::concat(row.compared), dhp::concat(row.different),
+               differs ? dhp::concat(row.first) : "-", differs ? short_difference(row.worst) : "-",
+               differs ? dhp::concat(row.worst_step) : "-"});
   }
   if (first == nullptr) {
     print("what both have is the same, to the last bit");

@@ -2,9 +2,11 @@
 #pragma once
 
 #include <algorithm>
-#include <cstddef>
+#include <cstdlib>
 #include <iostream>
+#include <span>
 #include <string>
+#include <vector>
 
 namespace examples {
 
@@ -14,15 +16,26 @@ namespace examples {
   if (text.size() + end.size() <= width) return text + end;
   return text.substr(0, width - std::min(width, end.size() + 2)) + ".." + end;
 }
-[[nodiscard]] inline std::string cell(std::string text, std::size_t width, bool right = false) {
-  text = cut(text, width);
-  const std::string space(width - text.size(), ' ');
-  return right ? space + text : text + space;
+/// Of a negative width: at the right.
+[[nodiscard]] inline std::string cell(std::string text, int width) {
+  const auto columns = static_cast<std::size_t>(std::abs(width));
+  text = cut(text, columns);
+  const std::string space(columns - text.size(), ' ');
+  return width < 0 ? space + text : text + space;
 }
 /// Without spaces at the end.
 inline void print(std::string line) {
   line.erase(line.find_last_not_of(' ') + 1);
   std::cout << line << "\n";
+}
+
+/// Prints a row with cells of these widths; what is at the left has space before it.
+inline void print_row(std::span<const int> widths, const std::vector<std::string>& texts) {
+  std::string line = "  ";
+  for (std::size_t at = 0; at < widths.size(); ++at)
+    line +=
+        (at > 0 && widths[at - 1] < 0 && widths[at] > 0 ? "  " : "") + cell(texts[at], widths[at]);
+  print(line);
 }
 
 }  // namespace examples

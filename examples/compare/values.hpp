@@ -9,6 +9,7 @@
 #include "first_line.hpp"
 #include "table.hpp"
 
+#include <array>
 #include <fstream>
 #include <map>
 #include <string>
@@ -83,17 +84,13 @@ class ValuesFile {
     print(dhp::concat("all ", compared, " values that both have are the same, to the last bit"));
     return true;
   }
-  const auto row = [](std::string step, std::string micro_batch, std::string layer,
-                      std::string value, std::string mean, std::string other) {
-    print("  " + cell(std::move(step), 6, true) + cell(std::move(micro_batch), 13, true) + "  " +
-          cell(std::move(layer), 44) + cell(std::move(value), 16) +
-          cell(std::move(mean), 14, true) + cell(std::move(other), 14, true));
-  };
-  row("step", "micro-batch", "layer", "value", "RMS", "of the other");
+  constexpr std::array widths{-6, -13, 44, 16, -14, -14};
+  print_row(widths, {"step", "micro-batch", "layer", "value", "RMS", "of the other"});
   for (std::size_t at = 0; at < std::min(last, differing.size()); ++at) {
     const auto& [mine, other] = differing[at];
-    row(dhp::concat(mine->step), dhp::concat(mine->micro_batch), mine->name, mine->value(),
-        short_number(mine->root_mean_square), short_number(other->root_mean_square));
+    print_row(widths,
+              {dhp::concat(mine->step), dhp::concat(mine->micro_batch), mine->name, mine->value(),
+               short_number(mine->root_mean_square), short_number(other->root_mean_square)});
   }
   const auto& first = *differing.front().first;
   print(dhp::concat(

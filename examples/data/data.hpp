@@ -59,8 +59,7 @@ class AnyBatcher {
 
  private:
   using Collate = std::function<dhp::HostBatch(std::span<const std::int64_t>, std::int64_t)>;
-  template <class B>
-  [[nodiscard]] static Collate collating(B batcher) {
+  [[nodiscard]] static Collate collating(auto batcher) {
     return
         [batcher = std::move(batcher)](std::span<const std::int64_t> indices, std::int64_t epoch) {
           return batcher.collate(indices, epoch);

@@ -42,8 +42,7 @@ class ImageFiles {
   return {std::move(images), labels, 1, path, path};
 }
 
-template <class D>
-[[nodiscard]] AnyBatcher batcher_of(D images, const SavedResNet& saved, dhp::DType precision) {
+[[nodiscard]] AnyBatcher batcher_of(auto images, const SavedResNet& saved, dhp::DType precision) {
   const auto size = static_cast<int>(saved.config.image_size);
   return AnyBatcher(dhp::ImageBatcher(std::move(images),
                                       {.height = size,

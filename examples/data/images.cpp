@@ -36,17 +36,15 @@ std::optional<std::string> packed_or_plain(const std::string& directory, const s
 }
 
 /// What images are normalized by.
-template <class Train>
-dhp::ChannelStatistics statistics_of(const ResNetOptions& options, const Train& train) {
+dhp::ChannelStatistics statistics_of(const ResNetOptions& options, const auto& train) {
   constexpr std::int64_t enough = 5000;
   if (options.normalize == "imagenet") return {{0.485, 0.456, 0.406}, {0.229, 0.224, 0.225}};
   return dhp::channel_statistics(train, enough);
 }
 
 /// Batchers over a training and a held-out dataset.
-template <class Train, class HeldOut>
 ImageData batchers(const ResNetOptions& options, const dhp::ChannelStatistics& statistics,
-                   Train train, HeldOut held_out, int size, int channels,
+                   auto train, auto held_out, int size, int channels,
                    std::vector<std::string> labels, std::string description) {
   dhp::ImageBatcherOptions batch{.height = size,
                                  .width = size,
@@ -60,7 +58,7 @@ ImageData batchers(const ResNetOptions& options, const dhp::ChannelStatistics& s
                                  .first(options.run.evaluate_samples),
                  .channels = channels,
                  .image_size = size,
-                 .classes = static_cast<std::int64_t>(labels.size()),
+                 .classes = std::ssize(labels),
                  .labels = std::move(labels),
                  .mean = statistics.mean,
                  .deviation = statistics.deviation,
@@ -73,11 +71,10 @@ ImageData batchers(const ResNetOptions& options, const dhp::ChannelStatistics& s
 }
 
 /// One dataset: its last part, in a random order, is held out.
-template <class D>
-ImageData split_batchers(const ResNetOptions& options, D dataset, int size, int channels,
+ImageData split_batchers(const ResNetOptions& options, auto dataset, int size, int channels,
                          std::vector<std::string> labels, std::string description) {
   auto [train, held_out] = dhp::split_fraction(
-      dhp::Shuffled(std::move(dataset), options.run.seed, -1), options.run.held_out);
+      dhp::shuffled(std::move(dataset), options.run.seed, -1), options.run.held_out);
   const auto statistics = statistics_of(options, train);
   return batchers(options, statistics, std::move(train), std::move(held_out), size, channels,
                   std::move(labels), std::move(description));
@@ -222,7 +219,7 @@ ImageData load_shards(const ResNetOptions& options, const Turned& turned, dhp::F
   if (cache)
     text += dhp::concat(", of which ", options.cache, " keeps ", bytes_text(cache->used_bytes()));
   // In a random order, as shards may be sorted.
-  const auto statistics = statistics_of(options, dhp::Shuffled(train, options.run.seed, -1));
+  const auto statistics = statistics_of(options, dhp::shuffled(train, options.run.seed, -1));
   ImageData made;
   if (all.size() == 1) {
     const auto parts = dhp::split_evenly(train, options.run.held_out, options.run.seed);

@@ -100,8 +100,7 @@ void look_at_labels(Labelled& data, std::vector<std::string>& warnings) {
   words.append(row.front(), first);
   const bool pair = row.size() == 3;
   if (pair) words.append(row[1], second);
-  auto sizes =
-      std::pair(static_cast<std::int64_t>(first.size()), static_cast<std::int64_t>(second.size()));
+  auto sizes = std::pair(std::ssize(first), std::ssize(second));
   const auto room = longest - (pair ? 3 : 2);
   were_cut += sizes.first + sizes.second > room ? 1 : 0;
   if (pair) truncate_pair(room, sizes.first, sizes.second);
@@ -111,7 +110,7 @@ void look_at_labels(Labelled& data, std::vector<std::string>& warnings) {
   made.ids.insert(made.ids.end(), first.begin(), first.begin() + sizes.first);
   made.ids.push_back(vocabulary.separator());
   if (!pair) return made;
-  made.second_segment = static_cast<std::int64_t>(made.ids.size());
+  made.second_segment = std::ssize(made.ids);
   made.ids.insert(made.ids.end(), second.begin(), second.begin() + sizes.second);
   made.ids.push_back(vocabulary.separator());
   return made;
@@ -216,12 +215,12 @@ LabelledText load_labelled_text(const BertOptions& options) {
                  " is none of the ", number_of.size(), " of ", data.path);
       samples.push_back(tokens_of(row, words, options.sequence_length, were_cut));
       samples.back().label = label->second;
-      tokens += static_cast<std::int64_t>(samples.back().ids.size());
+      tokens += std::ssize(samples.back().ids);
     }
     return samples;
   };
   auto all = encode(data);
-  const auto count = static_cast<std::int64_t>(all.size());
+  const auto count = std::ssize(all);
   SentenceBatcher::Sentences train, held_out;
   if (!options.test_data.empty()) {
     train = std::move(all);

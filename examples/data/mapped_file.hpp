@@ -9,13 +9,12 @@
 #include <unistd.h>
 
 #include <cstddef>
-#include <memory>
 #include <span>
 #include <string>
 
 namespace examples {
 
-class MappedFile {
+class MappedFile : dhp::detail::NonCopyable {
  public:
   /// Throws where there is no such file, or it is empty. Who replaces the file by another under its name does no harm;
   /// who cuts it off ends the process.
@@ -32,8 +31,6 @@ class MappedFile {
     dhp::check_system(space != MAP_FAILED, "cannot map ", path);
     bytes_ = {static_cast<const std::byte*>(space), static_cast<std::size_t>(status.st_size)};
   }
-  MappedFile(const MappedFile&) = delete;
-  MappedFile& operator=(const MappedFile&) = delete;
   ~MappedFile() { ::munmap(const_cast<std::byte*>(bytes_.data()), bytes_.size()); }
 
   [[nodiscard]] std::span<const std::byte> bytes() const { return bytes_; }

@@ -60,7 +60,7 @@ SavedResNet load_saved_resnet(const std::string& folder) {
   dhp::check(labels.is_object() && !labels.empty(), path, ": \"id2label\" names no class");
   for (std::size_t at = 0; at < labels.size(); ++at)
     made.labels.push_back(file.get(labels, dhp::concat(at).c_str(), dhp::concat(at)));
-  config.classes = static_cast<std::int64_t>(labels.size());
+  config.classes = std::ssize(labels);
   return made;
 }
 

@@ -59,7 +59,7 @@ BertScoring prepare_sentences(const ScoreOptions& options) {
     tokens->push_back(
         {.ids = tokenizer.encode(sentence, static_cast<std::size_t>(longest), &was_cut)});
     const auto& ids = tokens->back().ids;
-    total += static_cast<std::int64_t>(ids.size());
+    total += std::ssize(ids);
     were_cut += was_cut ? 1 : 0;
     made.rows_of.push_back(
         head == BertHead::masked_words ? std::count(ids.begin(), ids.end(), words.mask()) : 1);

@@ -112,9 +112,8 @@ class CollectivePatterns {
 
 /// found: the first wrong element of each rank, empty texts if there is none. If several ranks got the same one, its
 /// source is the suspect, otherwise the rank that got it. who(rank): its name.
-template <class Who>
 [[nodiscard]] std::vector<Problem> judge_collectives(const std::vector<WrongElement>& found,
-                                                     Who who) {
+                                                     auto who) {
   std::map<std::pair<std::string, int>, std::set<int>> receivers;
   for (std::size_t rank = 0; rank < found.size(); ++rank)
     if (!found[rank].text.empty())

@@ -22,8 +22,7 @@ namespace examples::doctor {
 
 /// The median seconds of work(), waited for on the device. A run repeats short work until it can be measured.
 /// delayed: this rank is slow on purpose, by far more than the work takes.
-template <class Dev, class Work>
-[[nodiscard]] double median_seconds(Dev& dev, int runs, bool delayed, Work work) {
+[[nodiscard]] double median_seconds(auto& dev, int runs, bool delayed, auto work) {
   constexpr double least_run_s = 0.02;
   constexpr int trials = 4;  // the first one warms up
   const auto run = [&](int times) {

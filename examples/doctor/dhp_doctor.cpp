@@ -29,8 +29,7 @@ using Dev = dhp::DefaultDevice;
 }
 
 /// One check; if it cannot come to its end, that is its finding, and the error goes on.
-template <class Check>
-void run(Examination<Dev>& exam, Report& report, const char* name, Check check) {
+void run(Examination<Dev>& exam, Report& report, const char* name, auto check) {
   try {
     auto finding = check(exam);
     finding.check = name;

@@ -8,7 +8,6 @@
 #include "outliers.hpp"
 
 #include <string>
-#include <utility>
 #include <vector>
 
 namespace examples::doctor {

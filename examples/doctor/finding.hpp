@@ -6,12 +6,9 @@
 #include <dhp/core/text.hpp>
 
 #include <algorithm>
-#include <array>
-#include <cmath>
 #include <limits>
 #include <set>
 #include <string>
-#include <utility>
 #include <vector>
 
 namespace examples::doctor {

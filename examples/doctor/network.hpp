@@ -33,11 +33,10 @@ template <class Dev>
                        exam.options.run.min_bandwidth_gb_s,
                        "; is this the right network interface, and is it idle?")});
     if (axis.axis == "tensor" && !axis.one_host)
-      finding.problems.push_back(
-          {Verdict::warning,
-           {},
-           "the tensor axis, which communicates most, crosses hosts; choose a --tensor-parallel "
-           "that divides the ranks of a host"});
+      finding.problems.push_back({Verdict::warning,
+                                  {},
+                                  "the tensor axis, which communicates most, crosses hosts; choose "
+                                  "a --tensor-parallel that divides the ranks of a host"});
   }
   return finding;
 }

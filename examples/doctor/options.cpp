@@ -12,31 +12,28 @@ void add_options(CommandLine& app, DoctorOptions& options, int& ranks, bool gpu)
   auto& run = options.run;
   app.option_defaults()->always_capture_default();
   app.option_defaults()->group("Ranks");
-  app.add_option("--ranks", ranks, "Ranks to start as threads; a launcher starts its own")
-      ->check(CLI::Range(1, 1024));
-  app.add_option("--tensor-parallel", run.mesh.tensor, "As for the trainers, to measure that axis")
-      ->check(positive_number());
-  app.add_option("--pipeline-parallel", run.mesh.pipeline, "The same")->check(positive_number());
+  app.add_option("--ranks", ranks, "Ranks to start as threads; a launcher starts its own",
+                 CLI::Range(1, 1024));
+  app.add_option("--tensor-parallel", run.mesh.tensor, "As for the trainers, to measure that axis",
+                 positive_number());
+  app.add_option("--pipeline-parallel", run.mesh.pipeline, "The same", positive_number());
   add_device_option(app, run, gpu);
   app.add_option("--comm-timeout", run.comm_timeout,
-                 "Seconds that a rank waits for another; 0: for ever")
-      ->check(not_negative_number());
+                 "Seconds that a rank waits for another; 0: for ever", not_negative_number());
   add_process_options(app, run);
 
   app.option_defaults()->group("Checks");
   app.add_flag("--quick", options.quick, "Measure less: a few seconds");
   app.add_option("--min-bandwidth", run.min_bandwidth_gb_s,
-                 "GB/s that each axis must have; less is a failure")
-      ->check(not_negative_number());
+                 "GB/s that each axis must have; less is a failure", not_negative_number());
   app.add_option("--tolerance", options.tolerance,
-                 "Factor on all limits of slowness, for machines that are busy")
-      ->check(positive_number());
+                 "Factor on all limits of slowness, for machines that are busy", positive_number());
   app.add_option("--json", options.json, "Rank 0 writes everything to this file");
-  app.add_option("--inject", options.fault, "A fault made on purpose, to see that it is found")
-      ->check(CLI::IsMember({"other-version", "slow-copy", "slow-gemm", "wrong-gemm", "wrong-sum",
-                             "missing-rank", "slow-link"}));
-  app.add_option("--inject-rank", options.faulty_rank, "The rank that has it")
-      ->check(not_negative_number());
+  app.add_option("--inject", options.fault, "A fault made on purpose, to see that it is found",
+                 CLI::IsMember({"other-version", "slow-copy", "slow-gemm", "wrong-gemm",
+                                "wrong-sum", "missing-rank", "slow-link"}));
+  app.add_option("--inject-rank", options.faulty_rank, "The rank that has it",
+                 not_negative_number());
 }
 
 /// Completes the layout; a launcher's ranks replace --ranks.

@@ -6,7 +6,6 @@
 
 #include <algorithm>
 #include <cmath>
-#include <string>
 
 using toy::Dev;
 constexpr int stages = 3;

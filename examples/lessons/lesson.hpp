@@ -42,8 +42,7 @@ class Ledger {
   explicit Ledger(const char* what = "bytes of one rank") {
     std::printf("%-52s %10s %10s\n", what, "counted", "formula");
   }
-  template <class Count, class Formula>
-  void line(const char* what, Count counted_value, Formula formula_value) {
+  void line(const char* what, auto counted_value, auto formula_value) {
     const auto counted = static_cast<double>(counted_value);
     const auto formula = static_cast<double>(formula_value);
     const bool agrees = std::abs(counted - formula) < 1e-3;  // thirds of a byte are rounded

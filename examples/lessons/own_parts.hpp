@@ -84,7 +84,7 @@ struct Waves {
       x.insert(x.end(), {0.02 * static_cast<double>(index), 1});
       y.push_back(std::sin(0.06 * static_cast<double>(index)));
     }
-    const auto n = static_cast<std::int64_t>(indices.size());
+    const auto n = std::ssize(indices);
     HostBatch made;
     made.input = HostArray({n, 2}, x);
     made.side.emplace_back("targets", HostArray({n, 1}, y));

@@ -79,8 +79,8 @@ int main(int argc, char** argv) {
   app.add_option("OUTPUT", output, "FILE.onnx")->required();
   app.add_option("--predict", predict,
                  "Of a BERT: embeddings, logits, or automatic: logits of a classifier, embeddings "
-                 "of others")
-      ->check(CLI::IsMember({"automatic", "embeddings", "logits"}))
+                 "of others",
+                 CLI::IsMember({"automatic", "embeddings", "logits"}))
       ->capture_default_str();
   if (const auto status = app.read(argc, argv)) return *status;
   return exit_status_of([&] {

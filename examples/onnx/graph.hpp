@@ -14,7 +14,6 @@
 #include <set>
 #include <span>
 #include <string>
-#include <utility>
 #include <variant>
 #include <vector>
 
@@ -86,8 +85,8 @@ class OnnxGraph {
                     std::as_bytes(std::span(&value, 1)));
   }
   Value integers(const std::vector<std::int64_t>& values) {
-    return constant(fresh("constant"), onnx::TensorProto::INT64,
-                    {static_cast<std::int64_t>(values.size())}, std::as_bytes(std::span(values)));
+    return constant(fresh("constant"), onnx::TensorProto::INT64, {std::ssize(values)},
+                    std::as_bytes(std::span(values)));
   }
   [[nodiscard]] bool has(const std::string& constant) const {
     return constants_.contains(constant);

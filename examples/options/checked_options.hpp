@@ -31,8 +31,7 @@
 namespace examples {
 
 // CLI11's own checks of this kind print the largest double in 309 digits, and accept NaN.
-template <class Right>
-[[nodiscard]] CLI::Validator number_that(Right right, const std::string& name,
+[[nodiscard]] CLI::Validator number_that(auto right, const std::string& name,
                                          const std::string& wanted) {
   return CLI::Validator(
       [=](std::string& text) {
@@ -134,12 +133,14 @@ class CommandLine : public CLI::App {
     });
   }
 
-  template <class T>
-  CLI::Option* add_option(const std::string& name, T& value, const std::string& help) {
+  /// checks: CLI::Validator.
+  CLI::Option* add_option(const std::string& name, auto& value, const std::string& help,
+                          const auto&... checks) {
     auto* const option = CLI::App::add_option(name, value, help);
     using Value = typename decltype(std::optional(value))::value_type;  // of an optional, too
     if constexpr (std::is_arithmetic_v<Value>)
       option->transform(CLI::Validator(wrong_number<Value>, ""));
+    (option->check(checks), ...);
     return option;
   }
   CLI::Option* add_option_file(const std::string& name, const std::string& help);

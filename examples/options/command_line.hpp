@@ -22,8 +22,8 @@ inline constexpr int most_threads = 1024;
 /// Which GPU a rank has, or how many threads.
 inline CLI::Option* add_device_option(CommandLine& app, RunOptions& options, bool gpu) {
   if (!gpu)
-    return app.add_option("--threads", options.threads, "Threads per rank inside its ops (CPU)")
-        ->check(number_from_to(1, most_threads));
+    return app.add_option("--threads", options.threads, "Threads per rank inside its ops (CPU)",
+                          number_from_to(1, most_threads));
   return app
       .add_option("--device", options.device,
                   "First GPU of this process; further ranks of it take the next ones")
@@ -31,37 +31,28 @@ inline CLI::Option* add_device_option(CommandLine& app, RunOptions& options, boo
 }
 
 inline void add_mesh_options(CommandLine& app, RunOptions& options) {
-  app.add_option("--data-parallel", options.mesh.data, "Replicas of the model")
-      ->check(positive_number())
-      ->group("Layout");
-  app.add_option("--tensor-parallel", options.mesh.tensor, "Ranks that share each layer")
-      ->check(positive_number())
-      ->group("Layout");
-  app.add_option("--pipeline-parallel", options.mesh.pipeline, "Stages of the pipeline")
-      ->check(positive_number())
-      ->group("Layout");
+  app.option_defaults()->group("Layout");
+  app.add_option("--data-parallel", options.mesh.data, "Replicas of the model", positive_number());
+  app.add_option("--tensor-parallel", options.mesh.tensor, "Ranks that share each layer",
+                 positive_number());
+  app.add_option("--pipeline-parallel", options.mesh.pipeline, "Stages of the pipeline",
+                 positive_number());
 }
 
 inline void add_process_options(CommandLine& app, RunOptions& options) {
+  app.option_defaults()->group("Processes");
   app.add_option("--rank", options.rank_flags.rank,
-                 "This process is that rank of --world-size; a launcher's variables say the same")
-      ->group("Processes");
-  app.add_option("--world-size", options.rank_flags.size, "Processes, one for each rank")
-      ->group("Processes");
-  app.add_option("--local-rank", options.rank_flags.local_rank, "Among the ranks of this machine")
-      ->group("Processes");
+                 "This process is that rank of --world-size; a launcher's variables say the same");
+  app.add_option("--world-size", options.rank_flags.size, "Processes, one for each rank");
+  app.add_option("--local-rank", options.rank_flags.local_rank, "Among the ranks of this machine");
   app.add_option("--master", options.rank_flags.master,
-                 "Where rank 0 is: HOST, HOST:PORT or [ADDRESS]:PORT")
-      ->group("Processes");
+                 "Where rank 0 is: HOST, HOST:PORT or [ADDRESS]:PORT");
   app.add_option("--network-interface", options.network_interface,
-                 "Where this process listens for others; by default what leads to rank 0")
-      ->group("Processes");
-  app.add_option(
-         "--transport", options.transport,
-         "What carries processes on CPUs; automatic is MPI where an MPI launcher has started "
-         "them, else Gloo")
-      ->check(CLI::IsMember({"automatic", "mpi", "gloo"}))
-      ->group("Processes");
+                 "Where this process listens for others; by default what leads to rank 0");
+  app.add_option("--transport", options.transport,
+                 "What carries processes on CPUs; automatic is MPI where an MPI launcher has "
+                 "started them, else Gloo",
+                 CLI::IsMember({"automatic", "mpi", "gloo"}));
 }
 
 }  // namespace examples

@@ -19,13 +19,13 @@ namespace examples {
 
 /// Options that each rank has for itself: where it runs, and what it alone reads ahead, writes or waits for.
 inline constexpr std::array options_of_a_rank{
-    "--help",         "--version",    "--config",      "--rank",
-    "--world-size",   "--local-rank", "--master",      "--network-interface",
-    "--store",        "--device",     "--threads",     "--loader-threads",
-    "--memory-limit", "--index",      "--cache",       "--cache-gb",
-    "--text-cache",   "--metrics",    "--tensorboard", "--flight-record",
-    "--peak-tflops",  "--price",      "--export",      "--export-adapter",
-    "--output",       "--grace",      "--comm-timeout"};
+    "--help",         "--version",     "--config",         "--rank",
+    "--world-size",   "--local-rank",  "--master",         "--network-interface",
+    "--store",        "--device",      "--threads",        "--loader-threads",
+    "--memory-limit", "--index",       "--cache",          "--cache-gb",
+    "--text-cache",   "--metrics",     "--tensorboard",    "--flight-record",
+    "--peak-tflops",  "--export",      "--export-adapter", "--output",
+    "--grace",        "--comm-timeout"};
 /// Paths may differ between hosts: ranks compare the data that they have read, and of --trace whether it is given.
 inline constexpr std::array paths_of_a_host{"--data", "--test-data", "--vocabulary", "--trace",
                                             "--trace-values"};

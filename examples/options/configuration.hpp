@@ -8,24 +8,14 @@
 #include <filesystem>
 #include <sstream>
 #include <string>
-#include <vector>
 
 namespace examples {
 
 inline void add_summary_options(CommandLine& app, RunOptions& options) {
-  app.add_option(
-         "--histograms", options.histograms,
-         "With --tensorboard: steps between histograms of each parameter's gradient; 0: none")
-      ->check(not_negative_number())
-      ->group("Output");
   app.add_option("--peak-tflops", options.peak_tflops,
                  "What a rank can do at most, in 10^12 multiplications and additions a second: the "
-                 "summary tells how much of it was used")
-      ->check(not_negative_number())
-      ->group("Output");
-  app.add_option("--price", options.price,
-                 "Of a rank and hour, in any currency: the summary tells what the run has cost")
-      ->check(not_negative_number())
+                 "summary tells how much of it was used",
+                 not_negative_number())
       ->group("Output");
 }
 

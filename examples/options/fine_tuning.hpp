@@ -25,9 +25,8 @@ struct FineTuning {
 };
 
 /// Describes a model of which only that part is trained. Throws where a pattern, or an adapter, has found nothing.
-template <class Builder, class Describe>
-[[nodiscard]] auto describe_tuned(Builder& build, const FineTuning& tuning, const std::string& head,
-                                  const Describe& describe) {
+[[nodiscard]] auto describe_tuned(auto& build, const FineTuning& tuning, const std::string& head,
+                                  const auto& describe) {
   if (!tuning.freezes()) return describe(build);
   const auto found = std::make_shared<std::set<std::string>>();
   build.adapt(tuning.adapters);

@@ -36,9 +36,8 @@ struct Words {
 };
 
 /// An option whose value is a name; turn(name) keeps what it stands for, and throws where that is nothing.
-template <class Turn>
 CLI::Option* add_name(CLI::App& app, const std::string& flag, const std::string& usual,
-                      const std::string& help, Turn turn) {
+                      const std::string& help, auto turn) {
   return app.add_option_function<std::string>(flag, turn, help)->default_str(usual);
 }
 
@@ -65,11 +64,10 @@ void add_device_options(CommandLine& app, RunOptions& options, bool gpu) {
                "Products and convolutions of fp32 may round what they multiply to TF32: faster, "
                "about as exact as fp16");
   app.add_flag("--library-dropout", options.library_dropout, "cuDNN draws attention's dropout");
-  app.add_option(
-         "--cublas-sms", options.cublas_sms,
-         "On how many multiprocessors matrix products run, 0: all; NCCL occupies some while "
-         "gradients are summed")
-      ->check(number_up_to(1000));
+  app.add_option("--cublas-sms", options.cublas_sms,
+                 "On how many multiprocessors matrix products run, 0: all; NCCL occupies some "
+                 "while gradients are summed",
+                 number_up_to(1000));
 }
 
 void add_run_options(CommandLine& app, RunOptions& options, Words& words) {
@@ -78,13 +76,11 @@ void add_run_options(CommandLine& app, RunOptions& options, Words& words) {
   const auto not_negative = not_negative_number();
 
   add_mesh_options(app, options);
-  app.option_defaults()->group("Layout");
   add_name(app, "--schedule", "1f1b",
            "gpipe, 1f1b, interleaved, zero-bubble, or a .csv file of each stage's actions",
            [&](const auto& name) { options.pipeline.schedule = schedule_of(name); });
   app.add_option("--pipeline-chunks", options.pipeline.chunks,
-                 "Parts of the model per stage (interleaved)")
-      ->check(number_from_to(1, 1000));
+                 "Parts of the model per stage (interleaved)", number_from_to(1, 1000));
   app.add_flag_callback(
       "--synthetic-gradients", [&] { options.synthetic_gradients.emplace(); },
       "Stages go on with predicted gradients and do not wait for true ones");
@@ -95,18 +91,16 @@ void add_run_options(CommandLine& app, RunOptions& options, Words& words) {
   add_reducer_options(app, words.reducer);
 
   app.option_defaults()->group("Training");
-  app.add_option("--global-batch", options.global_batch, "Samples of one step, over all ranks")
-      ->check(number_from_to(1, 1e6));
-  app.add_option("--micro-batch", options.micro_batch, "Samples of one micro-batch")
-      ->check(number_from_to(1, 1e6));
-  auto* steps =
-      app.add_option("--steps", options.steps, "Steps to train; 0: none")->check(not_negative);
-  app.add_option("--epochs", options.epochs, "Passes over the data, instead of --steps")
-      ->check(positive)
+  app.add_option("--global-batch", options.global_batch, "Samples of one step, over all ranks",
+                 number_from_to(1, 1e6));
+  app.add_option("--micro-batch", options.micro_batch, "Samples of one micro-batch",
+                 number_from_to(1, 1e6));
+  auto* steps = app.add_option("--steps", options.steps, "Steps to train; 0: none", not_negative);
+  app.add_option("--epochs", options.epochs, "Passes over the data, instead of --steps", positive)
       ->excludes(steps);
   app.add_option("--stop-after", options.stop_after,
-                 "Save and end after this step, as if a signal had asked: a part of a longer run")
-      ->check(positive);
+                 "Save and end after this step, as if a signal had asked: a part of a longer run",
+                 positive);
   app.add_option("--seed", options.seed, "Of weights, dropout, order and masking");
   add_name(app, "--precision", "fp32", "fp32, bf16, fp16 or fp64",
            [&](const auto& name) { options.precision = parse_precision(name); });
@@ -114,33 +108,31 @@ void add_run_options(CommandLine& app, RunOptions& options, Words& words) {
                "Exact sums: the same bits in every layout of ranks");
   app.add_option("--tensor-groups", options.tensor_groups,
                  "With --deterministic: the number of pieces that a tensor axis is computed in, "
-                 "whatever its size, which divides it; 0: what the model can be cut into, up to 12")
-      ->check(number_up_to(dhp::detail::most_tree_leaves))
+                 "whatever its size, which divides it; 0: what the model can be cut into, up to 12",
+                 number_up_to(dhp::detail::most_tree_leaves))
       ->needs("--deterministic");
   app.add_flag("--recompute", options.recompute,
                "Keep only the inputs of layers and compute the rest again");
-  app.add_option(
-         "--memory-limit", options.memory_limit_gb,
-         "GB (10^9 bytes) that a rank may take: a layout that takes more is refused; 0: what "
-         "the host or the GPU has")
-      ->check(number_up_to(1e9));
-  app.add_option("--loader-threads", options.loader_threads, "Threads per rank that read ahead")
-      ->check(number_up_to(most_threads));
+  app.add_option("--memory-limit", options.memory_limit_gb,
+                 "GB (10^9 bytes) that a rank may take: a layout that takes more is refused; 0: "
+                 "what the host or the GPU has",
+                 number_up_to(1e9));
+  app.add_option("--loader-threads", options.loader_threads, "Threads per rank that read ahead",
+                 number_up_to(most_threads));
   app.add_option("--comm-timeout", options.comm_timeout,
                  "Seconds after which a collective that does not complete ends the run, 0: never; "
-                 "without it limits are learned from the run")
-      ->check(number_up_to(most_seconds));
+                 "without it limits are learned from the run",
+                 number_up_to(most_seconds));
 
   app.add_flag(
       "--check-collectives", options.check_collectives,
       "Ranks compare what they call before each collective; slow, for the search of mistakes");
 
   app.add_option("--verify-every", options.verify_every,
-                 "Every so many steps other replicas compute one again, to find wrong ranks")
-      ->check(not_negative);
+                 "Every so many steps other replicas compute one again, to find wrong ranks",
+                 not_negative);
 
   add_process_options(app, options);
-  app.option_defaults()->group("Processes");
   app.add_option_function<std::string>(
       "--elastic", [&](const auto& text) { options.elastic = parse_elastic(text); },
       "LEAST:MOST replicas: the run goes on when ranks are lost, and takes in those that come");
@@ -152,39 +144,35 @@ void add_run_options(CommandLine& app, RunOptions& options, Words& words) {
                  "With --elastic: etcd, http://HOST:2379,..., so that any rank may be lost")
       ->envname("DHP_STORE");
   app.add_option("--min-bandwidth", options.min_bandwidth_gb_s,
-                 "GB/s that every axis must reach at the start, or the run ends")
-      ->check(not_negative);
+                 "GB/s that every axis must reach at the start, or the run ends", not_negative);
 
   app.option_defaults()->group("Optimizer");
   app.add_option("--optimizer", words.optimizer, "sgd, lars, adamw or lamb");
-  app.add_option("--lr", options.learning_rate.peak, "Peak learning rate")
-      ->check(number_up_to(1e6));
-  app.add_option("--momentum", words.momentum, "Of sgd and lars")->check(number_up_to(1));
+  app.add_option("--lr", options.learning_rate.peak, "Peak learning rate", number_up_to(1e6));
+  app.add_option("--momentum", words.momentum, "Of sgd and lars", number_up_to(1));
   app.add_flag("--nesterov", words.nesterov, "Nesterov's form of the momentum of sgd");
-  app.add_option("--warmup", options.learning_rate.warmup_steps, "Steps of linear warm-up")
-      ->check(not_negative);
+  app.add_option("--warmup", options.learning_rate.warmup_steps, "Steps of linear warm-up",
+                 not_negative);
   add_name(app, "--lr-decay", "linear", "constant, linear, cosine, polynomial or step",
            [&](const auto& name) { options.learning_rate.decay = dhp::parse_decay(name); });
-  app.add_option("--weight-decay", words.weight_decay, "Not applied to biases and norms")
-      ->check(number_up_to(1e6));
-  app.add_option("--clip", options.clip, "Largest global gradient norm; 0: no clipping")
-      ->check(not_negative);
+  app.add_option("--weight-decay", words.weight_decay, "Not applied to biases and norms",
+                 number_up_to(1e6));
+  app.add_option("--clip", options.clip, "Largest global gradient norm; 0: no clipping",
+                 not_negative);
   app.add_option("--skip-spikes", options.skip_spikes,
-                 "Skip steps whose gradient norm is over so many times the usual one; 0: none")
-      ->check(not_negative);
+                 "Skip steps whose gradient norm is over so many times the usual one; 0: none",
+                 not_negative);
 
   app.option_defaults()->group("Data");
   app.add_option("--data", options.data, "A path, synthetic, or synthetic-resident");
-  app.add_option("--samples", options.samples, "Train on so many samples only; 0: all")
-      ->check(not_negative);
+  app.add_option("--samples", options.samples, "Train on so many samples only; 0: all",
+                 not_negative);
   app.add_option("--held-out", options.held_out,
-                 "Fraction of the data kept for evaluation; 0: none")
-      ->check(number_up_to(0.9));
+                 "Fraction of the data kept for evaluation; 0: none", number_up_to(0.9));
   app.add_option("--evaluate-every", options.evaluate_every,
-                 "Steps; 0: at the start and the end only")
-      ->check(not_negative);
-  app.add_option("--evaluate-samples", options.evaluate_samples, "Evaluate on so many; 0: all")
-      ->check(not_negative);
+                 "Steps; 0: at the start and the end only", not_negative);
+  app.add_option("--evaluate-samples", options.evaluate_samples, "Evaluate on so many; 0: all",
+                 not_negative);
 
   app.option_defaults()->group("Output");
   app.add_flag("--evaluate-only", options.evaluate_only,
@@ -205,10 +193,8 @@ void add_run_options(CommandLine& app, RunOptions& options, Words& words) {
   app.add_option(
       "--resume", options.resume,
       "Directory of checkpoints: goes on from the newest, if there is one, and saves there");
-  app.add_option("--save-every", options.save_every, "Steps; 0: at the end only")
-      ->check(not_negative);
-  app.add_option("--keep", options.keep, "Checkpoints to keep, the newest; 0: all")
-      ->check(not_negative);
+  app.add_option("--save-every", options.save_every, "Steps; 0: at the end only", not_negative);
+  app.add_option("--keep", options.keep, "Checkpoints to keep, the newest; 0: all", not_negative);
   app.add_option("--keep-best", options.keep_best,
                  "With --keep: the checkpoint that is best by this measure stays, too: top1, "
                  "masked_loss and what else evaluations print");
@@ -218,8 +204,8 @@ void add_run_options(CommandLine& app, RunOptions& options, Words& words) {
       "--export", options.export_to,
       "Directory for the trained weights alone, as Hugging Face and torchvision have them");
   app.add_option("--grace", options.grace_s,
-                 "Seconds in which a run has to save after SIGTERM, SIGINT or SIGHUP")
-      ->check(number_from_to(0.001, most_seconds));
+                 "Seconds in which a run has to save after SIGTERM, SIGINT or SIGHUP",
+                 number_from_to(0.001, most_seconds));
   app.add_option("--load", options.load,
                  "Directory of checkpoints to go on from; or a .safetensors file, or a published "
                  "folder of some, to begin with");
@@ -273,10 +259,9 @@ void finish(RunOptions& options, const Words& words) {
   dhp::check(!options.elastic || !options.cuda_graphs.value_or(false),
              "ranks of an --elastic job agree in the middle of each step, which --cuda-graphs "
              "cannot record: leave one of them out");
-  dhp::check(
-      options.store.empty() || options.elastic,
-      "--store (or DHP_STORE) says where an elastic job has its store, and without --elastic "
-      "rank 0 holds it");
+  dhp::check(options.store.empty() || options.elastic,
+             "--store (or DHP_STORE) says where an elastic job has its store, and without "
+             "--elastic rank 0 holds it");
   for (const auto& [given, name] : {std::pair{options.save_every > 0, "--save-every"},
                                     {options.keep > 0, "--keep"},
                                     {!options.export_to.empty(), "--export"}})
@@ -379,9 +364,8 @@ void recall(CLI::App& app, RunOptions& options, const Saved& saved) {
   options.remembered = remembered.dump();
 }
 
-template <class Options, class Check>
-std::optional<int> parse(CommandLine& app, int argc, char** argv, Options& options,
-                         const Words& words, Check check) {
+std::optional<int> parse(CommandLine& app, int argc, char** argv, auto& options, const Words& words,
+                         auto check) {
   app.add_option_file(
          "--config",
          "TOML file of options without their dashes; those of the command line come first")
@@ -424,9 +408,9 @@ ParsedBert parse_bert(int argc, char** argv, bool gpu) {
   app.option_defaults()->group("Model");
   app.add_option("--preset", options.preset,
                  "tiny, mini, small, base or large (default: as the model of --load, else tiny)");
-  app.add_option("--sequence-length", options.sequence_length, "Longest sample, in tokens")
-      ->check(CLI::Range(8, 512));
-  app.add_option("--dropout", options.dropout, "Probability")->check(number_up_to(0.9));
+  app.add_option("--sequence-length", options.sequence_length, "Longest sample, in tokens",
+                 CLI::Range(8, 512));
+  app.add_option("--dropout", options.dropout, "Probability", number_up_to(0.9));
   add_text_options(app, options);
   add_classification_options(app, options);
   parsed.exit_status =

@@ -68,12 +68,10 @@ struct RunOptions {
   std::int64_t shuffle_window = 0;  ///< samples; 0: over all
 
   std::string metrics;
-  std::string tensorboard;      ///< a directory of event files; empty: none
-  std::int64_t histograms = 0;  ///< steps between histograms of gradients; 0: none
-  std::string trace;            ///< a file; empty: none
-  std::string trace_values;     ///< a file for fingerprints of what layers compute; empty: none
-  double peak_tflops = 0;       ///< of a rank; 0: not known
-  double price = 0;             ///< of a rank and hour; 0: not known
+  std::string tensorboard;   ///< a directory of event files; empty: none
+  std::string trace;         ///< a file; empty: none
+  std::string trace_values;  ///< a file for fingerprints of what layers compute; empty: none
+  double peak_tflops = 0;    ///< of a rank; 0: not known
   std::string save;
   std::string
       resume;  ///< goes on from there, if it can, and saves there; empty: as load and save say

@@ -3,10 +3,8 @@
 
 #include "command_line.hpp"
 
-#include <array>
 #include <optional>
 #include <string>
-#include <vector>
 
 namespace examples {
 
@@ -25,76 +23,57 @@ struct ReducerWords {
   }
 };
 
-/// A value of --reducer.
-struct ReducerKind {
-  const char* name;
-  dhp::ReducerChoice (*make)(const ReducerWords&);
-};
-inline constexpr std::array reducer_kinds{
-    ReducerKind{"plain", [](const auto&) -> dhp::ReducerChoice { return dhp::Plain{}; }},
-    ReducerKind{"bucketed",
-                [](const auto& words) -> dhp::ReducerChoice {
-                  return dhp::Bucketed{.bytes = words.bucket_bytes()};
-                }},
-    ReducerKind{"16-bit", [](const auto&) -> dhp::ReducerChoice { return dhp::SixteenBit{}; }},
-    ReducerKind{"top-k",
-                [](const auto& words) -> dhp::ReducerChoice {
-                  return words.share ? dhp::TopK{.share = *words.share} : dhp::TopK{};
-                }},
-    ReducerKind{"powersgd",
-                [](const auto& words) -> dhp::ReducerChoice {
-                  return words.rank ? dhp::PowerSgd{.rank = *words.rank} : dhp::PowerSgd{};
-                }},
-    ReducerKind{"one-bit", [](const auto&) -> dhp::ReducerChoice { return dhp::OneBit{}; }},
-    ReducerKind{"delayed",
-                [](const auto& words) -> dhp::ReducerChoice {
-                  return dhp::Delayed{.steps = words.delay.value_or(dhp::Delayed{}.steps)};
-                }},
-    ReducerKind{"local",
-                [](const auto& words) -> dhp::ReducerChoice {
-                  const dhp::LocalSgd usual;
-                  return dhp::LocalSgd{
-                      .every = words.local_steps.value_or(usual.every),
-                      .outer_learning_rate = words.outer_rate.value_or(usual.outer_learning_rate),
-                      .outer_momentum = words.outer_momentum.value_or(usual.outer_momentum)};
-                }},
-};
+[[nodiscard]] inline dhp::ReducerChoice reducer_of(const ReducerWords& words) {
+  const dhp::LocalSgd usual;
+  if (words.name == "plain") return dhp::Plain{};
+  if (words.name == "16-bit") return dhp::SixteenBit{};
+  if (words.name == "top-k") return dhp::TopK{.share = words.share.value_or(dhp::TopK{}.share)};
+  if (words.name == "powersgd")
+    return dhp::PowerSgd{.rank = words.rank.value_or(dhp::PowerSgd{}.rank)};
+  if (words.name == "one-bit") return dhp::OneBit{};
+  if (words.name == "delayed")
+    return dhp::Delayed{.steps = words.delay.value_or(dhp::Delayed{}.steps)};
+  if (words.name == "local")
+    return dhp::LocalSgd{
+        .every = words.local_steps.value_or(usual.every),
+        .outer_learning_rate = words.outer_rate.value_or(usual.outer_learning_rate),
+        .outer_momentum = words.outer_momentum.value_or(usual.outer_momentum)};
+  return dhp::Bucketed{.bytes = words.bucket_bytes()};
+}
 
 inline void add_reducer_options(CommandLine& app, ReducerWords& words) {
-  std::vector<std::string> names;
-  for (const auto& kind : reducer_kinds) names.emplace_back(kind.name);
   app.option_defaults()->group("Training");
   app.add_option("--reducer", words.name,
                  "How gradients are summed over replicas: plain, bucketed, or compressed: 16-bit, "
-                 "top-k, powersgd, one-bit; or late: delayed, local")
-      ->check(CLI::IsMember(names));
-  app.add_option("--reducer-rank", words.rank, "Of powersgd: columns of its factors (default: 4)")
-      ->check(number_from_to(1, 1000));
+                 "top-k, powersgd, one-bit; or late: delayed, local",
+                 CLI::IsMember({"plain", "bucketed", "16-bit", "top-k", "powersgd", "one-bit",
+                                "delayed", "local"}));
+  app.add_option("--reducer-rank", words.rank, "Of powersgd: columns of its factors (default: 4)",
+                 number_from_to(1, 1000));
   app.add_option("--reducer-share", words.share,
-                 "Of top-k: elements that are sent, of all of a matrix (default: 0.01)")
-      ->check(number_up_to(1));
+                 "Of top-k: elements that are sent, of all of a matrix (default: 0.01)",
+                 number_up_to(1));
   app.add_option("--reducer-delay", words.delay,
-                 "Of delayed: steps from a step's gradients to their use (default: 1)")
-      ->check(number_up_to(1000));
+                 "Of delayed: steps from a step's gradients to their use (default: 1)",
+                 number_up_to(1000));
   app.add_option("--local-steps", words.local_steps,
-                 "Of local: steps from one average of the weights to the next (default: 8)")
-      ->check(positive_number());
+                 "Of local: steps from one average of the weights to the next (default: 8)",
+                 positive_number());
   app.add_option("--outer-lr", words.outer_rate,
-                 "Of local: learning rate of a step towards the average (default: 1)")
-      ->check(number_from_to(1e-6, 1e6));
+                 "Of local: learning rate of a step towards the average (default: 1)",
+                 number_from_to(1e-6, 1e6));
   app.add_option("--outer-momentum", words.outer_momentum,
-                 "Of local: Nesterov's momentum of that step (default: 0)")
-      ->check(number_up_to(0.999));
+                 "Of local: Nesterov's momentum of that step (default: 0)", number_up_to(0.999));
   app.option_defaults()->group("Layout");
   app.add_option(
-         "--zero", words.zero,
-         "What replicas shard: 1 optimizer state, 2 gradients too, 3 weights too; 0: nothing")
-      ->check(CLI::Range(0, 3));
+      "--zero", words.zero,
+      "What replicas shard: 1 optimizer state, 2 gradients too, 3 weights too; 0: nothing",
+      CLI::Range(0, 3));
   app.add_option("--shard-redundancy", words.shard_redundancy,
-                 "With --zero: each replica also holds the shares of so many others, for --elastic")
-      ->check(number_up_to(1000));
-  app.add_option("--bucket-mb", words.bucket_mb, "Least size of a bucket, in MiB")
-      ->check(number_from_to(1e-6, 1e6));
+                 "With --zero: each replica also holds the shares of so many others, for --elastic",
+                 number_up_to(1000));
+  app.add_option("--bucket-mb", words.bucket_mb, "Least size of a bucket, in MiB",
+                 number_from_to(1e-6, 1e6));
 }
 
 /// Throws where replicas do not take each step together, and the other options need that.
@@ -107,8 +86,7 @@ inline void check_late_reducer(const RunOptions& options, const ReducerWords& wo
     dhp::check(local || !given, name, " is for --reducer local");
   if (!delayed && !local) return;
   dhp::check(!options.deterministic,
-             "--deterministic sums the gradients of a step exactly in that step, "
-             "and --reducer ",
+             "--deterministic sums the gradients of a step exactly in that step, and --reducer ",
              words.name, " does not");
   dhp::check(!options.elastic,
              "--elastic needs replicas that take each step together, and with --reducer ",
@@ -120,17 +98,15 @@ inline void check_late_reducer(const RunOptions& options, const ReducerWords& wo
       "--reducer ", words.name, " is for --precision fp32", delayed ? ", bf16" : "", " or fp64: ",
       delayed ? "the loss scale of fp16 may change before a gradient is used"
               : "the weights of 16 bits are not those that the optimizer steps on");
-  dhp::check(
-      delayed || options.global_batch / options.micro_batch >= options.mesh.data,
-      "--reducer local needs a micro-batch for each replica: --global-batch / --micro-batch must "
-      "be at least --data-parallel ",
-      options.mesh.data);
+  dhp::check(delayed || options.global_batch / options.micro_batch >= options.mesh.data,
+             "--reducer local needs a micro-batch for each replica: --global-batch / --micro-batch "
+             "must be at least --data-parallel ",
+             options.mesh.data);
 }
 
 /// Makes the reducer and the sharding; throws where they do not fit the other options.
 inline void finish_reducer(RunOptions& options, const ReducerWords& words) {
-  for (const auto& kind : reducer_kinds)
-    if (words.name == kind.name) options.reducer = kind.make(words);
+  options.reducer = reducer_of(words);
   options.reducer_name = words.name;
   check_late_reducer(options, words);
   dhp::check(!words.rank || words.name == "powersgd", "--reducer-rank is for --reducer powersgd");

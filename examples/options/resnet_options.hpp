@@ -8,23 +8,20 @@ namespace examples {
 inline void add_resnet_options(CommandLine& app, ResNetOptions& options) {
   app.option_defaults()->group("Model");
   app.add_option("--depth", options.depth, "14, 26, 50, 101 or 152");
-  app.add_option("--width", options.width, "Channels of the stem")->check(number_from_to(1, 1e5));
+  app.add_option("--width", options.width, "Channels of the stem", number_from_to(1, 1e5));
   app.add_option("--image-size", options.image_size,
-                 "Pixels of a side; 0: as the data are, 224 if synthetic")
-      ->check(CLI::Range(0, 1024));
+                 "Pixels of a side; 0: as the data are, 224 if synthetic", CLI::Range(0, 1024));
   app.add_option("--classes", options.classes,
-                 "Of the classifier; 0: as the data say, 1000 if synthetic")
-      ->check(number_up_to(1e7));
+                 "Of the classifier; 0: as the data say, 1000 if synthetic", number_up_to(1e7));
   app.add_option("--stem-stride", options.stem_stride,
-                 "Of the 3x3 stem that images up to 64 pixels get")
-      ->check(CLI::Range(1, 2));
+                 "Of the 3x3 stem that images up to 64 pixels get", CLI::Range(1, 2));
   app.add_flag("--zero-init-gamma", options.zero_init_gamma,
                "Residual blocks start as the identity");
   app.add_flag("--sync-batch-norm", options.sync_batch_norm,
                "Batch norm over all replicas' micro-batches");
   app.option_defaults()->group("Training");
-  app.add_option("--label-smoothing", options.label_smoothing, "Of the training loss")
-      ->check(number_up_to(0.9));
+  app.add_option("--label-smoothing", options.label_smoothing, "Of the training loss",
+                 number_up_to(0.9));
   app.option_defaults()->group("Data");
   app.add_flag("--augment", options.augment, "Random crops and flips");
   app.add_flag("--exif", options.exif, "Turn images as their EXIF orientation says");
@@ -33,19 +30,19 @@ inline void add_resnet_options(CommandLine& app, ResNetOptions& options) {
   app.add_option("--test-data", options.test_data, "What to evaluate on; else held out of --data");
   app.add_option("--normalize", options.normalize,
                  "By mean and deviation of up to 5000 training images (data), or of ImageNet's "
-                 "(imagenet), for which none is read")
-      ->check(CLI::IsMember({"data", "imagenet"}));
+                 "(imagenet), for which none is read",
+                 CLI::IsMember({"data", "imagenet"}));
   app.add_option("--shuffle-window", options.run.shuffle_window,
-                 "Samples within which the order is random, of blocks of neighbours; 0: over all")
-      ->check(not_negative_number());
+                 "Samples within which the order is random, of blocks of neighbours; 0: over all",
+                 not_negative_number());
   app.add_option("--first-label", options.first_label,
-                 "The label of the first class in shards; else 1 if that is the smallest, or 0")
-      ->check(not_negative_number());
+                 "The label of the first class in shards; else 1 if that is the smallest, or 0",
+                 not_negative_number());
   app.add_option("--index", options.index, "Folder for the index of shards; else beside them");
   app.add_option("--cache", options.cache,
                  "Folder on a fast disk that keeps what is read of shards on slow storage");
-  app.add_option("--cache-gb", options.cache_gb, "GB (10^9 bytes) of --cache at most")
-      ->check(number_up_to(1e9));
+  app.add_option("--cache-gb", options.cache_gb, "GB (10^9 bytes) of --cache at most",
+                 number_up_to(1e9));
 }
 
 }  // namespace examples

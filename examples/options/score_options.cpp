@@ -15,14 +15,14 @@ void add_common_options(CommandLine& app, ScoreOptions& options, bool gpu, const
   app.option_defaults()->always_capture_default();
   add_mesh_options(app, run);
   add_process_options(app, run);
+  app.option_defaults()->group("Options");
   app.add_option("--model", run.load, model)->required();
   app.add_option("--input", options.input, input)->required();
   app.add_option("--output", options.output,
                  "FILE.csv, FILE.jsonl or FILE.npy; else JSON lines on standard output");
-  app.add_option("--batch", run.global_batch, what + " of one pass, over all replicas")
-      ->check(positive_number());
-  app.add_option("--micro-batch", run.micro_batch, what + " of one micro-batch")
-      ->check(positive_number());
+  app.add_option("--batch", run.global_batch, what + " of one pass, over all replicas",
+                 positive_number());
+  app.add_option("--micro-batch", run.micro_batch, what + " of one micro-batch", positive_number());
   app.add_option_function<std::string>(
          "--precision", [&run](const auto& name) { run.precision = parse_precision(name); },
          "fp32, bf16, fp16 or fp64")
@@ -56,17 +56,17 @@ ParsedScore parse_score_bert(int argc, char** argv, bool gpu) {
   app.add_option("--adapter", options.run.tuning.adapter,
                  "Folder of an adapter of this model, in PEFT's format");
   app.add_option("--predict", options.predict,
-                 "embeddings, logits, or automatic: logits of a classifier, embeddings of others")
-      ->check(CLI::IsMember({"automatic", "embeddings", "logits"}));
+                 "embeddings, logits, or automatic: logits of a classifier, embeddings of others",
+                 CLI::IsMember({"automatic", "embeddings", "logits"}));
   app.add_option("--pooling", options.pooling,
                  "A sentence's embedding: mean of its tokens, or the first (default: as the model "
-                 "says, else mean)")
-      ->check(CLI::IsMember({"mean", "first"}));
+                 "says, else mean)",
+                 CLI::IsMember({"mean", "first"}));
   add_choice(app, "--normalise,!--no-normalise", options.normalise,
              "Embeddings of length 1 (default: as the model says, else no)");
   app.add_option("--sequence-length", options.sequence_length,
-                 "Longest sentence in tokens, the rest is cut off; 0: as the model says")
-      ->check(not_negative_number());
+                 "Longest sentence in tokens, the rest is cut off; 0: as the model says",
+                 not_negative_number());
   parse(app, argc, argv, parsed);
   return parsed;
 }

@@ -3,7 +3,6 @@
 
 #include "command_line.hpp"
 
-#include <algorithm>
 #include <string>
 #include <vector>
 
@@ -17,16 +16,15 @@ inline void add_tuning_options(CommandLine& app, RunOptions& options) {
       ->delimiter(',')
       ->default_str("");
   app.add_option("--lora", tuning.adapters.layers,
-                 "Linear layers that get low-rank adapters: the ends of their names, "
-                 "query,value; of the rest the head alone is trained")
+                 "Linear layers that get low-rank adapters: the ends of their names, query,value; "
+                 "of the rest the head alone is trained")
       ->delimiter(',')
       ->default_str("");
-  app.add_option("--lora-rank", tuning.adapters.rank, "Of the adapters")->check(positive_number());
+  app.add_option("--lora-rank", tuning.adapters.rank, "Of the adapters", positive_number());
   app.add_option("--lora-alpha", tuning.adapters.alpha,
-                 "What they add is scaled by this over their rank")
-      ->check(positive_number());
-  app.add_option("--lora-dropout", tuning.adapters.dropout, "Probability, of their input")
-      ->check(number_up_to(0.9));
+                 "What they add is scaled by this over their rank", positive_number());
+  app.add_option("--lora-dropout", tuning.adapters.dropout, "Probability, of their input",
+                 number_up_to(0.9));
   app.option_defaults()->group("Output");
   app.add_option("--adapter", tuning.adapter,
                  "Folder of an adapter in PEFT's format to begin with; it says what --lora would");
@@ -36,8 +34,7 @@ inline void add_tuning_options(CommandLine& app, RunOptions& options) {
   app.add_option("--stop-early", options.stop_early,
                  "A measure of evaluations: the run ends when it no longer gets better");
   app.add_option("--patience", options.patience,
-                 "With --stop-early: evaluations without a better value")
-      ->check(positive_number());
+                 "With --stop-early: evaluations without a better value", positive_number());
 }
 
 /// Sets the options of the adapters from the folder of --adapter. Throws if one of them is given, too.
@@ -67,25 +64,22 @@ inline void check_tuning(const RunOptions& options) {
              "--export-adapter needs adapters: --lora says of which layers");
   dhp::check(tuning.export_adapter.empty() || !options.save.empty(),
              "--export-adapter needs --save DIR to write to");
-  dhp::check(options.histograms == 0 || !options.tensorboard.empty(),
-             "--histograms needs --tensorboard DIR to write to");
   if (options.stop_early.empty()) return;
   dhp::check(options.evaluate_every > 0, "--stop-early ", options.stop_early,
              " needs evaluations on the way: --evaluate-every says how often");
-  dhp::check(!options.elastic,
-             "--stop-early is not for --elastic: ranks that come in do not know "
-             "what was measured before");
+  dhp::check(
+      !options.elastic,
+      "--stop-early is not for --elastic: ranks that come in do not know what was measured before");
 }
 
 inline void add_classification_options(CommandLine& app, BertOptions& options) {
   app.option_defaults()->group("Data");
   app.add_option("--task", options.task,
-                 "pretrain, or classify: sentences, or pairs of them, by the labels of --data")
-      ->check(CLI::IsMember({"pretrain", "classify"}));
-  app.add_option(
-         "--text-column", options.text_columns,
-         "The column of .csv, .tsv and .jsonl files that has the text; of classify the sentence, "
-         "or two for pairs: premise,hypothesis")
+                 "pretrain, or classify: sentences, or pairs of them, by the labels of --data",
+                 CLI::IsMember({"pretrain", "classify"}));
+  app.add_option("--text-column", options.text_columns,
+                 "The column of .csv, .tsv and .jsonl files that has the text; of classify the "
+                 "sentence, or two for pairs: premise,hypothesis")
       ->delimiter(',')
       ->default_str("");
   app.add_option("--label-column", options.label_column, "Of classify: the column of the labels");

@@ -69,9 +69,8 @@ std::string trainer_of(const std::string& checkpoint) {
 int main(int argc, char** argv) {
   CommandLine app(
       "Computes a step of a saved run again, on one rank or in another layout. Further options are "
-      "the trainer's, such "
-      "as --trace-values FILE, --metrics FILE or --tensor-parallel 2. Ends with status 75 where "
-      "the run had later steps.");
+      "the trainer's, such as --trace-values FILE, --metrics FILE or --tensor-parallel 2. Ends "
+      "with status 75 where the run had later steps.");
   std::string folder;
   std::int64_t step = 0;
   app.add_option("--load", folder, "Directory of the run's checkpoints")->required();

@@ -37,10 +37,7 @@ class EnergyMeter {
   struct Device;  // NVML's own
   using Gpu = Device*;
   struct Close {
-    template <class Library>
-    void operator()(Library* library) const {
-      ::dlclose(library);
-    }
+    void operator()(auto* library) const { ::dlclose(library); }
   };
 
   template <class Signature>

@@ -5,8 +5,6 @@
 #include <dhp/core/crc32c.hpp>
 #include <dhp/core/open_file.hpp>
 
-#include "histogram.hpp"
-
 #include <unistd.h>
 
 #include <chrono>
@@ -14,7 +12,6 @@
 #include <cstdio>
 #include <cstring>
 #include <filesystem>
-#include <map>
 #include <string>
 #include <string_view>
 #include <utility>
@@ -43,9 +40,6 @@ class Message {
     number(value.size());
     bytes_ += value;
     return *this;
-  }
-  Message& packed(int field, const std::vector<double>& values) {
-    return text(field, {reinterpret_cast<const char*>(values.data()), 8 * values.size()});
   }
   Message& message(int field, const Message& inner) { return text(field, inner.bytes_); }
   [[nodiscard]] const std::string& bytes() const { return bytes_; }
@@ -124,25 +118,6 @@ class EventFile {
     for (const auto& [tag, value] : values)
       summary.message(1, event_file::Message().text(1, tag).fixed(2, static_cast<float>(value)));
     write(step, event_file::Message().message(5, summary));
-  }
-  /// As the plugin "histograms" shows them.
-  void histograms(std::int64_t step, const std::map<std::string, Histogram>& values) {
-    using event_file::Message;
-    Message summary;
-    for (const auto& [tag, value] : values) {
-      if (value.count() == 0) continue;
-      std::vector<double> limits, counts;
-      for (const auto& [limit, count] : value.counts()) {
-        limits.push_back(limit);
-        counts.push_back(count);
-      }
-      Message histogram;
-      histogram.fixed(1, value.least()).fixed(2, value.most()).fixed(3, value.count());
-      histogram.fixed(4, value.sum()).fixed(5, value.sum_of_squares());
-      histogram.packed(6, limits).packed(7, counts);
-      summary.message(1, Message().text(1, tag).message(5, histogram));
-    }
-    write(step, Message().message(5, summary));
   }
   /// Markdown, as the plugin "text" shows it.
   void text(std::int64_t step, const std::string& tag, const std::string& markdown) {

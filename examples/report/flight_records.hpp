@@ -22,7 +22,7 @@
 
 namespace examples {
 
-class FlightRecordOutput {
+class FlightRecordOutput : dhp::detail::NonCopyable {
  public:
   /// file: the value of --flight-record; if it is empty, nothing is written and the signal keeps its default
   /// action. Records `ranks` ranks, from rank `first` on, of a world of that size. Make it before other
@@ -41,8 +41,6 @@ class FlightRecordOutput {
     }
     signal_.emplace(std::vector{SIGUSR1}, [this](int) { write(); });
   }
-  FlightRecordOutput(const FlightRecordOutput&) = delete;
-  FlightRecordOutput& operator=(const FlightRecordOutput&) = delete;
   ~FlightRecordOutput() {
     signal_.reset();
     write();

@@ -2,7 +2,6 @@
 
 #include <algorithm>
 #include <cmath>
-#include <map>
 
 namespace examples {
 namespace {
@@ -71,7 +70,7 @@ std::vector<dhp::MemoryPlan> MemoryPlanner::plan(const RunOptions& options) {
       options.resident() ? options.global_batch : std::min(options.global_batch, batcher_.size());
   try {
     const auto& batches = batches_of(options.micro_batch);
-    const auto count = static_cast<std::int64_t>(batches.size());
+    const auto count = std::ssize(batches);
     const auto size = options.micro_batch;
     const auto micro_batches = std::max<std::int64_t>(samples / size, 1);
     const auto share = dhp::part_of(micro_batches, options.mesh.data, 0).size();

@@ -11,8 +11,7 @@
 namespace examples {
 
 /// The memory that this rank may take: the user's limit, a share of the host's, or what its GPU has free.
-template <class D>
-[[nodiscard]] MemoryLimit memory_limit(D& dev, const RunOptions& options) {
+[[nodiscard]] MemoryLimit memory_limit(auto& dev, const RunOptions& options) {
   if (options.memory_limit_gb > 0)
     return {static_cast<std::size_t>(options.memory_limit_gb * 1e9), "as --memory-limit says"};
   if constexpr (requires { dev.memory().free_bytes(); }) {

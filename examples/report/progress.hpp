@@ -13,13 +13,11 @@
 
 namespace examples {
 
-class Progress {
+class Progress : dhp::detail::NonCopyable {
  public:
   /// Bars go to standard error if it is a terminal; NO_COLOR is honoured.
   Progress(std::int64_t steps_before, std::int64_t total_steps);
 
-  Progress(const Progress&) = delete;
-  Progress& operator=(const Progress&) = delete;
   ~Progress() { finish(); }
 
   /// One step and the seconds that it took; `notes` is shown behind the loss ("skipped", ...).

@@ -21,8 +21,7 @@ namespace {
 }
 
 /// The shortest digits that give the same number again.
-template <class T>
-void append_number(std::string& text, T value) {
+void append_number(std::string& text, auto value) {
   char digits[32];
   const auto end = std::to_chars(digits, digits + sizeof digits, value);
   text.append(digits, end.ptr);
@@ -95,7 +94,7 @@ RowFile::~RowFile() {
 
 void RowFile::add(const dhp::HostArray& rows, const std::vector<std::int64_t>& numbers) {
   const auto put = [&]<class T>(std::span<const T> values) {
-    written_ += static_cast<std::int64_t>(numbers.size());
+    written_ += std::ssize(numbers);
     dhp::check(values.size() == numbers.size() * options_.columns.size(), "rows ", rows.shape(),
                " for ", numbers.size(), " numbers, of ", options_.columns.size(), " columns");
     std::string text;

@@ -7,7 +7,6 @@
 
 #include <cstdint>
 #include <memory>
-#include <optional>
 #include <string>
 #include <vector>
 
@@ -22,12 +21,10 @@ struct RowFileOptions {
   bool best = false;                 ///< JSON also names the column with the largest number
 };
 
-class RowFile {
+class RowFile : dhp::detail::NonCopyable {
  public:
   /// Throws where the name ends otherwise, or the file cannot be made.
   explicit RowFile(RowFileOptions options);
-  RowFile(const RowFile&) = delete;
-  RowFile& operator=(const RowFile&) = delete;
   ~RowFile();
 
   /// Appends [rows, columns] of floats or doubles. numbers: of the sample, from 1, that each row is of.

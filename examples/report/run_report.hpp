@@ -12,7 +12,6 @@
 #include <chrono>
 #include <cstdio>
 #include <limits>
-#include <map>
 #include <memory>
 #include <string>
 #include <utility>
@@ -53,15 +52,13 @@ struct StepWork {
 };
 
 /// Null where nobody counts them: on GPUs streams wait, and no host.
-template <class D>
-[[nodiscard]] std::shared_ptr<const dhp::WaitClock> waits_of(D& dev) {
+[[nodiscard]] std::shared_ptr<const dhp::WaitClock> waits_of(auto& dev) {
   if constexpr (requires { dev.waits(); }) return dev.waits();
   else return nullptr;
 }
 
 /// How NVML finds a GPU; empty where the device is none.
-template <class D>
-[[nodiscard]] std::string pci_bus_id_of(const D& dev) {
+[[nodiscard]] std::string pci_bus_id_of(const auto& dev) {
   if constexpr (requires { dev.properties().pciBusID; }) {
     char id[32];
     const auto& gpu = dev.properties();
@@ -89,8 +86,7 @@ template <class D>
 }
 
 /// What libraries of the device have refused since this was asked last; where it has none, nothing.
-template <class D>
-[[nodiscard]] std::vector<std::string> new_refusals(D& dev) {
+[[nodiscard]] std::vector<std::string> new_refusals(auto& dev) {
   if constexpr (requires { library_refusals(dev); }) return library_refusals(dev);
   else return {};
 }
@@ -116,8 +112,7 @@ class RunReport {
   void end_of_steps() {
     if (progress_) progress_->finish();
   }
-  template <class... Parts>
-  void say(const Parts&... parts) {
+  void say(const auto&... parts) {
     if (!speaks_) return;
     const auto text = dhp::concat(parts...);
     if (progress_) progress_->line(text);
@@ -178,13 +173,6 @@ class RunReport {
     say(text);
     if (metrics_) metrics_->write(line);
     if (step != drawn_until_) draw(line);
-  }
-  /// Of gradients of a step.
-  void histograms(std::int64_t step, const std::map<std::string, Histogram>& found) {
-    if (!events_) return;
-    std::map<std::string, Histogram> named;
-    for (const auto& [name, histogram] : found) named["gradients/" + name] = histogram;
-    events_->histograms(step, named);
   }
   void exposed_communication(double share) {
     if (metrics_)

@@ -66,10 +66,6 @@ std::vector<std::string> RunSummary::lines() const {
   if (energy_j > 0)
     line("energy of the GPUs", short_number(energy_j / 3.6e6) + " kWh, " +
                                    short_number(energy_j / samples) + " J a sample");
-  if (price > 0) {
-    line("cost", short_number(cost()) + ", at " + short_number(price) + " per rank and hour");
-    line("  of an epoch", short_number(cost_per_epoch()));
-  }
   return made;
 }
 
@@ -89,10 +85,6 @@ std::vector<std::pair<std::string, double>> RunSummary::fields() const {
     if (peak_tflops > 0) add("model_flop_utilisation", utilisation());
   }
   if (energy_j > 0) add("energy_j", energy_j);
-  if (price > 0) {
-    add("cost", cost());
-    add("cost_per_epoch", cost_per_epoch());
-  }
   for (const auto& value : values) {
     add("last_" + value.name, value.last);
     add("best_" + value.name, value.best);

@@ -1,5 +1,4 @@
-// What a run tells at its end: its best and last values, what its time went to, how much of the ranks' peak it used,
-// what it cost.
+// What a run tells at its end: its best and last values, what its time went to, how much of the ranks' peak it used.
 #pragma once
 
 #include <dhp/core/text.hpp>
@@ -12,7 +11,6 @@
 #include <chrono>
 #include <cmath>
 #include <cstdint>
-#include <cstdio>
 #include <memory>
 #include <string>
 #include <utility>
@@ -57,11 +55,9 @@ class TimeParts {
   }
 
   /// A part until the end of the block.
-  class In {
+  class In : dhp::detail::NonCopyable {
    public:
     In(TimeParts& parts, Part part) : parts_(parts), before_(parts.enter(part)) {}
-    In(const In&) = delete;
-    In& operator=(const In&) = delete;
     ~In() { parts_.enter(before_); }
 
    private:
@@ -128,8 +124,6 @@ struct RunSummary {
   bool sees_waits = true;          ///< else compute has the waits in it
   double peak_tflops = 0;          ///< of a rank; 0: not known
   double energy_j = 0;             ///< of all ranks' GPUs; 0: not known
-  double price = 0;                ///< of a rank and hour; 0: not known
-  double samples_per_epoch = 0;
   std::vector<BestValue> values{};
 
   [[nodiscard]] double wall_s() const {
@@ -147,8 +141,6 @@ struct RunSummary {
   }
   [[nodiscard]] double tflops_of_rank() const { return flop() / steps_s() / ranks / 1e12; }
   [[nodiscard]] double utilisation() const { return tflops_of_rank() / peak_tflops; }
-  [[nodiscard]] double cost() const { return price * ranks * wall_s() / 3600; }
-  [[nodiscard]] double cost_per_epoch() const { return cost() / samples * samples_per_epoch; }
 
   /// At most 80 columns each; none where no step was done.
   [[nodiscard]] std::vector<std::string> lines() const;

@@ -1,12 +1,10 @@
-// Stragglers: ranks whose own work takes longer than that of others with the same work. All wait for them in every
-// step.
+// Stragglers: ranks whose own work takes longer than the same work of others. All wait for them in every step.
 #pragma once
 
 #include <dhp/comm/mesh.hpp>
 
 #include <algorithm>
 #include <set>
-#include <string>
 #include <vector>
 
 namespace examples {

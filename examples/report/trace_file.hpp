@@ -106,7 +106,7 @@ template <class Dev, class Now>
 template <class Dev, class Take>
 void collect_text(Dev& dev, dhp::Comm<Dev>& comm, const std::string& text, Take take) {
   constexpr std::int64_t piece = 1 << 20;
-  const auto own = static_cast<std::int64_t>(text.size());
+  const auto own = std::ssize(text);
   auto size = dhp::Tensor<Dev>::zeros(dev, dhp::DType::i64, dhp::Shape{1});
   auto bytes = dhp::Tensor<Dev>::zeros(dev, dhp::DType::u8, dhp::Shape{piece});
   if (comm.rank() == 0) take(text);

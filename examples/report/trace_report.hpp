@@ -42,8 +42,7 @@ class TraceReport {
 
   /// Writes the file; rank 0 says what is in it. Gives the exposed share of a step, the mean over the ranks.
   /// Collective.
-  template <class Say>
-  double end(Say say) {
+  double end(auto say) {
     const auto& trace = *dev_.trace();
     const auto exposure = dhp::exposure_of(trace);
     const auto shares = dhp::gather(dev_, world_, {exposure.share()});

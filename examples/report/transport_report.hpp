@@ -11,8 +11,6 @@
 #include <chrono>
 #include <cstddef>
 #include <cstdint>
-#include <cstring>
-#include <limits>
 #include <map>
 #include <string>
 #include <utility>
@@ -52,8 +50,7 @@ struct TransportReport {
       if (axis.axis == "tensor" && !axis.one_host)
         text.push_back(
             "warning: the tensor axis, which talks most, crosses hosts; a --tensor-parallel that "
-            "divides the ranks "
-            "of a host keeps it inside");
+            "divides the ranks of a host keeps it inside");
     }
     return text;
   }

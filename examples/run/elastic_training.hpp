@@ -17,7 +17,7 @@
 
 namespace examples {
 
-class ElasticTraining {
+class ElasticTraining : dhp::detail::NonCopyable {
  public:
   using Rank = dhp::GenerationRank<Dev>;
 
@@ -38,8 +38,6 @@ class ElasticTraining {
     layouts_.emplace(setup, memory_limit(dev, options).bytes);
     elastic_.layouts.step_time = [this](const auto& layout) { return layouts_->step_time(layout); };
   }
-  ElasticTraining(const ElasticTraining&) = delete;
-  ElasticTraining& operator=(const ElasticTraining&) = delete;
 
   /// The body of run_elastic.
   dhp::GenerationEnd run(Rank& rank) {
@@ -155,8 +153,7 @@ class ElasticTraining {
   }
 
   /// Waits until the device has no work of the last generation, which may have stopped in the middle.
-  template <class D>
-  static void finish_all(D& dev) {
+  static void finish_all(auto& dev) {
     if constexpr (requires { dev.finish_copies_beside(); }) dev.finish_copies_beside();
     dev.synchronize();
   }

@@ -8,7 +8,6 @@
 
 #include <cstdlib>
 #include <exception>
-#include <string>
 
 namespace examples {
 
@@ -20,15 +19,13 @@ namespace examples {
          (std::getenv("PMIX_RANK") != nullptr || std::getenv("PMI_RANK") != nullptr);
 }
 
-class MpiProcess {
+class MpiProcess : dhp::detail::NonCopyable {
  public:
   MpiProcess() {
     int level = MPI_THREAD_SINGLE;
     dhp::check_mpi(MPI_Init_thread(nullptr, nullptr, MPI_THREAD_MULTIPLE, &level),
                    "MPI_Init_thread");
   }
-  MpiProcess(const MpiProcess&) = delete;
-  MpiProcess& operator=(const MpiProcess&) = delete;
   /// After a failure other ranks may never come to MPI_Finalize: then the launcher ends the job.
   ~MpiProcess() {
     if (std::uncaught_exceptions() > 0) return;

@@ -6,7 +6,6 @@
 #include <dhp/extra/verify.hpp>
 
 #include "../report/energy_meter.hpp"
-#include "../report/gradient_histograms.hpp"
 #include "../report/memory_use.hpp"
 #include "../report/run_summary.hpp"
 #include "../report/stragglers.hpp"
@@ -151,7 +150,6 @@ class Program {
     const auto finish = [&] {
       if (!under_way) return;
       const auto done = run_.finish(*under_way);
-      loss_scale_ = done.loss_scale;
       recorded_steps += done.recorded ? 1 : 0;
       traced.step_done();
       const auto& mine = under_way->mine;
@@ -188,10 +186,8 @@ class Program {
       const bool last = step == total_;
       const bool evaluates = evaluates_after(step);
       const bool saves = options_.save_every > 0 && step % options_.save_every == 0;
-      const bool draws = options_.histograms > 0 && step % options_.histograms == 0;
       // On the Cpu the step has been done by now.
-      if (!on_gpu || last || evaluates || saves || draws) finish();
-      if (draws) report_.histograms(step, gradient_histograms(dev_, run_, loss_scale_));
+      if (!on_gpu || last || evaluates || saves) finish();
       if (step % Stragglers::period == 0) name_stragglers();
       if (evaluates && !last) evaluate(dhp::concat("after step ", step));
       if (saves && !last) {
@@ -199,7 +195,7 @@ class Program {
         enter(dhp::Section::saving);
         saved_.save();
       }
-      if (evaluates || saves || draws) report_.restart_clock();
+      if (evaluates || saves) report_.restart_clock();
     }
     finish();
     parts_.enter(Part::rest);
@@ -445,8 +441,6 @@ class Program {
     summary.samples = work_.samples;
     summary.sees_waits = !on_gpu;
     summary.peak_tflops = options_.peak_tflops;
-    summary.price = options_.price;
-    summary.samples_per_epoch = static_cast<double>(batching_.dataset_size());
     for (std::size_t at = 0; at < all.size(); at += gathered.size()) {
       for (std::size_t part = 0; part < own.size(); ++part)
         summary.seconds[part] += all[at + part] / summary.ranks;
@@ -476,8 +470,7 @@ class Program {
   RunReport report_;
   StepWork work_;  // of the steps of this run() that are done
   Stragglers stragglers_;
-  double loss_scale_ = 1;  // of the last step
-  double in_period_ = 0;   // micro-batches
+  double in_period_ = 0;  // micro-batches
   double own_s_before_ = 0;
   dhp::Loader<Dev, AnyBatcher> loader_;
   std::optional<ValueTrace<Dev>> values_;

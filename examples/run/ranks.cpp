@@ -67,8 +67,7 @@ struct ProcessSetup {
 
 #if defined(DHP_HAS_MPI) && !defined(DHP_HAS_NCCL)
 /// Whether MPI carried the ranks; if not, another engine has to.
-template <class Body>
-[[nodiscard]] bool run_over_mpi(const ProcessSetup& setup, const Body& body) {
+[[nodiscard]] bool run_over_mpi(const ProcessSetup& setup, const auto& body) {
   const bool asked_for = setup.options.transport == "mpi";
   if (!asked_for && !started_for_mpi(setup.me)) return false;
   const MpiProcess mpi;
@@ -91,8 +90,7 @@ template <class Body>
   return true;
 }
 #else
-template <class Body>
-[[nodiscard]] bool run_over_mpi(const ProcessSetup& setup, const Body&) {
+[[nodiscard]] bool run_over_mpi(const ProcessSetup& setup, const auto&) {
   if (setup.options.transport == "mpi")
     dhp::fail(
         "this program was built without MPI (in Debian libopenmpi-dev); --transport gloo needs "
@@ -101,9 +99,8 @@ template <class Body>
 }
 #endif
 
-template <class Body>
 void start_rank(const dhp::ProcessRank& me, const RunOptions& options,
-                std::shared_ptr<const dhp::Deadlines> deadlines, Body body) {
+                std::shared_ptr<const dhp::Deadlines> deadlines, auto body) {
   FlightRecordOutput records(options.flight_record, me.rank, 1, me.size);
   const ProcessSetup setup{me, options, std::move(deadlines), records};
   if constexpr (Dev::host_accessible)

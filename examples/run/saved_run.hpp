@@ -10,10 +10,8 @@
 #include <algorithm>
 #include <filesystem>
 #include <functional>
-#include <memory>
 #include <string>
 #include <utility>
-#include <vector>
 
 namespace examples {
 
@@ -25,7 +23,7 @@ namespace examples {
   return batching;
 }
 
-class SavedRun {
+class SavedRun : dhp::detail::NonCopyable {
  public:
   /// Keeps references. may_commit: for elastic jobs, as in RunRecord.
   SavedRun(const TrainingSetup& setup, dhp::TrainingRun<Dev>& run, const dhp::Batching& batching,
@@ -39,8 +37,6 @@ class SavedRun {
         patience_(patience),
         may_commit_(std::move(may_commit)) {}
 
-  SavedRun(const SavedRun&) = delete;
-  SavedRun& operator=(const SavedRun&) = delete;
   ~SavedRun() { give_up(); }
 
   /// Loads what the options say, and makes sure that this run may save. total: steps of the run. Collective. Returns
@@ -110,8 +106,7 @@ class SavedRun {
 
  private:
   /// A save. The state of an elastic job is in its ranks, whatever the disk does: where one fails, training goes on.
-  template <class Save>
-  void attempt(Save save) {
+  void attempt(auto save) {
     try {
       save();
     } catch (const dhp::SaveFailed& error) {

@@ -19,7 +19,7 @@
 
 namespace examples {
 
-class Stopping {
+class Stopping : dhp::detail::NonCopyable {
  public:
   /// The exit status of a run that was asked to stop and has saved: EX_TEMPFAIL of sysexits.h, "try again".
   static constexpr int exit_status = 75;
@@ -31,8 +31,6 @@ class Stopping {
   /// SIGTERM or SIGINT ends the process at once, as does the end of the grace.
   explicit Stopping(double grace_s)
       : grace_s_(grace_s), on_signal_(numbers(), [this](int number) { ask(number); }) {}
-  Stopping(const Stopping&) = delete;
-  Stopping& operator=(const Stopping&) = delete;
   ~Stopping() { set_timer(0); }
 
   /// Where other ranks are gone: a signal to all of them may be on its way to this process, too, and end it.

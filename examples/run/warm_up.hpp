@@ -1,6 +1,5 @@
 // A step of one rank without the others, whose numbers mean nothing: afterwards its kernels are loaded and its plans
-// made. So with CUDA_MODULE_LOADING=LAZY no kernel is loaded while a collective waits for another GPU, which can block
-// both.
+// made. So with CUDA_MODULE_LOADING=LAZY no kernel is loaded while a collective waits for a GPU, which can block both.
 #pragma once
 
 #include <dhp/comm/meta_comm.hpp>

@@ -17,7 +17,6 @@
 #include <dhp/cpu/fingerprint.hpp>
 #include <dhp/cpu/gemm.hpp>
 #include <dhp/cpu/layer_norm.hpp>
-#include <dhp/cpu/linear.hpp>
 #include <dhp/cpu/optimizer.hpp>
 #include <dhp/cpu/pool.hpp>
 #include <dhp/cpu/reduce.hpp>

@@ -119,8 +119,7 @@ template <class Managed = dlpack::DLManagedTensorVersioned, class Dev>
 }
 
 /// Another library's tensor, row-major, on this device. The struct's deleter is called when the last owner of the
-/// elements goes. Read-only ones cannot be written to (Tensor::mut). Where this throws, the struct is still the
-/// caller's.
+/// elements goes. Read-only ones cannot be written to (Tensor::mut). If this throws, the caller keeps the struct.
 template <class Dev, class Managed>
   requires(has_data<Dev>)
 [[nodiscard]] Tensor<Dev> from_dlpack(Dev& dev, Managed* managed) {

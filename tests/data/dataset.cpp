@@ -16,7 +16,7 @@ struct NoSize {
 };
 static_assert(dhp::Dataset<Squares>);
 static_assert(!dhp::Dataset<NoSize>);
-static_assert(dhp::Dataset<dhp::Shuffled<dhp::Slice<Squares>>>);
+static_assert(dhp::Dataset<decltype(dhp::shuffled(dhp::slice(Squares{}, 0, 1), 1, 0))>);
 
 template <dhp::Dataset D>
 std::vector<typename D::Sample> all(const D& data) {
@@ -27,10 +27,10 @@ std::vector<typename D::Sample> all(const D& data) {
 using Ints = std::vector<std::int64_t>;
 
 TEST_CASE("dataset: shuffle is a permutation, repeatable, another one in each epoch and seed") {
-  const auto once = all(dhp::Shuffled(Squares{.count = 100}, 1, 0));
-  CHECK(once == all(dhp::Shuffled(Squares{.count = 100}, 1, 0)));
-  CHECK(once != all(dhp::Shuffled(Squares{.count = 100}, 1, 1)));
-  CHECK(once != all(dhp::Shuffled(Squares{.count = 100}, 2, 0)));
+  const auto once = all(dhp::shuffled(Squares{.count = 100}, 1, 0));
+  CHECK(once == all(dhp::shuffled(Squares{.count = 100}, 1, 0)));
+  CHECK(once != all(dhp::shuffled(Squares{.count = 100}, 1, 1)));
+  CHECK(once != all(dhp::shuffled(Squares{.count = 100}, 2, 0)));
   auto sorted = once;
   std::sort(sorted.begin(), sorted.end());
   CHECK(sorted == all(Squares{.count = 100}));
@@ -62,14 +62,14 @@ TEST_CASE("dataset: a part that is held out evenly, disjoint and complete, in or
   const auto split = dhp::split_evenly(Squares{.count = 100}, 0.1, 1);
   REQUIRE(split.held_out.size() == 10);
   for (std::int64_t index = 1; index < 10; ++index)
-    CHECK(split.held_out.place(index) - split.held_out.place(index - 1) == 10);
-  CHECK(split.held_out.place(0) !=
-        dhp::split_evenly(Squares{.count = 100}, 0.1, 2).held_out.place(0));
+    CHECK(split.held_out.order()(index) - split.held_out.order()(index - 1) == 10);
+  CHECK(split.held_out.order()(0) !=
+        dhp::split_evenly(Squares{.count = 100}, 0.1, 2).held_out.order()(0));
 }
 
 TEST_CASE("dataset: refuses samples, slices and fractions out of range") {
-  CHECK_THROWS_WITH_AS(dhp::Slice(Squares{}, 5, 11), Contains("no slice [5, 11)"), dhp::Error);
-  CHECK_THROWS_AS((void)dhp::Slice(Squares{}, 2, 5).get(3), dhp::Error);
+  CHECK_THROWS_WITH_AS(dhp::slice(Squares{}, 5, 11), Contains("no slice [5, 11)"), dhp::Error);
+  CHECK_THROWS_AS((void)dhp::slice(Squares{}, 2, 5).get(3), dhp::Error);
   CHECK_THROWS_AS((void)dhp::split_fraction(Squares{}, 1.5), dhp::Error);
 }
 

@@ -99,42 +99,6 @@ TEST_CASE("event file: version, scalars and text, each in the file at once") {
   CHECK(field(field(field(value, 9), 1), 1) == "text");
 }
 
-TEST_CASE("event file: histograms, in half octaves") {
-  Histogram histogram, more;
-  for (const double value : {0.0, 1.0, 1.3, -3.0, HUGE_VAL}) histogram.add(value);
-  more.add(1.5);
-  histogram.add(Histogram::of_json(nlohmann::json::parse(more.to_json().dump())));
-  const Folder folder;
-  EventFile(folder.path, 0).histograms(7, {{"gradients/a", histogram}, {"none", Histogram()}});
-  const auto records = records_of(dhp::text_of(folder.files().front()));
-  const auto value = field(field(records[2], 5), 1);
-  CHECK(field(value, 1) == "gradients/a");
-  const auto doubles = [&](int number) {
-    const auto bytes = field(field(value, 5), number);
-    std::vector<double> made(bytes.size() / 8);
-    std::memcpy(made.data(), bytes.data(), bytes.size());
-    return made;
-  };
-  CHECK(doubles(1) == std::vector<double>{-3});
-  CHECK(doubles(2) == std::vector<double>{1.5});
-  CHECK(doubles(3) == std::vector<double>{5});
-  CHECK(doubles(4) == std::vector<double>{0.0 + 1 + 1.3 - 3 + 1.5});
-  CHECK(doubles(5) == std::vector<double>{0.0 + 1 + 1.3 * 1.3 + 9 + 1.5 * 1.5});
-  const auto limits = doubles(6), counts = doubles(7);
-  REQUIRE(limits.size() == counts.size());
-  CHECK(std::is_sorted(limits.begin(), limits.end()));
-  const auto count_up_to = [&](double limit) {
-    double count = 0;
-    for (std::size_t at = 0; at < limits.size(); ++at)
-      if (limits[at] <= limit) count += counts[at];
-    return count;
-  };
-  CHECK(count_up_to(-2) == 1);  // -3 is in (-4, -2.8]
-  CHECK(count_up_to(1e-6) == 2);
-  CHECK(count_up_to(1.42) == 4);  // 1 and 1.3 in [1, 1.41)
-  CHECK(count_up_to(2.1) == 5);
-}
-
 TEST_CASE("event file: a run that goes on has a file of its own, and says from which step on") {
   const Folder folder;
   { const EventFile before(folder.path, 0); }

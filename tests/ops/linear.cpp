@@ -1,6 +1,9 @@
 // Gradients of linear ops, added to what is there, and what they refuse. nn/feed_forward.cpp: on the Cpu the fused ones
 // have the bits of their pieces.
-#include <dhp/cpu/linear.hpp>
+#include <dhp/cpu/activation.hpp>
+#include <dhp/cpu/gemm.hpp>
+#include <dhp/cpu/reduce.hpp>
+#include <dhp/ops/linear.hpp>
 #include <tests/support/tensors.hpp>
 
 TEST_CASE("linear: gradients are added to beta times what is there") {

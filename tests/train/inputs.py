@@ -65,7 +65,7 @@ TABLE = [
     # values
     ("bert", ["--held-out", "nan"], 2, "--held-out: nan is not a finite number"),
     ("bert", ["--peak-tflops", "-1"], 2, "--peak-tflops: -1 is not a number of 0 or more"),
-    ("bert", ["--price", "much"], 2, "--price: much is not a number, such as 0.5"),
+    ("bert", ["--peak-tflops", "much"], 2, "--peak-tflops: much is not a number, such as 0.5"),
     ("bert", ["--schedule", "1b1f"], 2, 'there is no schedule "1b1f"; choose one of gpipe, 1f1b, interleaved, zero-bubble'),
     ("bert", ["--schedule", "pipe.csv"], 2, "--schedule pipe.csv is a device, a pipe or a folder; give a file"),
     ("bert", ["--schedule", "nowhere.csv"], 2, "cannot open nowhere.csv: No such file"),

@@ -40,30 +40,28 @@ struct Seen {
   std::int64_t parameters = 0;
 };
 
-template <class Options>
-Seen train(dhp::Comm<Dev> plain_world, Options reducer) {
+Seen train(dhp::Comm<Dev> plain_world, auto reducer) {
   Dev dev;
   const int replicas = plain_world.size();
   const auto counts = std::make_shared<dhp::CallCounts>();
-  dhp::Mesh<Dev> mesh(counted(dev, plain_world, counts), {.data = replicas});
-  dhp::ModelBuilder<Dev> build(mesh);
   const auto all = toy::batches(dev, 4);
-  dhp::PipelineParallel<Dev> stage(dev, toy::network(build), mesh, {}, all.front(), {});
-  dhp::DataParallel model(dev, stage, mesh.data(), reducer);
-  dhp::Norms<Dev> norms(mesh.tensor(), mesh.pipeline(), stage.parameters_in_model());
-  dhp::AdamW<Dev> optimizer(dev, stage.store(), {.weight_decay = 0});
-  dhp::Trainer trainer(dev, model, mesh, optimizer, norms, {.learning_rate = {.peak = 0.01}});
+  const dhp::TrainingOptionsOf<std::variant<decltype(reducer)>, dhp::OptimizerChoice> options{
+      .layout = {.data = replicas},
+      .reducer = reducer,
+      .optimizer = dhp::AdamWOptions{.weight_decay = 0},
+      .trainer = {.learning_rate = {.peak = 0.01}}};
+  dhp::TrainingRun run(dev, counted(dev, plain_world, counts), options, toy::network, all.front());
   Seen seen;
   for (int step = 0; step < 20; ++step) {
     counts->reset();
-    seen.loss = trainer.step(dhp::assigned<Dev>(all, mesh.data().rank(), replicas)).loss;
+    seen.loss = run.step(all).loss;
   }
   const auto bytes = [&](dhp::CallKind kind) {
     return dhp::sent_bytes(kind, counts->of(toy::everybody(replicas), kind).bytes, replicas);
   };
   seen.gathered_bytes = bytes(dhp::CallKind::all_gather);
   seen.reduced_bytes = bytes(dhp::CallKind::all_reduce);
-  seen.parameters = stage.store().size();
+  seen.parameters = run.store().size();
   return seen;
 }
 

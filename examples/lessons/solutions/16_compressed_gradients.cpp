@@ -30,8 +30,7 @@ dhp::CompressedReducer<Dev, ForgetfulCompressor> make_reducer(Dev& dev,
 
 /// Two replicas have one gradient each, the same in every step. How far is the mean of what was summed in so many
 /// steps from the true sum? Over its length.
-template <class Options>
-double mean_error(dhp::Comm<Dev> world, Options options, int steps) {
+double mean_error(dhp::Comm<Dev> world, auto options, int steps) {
   Dev dev;
   dhp::ModelBuilder<Dev> build(dhp::Comm<Dev>{});
   const auto weight = build.parameter({.name = "weight", .shape = {32, 32}});

@@ -27,7 +27,7 @@ class Network {
   }
   /// One step; returns the loss before it. decay: of weights, by hand.
   double step(const Numbers& inputs, const Numbers& targets, double decay = 0) {
-    const auto samples = static_cast<std::int64_t>(targets.size());
+    const auto samples = std::ssize(targets);
     store_->zero_gradients(dev_);
     dhp::Tape<Dev> tape({});
     auto y = Tensor<Dev>::from_host(dev_, {samples, 2}, inputs);

@@ -54,15 +54,11 @@ int main() {
   const auto said = toy::on_each_rank(2, [](dhp::Comm<Dev> world) {
     Dev dev;
     std::vector<std::string> names;
-    dhp::Mesh<Dev> mesh(world, {.data = 2});
-    dhp::ModelBuilder<Dev> build(mesh);
     const auto all = toy::batches(dev, 2);
-    dhp::PipelineParallel<Dev> stage(dev, toy::network(build), mesh, {}, all.front(), {});
-    dhp::DataParallel model(dev, stage, mesh.data(), Telling{&names});
-    dhp::Norms<Dev> norms(mesh.tensor(), mesh.pipeline(), stage.parameters_in_model());
-    dhp::AdamW<Dev> optimizer(dev, stage.store(), {});
-    dhp::Trainer trainer(dev, model, mesh, optimizer, norms, {});
-    (void)trainer.step(dhp::assigned<Dev>(all, world.rank(), 2));
+    const dhp::TrainingOptionsOf<std::variant<Telling>, dhp::OptimizerChoice> options{
+        .layout = {.data = 2}, .reducer = Telling{&names}};
+    dhp::TrainingRun run(dev, world, options, toy::network, all.front());
+    (void)run.step(all);
     return names;
   })[0];
   std::printf("ready, in this order:");

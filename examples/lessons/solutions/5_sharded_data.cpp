@@ -33,8 +33,7 @@ std::size_t held(dhp::Comm<Dev> world, ZeroStage stage) {
 }
 
 /// Bytes that each of n ranks holds of one weight: 4 of value, 4 of gradient, 8 of AdamW's two numbers. Each stage
-/// shards one thing more. In stage 1 a rank also has the sum of its shard of the gradients, beside its own whole
-/// gradient.
+/// shards one thing more. In stage 1 a rank also has its shard of the gradients' sum, beside its own gradient.
 double bytes_of_weight(ZeroStage stage, double n) {
   switch (stage) {
     case ZeroStage::none: return 4 + 4 + 8;

@@ -59,10 +59,9 @@ class Comm {
         },
         "a communicator has send(Dev&, Tensor<Dev>, int, CallSite) and recv(Dev&, View<Dev>, int, "
         "CallSite)");
-    static_assert(
-        Communicator<C, Dev>,
-        "a communicator has barrier(CallSite), split(int, int, CallSite) that gives its own "
-        "kind, abort(std::string) and transport()");
+    static_assert(Communicator<C, Dev>,
+                  "a communicator has barrier(CallSite), split(int, int, CallSite) that gives its "
+                  "own kind, abort(std::string) and transport()");
     return Comm(std::make_shared<Model<C>>(std::move(comm)));
   }
 

@@ -69,7 +69,7 @@ struct ColorKey {
 }
 
 /// While a thread uses what `taken` guards; throws Error where another thread of the rank does.
-class ExclusiveUse {
+class ExclusiveUse : detail::NonCopyable {
  public:
   ExclusiveUse(std::atomic<bool>& taken, CallKind kind, CallSite where) : taken_(taken) {
     if (taken.exchange(true))
@@ -78,8 +78,6 @@ class ExclusiveUse {
                          "for each thread"),
                   where);
   }
-  ExclusiveUse(const ExclusiveUse&) = delete;
-  ExclusiveUse& operator=(const ExclusiveUse&) = delete;
   ~ExclusiveUse() { taken_ = false; }
 
  private:

@@ -51,8 +51,7 @@ class Event {
     state_->changed.wait(lock, [this] { return state_->done; });
     if (state_->error) std::rethrow_exception(state_->error);
   }
-  /// Orders later work on `dev` after the collective. Here that is wait(), recorded in the device's trace and wait
-  /// clock.
+  /// Orders later work on `dev` after the collective. Here that is wait(), which trace and wait clock record.
   void wait(Dev& dev) const {
     if (!state_) return;
     const auto scope = dev.scope(state_->operation, state_->where);

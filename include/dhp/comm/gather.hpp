@@ -31,7 +31,7 @@ void open_messages(Dev& dev, Comm<Dev>& comm, CallSite where = CallSite::current
 template <class Dev>
 [[nodiscard]] std::vector<double> gather(Dev& dev, Comm<Dev>& comm, const std::vector<double>& own,
                                          CallSite where = CallSite::current()) {
-  const auto count = static_cast<std::int64_t>(own.size());
+  const auto count = std::ssize(own);
   const auto mine = Tensor<Dev>::from_host(dev, Shape{count}, own);
   Tensor<Dev> all(dev, DType::f64, Shape{comm.size(), count});
   comm.all_gather(dev, mine, all.mut(), where).wait(dev);

@@ -25,11 +25,8 @@ class Aborted : public Error {
 };
 
 /// For any thread.
-class Latch {
+class Latch : detail::NonCopyable {
  public:
-  Latch() = default;
-  Latch(const Latch&) = delete;
-  Latch& operator=(const Latch&) = delete;
   virtual ~Latch() = default;
 
   [[nodiscard]] bool ended() const { return ended_; }

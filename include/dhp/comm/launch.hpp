@@ -22,8 +22,7 @@ namespace detail {
 
 /// Runs body(rank) on a thread per rank and waits for all. Throws the error of the first rank that failed by itself,
 /// not the Aborted of others.
-template <class Body>
-void run_rank_threads(Latch& latch, int ranks, Body body, CallSite where) {
+void run_rank_threads(Latch& latch, int ranks, auto body, CallSite where) {
   std::mutex mutex;
   std::string failure;
   CallSite place{};

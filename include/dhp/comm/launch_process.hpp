@@ -13,13 +13,11 @@
 #include <functional>
 #include <memory>
 #include <string>
-#include <utility>
 
 namespace dhp {
 
 struct ProcessOptions {
-  /// Limit of the rendezvous; without deadlines also of every wait for another rank, and of a rank's silence. 0:
-  /// none.
+  /// Limit of the rendezvous; without deadlines also of each wait for a rank, and of a rank's silence. 0: none.
   double timeout_s = 300;
   std::shared_ptr<const Deadlines> deadlines{};  ///< the program reports there what it does
   std::shared_ptr<FlightRecorder> recorder{};    ///< records this rank's calls; null: private
@@ -64,8 +62,7 @@ namespace detail {
 }
 
 /// Runs work() of a rank; publishes its exception to the other ranks, then rethrows it.
-template <class Work>
-void run_in(Latch& latch, Work work) {
+void run_in(Latch& latch, auto work) {
   try {
     work();
   } catch (const std::exception& error) {
@@ -78,8 +75,7 @@ void run_in(Latch& latch, Work work) {
 
 /// connect(watchdog, me, options) makes the communicator of the world: collective. body(Comm<Dev>) is run with it, and
 /// its exception reaches the caller when all ranks know of it. Throws Aborted if another rank is the cause.
-template <class Connect, class Body>
-void run_process_rank(const ProcessRank& me, Connect connect, Body body,
+void run_process_rank(const ProcessRank& me, auto connect, auto body,
                       const ProcessOptions& options = {}) {
   const auto store = rendezvous(detail::rendezvous_of(me, options));
   const auto watchdog = std::make_shared<ProcessWatchdog>(store, me.rank, me.size, options.watch());
@@ -90,8 +86,7 @@ void run_process_rank(const ProcessRank& me, Connect connect, Body body,
 }
 
 /// body(Comm<Dev>) on each rank of a job: where a launcher (mpirun, srun, torchrun) has started this process, as one
-/// of its ranks, connected by `connect`; started plainly, on `ranks` threads. Launchers choose the number of ranks
-/// themselves.
+/// of its ranks, whose number it chooses, connected by `connect`; started plainly, on `ranks` threads.
 template <class Dev, class Connect, class Body>
 void run_job(int ranks, Connect connect, Body body, const ProcessOptions& options = {}) {
   const auto me = ProcessRank::from_environment();

@@ -76,8 +76,7 @@ class SliceOf {
   [[nodiscard]] T* out(std::size_t copy, std::int64_t begin) const {
     return reinterpret_cast<T*>((*out_)[copy]) + begin;
   }
-  template <class Count>
-  void copy_out(const T* run, std::size_t first, std::int64_t begin, Count count) const {
+  void copy_out(const T* run, std::size_t first, std::int64_t begin, auto count) const {
     for (std::size_t copy = first; copy < out_->size(); ++copy)
       std::memcpy(out(copy, begin), run, static_cast<std::size_t>(count) * sizeof(T));
   }
@@ -100,8 +99,7 @@ class SliceOf {
     }
   }
   /// The same, in the first output. home: the input with the same memory, 0 or 1; -1: none.
-  template <class Count, class Combine>
-  void run_in_place(int home, std::int64_t begin, Count count, Combine combine) const {
+  void run_in_place(int home, std::int64_t begin, auto count, auto combine) const {
     T* total = out(0, begin);
     const auto reversed = [combine](T value, T sum) { return combine(sum, value); };
     if (home == 1) fold_run(total, in(0, begin), count, reversed);

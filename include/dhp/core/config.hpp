@@ -40,4 +40,13 @@ inline constexpr int version_major = 0;
 inline constexpr int version_minor = 2;
 inline constexpr int version_patch = 0;
 
+namespace detail {
+/// A base for what has an identity, such as a lock or a file.
+struct NonCopyable {
+  NonCopyable() = default;
+  NonCopyable(const NonCopyable&) = delete;
+  NonCopyable& operator=(const NonCopyable&) = delete;
+};
+}  // namespace detail
+
 }  // namespace dhp

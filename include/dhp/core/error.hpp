@@ -53,14 +53,12 @@ struct Located {
 }  // namespace detail
 
 /// Throws Error(first + rest...) located at the caller.
-template <class... Parts>
-[[noreturn]] void fail(detail::Located first, const Parts&... rest) {
+[[noreturn]] void fail(detail::Located first, const auto&... rest) {
   detail::fail_with(first, {rest...});
 }
 
 /// check(ok, "op: what is wrong, ", value, "; what would be right"): throws Error unless ok.
-template <class... Parts>
-void check(bool ok, detail::Located first, const Parts&... rest) {
+void check(bool ok, detail::Located first, const auto&... rest) {
   if (!ok) [[unlikely]]
     fail(first, rest...);
 }

@@ -19,13 +19,19 @@ namespace dhp {
   return hash;
 }
 
+namespace detail {
+/// At least so many digits: "002a" of 42, 4 and 16.
+[[nodiscard]] inline std::string digits_of(std::uint64_t number, std::size_t least, unsigned base) {
+  std::string text;
+  for (; number > 0 || text.size() < least; number /= base)
+    text.insert(text.begin(), "0123456789abcdef"[number % base]);
+  return text;
+}
+}  // namespace detail
+
 /// The same in 16 hexadecimal digits, for names of files.
 [[nodiscard]] inline std::string fnv1a_text(std::string_view text) {
-  std::string made(16, '0');
-  auto hash = fnv1a(text);
-  for (auto place = made.rbegin(); place != made.rend(); ++place, hash >>= 4)
-    *place = "0123456789abcdef"[hash & 15];
-  return made;
+  return detail::digits_of(fnv1a(text), 16, 16);
 }
 
 }  // namespace dhp

@@ -6,7 +6,6 @@
 
 #include <atomic>
 #include <csignal>
-#include <ctime>
 #include <functional>
 #include <thread>
 #include <utility>
@@ -15,8 +14,7 @@
 namespace dhp::detail {
 
 /// A thread that takes no signal of the process from those that wait for it, also from those that are made later.
-template <class Body>
-[[nodiscard]] std::thread thread_without_signals(Body body) {
+[[nodiscard]] std::thread thread_without_signals(auto body) {
   sigset_t all{}, before{};
   ::sigfillset(&all);
   ::pthread_sigmask(SIG_SETMASK, &all, &before);
@@ -25,7 +23,7 @@ template <class Body>
   return made;
 }
 
-class OnSignal {
+class OnSignal : NonCopyable {
  public:
   /// For signals like SIGUSR1. To be made before other threads of the process: those that were there before do not
   /// leave the signals to this one, and they end the process. call(number) may not throw; signals that come while it
@@ -34,8 +32,6 @@ class OnSignal {
       : blocked_(std::move(numbers)),
         call_(std::move(call)),
         thread_(thread_without_signals([this] { wait(); })) {}
-  OnSignal(const OnSignal&) = delete;
-  OnSignal& operator=(const OnSignal&) = delete;
   /// By the thread that has made it. Waits for a call that is under way.
   ~OnSignal() {
     stop_ = true;
@@ -45,15 +41,13 @@ class OnSignal {
 
  private:
   /// Threads inherit it from the one that makes it.
-  class Blocked {
+  class Blocked : NonCopyable {
    public:
     explicit Blocked(std::vector<int> numbers) : numbers_(std::move(numbers)) {
       ::sigemptyset(&set_);
       for (const int number : numbers_) ::sigaddset(&set_, number);
       ::pthread_sigmask(SIG_BLOCK, &set_, &before_);
     }
-    Blocked(const Blocked&) = delete;
-    Blocked& operator=(const Blocked&) = delete;
     ~Blocked() {
       constexpr timespec at_once{};
       while (::sigtimedwait(&set_, nullptr, &at_once) > 0) {  // nobody is called any more

@@ -20,15 +20,13 @@
 namespace dhp {
 
 /// A file descriptor with RAII. Positions and sizes are in bytes.
-class OpenFile {
+class OpenFile : detail::NonCopyable {
  public:
   /// flags: as for open(2). The umask limits the permissions of a new file.
   OpenFile(const std::string& path, int flags)
       : path_(path), fd_(::open(path.c_str(), flags | O_CLOEXEC, 0666)) {
     check_system(fd_ >= 0, "cannot open ", path);
   }
-  OpenFile(const OpenFile&) = delete;
-  OpenFile& operator=(const OpenFile&) = delete;
   ~OpenFile() { ::close(fd_); }
 
   [[nodiscard]] std::uint64_t size() const {

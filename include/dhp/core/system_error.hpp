@@ -21,8 +21,7 @@ struct SystemResult {
 
 /// check_system(::close(file) == 0, "cannot close ", path): throws Error("cannot close PATH: No
 /// space left on device") on failure.
-template <class... Parts>
-void check_system(detail::SystemResult result, detail::Located first, const Parts&... rest) {
+void check_system(detail::SystemResult result, detail::Located first, const auto&... rest) {
   if (!result.good) [[unlikely]]
     fail(first, rest..., ": ", std::strerror(result.error));
 }

@@ -30,8 +30,7 @@ void append_text(std::string& out, Bool part) {
 
 namespace detail {
 /// Number: that of one width, so that each of the four is compiled once.
-template <class Number>
-[[gnu::noinline]] void append_digits(std::string& out, Number part) {
+[[gnu::noinline]] void append_digits(std::string& out, auto part) {
   char digits[64];
   const auto end = std::to_chars(digits, digits + sizeof digits, part).ptr;  // shortest exact form
   if (part != part) out += "nan";                                            // never "-nan"
@@ -100,10 +99,7 @@ class TextPart {
   for (const auto& part : parts) part.append_to(out);
   return out;
 }
-template <class... Parts>
-[[nodiscard]] std::string concat(const Parts&... parts) {
-  return text_of({parts...});
-}
+[[nodiscard]] std::string concat(const auto&... parts) { return text_of({parts...}); }
 
 /// Ranks in a sentence: "rank 2", "ranks 0, 1 and 3", "ranks 0, 1, 2, 3, 4, 5, 6, 7 and 120 more".
 [[nodiscard]] inline std::string rank_list(const std::set<int>& ranks) {

@@ -7,7 +7,6 @@
 #include <chrono>
 #include <cstdint>
 #include <functional>
-#include <memory>
 #include <mutex>
 #include <source_location>
 #include <string>
@@ -53,13 +52,11 @@ struct TraceSpan {
 };
 
 /// The trace of one rank, for all its threads. The constructing thread is the compute thread.
-class Trace {
+class Trace : detail::NonCopyable {
  public:
   /// capacity: the number of kept spans; later ones are only counted.
   explicit Trace(std::size_t capacity = std::size_t{1} << 18) : capacity_(capacity) {}
   virtual ~Trace() = default;
-  Trace(const Trace&) = delete;
-  Trace& operator=(const Trace&) = delete;
 
   [[nodiscard]] double now_s() const {
     return std::chrono::duration<double>(std::chrono::steady_clock::now() - start_).count();
@@ -118,7 +115,7 @@ class Trace {
 
 /// Records a span until the end of the scope, if the device has a trace.
 template <class Dev>
-class TraceScope {
+class TraceScope : detail::NonCopyable {
  public:
   [[gnu::noinline]] TraceScope(Dev& dev, const std::string& name, TraceKind kind = TraceKind::work)
       : dev_(dev.trace() ? &dev : nullptr) {
@@ -138,8 +135,6 @@ class TraceScope {
     // not in the initializer: nvcc miscounts designated initializers with gaps
     span_.where = where;
   }
-  TraceScope(const TraceScope&) = delete;
-  TraceScope& operator=(const TraceScope&) = delete;
   [[gnu::noinline]] ~TraceScope() {
     if (dev_ == nullptr) return;
     try {

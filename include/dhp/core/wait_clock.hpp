@@ -15,7 +15,7 @@ class WaitClock {
   enum Of { collectives, messages };
 
   /// A wait, until the end of the block.
-  class Scope {
+  class Scope : detail::NonCopyable {
    public:
     /// clock may be null.
     Scope(WaitClock* clock, Of of) : clock_(clock != nullptr && clock->begins() ? clock : nullptr) {
@@ -23,8 +23,6 @@ class WaitClock {
       of_ = of;
       start_ = Clock::now();
     }
-    Scope(const Scope&) = delete;
-    Scope& operator=(const Scope&) = delete;
     ~Scope() {
       if (clock_ == nullptr) return;
       clock_->seconds_[of_] += std::chrono::duration<double>(Clock::now() - start_).count();

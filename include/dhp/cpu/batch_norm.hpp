@@ -214,11 +214,4 @@ void batch_norm_from_sums_on(std::same_as<Cpu> auto&, ConstView<Cpu> sums, std::
   });
 }
 
-/// The Cpu has only the unfused ops.
-std::optional<BatchNormResult<Cpu>> batch_norm_fused_on(Cpu&, const auto&...) { return {}; }
-std::optional<BatchNormResult<Cpu>> batch_norm_fused_apply_on(Cpu&, const auto&...) { return {}; }
-std::optional<BatchNormGradients<Cpu>> batch_norm_fused_backward_on(Cpu&, const auto&...) {
-  return {};
-}
-
 }  // namespace dhp::detail

@@ -3,15 +3,13 @@
 
 #include <dhp/device/cpu.hpp>
 
-#include <algorithm>
 #include <cstdint>
 #include <vector>
 
 namespace dhp::detail::cpu {
 
 /// Calls body(row) for all rows; threads share tiles of `tile` rows.
-template <class Body>
-void for_rows(Cpu& dev, std::int64_t rows, std::int64_t tile, Body body) {
+void for_rows(Cpu& dev, std::int64_t rows, std::int64_t tile, auto body) {
   dev.for_ranges(rows, tile, [=](std::int64_t first, std::int64_t last) {
     for (auto row = first; row < last; ++row) body(row);
   });
@@ -57,8 +55,7 @@ class LaneSum {
   static constexpr std::int64_t lanes = 16;
 
   /// term(at), at in [0, count). Further terms may follow if the count is a multiple of the lanes.
-  template <class Term>
-  void add(std::int64_t count, Term term) {
+  void add(std::int64_t count, auto term) {
     std::int64_t at = 0;
     for (; at + lanes <= count; at += lanes)
       for (std::int64_t lane = 0; lane < lanes; ++lane) total_[lane] += term(at + lane);

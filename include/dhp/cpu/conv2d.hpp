@@ -142,10 +142,6 @@ void conv2d_forward_on(std::same_as<Cpu> auto& dev, ConstView<Cpu> x, ConstView<
                          out_channels, k, y.data<T>());
   });
 }
-/// The Cpu has only conv2d_forward.
-std::optional<Tensor<Cpu>> conv2d_forward_with_sums_on(std::same_as<Cpu> auto&, const auto&...) {
-  return {};
-}
 void conv2d_backward_data_on(std::same_as<Cpu> auto& dev, ConstView<Cpu> dy, ConstView<Cpu> w,
                              Conv2dGeometry geometry, View<Cpu> dx, double beta) {
   visit_floating(dy.dtype(), [&]<class T>(Tag<T>) {
@@ -213,10 +209,6 @@ void conv2d_backward_data_on(std::same_as<Cpu> auto& dev, ConstView<Cpu> dy, Con
       }
     }
   });
-}
-std::optional<Tensor<Cpu>> conv2d_backward_data_to_norm_on(std::same_as<Cpu> auto&,
-                                                           const auto&...) {
-  return {};
 }
 void conv2d_backward_filter_on(std::same_as<Cpu> auto& dev, ConstView<Cpu> x, ConstView<Cpu> dy,
                                Conv2dGeometry geometry, View<Cpu> dw, double beta) {

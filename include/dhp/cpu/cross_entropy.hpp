@@ -6,7 +6,6 @@
 #include <dhp/ops/cross_entropy.hpp>
 
 #include <algorithm>
-#include <cmath>
 #include <limits>
 
 namespace dhp::detail::cpu {

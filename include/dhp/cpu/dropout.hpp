@@ -12,9 +12,7 @@ namespace dhp::detail::cpu {
 
 /// Calls decide(at, keep) for `count` elements with random indices from `first`, at from 0. keep is
 /// RandomStream::uniform(first + at) >= p. With p = 0 nothing is drawn.
-template <class Decide>
-void for_kept(RandomStream random, double p, std::uint64_t first, std::int64_t count,
-              Decide decide) {
+void for_kept(RandomStream random, double p, std::uint64_t first, std::int64_t count, auto decide) {
   if (p == 0) {
     for (std::int64_t at = 0; at < count; ++at) decide(at, true);
     return;
@@ -32,9 +30,8 @@ void for_kept(RandomStream random, double p, std::uint64_t first, std::int64_t c
 }
 
 /// The same for the columns of a row.
-template <class Decide>
 void for_kept(const RowNumbers<Cpu>& rows, const DropoutOptions& options, std::int64_t row,
-              std::int64_t columns, Decide decide) {
+              std::int64_t columns, auto decide) {
   const auto number = rows.index.empty() ? rows.first + row : rows.index.data<std::int64_t>()[row];
   const auto first = number * options.total_columns + options.first_column;
   for_kept(options.random, options.probability, static_cast<std::uint64_t>(first), columns, decide);

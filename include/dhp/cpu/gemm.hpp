@@ -29,8 +29,7 @@ struct Blocks {
   static constexpr std::int64_t columns = 2048 / sizeof(T);  // depth x columns of B fit L2
 
   /// Splits C [m, n] into tiles: near-equal row ranges times `columns`. Low tiles pack B too often,
-  /// high ones give too little parallelism: at most 1120 rows, and at least 256 even if this gives
-  /// fewer than 4 tiles.
+  /// high ones give too little parallelism: at most 1120 rows, at least 256 even for under 4 tiles.
   struct Tiles {
     std::int64_t rows, across, count;
 
@@ -91,9 +90,8 @@ struct Blocks {
   }
 
   /// Calls body(row, rows, column, columns) per tile of C [m, n].
-  template <class Body>
   static void visit_tile(const Tiles& tiles, std::int64_t tile, std::int64_t m, std::int64_t n,
-                         const Body& body) {
+                         const auto& body) {
     const auto row = tile / tiles.across * tiles.rows;
     const auto column = tile % tiles.across * columns;
     body(row, std::min(tiles.rows, m - row), column, std::min(columns, n - column));
@@ -136,8 +134,7 @@ struct Blocks {
 };
 
 /// Row-major, dense C [m, n] = alpha op(A) [m, k] op(B) [k, n] + beta C in the calling thread, with
-/// the bits of gemm(). ta: A is stored [k, m]; tb: B is stored [n, k]. With beta 0 C is not read. T:
-/// float or double.
+/// the bits of gemm(). ta: A is stored [k, m]; tb: B is stored [n, k]. With beta 0 C is not read.
 template <class T>
 void serial_gemm(bool ta, bool tb, std::int64_t m, std::int64_t n, std::int64_t k, double alpha,
                  const T* a, const T* b, double beta, T* c) {

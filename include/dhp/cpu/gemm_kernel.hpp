@@ -56,8 +56,7 @@ struct Target {
 };
 
 /// Not to be fused into a later sum: the bits would depend on where the kernel is inlined.
-template <class V>
-[[gnu::always_inline]] inline void keep_product([[maybe_unused]] V& value) {
+[[gnu::always_inline]] inline void keep_product([[maybe_unused]] auto& value) {
 #if defined(__clang__)  // fuses within one expression only
 #elif defined(__x86_64__)
   asm("" : "+v"(value));
@@ -153,16 +152,12 @@ template <class T>
   multiply_panel_inline<T, Avx512>(depth, a, b, to, valid_rows, valid_columns);
 }
 /// Calls body(Registers) for the widest vectors of this machine.
-template <class Body>
-void with_widest_registers(const Body& body) {
+void with_widest_registers(const auto& body) {
   if (__builtin_cpu_supports("avx512f")) body(Avx512{});
   else body(Native{});
 }
 #else
-template <class Body>
-void with_widest_registers(const Body& body) {
-  body(Native{});
-}
+void with_widest_registers(const auto& body) { body(Native{}); }
 #endif
 
 }  // namespace dhp::detail::cpu

@@ -6,23 +6,30 @@
 
 namespace dhp::detail::cpu {
 
-template <class Body>
-void for_tiles(Cpu& dev, const SegmentTable<Cpu>& table, Body body) {
+void for_tiles(Cpu& dev, const SegmentTable<Cpu>& table, auto body) {
   dev.for_ranges(table.tile_count(), 1,
                  [&](std::int64_t at, std::int64_t) { body(table.tiles()[at]); });
 }
 
-/// step_of(tile) returns step(at, weight), which computes the new weight of flat element `at`, in A: the type of
+/// body(Tag of the accumulation type, state), if the step is applied.
+void if_applied(const SegmentTable<Cpu>& table, ConstView<Cpu> state, auto body) {
+  const auto& now = step_state(state);
+  if (now.applies())
+    visit_accumulator(table.accumulation(), [&]<class A>(Tag<A> tag) { body(tag, now); });
+}
+
+/// step_of(tile) returns step(weight, element of each of `flat`...), which computes the new weight in A: the type of
 /// masters, and of values that have none.
-template <class A, class StepOf>
+template <class A>
 void update_weights(Cpu& dev, const SegmentTable<Cpu>& table, const View<Cpu>& masters,
-                    StepOf step_of) {
+                    auto step_of, auto*... flat) {
   for_tiles(dev, table, [&, all = detail::data_or_null<A>(masters)](const SegmentTile& tile) {
     const auto first = tile.first;
     const auto count = tile.last - first;
     const auto step = step_of(tile);
     A* const weights = tile.narrow ? all + first : reinterpret_cast<A*>(tile.value);
-    for (std::int64_t at = 0; at < count; ++at) weights[at] = step(first + at, weights[at]);
+    for (std::int64_t at = 0; at < count; ++at)
+      weights[at] = step(weights[at], flat[first + at]...);
     if (tile.narrow)  // from cache
       write<A>({reinterpret_cast<std::byte*>(tile.value), table.compute(), {count}}, 0, count,
                weights);
@@ -36,66 +43,42 @@ namespace dhp::detail {
 void sgd_update_on(std::same_as<Cpu> auto& dev, const SgdUpdate& update,
                    const SegmentTable<Cpu>& table, ConstView<Cpu> state, ConstView<Cpu> rates,
                    ConstView<Cpu> gradient, View<Cpu> momentum, View<Cpu> masters) {
-  const auto& now = cpu::step_state(state);
-  if (!now.applies()) return;
-  visit_accumulator(table.accumulation(), [&]<class A>(Tag<A>) {
+  cpu::if_applied(table, state, [&]<class A>(Tag<A>, const StepState& now) {
+    const auto step_of = [&, by_parameter =
+                                 detail::data_or_null<double>(rates)](const SegmentTile& tile) {
+      return SgdStep<A>(update, now, tile_rate(tile, now, by_parameter),
+                        tile_decay(tile, update.weight_decay));
+    };
     const A* const from = gradient.data<A>();
-    const auto step_of =
-        [=, &now, by_parameter = detail::data_or_null<double>(rates)](const SegmentTile& tile) {
-          return SgdStep<A>(update, now, tile_rate(tile, now, by_parameter),
-                            tile_decay(tile, update.weight_decay));
-        };
-    if (momentum.empty())
-      cpu::update_weights<A>(dev, table, masters, [=](const SegmentTile& tile) {
-        return [=, step = step_of(tile)](std::int64_t at, A weight) {
-          return step.without_momentum(weight, from[at]);
-        };
-      });
-    else
-      cpu::update_weights<A>(dev, table, masters,
-                             [=, m = momentum.data<A>()](const SegmentTile& tile) {
-                               return [=, step = step_of(tile)](std::int64_t at, A weight) {
-                                 return step(weight, from[at], m[at]);
-                               };
-                             });
+    if (momentum.empty()) cpu::update_weights<A>(dev, table, masters, step_of, from);
+    else cpu::update_weights<A>(dev, table, masters, step_of, from, momentum.data<A>());
   });
 }
 void adamw_update_on(std::same_as<Cpu> auto& dev, const AdamUpdate& update,
                      const SegmentTable<Cpu>& table, ConstView<Cpu> state, ConstView<Cpu> gradient,
                      View<Cpu> m, View<Cpu> v, View<Cpu> masters) {
-  const auto& now = cpu::step_state(state);
-  if (!now.applies()) return;
-  visit_accumulator(table.accumulation(), [&]<class A>(Tag<A>) {
-    const AdamStep<A> adam(update, now);
-    cpu::update_weights<A>(
-        dev, table, masters,
-        [=, rate = now.learning_rate, all_decay = update.weight_decay, from = gradient.data<A>(),
-         means = m.data<A>(), squares = v.data<A>()](const SegmentTile& tile) {
-          return [=, step = AdamwStep<A>(adam, rate, tile_decay(tile, all_decay))](std::int64_t at,
-                                                                                   A weight) {
-            return step(weight, from[at], means[at], squares[at]);
-          };
-        });
+  cpu::if_applied(table, state, [&]<class A>(Tag<A>, const StepState& now) {
+    const auto step_of = [&, adam = AdamStep<A>(update, now)](const SegmentTile& tile) {
+      return AdamwStep<A>(adam, now.learning_rate, tile_decay(tile, update.weight_decay));
+    };
+    cpu::update_weights<A>(dev, table, masters, step_of, gradient.data<A>(), m.data<A>(),
+                           v.data<A>());
   });
 }
 void update_moving_averages_on(std::same_as<Cpu> auto& dev, double momentum, std::int64_t parts,
                                const SegmentTable<Cpu>& table, ConstView<Cpu> state,
                                ConstView<Cpu> sums) {
-  if (!cpu::step_state(state).applies()) return;
-  visit_accumulator(table.accumulation(), [&]<class A>(Tag<A>) {
+  cpu::if_applied(table, state, [&]<class A>(Tag<A>, const StepState&) {
     const MovingAverageStep<A> step(momentum, parts);
-    cpu::update_weights<A>(dev, table, {}, [=, from = sums.data<A>()](const SegmentTile&) {
-      return [=](std::int64_t at, A value) { return step(value, from[at]); };
-    });
+    cpu::update_weights<A>(
+        dev, table, {}, [=](const SegmentTile&) { return step; }, sums.data<A>());
   });
 }
 void lamb_squares_on(std::same_as<Cpu> auto& dev, const AdamUpdate& update,
                      const SegmentTable<Cpu>& table, ConstView<Cpu> state, ConstView<Cpu> gradient,
                      ConstView<Cpu> m, ConstView<Cpu> v, ConstView<Cpu> masters, View<Cpu> weights,
                      View<Cpu> directions) {
-  const auto& now = cpu::step_state(state);
-  if (!now.applies()) return;
-  visit_accumulator(table.accumulation(), [&]<class A>(Tag<A>) {
+  cpu::if_applied(table, state, [&]<class A>(Tag<A>, const StepState& now) {
     const AdamStep<A> adam(update, now);
     const TileSource<A> weight_of{detail::data_or_null<A>(masters), true};
     cpu::for_tiles(dev, table, [&](const SegmentTile& tile) {
@@ -117,20 +100,14 @@ void lamb_squares_on(std::same_as<Cpu> auto& dev, const AdamUpdate& update,
 void lamb_update_on(std::same_as<Cpu> auto& dev, const AdamUpdate& update,
                     const SegmentTable<Cpu>& table, ConstView<Cpu> state, ConstView<Cpu> rates,
                     ConstView<Cpu> gradient, View<Cpu> m, View<Cpu> v, View<Cpu> masters) {
-  const auto& now = cpu::step_state(state);
-  if (!now.applies()) return;
-  visit_accumulator(table.accumulation(), [&]<class A>(Tag<A>) {
-    const AdamStep<A> adam(update, now);
-    cpu::update_weights<A>(dev, table, masters,
-                           [=, &now, all_decay = update.weight_decay,
-                            by_parameter = rates.data<double>(), from = gradient.data<A>(),
-                            means = m.data<A>(), squares = v.data<A>()](const SegmentTile& tile) {
-                             return [=, step = LambStep<A>(adam, tile_rate(tile, now, by_parameter),
-                                                           tile_decay(tile, all_decay))](
-                                        std::int64_t at, A weight) {
-                               return step(weight, from[at], means[at], squares[at]);
-                             };
-                           });
+  cpu::if_applied(table, state, [&]<class A>(Tag<A>, const StepState& now) {
+    const auto step_of = [&, adam = AdamStep<A>(update, now),
+                          by_parameter = rates.data<double>()](const SegmentTile& tile) {
+      return LambStep<A>(adam, tile_rate(tile, now, by_parameter),
+                         tile_decay(tile, update.weight_decay));
+    };
+    cpu::update_weights<A>(dev, table, masters, step_of, gradient.data<A>(), m.data<A>(),
+                           v.data<A>());
   });
 }
 void lars_rates_on(std::same_as<Cpu> auto&, const LarsRule& rule, ConstView<Cpu> state,

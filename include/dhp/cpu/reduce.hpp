@@ -19,8 +19,7 @@ using BitsOf = std::conditional_t<sizeof(T) == 8, std::int64_t,
                                   std::conditional_t<sizeof(T) == 4, std::int32_t, std::int16_t>>;
 
 /// The sum of term(value) over all elements, in double, over fixed tiles.
-template <class Term>
-double tiled_sum(Cpu& dev, ConstView<Cpu> x, Term term) {
+double tiled_sum(Cpu& dev, ConstView<Cpu> x, auto term) {
   constexpr std::int64_t tile = 1 << 14;
   std::vector<double> parts(static_cast<std::size_t>((x.count() + tile - 1) / tile));
   visit_accumulator(accumulation_type(x.dtype()), [&]<class A>(Tag<A>) {
@@ -43,8 +42,7 @@ double tiled_sum(Cpu& dev, ConstView<Cpu> x, Term term) {
 }
 
 /// The sum of squares, in the calling thread.
-template <class T>
-double squares_of(const T* x, std::int64_t count) {
+double squares_of(const auto* x, std::int64_t count) {
   return lane_sum<double>(count, [=](std::int64_t at) {
     const double value = static_cast<double>(x[at]);
     return value * value;

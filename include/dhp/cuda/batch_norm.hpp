@@ -212,8 +212,7 @@ struct StatisticsFromSums {
   const A* sums;
   A *mean, *inv_std, *squared_deviations;
 
-  template <class B>
-  constexpr void operator()(B& block) const {
+  constexpr void operator()(auto& block) const {
     for (auto at = grid_thread(block); at < channels; at += grid_threads(block)) {
       const NormFromSums of(static_cast<double>(sums[at]), static_cast<double>(sums[channels + at]),
                             rows, epsilon);
@@ -246,8 +245,7 @@ void batch_norm_gradient_sums(Dev& dev, ConstView<Dev> dy, ConstView<Dev> x,
 }
 
 /// Calls body(integral_constant of the gate).
-template <class Body>
-void with_gate(bool relu, const Body& body) {
+void with_gate(bool relu, const auto& body) {
   if (relu) body(std::integral_constant<NormGate, NormGate::value>());
   else body(std::integral_constant<NormGate, NormGate::none>());
 }
@@ -348,27 +346,6 @@ void batch_norm_from_sums_on(Dev& dev, ConstView<Dev> sums, std::int64_t rows, d
                                        inv_std.template data<A>(),
                                        squared_deviations.template data<A>()});
   });
-}
-
-/// dhp's kernels are unfused; cudnn_batch_norm.hpp has the fused ones.
-template <KernelDevice Dev>
-std::optional<BatchNormResult<Dev>> batch_norm_fused_on(Dev&, ConstView<Dev>, ConstView<Dev>,
-                                                        ConstView<Dev>, ConstView<Dev>, double,
-                                                        bool) {
-  return {};
-}
-template <KernelDevice Dev>
-std::optional<BatchNormResult<Dev>> batch_norm_fused_apply_on(Dev&, ConstView<Dev>,
-                                                              const BatchNormVectors<Dev>&,
-                                                              ConstView<Dev>, bool) {
-  return {};
-}
-template <KernelDevice Dev>
-std::optional<BatchNormGradients<Dev>> batch_norm_fused_backward_on(Dev&, ConstView<Dev>,
-                                                                    ConstView<Dev>,
-                                                                    const BatchNormVectors<Dev>&,
-                                                                    ConstView<Dev>, bool) {
-  return {};
 }
 
 }  // namespace dhp::detail

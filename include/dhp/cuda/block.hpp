@@ -39,8 +39,7 @@ struct Grid {
   std::size_t shared_bytes = 0;
 };
 
-/// The most threads of a block of Kernel: its most_threads, or 256. The compiler allots registers for
-/// that many.
+/// The most threads of a block of Kernel: its most_threads, or 256. Registers are allotted for them.
 template <class Kernel>
 [[nodiscard]] constexpr int most_threads() {
   if constexpr (requires { Kernel::most_threads; }) return Kernel::most_threads;
@@ -58,8 +57,7 @@ void check_grid(const Grid& grid) {
 }
 
 /// Throws if a block needs more shared memory than the GPU has. what...: "... need".
-template <class Dev, class... What>
-void check_shared_memory(const Dev& dev, const Grid& grid, const What&... what) {
+void check_shared_memory(const auto& dev, const Grid& grid, const auto&... what) {
   check(grid.shared_bytes <= dev.most_shared_bytes(), what..., " ", grid.shared_bytes,
         " bytes of shared memory, and this GPU has ", dev.most_shared_bytes(),
         " for a block; a narrower type (fp32, say) needs less");
@@ -119,13 +117,11 @@ void with_width(std::int64_t stride, const Body& body, const T*... pointers) {
 }
 
 /// The most blocks of a grid-stride loop: enough for every multiprocessor to be busy until the end.
-template <class Dev>
-[[nodiscard]] std::int64_t most_blocks(const Dev& dev) {
+[[nodiscard]] std::int64_t most_blocks(const auto& dev) {
   return std::int64_t{dev.multiprocessors()} * 16;
 }
 /// Enough blocks for one of `items` per thread, at most most_blocks: kernels use grid-stride loops.
-template <class Dev>
-[[nodiscard]] Grid grid_for(const Dev& dev, std::int64_t items, int threads = 256) {
+[[nodiscard]] Grid grid_for(const auto& dev, std::int64_t items, int threads = 256) {
   return {std::clamp<std::int64_t>((items + threads - 1) / threads, 1, most_blocks(dev)), threads,
           0};
 }
@@ -135,12 +131,10 @@ template <class Dev>
 inline constexpr std::int64_t most_sum_parts = 1056;
 
 /// This thread's index in the grid, and the grid's number of threads.
-template <class B>
-[[nodiscard]] constexpr std::int64_t grid_thread(const B& block) {
+[[nodiscard]] constexpr std::int64_t grid_thread(const auto& block) {
   return block.index() * block.threads() + block.thread();
 }
-template <class B>
-[[nodiscard]] constexpr std::int64_t grid_threads(const B& block) {
+[[nodiscard]] constexpr std::int64_t grid_threads(const auto& block) {
   return block.blocks() * block.threads();
 }
 

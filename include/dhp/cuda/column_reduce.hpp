@@ -55,8 +55,7 @@ inline constexpr int rows_together = 4;
 /// A thread's range: rows from `first` in steps of tiles.down to `last` (exclusive), columns from
 /// `column`, `width` of them. Surplus threads are inactive.
 struct ColumnPlace {
-  template <class B>
-  constexpr ColumnPlace(const ColumnTiles& tiles, int width, const B& block)
+  constexpr ColumnPlace(const ColumnTiles& tiles, int width, const auto& block)
       : tile(block.index() / tiles.tiles_across),
         down(block.thread() / tiles.across),
         column((block.index() % tiles.tiles_across * tiles.across + block.thread() % tiles.across) *
@@ -99,8 +98,7 @@ struct MapColumns {
   ColumnTiles tiles;
   Work work;
 
-  template <class B>
-  constexpr void operator()(B& block) const {
+  constexpr void operator()(auto& block) const {
     const ColumnPlace place(tiles, width, block);
     if (!place.active) return;
     typename Work::template State<width> state;
@@ -141,8 +139,7 @@ struct SumColumns {
   Terms terms;
   Output output;
 
-  template <class B>
-  constexpr void operator()(B& block) const {
+  constexpr void operator()(auto& block) const {
     const ColumnPlace place(tiles, width, block);
     typename Terms::template State<width> state{};
     if (place.active) walk_rows<width>(terms, place, tiles.down, state);
@@ -171,8 +168,7 @@ struct SumColumns {
   }
 
  private:
-  template <class State>
-  static constexpr Total of(const State& state, int value) {
+  static constexpr Total of(const auto& state, int value) {
     return state.total[value / width].at[value % width];
   }
 };
@@ -235,8 +231,7 @@ struct ToFinish {
   return tiles;
 }
 
-/// Calls finish(sum, column, value) for each sum of `count` partial sums, parts [count, sums, columns]; value in
-/// double.
+/// finish(sum, column, value in double) for each sum of `count` partial sums, parts [count, sums, columns].
 template <int sums, class Total, KernelDevice Dev, class Finish>
 void reduce_parts(Dev& dev, std::int64_t count, std::int64_t columns, const Total* parts,
                   const Finish& finish) {

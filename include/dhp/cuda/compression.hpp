@@ -7,7 +7,6 @@
 #include <dhp/ops/compression.hpp>
 
 #include <bit>
-#include <limits>
 #include <type_traits>
 
 namespace dhp::detail::cuda {
@@ -19,8 +18,7 @@ struct KeepIfApplied {
   const T* fresh;
   T* memory;
 
-  template <class B>
-  constexpr void operator()(B& block) const {
+  constexpr void operator()(auto& block) const {
     const T* const from = state->applies() ? fresh : memory;
     const auto factor = static_cast<T>(state->loss_scale / state->used_loss_scale);
     for (auto at = grid_thread(block); at < count; at += grid_threads(block))
@@ -41,8 +39,7 @@ struct TakeLargest {
   [[nodiscard]] constexpr Bits size_of(std::int64_t at) const {
     return std::bit_cast<Bits>(x[at]) & (~Bits(0) >> 1);
   }
-  template <class B>
-  constexpr void operator()(B& block) const {
+  constexpr void operator()(auto& block) const {
     double* const scratch = block.template shared<double>();
     Bits threshold = 0;
     for (Bits bit = Bits(1) << (8 * sizeof(Bits) - 2); bit != 0; bit >>= 1) {
@@ -89,8 +86,7 @@ struct PackSigns {
   const T* x;
   std::uint8_t* bits;
 
-  template <class B>
-  constexpr void operator()(B& block) const {
+  constexpr void operator()(auto& block) const {
     for (auto byte = grid_thread(block); byte * 8 < count; byte += grid_threads(block)) {
       const T* const from = x + byte * 8;
       unsigned packed = 0;
@@ -116,8 +112,7 @@ struct AddSigns {
   double factor;
   T* y;
 
-  template <class B>
-  constexpr void operator()(B& block) const {
+  constexpr void operator()(auto& block) const {
     const auto level = static_cast<T>(factor * *magnitudes / static_cast<double>(count));
     for (auto at = grid_thread(block); at < count; at += grid_threads(block))
       y[at] += (bits[at / 8] >> (at % 8) & 1) != 0 ? level : -level;
@@ -131,8 +126,7 @@ struct Orthonormalize {
   T* x;
   RandomStream random;
 
-  template <class B>
-  constexpr void operator()(B& block) const {
+  constexpr void operator()(auto& block) const {
     double* const scratch = block.template shared<double>();
     detail::gram_schmidt(
         x, columns, random,

@@ -47,8 +47,7 @@ struct RowMaximum {
   const T* logits;
   A* max;
 
-  template <class B>
-  constexpr void operator()(B& block) const {
+  constexpr void operator()(auto& block) const {
     A most = onto && block.thread() == 0 ? max[block.index()] : -std::numeric_limits<A>::infinity();
     const auto larger = [&](T x, std::int64_t) {
       const A value = static_cast<A>(x);
@@ -72,8 +71,7 @@ struct RowSums {
   const A* max;
   A* sums;
 
-  template <class B>
-  constexpr void operator()(B& block) const {
+  constexpr void operator()(auto& block) const {
     const auto row = block.index();
     const auto rows = block.blocks();
     const A most = max[row];
@@ -120,8 +118,7 @@ struct RowRank {
   const std::int32_t* labels;
   std::int32_t* rank;
 
-  template <class B>
-  constexpr void operator()(B& block) const {
+  constexpr void operator()(auto& block) const {
     const auto row = block.index();
     const A wanted = sums[block.blocks() + row];
     const auto label = labels[row] - first_class;
@@ -150,8 +147,7 @@ struct RowGradient {
   const double* scale;
   T* dlogits;
 
-  template <class B>
-  constexpr void operator()(B& block) const {
+  constexpr void operator()(auto& block) const {
     const auto row = block.index();
     const bool counts = labels[row] >= 0;
     const A factor = static_cast<A>(*scale) / sums[row];
@@ -183,8 +179,7 @@ struct LossTotals {
   const std::int32_t* rank;  ///< or null
   double* totals;
 
-  template <class B>
-  constexpr void operator()(B& block) const {
+  constexpr void operator()(auto& block) const {
     double sum = 0, counted = 0, first = 0, in_five = 0;
     for (std::int64_t row = block.thread(); row < rows; row += block.threads()) {
       sum += static_cast<double>(loss[row]);

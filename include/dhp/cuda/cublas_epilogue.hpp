@@ -5,7 +5,7 @@
 #pragma once
 
 #include <dhp/cuda/cublas_gemm.hpp>
-#include <dhp/cuda/linear.hpp>
+#include <dhp/ops/linear.hpp>
 
 namespace dhp::detail::cuda {
 
@@ -73,8 +73,7 @@ struct WeightAndBiasGradient {
 };
 
 /// Runs any of the fused ops.
-template <class Dev, class Fused>
-[[nodiscard]] bool run_fused(Dev& dev, const Fused& fused) {
+[[nodiscard]] bool run_fused(auto& dev, const auto& fused) {
   return fused.fits() && dev.template cached<CublasPlans>().run(dev, fused.call());
 }
 

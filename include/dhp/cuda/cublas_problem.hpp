@@ -8,7 +8,6 @@
 
 #include <cublasLt.h>
 
-#include <algorithm>
 #include <array>
 #include <compare>
 

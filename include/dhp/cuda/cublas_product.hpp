@@ -66,9 +66,8 @@ class CublasProduct {
                  "cublasLtMatrixLayoutCreate");
     return CublasLayout(made);
   }
-  template <class Value>
   static void set(cublasLtMatmulDesc_t how, cublasLtMatmulDescAttributes_t name,
-                  const Value& value) {
+                  const auto& value) {
     check_cublas(cublasLtMatmulDescSetAttribute(how, name, &value, sizeof value),
                  "cublasLtMatmulDescSetAttribute");
   }

@@ -139,10 +139,13 @@ inline void add_norm_relu(CudnnGraph& graph, const NormTensors& make, CudnnTenso
   return graph;
 }
 
-/// The extents of x [.., C], at the least alignment of all arguments of a plan.
-template <class Dev>
-[[nodiscard]] NormExtents norm_extents(ConstView<Dev> x, const CudnnArguments& arguments) {
-  return {x.dtype(), x.rows(), x.columns(), arguments.alignment()};
+/// Runs graph_of(the extents of x [.., C], at the least alignment of all arguments); false where cuDNN cannot.
+[[nodiscard]] bool run_norm(Cuda& dev, const char* name, ConstView<Cuda> x, const std::string& tail,
+                            const CudnnArguments& arguments, const auto& graph_of) {
+  const NormExtents extents{x.dtype(), x.rows(), x.columns(), arguments.alignment()};
+  return dev.cached<CudnnPlans>().run(dev, extents.text(name) + tail,
+                                      {.deterministic = dev.options().deterministic}, arguments,
+                                      [&] { return graph_of(extents); });
 }
 
 /// A residual without a ReLU is not fused.
@@ -180,11 +183,10 @@ std::optional<BatchNormResult<Dev>> batch_norm_fused_on(Dev& dev, ConstView<Dev>
   arguments.add(Uids::y, made.y.mut().bytes());
   if (relu) arguments.add(Uids::signs, made.signs.mut().bytes());
   if (tail.residual) arguments.add(Uids::residual, residual.bytes());
-  const auto extents = cuda::norm_extents(x, arguments);
-  if (!dev.template cached<cuda::CudnnPlans>().run(
-          dev, concat(extents.text("norm"), tail.text(), " epsilon ", small),
-          {.deterministic = dev.options().deterministic}, arguments,
-          [&] { return cuda::norm_graph(extents, tail, small); }))
+  const auto graph = [&](const cuda::NormExtents& extents) {
+    return cuda::norm_graph(extents, tail, small);
+  };
+  if (!cuda::run_norm(dev, "norm", x, concat(tail.text(), " epsilon ", small), arguments, graph))
     return {};
   cuda::map(dev, x.columns(), cuda::SquaredDeviations{epsilon, static_cast<double>(x.rows())},
             made.squared_deviations.mut().template data<float>(),
@@ -209,12 +211,10 @@ std::optional<BatchNormResult<Dev>> batch_norm_fused_apply_on(Dev& dev, ConstVie
   arguments.add(Uids::gamma, vectors.gamma.bytes()).add(Uids::beta, vectors.beta.bytes());
   if (relu) arguments.add(Uids::signs, made.signs.mut().bytes());
   if (tail.residual) arguments.add(Uids::residual, residual.bytes());
-  const auto extents = cuda::norm_extents(x, arguments);
-  if (!dev.template cached<cuda::CudnnPlans>().run(
-          dev, concat(extents.text("norm_apply"), tail.text()),
-          {.deterministic = dev.options().deterministic}, arguments,
-          [&] { return cuda::norm_apply_graph(extents, tail); }))
-    return {};
+  const auto graph = [&](const cuda::NormExtents& extents) {
+    return cuda::norm_apply_graph(extents, tail);
+  };
+  if (!cuda::run_norm(dev, "norm_apply", x, tail.text(), arguments, graph)) return {};
   return made;
 }
 
@@ -237,12 +237,10 @@ std::optional<BatchNormGradients<Dev>> batch_norm_fused_backward_on(
   arguments.add(Uids::dbeta, made.sums.mut().slice(0, 1).bytes());
   arguments.add(Uids::dgamma, made.sums.mut().slice(1, 2).bytes());
   if (residual) arguments.add(Uids::dresidual, made.dresidual.mut().bytes());
-  const auto extents = cuda::norm_extents(x, arguments);
-  if (!dev.template cached<cuda::CudnnPlans>().run(
-          dev, concat(extents.text("norm_backward"), tail.text()),
-          {.deterministic = dev.options().deterministic}, arguments,
-          [&] { return cuda::norm_backward_graph(extents, tail); }))
-    return {};
+  const auto graph = [&](const cuda::NormExtents& extents) {
+    return cuda::norm_backward_graph(extents, tail);
+  };
+  if (!cuda::run_norm(dev, "norm_backward", x, tail.text(), arguments, graph)) return {};
   return made;
 }
 

@@ -61,13 +61,12 @@ class CudnnDescriptor {
   }
   [[nodiscard]] cudnnBackendDescriptor_t raw() const { return raw_; }
 
-  template <class T>
-  CudnnDescriptor& set(cudnnBackendAttributeName_t name, const T& value) {
+  CudnnDescriptor& set(cudnnBackendAttributeName_t name, const auto& value) {
     return set_array(name, 1, &value);
   }
   template <class T>
   CudnnDescriptor& set(cudnnBackendAttributeName_t name, const std::vector<T>& values) {
-    return set_array(name, static_cast<std::int64_t>(values.size()), values.data());
+    return set_array(name, std::ssize(values), values.data());
   }
   /// cuDNN copies `value`, which must be finalized.
   CudnnDescriptor& set(cudnnBackendAttributeName_t name, const CudnnDescriptor& value) {
@@ -117,7 +116,7 @@ class CudnnDescriptor {
     check_cudnn(cudnnBackendGetAttribute(raw_, name, CUDNN_TYPE_BACKEND_DESCRIPTOR, most, &count,
                                          raw.data()),
                 "cudnnBackendGetAttribute (descriptors)");
-    while (static_cast<std::int64_t>(made.size()) > count) made.pop_back();
+    while (std::ssize(made) > count) made.pop_back();
     return made;
   }
 

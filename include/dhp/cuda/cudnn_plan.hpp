@@ -150,8 +150,7 @@ struct CudnnArguments {
     return *this;
   }
   /// allocate(bytes) gives an address.
-  template <class Allocate>
-  [[nodiscard]] CudnnArguments with_updated_at(Allocate allocate) const {
+  [[nodiscard]] CudnnArguments with_updated_at(auto allocate) const {
     auto made = *this;
     for (const auto& one : updated)
       for (std::size_t at = 0; at < uids.size(); ++at)

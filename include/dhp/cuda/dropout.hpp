@@ -65,8 +65,7 @@ struct DropoutPacks {
   const T* x;
   T* y;
 
-  template <class B>
-  constexpr void operator()(B& block) const {
+  constexpr void operator()(auto& block) const {
     const auto random = mask.stream();
     for (MatrixWalk at = walk_by_thread(block, packs); at.row < rows; at.next()) {
       const auto place = (at.row * packs + at.column) * width;
@@ -92,8 +91,7 @@ struct DropoutElements {
   const T* x;
   T* y;
 
-  template <class B>
-  constexpr void operator()(B& block) const {
+  constexpr void operator()(auto& block) const {
     const auto random = mask.stream();
     for (MatrixWalk at = walk_by_thread(block, blocks_a_row()); at.row < rows; at.next()) {
       const auto number = mask.number(at.row);

@@ -38,15 +38,13 @@ struct AddBoth {
   Each one, other;
   A beta;
 
-  template <class B>
-  constexpr void operator()(B& block) const {
+  constexpr void operator()(auto& block) const {
     add(block, one);
     add(block, other);
   }
 
  private:
-  template <class B>
-  constexpr void add(const B& block, const Each& each) const {
+  constexpr void add(const auto& block, const Each& each) const {
     for (auto at = grid_thread(block); at < each.count; at += grid_threads(block)) {
       const A kept = beta == A(0) ? A(0) : beta * static_cast<A>(each.to[at]);
       each.to[at] = static_cast<T>(kept + each.factor * static_cast<A>(each.from[at]));

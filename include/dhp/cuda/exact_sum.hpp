@@ -14,8 +14,7 @@ struct ExactAccumulate {
   std::int64_t *high, *low;
   std::int32_t* flag;
 
-  template <class B>
-  constexpr void operator()(B& block) const {
+  constexpr void operator()(auto& block) const {
     for (auto at = grid_thread(block); at < count; at += grid_threads(block)) {
       const double value = static_cast<double>(x[at]);
       if (magnitude_bits(value) < exact_limit) accumulate_limbs(value, high[at], low[at]);
@@ -31,8 +30,7 @@ struct ExactFinalize {
   const std::int32_t* flag;
   T* x;
 
-  template <class B>
-  constexpr void operator()(B& block) const {
+  constexpr void operator()(auto& block) const {
     const bool wrong = *flag != 0;
     for (auto at = grid_thread(block); at < count; at += grid_threads(block)) {
       const auto h = high[at];

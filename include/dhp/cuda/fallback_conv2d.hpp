@@ -92,8 +92,7 @@ struct AddFilterParts {
   const A* from;
   A beta;
   A* to;
-  template <class B>
-  constexpr void operator()(B& block) const {
+  constexpr void operator()(auto& block) const {
     for (auto at = grid_thread(block); at < count; at += grid_threads(block)) {
       A sum = beta == 0 ? A(0) : beta * to[at];
       for (std::int64_t part = 0; part < parts; ++part) sum += from[part * count + at];
@@ -161,22 +160,10 @@ void conv2d_forward_on(Dev& dev, ConstView<Dev> x, ConstView<Dev> w, Conv2dGeome
                        View<Dev> y) {
   cuda::fallback_conv2d_forward(dev, x, w, geometry, y);
 }
-/// dhp's kernel takes no sums; cuDNN's do.
-template <KernelDevice Dev>
-std::optional<Tensor<Dev>> conv2d_forward_with_sums_on(Dev&, ConstView<Dev>, ConstView<Dev>,
-                                                       Conv2dGeometry, View<Dev>) {
-  return {};
-}
 template <KernelDevice Dev>
 void conv2d_backward_data_on(Dev& dev, ConstView<Dev> dy, ConstView<Dev> w, Conv2dGeometry geometry,
                              View<Dev> dx, double beta) {
   cuda::fallback_conv2d_backward_data(dev, dy, w, geometry, dx, beta);
-}
-template <KernelDevice Dev>
-std::optional<Tensor<Dev>> conv2d_backward_data_to_norm_on(Dev&, ConstView<Dev>, ConstView<Dev>,
-                                                           Conv2dGeometry, ConstView<Dev>,
-                                                           const NormTrace<Dev>&, View<Dev>) {
-  return {};
 }
 template <KernelDevice Dev>
 void conv2d_backward_filter_on(Dev& dev, ConstView<Dev> x, ConstView<Dev> dy,

@@ -24,8 +24,7 @@ struct ExclusiveSum {
   std::int64_t count;
   std::int32_t* values;
 
-  template <class B>
-  constexpr void operator()(B& block) const {
+  constexpr void operator()(auto& block) const {
     const int threads = block.threads();
     const int me = block.thread();
     const auto share = (count + threads - 1) / threads;
@@ -91,8 +90,7 @@ struct RankInTiles {
   [[nodiscard]] std::size_t shared_bytes() const {
     return static_cast<std::size_t>(digit.tile / warp_size * digit.values()) * sizeof(std::int32_t);
   }
-  template <class B>
-  constexpr void operator()(B& block) const {
+  constexpr void operator()(auto& block) const {
     const int values = digit.values();
     const int warps = digit.tile / warp_size;
     const int warp = block.thread() / warp_size;
@@ -137,8 +135,7 @@ struct PlaceRows {
   const std::int32_t *firsts, *ranks;
   std::int32_t *new_keys, *new_rows;
 
-  template <class B>
-  constexpr void operator()(B& block) const {
+  constexpr void operator()(auto& block) const {
     for (auto at = grid_thread(block); at < digit.rows; at += grid_threads(block)) {
       const auto key = keys[at];
       const auto to = firsts[digit.of(key) * digit.tiles + at / digit.tile] + ranks[at];
@@ -154,8 +151,7 @@ struct FindStarts {
   const std::int32_t* keys;
   std::int32_t* starts;
 
-  template <class B>
-  constexpr void operator()(B& block) const {
+  constexpr void operator()(auto& block) const {
     for (auto entry = grid_thread(block); entry <= entries; entry += grid_threads(block)) {
       std::int64_t low = 0;
       auto high = rows;

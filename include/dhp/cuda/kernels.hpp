@@ -14,7 +14,6 @@
 #include <dhp/cuda/fallback_gemm.hpp>
 #include <dhp/cuda/fingerprint.hpp>
 #include <dhp/cuda/layer_norm.hpp>
-#include <dhp/cuda/linear.hpp>
 #include <dhp/cuda/optimizer.hpp>
 #include <dhp/cuda/pool.hpp>
 #include <dhp/cuda/reduce.hpp>

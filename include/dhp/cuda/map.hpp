@@ -13,8 +13,7 @@ namespace dhp::detail::cuda {
 template <class T, class F>
 struct Rounded {
   F f;
-  template <class... X>
-  constexpr T operator()(X... x) const {
+  constexpr T operator()(auto... x) const {
     return static_cast<T>(f(static_cast<Accumulator<T>>(x)...));
   }
 };
@@ -27,8 +26,7 @@ struct Map {
   Y* y;
   std::tuple<const X*...> x;
 
-  template <class B>
-  constexpr void operator()(B& block) const {
+  constexpr void operator()(auto& block) const {
     const std::int64_t packs = count / width;
     for (auto pack = grid_thread(block); pack < packs; pack += grid_threads(block))
       one_pack(pack * width, std::index_sequence_for<X...>());

@@ -31,16 +31,13 @@ class MatrixWalk {
   Index columns_, rows_a_step_, columns_a_step_;
 };
 
-template <class B>
-[[nodiscard]] constexpr MatrixWalk<> walk_by_thread(const B& block, std::int64_t columns) {
+[[nodiscard]] constexpr MatrixWalk<> walk_by_thread(const auto& block, std::int64_t columns) {
   return {grid_thread(block), grid_threads(block), columns};
 }
-template <class B>
-[[nodiscard]] constexpr MatrixWalk<> walk_by_warp(const B& block, std::int64_t columns) {
+[[nodiscard]] constexpr MatrixWalk<> walk_by_warp(const auto& block, std::int64_t columns) {
   return {grid_thread(block) / warp_size, grid_threads(block) / warp_size, columns};
 }
-template <class B>
-[[nodiscard]] constexpr MatrixWalk<> walk_by_block(const B& block, std::int64_t columns) {
+[[nodiscard]] constexpr MatrixWalk<> walk_by_block(const auto& block, std::int64_t columns) {
   return {block.index(), block.blocks(), columns};
 }
 

@@ -16,7 +16,7 @@ struct UpdateTensors {
 };
 
 /// Updates all weights; T is the type of 16-bit values. Rule: prepare(state) gives per-thread
-/// constants; their of(tile) gives a function (weight, gradient, m, v) -> new weight. Rule::moments:
+/// constants; step(constants, state, tile) gives a function (weight, gradient, moments...) -> new weight. Rule::moments:
 /// none, m, or m and v. If that were known at run time only, nvcc would not store in packs.
 template <class T, class Rule>
 struct UpdateWeights {
@@ -26,13 +26,12 @@ struct UpdateWeights {
   Pieces pieces;
   UpdateTensors<A> in;
 
-  template <class B>
-  constexpr void operator()(B& block) const {
+  constexpr void operator()(auto& block) const {
     if (!state->applies()) return;
     const auto prepared = rule.prepare(*state);
     for (auto at = block.index(); at < pieces.count(); at += block.blocks()) {
       const auto piece = pieces.at(at);
-      const auto step = prepared.of(piece.tile);
+      const auto step = rule.step(prepared, *state, piece.tile);
       if constexpr (is_16_bit<T>)
         if (piece.tile.narrow) {
           update<T>(block, piece, step);
@@ -68,7 +67,9 @@ struct UpdateWeights {
     if constexpr (Rule::moments > 1) v = load<n>(in.v + first);
     Pack<V, n> rounded;
     for (int i = 0; i < n; ++i) {
-      weight.at[i] = step(weight.at[i], g.at[i], m.at[i], v.at[i]);
+      if constexpr (Rule::moments == 0) weight.at[i] = step(weight.at[i], g.at[i]);
+      else if constexpr (Rule::moments == 1) weight.at[i] = step(weight.at[i], g.at[i], m.at[i]);
+      else weight.at[i] = step(weight.at[i], g.at[i], m.at[i], v.at[i]);
       rounded.at[i] = static_cast<V>(weight.at[i]);
     }
     if constexpr (Rule::moments > 0) store<n>(in.m + first, m);
@@ -83,36 +84,33 @@ struct SgdRule {
   static constexpr int moments = has_momentum ? 1 : 0;
   SgdUpdate update;
   const double* rates;
-  struct Step {
-    SgdStep<A> sgd;
-    constexpr A operator()(A weight, A gradient, A& m, A&) const {
-      return has_momentum ? sgd(weight, gradient, m) : sgd.without_momentum(weight, gradient);
-    }
-  };
-  struct Prepared {
-    const SgdRule& rule;
-    const StepState& state;
-    constexpr Step of(const SegmentTile& tile) const {
-      return {SgdStep<A>(rule.update, state, tile_rate(tile, state, rule.rates),
-                         tile_decay(tile, rule.update.weight_decay))};
-    }
-  };
-  constexpr Prepared prepare(const StepState& state) const { return {*this, state}; }
+  constexpr int prepare(const StepState&) const { return 0; }
+  constexpr SgdStep<A> step(int, const StepState& state, const SegmentTile& tile) const {
+    return {update, state, tile_rate(tile, state, rates), tile_decay(tile, update.weight_decay)};
+  }
 };
 
 template <class A>
-struct AdamwRule {
+struct AdamRule {
   static constexpr int moments = 2;
   AdamUpdate update;
-  struct Prepared {
-    AdamStep<A> adam;
-    double rate, weight_decay;
-    constexpr AdamwStep<A> of(const SegmentTile& tile) const {
-      return {adam, rate, tile_decay(tile, weight_decay)};
-    }
-  };
-  constexpr Prepared prepare(const StepState& state) const {
-    return {AdamStep<A>(update, state), state.learning_rate, update.weight_decay};
+  constexpr AdamStep<A> prepare(const StepState& state) const { return {update, state}; }
+};
+
+template <class A>
+struct AdamwRule : AdamRule<A> {
+  constexpr AdamwStep<A> step(const AdamStep<A>& adam, const StepState& state,
+                              const SegmentTile& tile) const {
+    return {adam, state.learning_rate, tile_decay(tile, this->update.weight_decay)};
+  }
+};
+
+template <class A>
+struct LambRule : AdamRule<A> {
+  const double* rates;
+  constexpr LambStep<A> step(const AdamStep<A>& adam, const StepState& state,
+                             const SegmentTile& tile) const {
+    return {adam, tile_rate(tile, state, rates), tile_decay(tile, this->update.weight_decay)};
   }
 };
 
@@ -121,30 +119,8 @@ template <class A>
 struct MovingAverageRule {
   static constexpr int moments = 0;
   MovingAverageStep<A> moves;
-  struct Step {
-    MovingAverageStep<A> moves;
-    constexpr A operator()(A value, A sum, A&, A&) const { return moves(value, sum); }
-  };
-  constexpr const MovingAverageRule& prepare(const StepState&) const { return *this; }
-  constexpr Step of(const SegmentTile&) const { return {moves}; }
-};
-
-template <class A>
-struct LambRule {
-  static constexpr int moments = 2;
-  AdamUpdate update;
-  const double* rates;
-  struct Prepared {
-    AdamStep<A> adam;
-    const LambRule& rule;
-    const StepState& state;
-    constexpr LambStep<A> of(const SegmentTile& tile) const {
-      return {adam, tile_rate(tile, state, rule.rates), tile_decay(tile, rule.update.weight_decay)};
-    }
-  };
-  constexpr Prepared prepare(const StepState& state) const {
-    return {AdamStep<A>(update, state), *this, state};
-  }
+  constexpr int prepare(const StepState&) const { return 0; }
+  constexpr auto step(int, const StepState&, const SegmentTile&) const { return moves; }
 };
 
 /// The sums of squares of tiles, of weights and of LAMB's directions. Reads everything once.
@@ -158,8 +134,7 @@ struct LambSquares {
   TileSource<A> weights;
   double *weight_sums, *direction_sums;
 
-  template <class B>
-  constexpr void operator()(B& block) const {
+  constexpr void operator()(auto& block) const {
     if (!state->applies()) return;
     const AdamStep<A> adam(update, *state);
     for (auto at = block.index(); at < count; at += block.blocks()) {
@@ -246,7 +221,7 @@ void adamw_update_on(Dev& dev, const AdamUpdate& update, const SegmentTable<Dev>
                      View<Dev> masters) {
   visit_floating(table.compute(), [&]<class T>(Tag<T>) {
     using A = Accumulator<T>;
-    cuda::update_weights<T>(dev, cuda::AdamwRule<A>{update}, table, state,
+    cuda::update_weights<T>(dev, cuda::AdamwRule<A>{{update}}, table, state,
                             {gradient.template data<A>(), m.template data<A>(),
                              v.template data<A>(), detail::data_or_null<A>(masters)});
   });
@@ -276,7 +251,7 @@ void lamb_update_on(Dev& dev, const AdamUpdate& update, const SegmentTable<Dev>&
                     View<Dev> m, View<Dev> v, View<Dev> masters) {
   visit_floating(table.compute(), [&]<class T>(Tag<T>) {
     using A = Accumulator<T>;
-    cuda::update_weights<T>(dev, cuda::LambRule<A>{update, rates.template data<double>()}, table,
+    cuda::update_weights<T>(dev, cuda::LambRule<A>{{update}, rates.template data<double>()}, table,
                             state,
                             {gradient.template data<A>(), m.template data<A>(),
                              v.template data<A>(), detail::data_or_null<A>(masters)});

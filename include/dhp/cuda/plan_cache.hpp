@@ -56,9 +56,8 @@ class CudnnPlans : public CudaCached {
   /// Runs the problem on `arguments`; false if cuDNN cannot, and nothing is written then. build()
   /// makes the graph; `problem` is one line with everything the graph depends on. An argument that
   /// the graph reads and writes has to be named (updates), since plans are timed on the arguments.
-  template <class Build>
   [[nodiscard]] bool run(Cuda& dev, const std::string& problem, const CudnnRules& rules,
-                         const CudnnArguments& arguments, Build build) {
+                         const CudnnArguments& arguments, auto build) {
     auto found = plans_.find(problem);
     if (found == plans_.end())
       found = plans_.emplace(problem, choose(dev, problem, rules, arguments, build, {})).first;
@@ -125,8 +124,7 @@ class CudnnPlans : public CudaCached {
   }
 
   /// A graph that cuDNN refuses to build counts as unsupported.
-  template <class Build>
-  [[nodiscard]] static std::optional<CudnnGraph> built(Build build, std::string* why = nullptr) {
+  [[nodiscard]] static std::optional<CudnnGraph> built(auto build, std::string* why = nullptr) {
     try {
       return build();
     } catch (const CudaError& error) {
@@ -142,9 +140,8 @@ class CudnnPlans : public CudaCached {
   }
 
   /// chosen: what was chosen and refused before.
-  template <class Build>
   Chosen choose(Cuda& dev, const std::string& problem, const CudnnRules& rules,
-                const CudnnArguments& arguments, Build build, Chosen chosen) {
+                const CudnnArguments& arguments, auto build, Chosen chosen) {
     const std::optional<CudnnGraph> made = built(build, &chosen.refusal);
     if (!made) return chosen;
     const CudnnGraph& graph = *made;

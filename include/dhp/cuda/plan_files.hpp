@@ -2,15 +2,14 @@
 // GPU, driver or library version, is replaced.
 #pragma once
 
+#include <dhp/core/hash.hpp>
 #include <dhp/cuda/checked_file.hpp>
 
 #include <unistd.h>
 
 #include <cstdint>
 #include <filesystem>
-#include <iomanip>
 #include <optional>
-#include <sstream>
 #include <string>
 #include <utility>
 
@@ -66,9 +65,7 @@ class PlanFiles {
   [[nodiscard]] std::string news() { return std::exchange(news_, {}); }
 
   [[nodiscard]] std::string path_of(const std::string& key) const {
-    std::ostringstream name;
-    name << std::hex << std::setw(16) << std::setfill('0') << fnv1a(key);
-    return concat(folder_, "/", name.str());
+    return concat(folder_, "/", fnv1a_text(key));
   }
 
  private:

@@ -38,8 +38,7 @@ struct MaxPoolForward {
   T* y;
   std::int32_t* index;
 
-  template <class B>
-  constexpr void operator()(B& block) const {
+  constexpr void operator()(auto& block) const {
     const auto channels = sizes.channels;
     const auto pixels = sizes.images * sizes.out_height * sizes.out_width;
     for (auto at = walk_by_thread(block, channels / pack); at.row < pixels; at.next()) {
@@ -82,8 +81,7 @@ struct MaxPoolBackward {
   const std::int32_t* index;
   T* dx;
 
-  template <class B>
-  constexpr void operator()(B& block) const {
+  constexpr void operator()(auto& block) const {
     const auto channels = sizes.channels;
     const auto pixels = sizes.images * sizes.height * sizes.width;
     for (auto at = walk_by_thread(block, channels / pack); at.row < pixels; at.next()) {
@@ -126,8 +124,7 @@ struct AveragePoolForward {
   const T* x;
   T* y;
 
-  template <class B>
-  constexpr void operator()(B& block) const {
+  constexpr void operator()(auto& block) const {
     const int column = block.thread() % across;
     const int share = block.thread() / across;
     const int shares = threads / across;
@@ -166,8 +163,7 @@ struct AveragePoolBackward {
   const T* dy;
   T* dx;
 
-  template <class B>
-  constexpr void operator()(B& block) const {
+  constexpr void operator()(auto& block) const {
     for (auto at = walk_by_thread(block, channels / pack); at.row < images * pixels; at.next()) {
       const auto in = load<pack>(dy + at.row / pixels * channels + at.column * pack);
       Pack<T, pack> out;
@@ -178,6 +174,18 @@ struct AveragePoolBackward {
   }
 };
 
+/// Calls body(from, to, integral_constant of the channels of a pack), if there are results.
+template <class Dev>
+void pool(ConstView<Dev> x, View<Dev> y, const auto& body, const auto*... index) {
+  if (y.count() == 0) return;
+  visit_floating(x.dtype(), [&]<class T>(Tag<T>) {
+    const T* const from = x.template data<T>();
+    T* const to = y.template data<T>();
+    const auto run = [&](auto width) { body(from, to, width); };
+    with_width<pack_size<T>, 1>(y.columns(), run, from, to, index...);
+  });
+}
+
 }  // namespace dhp::detail::cuda
 
 namespace dhp::detail {
@@ -185,68 +193,51 @@ namespace dhp::detail {
 template <KernelDevice Dev>
 void max_pool_forward_on(Dev& dev, ConstView<Dev> x, PoolGeometry geometry, View<Dev> y,
                          View<Dev> index) {
-  if (y.count() == 0) return;
-  visit_floating(x.dtype(), [&]<class T>(Tag<T>) {
-    const T* const from = x.template data<T>();
-    T* const to = y.template data<T>();
-    auto* const where = index.template data<std::int32_t>();
-    const auto sizes = cuda::pool_sizes(x.shape(), y.shape(), geometry);
-    const auto run = [&]<int pack>(std::integral_constant<int, pack>) {
-      launch(dev, cuda::grid_for(dev, y.count() / pack),
-             cuda::MaxPoolForward<T, pack>{sizes, from, to, where});
-    };
-    cuda::with_width<cuda::pack_size<T>, 1>(sizes.channels, run, from, to, where);
-  });
+  const auto sizes = cuda::pool_sizes(x.shape(), y.shape(), geometry);
+  auto* const where = index.template data<std::int32_t>();
+  const auto body = [&]<class T, int pack>(const T* from, T* to,
+                                           std::integral_constant<int, pack>) {
+    launch(dev, cuda::grid_for(dev, y.count() / pack),
+           cuda::MaxPoolForward<T, pack>{sizes, from, to, where});
+  };
+  cuda::pool<Dev>(x, y, body, where);
 }
 template <KernelDevice Dev>
 void max_pool_backward_on(Dev& dev, ConstView<Dev> dy, ConstView<Dev> index, PoolGeometry geometry,
                           View<Dev> dx) {
-  if (dx.count() == 0) return;
-  visit_floating(dy.dtype(), [&]<class T>(Tag<T>) {
-    const T* const from = dy.template data<T>();
-    T* const to = dx.template data<T>();
-    const auto* const where = index.template data<std::int32_t>();
-    const auto sizes = cuda::pool_sizes(dx.shape(), dy.shape(), geometry);
-    const auto run = [&]<int pack>(std::integral_constant<int, pack>) {
-      launch(dev, cuda::grid_for(dev, dx.count() / pack),
-             cuda::MaxPoolBackward<T, pack>{sizes, from, where, to});
-    };
-    cuda::with_width<cuda::pack_size<T>, 1>(sizes.channels, run, from, to, where);
-  });
+  const auto sizes = cuda::pool_sizes(dx.shape(), dy.shape(), geometry);
+  const auto* const where = index.template data<std::int32_t>();
+  const auto body = [&]<class T, int pack>(const T* from, T* to,
+                                           std::integral_constant<int, pack>) {
+    launch(dev, cuda::grid_for(dev, dx.count() / pack),
+           cuda::MaxPoolBackward<T, pack>{sizes, from, where, to});
+  };
+  cuda::pool<Dev>(dy, dx, body, where);
 }
 template <KernelDevice Dev>
 void global_average_pool_forward_on(Dev& dev, ConstView<Dev> x, View<Dev> y) {
-  if (y.count() == 0) return;
-  visit_floating(x.dtype(), [&]<class T>(Tag<T>) {
-    const T* const from = x.template data<T>();
-    T* const to = y.template data<T>();
-    const auto& shape = x.shape();
-    const auto run = [&]<int pack>(std::integral_constant<int, pack>) {
-      using Kernel = cuda::AveragePoolForward<T, pack>;
-      const auto packs =
-          static_cast<std::uint64_t>(std::min<std::int64_t>(shape[3] / pack, cuda::warp_size));
-      const Kernel kernel{shape[0], shape[1] * shape[2],
-                          shape[3], static_cast<int>(std::bit_ceil(packs)),
-                          from,     to};
-      const auto blocks = std::min<std::int64_t>(shape[0] * kernel.slabs(), cuda::most_blocks(dev));
-      launch(dev, {blocks, Kernel::threads, Kernel::shared_bytes}, kernel);
-    };
-    cuda::with_width<cuda::pack_size<T>, 1>(shape[3], run, from, to);
-  });
+  const auto& shape = x.shape();
+  const auto body = [&]<class T, int pack>(const T* from, T* to,
+                                           std::integral_constant<int, pack>) {
+    using Kernel = cuda::AveragePoolForward<T, pack>;
+    const auto packs =
+        static_cast<std::uint64_t>(std::min<std::int64_t>(shape[3] / pack, cuda::warp_size));
+    const Kernel kernel{
+        shape[0], shape[1] * shape[2], shape[3], static_cast<int>(std::bit_ceil(packs)), from, to};
+    const auto blocks = std::min<std::int64_t>(shape[0] * kernel.slabs(), cuda::most_blocks(dev));
+    launch(dev, {blocks, Kernel::threads, Kernel::shared_bytes}, kernel);
+  };
+  cuda::pool<Dev>(x, y, body);
 }
 template <KernelDevice Dev>
 void global_average_pool_backward_on(Dev& dev, ConstView<Dev> dy, View<Dev> dx) {
-  if (dx.count() == 0) return;
-  visit_floating(dy.dtype(), [&]<class T>(Tag<T>) {
-    const T* const from = dy.template data<T>();
-    T* const to = dx.template data<T>();
-    const auto& shape = dx.shape();
-    const auto run = [&]<int pack>(std::integral_constant<int, pack>) {
-      launch(dev, cuda::grid_for(dev, dx.count() / pack),
-             cuda::AveragePoolBackward<T, pack>{shape[0], shape[1] * shape[2], shape[3], from, to});
-    };
-    cuda::with_width<cuda::pack_size<T>, 1>(shape[3], run, from, to);
-  });
+  const auto& shape = dx.shape();
+  const auto body = [&]<class T, int pack>(const T* from, T* to,
+                                           std::integral_constant<int, pack>) {
+    launch(dev, cuda::grid_for(dev, dx.count() / pack),
+           cuda::AveragePoolBackward<T, pack>{shape[0], shape[1] * shape[2], shape[3], from, to});
+  };
+  cuda::pool<Dev>(dy, dx, body);
 }
 
 }  // namespace dhp::detail

@@ -48,26 +48,26 @@ struct SumElementParts {
   const T* x;
   double* parts;
 
-  template <class B>
-  constexpr void operator()(B& block) const {
+  constexpr void operator()(auto& block) const {
     double total = share_of_sum<width>(x, count, grid_thread(block), grid_threads(block), f);
     total = block_reduce(block, total, block.template shared<double>());
     if (block.thread() == 0) parts[block.index()] = total;
   }
 };
 
-/// out = the sum of parts, in one block.
+/// out = the sum of parts, in one block; if `adds`, added to what is there.
+template <class T>
 struct SumOfParts {
   std::int64_t count;
-  const double* parts;
-  double* out;
+  const T* parts;
+  bool adds;
+  T* out;
 
-  template <class B>
-  constexpr void operator()(B& block) const {
-    double total = 0;
+  constexpr void operator()(auto& block) const {
+    T total = 0;
     for (std::int64_t at = block.thread(); at < count; at += block.threads()) total += parts[at];
-    total = block_reduce(block, total, block.template shared<double>());
-    if (block.thread() == 0) *out = total;
+    total = block_reduce(block, total, block.template shared<T>());
+    if (block.thread() == 0) *out = adds ? *out + total : total;
   }
 };
 
@@ -78,8 +78,7 @@ struct FindNonfinite {
   const T* x;
   std::int32_t* flag;
 
-  template <class B>
-  constexpr void operator()(B& block) const {
+  constexpr void operator()(auto& block) const {
     bool finite = true;
     const std::int64_t packs = count / width;
     for (auto pack = grid_thread(block); pack < packs; pack += grid_threads(block)) {
@@ -98,19 +97,27 @@ struct FindNonfinite {
   }
 };
 
+/// For kernels that end with block_reduce, of which one adds the parts of the others.
+[[nodiscard]] inline Grid sum_grid(std::int64_t blocks) {
+  return {std::clamp<std::int64_t>(blocks, 1, most_sum_parts), 256, 8 * block_reduce_scratch};
+}
+
 /// out = the sum of f over x. Few parts, so that the last block has little work.
-template <KernelDevice Dev, class T, class F>
-void sum_all(Dev& dev, std::int64_t count, const T* x, F f, double* out) {
-  constexpr int width = pack_size<T>;
-  constexpr std::size_t shared = sizeof(double) * block_reduce_scratch;
-  constexpr int share = 4 * width * 256;  // of a block, at least
-  const Grid grid{std::clamp<std::int64_t>((count + share - 1) / share, 1, most_sum_parts), 256,
-                  shared};
-  Tensor<Dev> scratch(dev, DType::f64, {grid.blocks});
-  double* const parts = scratch.mut().template data<double>();
-  if (packs_fit<width>(0, x)) launch(dev, grid, SumElementParts<width, T, F>{f, count, x, parts});
-  else launch(dev, grid, SumElementParts<1, T, F>{f, count, x, parts});
-  launch(dev, Grid{1, 256, shared}, SumOfParts{grid.blocks, parts, out});
+template <KernelDevice Dev, class F>
+void sum_all(Dev& dev, ConstView<Dev> x, F f, View<Dev> out) {
+  visit_floating(x.dtype(), [&]<class T>(Tag<T>) {
+    const T* const from = x.template data<T>();
+    constexpr int share = 4 * pack_size<T> * 256;  // of a block, at least
+    const auto grid = sum_grid((x.count() + share - 1) / share);
+    Tensor<Dev> scratch(dev, DType::f64, {grid.blocks});
+    double* const parts = scratch.mut().template data<double>();
+    const auto run = [&]<int width>(std::integral_constant<int, width>) {
+      launch(dev, grid, SumElementParts<width, T, F>{f, x.count(), from, parts});
+    };
+    with_width<pack_size<T>, 1>(0, run, from);
+    launch(dev, sum_grid(1),
+           SumOfParts<double>{grid.blocks, parts, false, out.template data<double>()});
+  });
 }
 
 }  // namespace dhp::detail::cuda
@@ -129,36 +136,27 @@ void column_sums_on(Dev& dev, ConstView<Dev> x, View<Dev> sums, double beta) {
 }
 template <KernelDevice Dev>
 void sum_on(Dev& dev, ConstView<Dev> x, View<Dev> out) {
-  visit_floating(x.dtype(), [&]<class T>(Tag<T>) {
-    cuda::sum_all(dev, x.count(), x.template data<T>(), cuda::Itself(),
-                  out.template data<double>());
-  });
+  cuda::sum_all(dev, x, cuda::Itself(), out);
 }
 template <KernelDevice Dev>
 void sum_of_squares_on(Dev& dev, ConstView<Dev> x, View<Dev> out) {
-  visit_floating(x.dtype(), [&]<class T>(Tag<T>) {
-    cuda::sum_all(dev, x.count(), x.template data<T>(), cuda::Square(),
-                  out.template data<double>());
-  });
+  cuda::sum_all(dev, x, cuda::Square(), out);
 }
 template <KernelDevice Dev>
 void sum_of_magnitudes_on(Dev& dev, ConstView<Dev> x, View<Dev> out) {
-  visit_floating(x.dtype(), [&]<class T>(Tag<T>) {
-    cuda::sum_all(dev, x.count(), x.template data<T>(), cuda::Magnitude(),
-                  out.template data<double>());
-  });
+  cuda::sum_all(dev, x, cuda::Magnitude(), out);
 }
 template <KernelDevice Dev>
 void find_nonfinite_on(Dev& dev, ConstView<Dev> x, View<Dev> flag) {
   if (x.count() == 0) return;
   visit_floating(x.dtype(), [&]<class T>(Tag<T>) {
-    constexpr int width = cuda::pack_size<T>;
     const T* const from = x.template data<T>();
     auto* const found = flag.template data<std::int32_t>();
-    const auto grid = cuda::grid_for(dev, (x.count() + width - 1) / width);
-    if (cuda::packs_fit<width>(0, from))
-      launch(dev, grid, cuda::FindNonfinite<width, T>{x.count(), from, found});
-    else launch(dev, grid, cuda::FindNonfinite<1, T>{x.count(), from, found});
+    const auto run = [&]<int width>(std::integral_constant<int, width>) {
+      launch(dev, cuda::grid_for(dev, (x.count() + width - 1) / width),
+             cuda::FindNonfinite<width, T>{x.count(), from, found});
+    };
+    cuda::with_width<cuda::pack_size<T>, 1>(0, run, from);
   });
 }
 

@@ -21,25 +21,12 @@ struct WarpRows {
     return grid_for(dev, rows * warp_size, 128);
   }
 
-  template <class B>
-  static constexpr std::int64_t first(const B& block) {
-    return grid_thread(block) / warp_size;
-  }
-  template <class B>
-  static constexpr std::int64_t step(const B& block) {
-    return grid_threads(block) / warp_size;
-  }
-  template <class B>
-  static constexpr int thread(const B& block) {
-    return block.thread() % warp_size;
-  }
+  static constexpr std::int64_t first(const auto& block) { return grid_thread(block) / warp_size; }
+  static constexpr std::int64_t step(const auto& block) { return grid_threads(block) / warp_size; }
+  static constexpr int thread(const auto& block) { return block.thread() % warp_size; }
   /// A thread's packs and their columns; columns beyond the row belong to no thread.
-  template <class B>
-  static constexpr int steps(const B&, std::int64_t) {
-    return packs;
-  }
-  template <class B>
-  static constexpr std::int64_t column(const B& block, int pack) {
+  static constexpr int steps(const auto&, std::int64_t) { return packs; }
+  static constexpr std::int64_t column(const auto& block, int pack) {
     return (pack * warp_size + thread(block)) * n;
   }
   template <class B, class A>
@@ -50,14 +37,12 @@ struct WarpRows {
   template <class T>
   class Row {
    public:
-    template <class B>
-    constexpr Row(const B& block, const T* from, std::int64_t columns) {
+    constexpr Row(const auto& block, const T* from, std::int64_t columns) {
       for (int pack = 0; pack < packs; ++pack)
         if (const auto at = column(block, pack); at < columns) kept_[pack] = load<n>(from + at);
     }
     /// Fills a row from make(pack), and stores it.
-    template <class B, class Make>
-    constexpr Row(const B& block, T* to, std::int64_t columns, const Make& make) {
+    constexpr Row(const auto& block, T* to, std::int64_t columns, const auto& make) {
       for (int pack = 0; pack < packs; ++pack) {
         const auto at = column(block, pack);
         if (at >= columns) continue;
@@ -65,10 +50,7 @@ struct WarpRows {
         store<n>(to + at, kept_[pack]);
       }
     }
-    template <class B>
-    constexpr Pack<T, n> get(const B&, int pack) const {
-      return kept_[pack];
-    }
+    constexpr Pack<T, n> get(const auto&, int pack) const { return kept_[pack]; }
 
    private:
     Pack<T, n> kept_[packs]{};
@@ -90,25 +72,14 @@ struct BlockRows {
     return grid;
   }
 
-  template <class B>
-  static constexpr std::int64_t first(const B& block) {
-    return block.index();
-  }
-  template <class B>
-  static constexpr std::int64_t step(const B& block) {
-    return block.blocks();
-  }
-  template <class B>
-  static constexpr int thread(const B& block) {
-    return block.thread();
-  }
-  template <class B>
-  static constexpr int steps(const B& block, std::int64_t columns) {
+  static constexpr std::int64_t first(const auto& block) { return block.index(); }
+  static constexpr std::int64_t step(const auto& block) { return block.blocks(); }
+  static constexpr int thread(const auto& block) { return block.thread(); }
+  static constexpr int steps(const auto& block, std::int64_t columns) {
     const std::int64_t packs = columns / n;
     return static_cast<int>((packs + block.threads() - 1) / block.threads());
   }
-  template <class B>
-  static constexpr std::int64_t column(const B& block, int pack) {
+  static constexpr std::int64_t column(const auto& block, int pack) {
     return (std::int64_t{pack} * block.threads() + block.thread()) * n;
   }
   template <class B, class A>
@@ -118,15 +89,12 @@ struct BlockRows {
   template <class T>
   class Row {
    public:
-    template <class B>
-    constexpr Row(const B&, const T* from, std::int64_t) : from_(from) {}
-    template <class B, class Make>
-    constexpr Row(const B& block, T* to, std::int64_t columns, const Make& make) : from_(to) {
+    constexpr Row(const auto&, const T* from, std::int64_t) : from_(from) {}
+    constexpr Row(const auto& block, T* to, std::int64_t columns, const auto& make) : from_(to) {
       for (int pack = 0; pack < steps(block, columns); ++pack)
         if (const auto at = column(block, pack); at < columns) store<n>(to + at, make(pack));
     }
-    template <class B>
-    constexpr Pack<T, n> get(const B& block, int pack) const {
+    constexpr Pack<T, n> get(const auto& block, int pack) const {
       return load<n>(from_ + column(block, pack));
     }
 

@@ -23,8 +23,7 @@ struct MoveRows {
   std::int64_t entries;  // rows of from
   Word missing;
 
-  template <class B>
-  constexpr void operator()(B& block) const {
+  constexpr void operator()(auto& block) const {
     for (auto at = walk_by_thread(block, units); at.row < rows; at.next()) {
       const auto entry = index == nullptr ? at.row : index[at.row] - first;
       Unit unit;

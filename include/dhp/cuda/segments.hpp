@@ -39,8 +39,7 @@ struct Pieces {
     const auto left = tile.last - first;
     return {tile, first, left < 0 ? 0 : left < size ? left : size};
   }
-  template <class Dev>
-  [[nodiscard]] Grid grid(const Dev& dev) const {
+  [[nodiscard]] Grid grid(const auto& dev) const {
     return {std::clamp<std::int64_t>(count(), 1, most_blocks(dev))};
   }
 };
@@ -64,8 +63,7 @@ struct SquareTiles {
   TileSource<A> source;
   double* sums;
 
-  template <class B>
-  constexpr void operator()(B& block) const {
+  constexpr void operator()(auto& block) const {
     for (auto at = block.index(); at < count; at += block.blocks()) {
       const auto& tile = tiles[at];
       double total = share_of_sum<pack_size<A>>(source(tile), tile.last - tile.first,
@@ -83,8 +81,7 @@ struct SumTiles {
   std::int64_t stride;  // from one group to the next
   double* squares;
 
-  template <class B>
-  constexpr void operator()(B& block) const {
+  constexpr void operator()(auto& block) const {
     const auto& of = parameters[block.index()];
     double total = 0;
     for (auto at = of.first + block.thread(); at < of.last; at += block.threads())

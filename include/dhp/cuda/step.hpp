@@ -23,8 +23,7 @@ struct DecideStep {
   const double* squares;
   StepState* state;
 
-  template <class B>
-  constexpr void operator()(B& block) const {
+  constexpr void operator()(auto& block) const {
     double* const scratch = block.template shared<double>();
     double total = 0;
     double bad = 0;

@@ -103,8 +103,7 @@ struct SumShortLists {
   A beta;
   Y* y;
 
-  template <class B>
-  constexpr void operator()(B& block) const {
+  constexpr void operator()(auto& block) const {
     const auto slabs = (columns + warp_size * width - 1) / (warp_size * width);
     for (auto at = walk_by_warp(block, slabs); at.row < lists.entries; at.next()) {
       const auto list = lists.all_of(at.row);
@@ -129,8 +128,7 @@ struct SumRowParts {
   const T* x;
   A* parts;
 
-  template <class B>
-  constexpr void operator()(B& block) const {
+  constexpr void operator()(auto& block) const {
     const auto slabs = (columns + warp_size * width - 1) / (warp_size * width);
     for (auto at = walk_by_warp(block, slabs); at.row < 2 * lists.windows(); at.next()) {
       const auto part = lists.part_in(at.row);
@@ -155,8 +153,7 @@ struct AddRowParts {
   A beta;
   Y* y;
 
-  template <class B>
-  constexpr void operator()(B& block) const {
+  constexpr void operator()(auto& block) const {
     const auto slabs = (columns + warp_size * width - 1) / (warp_size * width);
     for (auto at = walk_by_block(block, slabs); at.row < lists.windows(); at.next()) {
       const auto list = lists.beginning_in(at.row);

@@ -26,8 +26,7 @@ struct TileProduct {
     return {parts * tiles(rows) * tiles(columns), threads, 2 * depth * stride * sizeof(A)};
   }
 
-  template <class B>
-  constexpr void operator()(B& block) const {
+  constexpr void operator()(auto& block) const {
     const auto across = tiles(columns);
     const auto per_part = tiles(rows) * across;
     const auto part = block.index() / per_part;

@@ -18,8 +18,7 @@ struct SumTree {
   A* rows;
   Y* y;
 
-  template <class B>
-  constexpr void operator()(B& block) const {
+  constexpr void operator()(auto& block) const {
     for (auto at = grid_thread(block); at < columns; at += grid_threads(block)) {
       for (int each = 0; each < count; ++each)
         rows[adds[each].onto * columns + at] += rows[adds[each].from * columns + at];

@@ -18,8 +18,7 @@ namespace dhp::detail::cuda {
 }
 
 /// The shortest of several runs of body() on the stream, in ms, after a warm-up. Blocks the host.
-template <class Body>
-[[nodiscard]] float shortest_ms(cudaStream_t stream, Body body) {
+[[nodiscard]] float shortest_ms(cudaStream_t stream, auto body) {
   constexpr int runs = 4;
   const auto begin = CudaEvent::of(stream, cudaEventDefault);
   const auto end = CudaEvent::of(stream, cudaEventDefault);

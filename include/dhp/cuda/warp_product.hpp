@@ -21,12 +21,10 @@ namespace dhp::detail::cuda {
 
 using WarpWords = Pack<std::uint32_t, 4>;
 /// Eight elements by whole words: nvcc takes packs of 16 bits apart, and puts them together again.
-template <class T>
-[[nodiscard]] constexpr WarpWords load_words(const T* from) {
+[[nodiscard]] constexpr WarpWords load_words(const auto* from) {
   return *reinterpret_cast<const WarpWords*>(from);
 }
-template <class T>
-constexpr void store_words(T* to, const WarpWords& words) {
+constexpr void store_words(auto* to, const WarpWords& words) {
   *reinterpret_cast<WarpWords*>(to) = words;
 }
 
@@ -80,8 +78,7 @@ struct MatrixTile {
                                                     lane / 16 * 8);
   }
   /// The transpose of the same, as two right operands side by side.
-  template <class B>
-  [[nodiscard]] constexpr WarpWords turned(B& block, int first_row, int first_column) const {
+  [[nodiscard]] constexpr WarpWords turned(auto& block, int first_row, int first_column) const {
     const int lane = block.thread() % warp_size;
     return block.template load_matrices<false>(row(first_row + lane % 8 + lane / 16 * 8) +
                                                first_column + lane / 8 % 2 * 8);

@@ -2,8 +2,7 @@
 //
 // The samples of a step and those of a replica are closed forms without state, so a run can start at any
 // step: micro-batch k of a step holds its samples [k*b, (k+1)*b), and replicas have whole micro-batches. The
-// last step of an epoch may have fewer micro-batches, the last one short; nothing is padded, and a replica
-// may get none.
+// last step of an epoch may have fewer, the last one short; nothing is padded, and a replica may get none.
 #pragma once
 
 #include <dhp/core/error.hpp>

@@ -69,8 +69,7 @@ class BlockCache {
   }
 
   /// Fills `to` with the bytes of a file from `at`; load(at, span) reads the file itself. Thread-safe.
-  template <class Load>
-  void read(std::size_t number, std::uint64_t at, std::span<std::byte> to, const Load& load) {
+  void read(std::size_t number, std::uint64_t at, std::span<std::byte> to, const auto& load) {
     const auto& file = files_[number];
     while (!to.empty()) {
       const auto block = at / block_;
@@ -109,9 +108,8 @@ class BlockCache {
     }
   }
   // Whether it is kept, perhaps as of now.
-  template <class Load>
   bool read_block(const File& file, std::uint64_t block, std::uint64_t inside,
-                  std::span<std::byte> to, const Load& load) {
+                  std::span<std::byte> to, const auto& load) {
     const auto path = concat(folder_, "/", file.name, block);
     const auto size = size_of_block(file, block);
     if (read_kept(path, size, inside, to)) return true;

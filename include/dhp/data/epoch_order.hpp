@@ -10,8 +10,7 @@
 
 namespace dhp::detail {
 /// A block has about sqrt(window) consecutive samples, so a window has as many blocks as a block has samples.
-/// Positions [w * window, (w + 1) * window) cover at most window / block() + 2 blocks, rounded up. Each sample occurs
-/// once.
+/// Positions [w * window, (w + 1) * window) cover at most window / block() + 2 blocks, rounded up.
 class EpochOrder {
  public:
   /// window: in samples; 0 or the dataset's size: one random order over all.

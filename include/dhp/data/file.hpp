@@ -1,20 +1,15 @@
 // Reads files; parses bytes with a bounds-checked cursor. Errors name the file and the offset.
 #pragma once
 
-#include <dhp/core/error.hpp>
+#include <dhp/core/open_file.hpp>
 #include <dhp/data/host_array.hpp>
 
 #include <algorithm>
-#include <cerrno>
 #include <cstddef>
 #include <cstdint>
-#include <cstdio>
-#include <cstring>
 #include <filesystem>
-#include <memory>
 #include <span>
 #include <string>
-#include <system_error>
 #include <utility>
 #include <vector>
 
@@ -60,16 +55,12 @@ inline constexpr std::size_t default_file_limit_bytes = std::size_t{64} << 30;
   check(std::filesystem::exists(status), "", path, ": no such file");
   check(!std::filesystem::is_directory(status), "", path, ": is a directory, not a file");
   check(std::filesystem::is_regular_file(status), "", path, ": is not a regular file");
-  const auto size = std::filesystem::file_size(path, error);
-  check(!error, "", path, ": ", error.message());
+  const OpenFile file(path, O_RDONLY);
+  const auto size = file.size();
   check(size > 0, "", path, ": the file is empty");
   check(size <= limit_bytes, "", path, ": has ", size, " bytes, above the limit of ", limit_bytes);
-  const std::unique_ptr<std::FILE, int (*)(std::FILE*)> file(std::fopen(path.c_str(), "rb"),
-                                                             &std::fclose);
-  check(file != nullptr, "", path, ": ", std::generic_category().message(errno));
-  Bytes bytes(size);
-  const auto got = std::fread(bytes.data(), 1, bytes.size(), file.get());
-  check(got == bytes.size(), "", path, ": only ", got, " of ", size, " bytes could be read");
+  Bytes bytes(static_cast<std::size_t>(size));
+  file.read(0, bytes);
   return bytes;
 }
 
@@ -122,8 +113,7 @@ class ByteCursor {
     return value;
   }
   /// Throws: "NAME, byte OFFSET: ...".
-  template <class... Parts>
-  [[noreturn]] void wrong(const Parts&... parts) const {
+  [[noreturn]] void wrong(const auto&... parts) const {
     throw Error(concat(name_, ", byte ", offset_, ": ", parts...));
   }
 

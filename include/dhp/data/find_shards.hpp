@@ -34,8 +34,7 @@ namespace detail {
          std::any_of(endings.begin(), endings.end(), [&](auto end) { return ends_in(name, end); });
 }
 
-/// *.tar, *.tfrecord, *.tfrecord-..., ImageNet's train-00000-of-01024, and *.tar.gz and similar, which are then
-/// refused.
+/// *.tar, *.tfrecord, *.tfrecord-..., ImageNet's train-00000-of-01024, and *.tar.gz and such, to be refused.
 [[nodiscard]] inline bool named_like_shard(const std::string& name) {
   if (name.starts_with('.') || is_beside_shards(name)) return false;
   const auto lower = lower_case(name);

@@ -32,7 +32,7 @@ class FunctionSamples {
     HostBatch made;
     made.input = rows(indices.size(), inputs, "input");
     made.side.emplace_back("targets", rows(indices.size(), targets, "target"));
-    made.counts = {{"elements", static_cast<std::int64_t>(targets.size())}};
+    made.counts = {{"elements", std::ssize(targets)}};
     return made;
   }
 

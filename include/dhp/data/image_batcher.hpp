@@ -54,7 +54,7 @@ class ImageBatcher {
   }
 
   [[nodiscard]] HostBatch collate(std::span<const std::int64_t> indices, std::int64_t epoch) const {
-    const auto n = static_cast<std::int64_t>(indices.size());
+    const auto n = std::ssize(indices);
     HostBatch batch;
     batch.input =
         HostArray(options_.dtype, {n, options_.height, options_.width, options_.channels});

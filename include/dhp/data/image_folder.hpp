@@ -44,9 +44,7 @@ class ImageFolder {
     found_ = std::move(found);
   }
 
-  [[nodiscard]] std::int64_t size() const {
-    return static_cast<std::int64_t>(found_->files.size());
-  }
+  [[nodiscard]] std::int64_t size() const { return std::ssize(found_->files); }
   [[nodiscard]] Sample get(std::int64_t index) const {
     detail::check_sample_index(index, size());
     const auto& file = found_->files[static_cast<std::size_t>(index)];
@@ -102,7 +100,7 @@ class ImageFolder {
   void check_files(Found& found) const {
     std::vector<std::string> wrong(found.files.size());
     detail::ThreadPool pool(std::max(1, options_.threads));
-    pool.run(static_cast<std::int64_t>(found.files.size()), [&](std::int64_t index) {
+    pool.run(std::ssize(found.files), [&](std::int64_t index) {
       const auto at = static_cast<std::size_t>(index);
       const auto& path = found.files[at].path;
       try {

@@ -52,7 +52,7 @@ template <Device Dev, class B>
 
 /// next() may be called by the rank's thread only; the first call starts the threads.
 template <Device Dev, class B>
-class Loader final : public StepSource<Dev> {
+class Loader final : public StepSource<Dev>, detail::NonCopyable {
  public:
   static_assert((detail::require_batcher<B>(), true));
 
@@ -71,8 +71,6 @@ class Loader final : public StepSource<Dev> {
     read_as(options.reader);
     start_at(options.from);
   }
-  Loader(const Loader&) = delete;
-  Loader& operator=(const Loader&) = delete;
   ~Loader() override { stop(); }
 
   void read_as(const DataReader& reader) override {
@@ -147,7 +145,7 @@ class Loader final : public StepSource<Dev> {
   // Requires mutex_. Fills the queue to its maximum length.
   void fill() {
     while (static_cast<int>(ahead_.size()) < options_.steps_ahead) {
-      const auto step = steps_done_ + static_cast<std::int64_t>(ahead_.size()) + 1;
+      const auto step = steps_done_ + std::ssize(ahead_) + 1;
       if (options_.epochs > 0 && step > steps()) break;
       const auto slot = std::make_shared<Slot>();
       slot->plan = batching_.plan(step);

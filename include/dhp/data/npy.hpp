@@ -49,8 +49,7 @@ class NpyHeader {
   std::vector<std::uint64_t> extents;
 
  private:
-  template <class... Parts>
-  [[noreturn]] void wrong(const Parts&... parts) const {
+  [[noreturn]] void wrong(const auto&... parts) const {
     at_.wrong("in the .npy header: ", parts...);
   }
   void skip_space() {

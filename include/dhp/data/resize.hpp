@@ -17,8 +17,7 @@ namespace dhp {
 namespace detail {
 
 /// visit(channels), with three as a constant so that pixel copies are unrolled.
-template <class Visit>
-void visit_channels(int channels, const Visit& visit) {
+void visit_channels(int channels, const auto& visit) {
   if (channels == 3) visit(std::integral_constant<std::size_t, 3>{});
   else visit(static_cast<std::size_t>(channels));
 }
@@ -123,8 +122,7 @@ inline void sum_rows(const std::uint8_t* from, std::size_t stride,
 }
 
 /// to[c] = the sum of weights[tap] * from[tap * channels + c], rounded. Reads up to `lanes` values beyond.
-template <class Channels>
-void sum_columns(const float* from, Channels channels, const std::vector<float>& weights,
+void sum_columns(const float* from, auto channels, const std::vector<float>& weights,
                  std::uint8_t* to) {
   constexpr std::size_t few = 4;
   using Few = float __attribute__((vector_size(4 * few)));

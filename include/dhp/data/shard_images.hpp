@@ -52,9 +52,7 @@ class ShardImages {
     found_ = std::move(found);
   }
 
-  [[nodiscard]] std::int64_t size() const {
-    return static_cast<std::int64_t>(found_->index.samples.size());
-  }
+  [[nodiscard]] std::int64_t size() const { return std::ssize(found_->index.samples); }
   [[nodiscard]] Sample get(std::int64_t index) const {
     return {read(*found_, sample(index)), label(index)};
   }
@@ -166,7 +164,7 @@ class ShardImages {
     auto& index = found.index;
     std::vector<std::string> wrong(index.samples.size());
     detail::ThreadPool pool(std::max(1, options_.threads));
-    pool.run(static_cast<std::int64_t>(wrong.size()), [&](std::int64_t at) {
+    pool.run(std::ssize(wrong), [&](std::int64_t at) {
       try {
         (void)read(found, index.samples[static_cast<std::size_t>(at)]);
       } catch (const Error& error) {

@@ -1,5 +1,4 @@
-// ShardIndex: the positions of all samples in shards. A scan makes it once; its file records the shards' sizes and
-// times.
+// ShardIndex: the positions of all samples in shards. A scan makes it; its file has the shards' sizes and times.
 #pragma once
 
 #include <dhp/core/crc32c.hpp>
@@ -13,7 +12,6 @@
 
 #include <array>
 #include <bit>
-#include <optional>
 
 namespace dhp::detail {
 /// A shard as it was when it was scanned.
@@ -134,7 +132,7 @@ struct ShardIndex {
                                             LabelOfJson label_of_json, bool skip_bad, int threads) {
   std::vector<ShardScan> scans(shards.size(), ShardScan{.skip_bad = skip_bad});
   ThreadPool pool(std::max(1, threads));
-  pool.run(static_cast<std::int64_t>(shards.size()), [&](std::int64_t index) {
+  pool.run(std::ssize(shards), [&](std::int64_t index) {
     auto& shard = shards[static_cast<std::size_t>(index)];
     auto& scan = scans[static_cast<std::size_t>(index)];
     constexpr std::uint64_t magic_at = 257;

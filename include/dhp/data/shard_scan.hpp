@@ -1,8 +1,8 @@
 // The result of scanning a shard, a file of many samples: their positions, and the damaged parts.
 #pragma once
 
-#include <dhp/core/error.hpp>
 #include <dhp/core/open_file.hpp>
+#include <dhp/data/file.hpp>
 #include <dhp/data/known_file.hpp>
 
 #include <algorithm>
@@ -53,13 +53,7 @@ class ScannedFile {
     return {reinterpret_cast<const char*>(bytes.data()), bytes.size()};
   }
   [[nodiscard]] std::uint64_t little_endian(std::uint64_t at, std::size_t count) {
-    std::uint64_t value = 0;
-    int shift = 0;
-    for (const auto byte : read(at, count)) {
-      value |= std::to_integer<std::uint64_t>(byte) << shift;
-      shift += 8;
-    }
-    return value;
+    return ByteCursor(read(at, count), {}).little_endian(count, "");
   }
 
  private:
@@ -94,8 +88,7 @@ struct ShardScan {
     else fail("", sentence, sentence.ends_with(hint) ? "" : hint);
   }
   /// Runs body(); an Error of it is damage.
-  template <class Body>
-  void guard(Body body) {
+  void guard(auto body) {
     try {
       body();
     } catch (const Error& error) {

@@ -71,8 +71,7 @@ class TarMembers {
  private:
   static constexpr std::uint64_t block = 512;
 
-  template <class... Parts>
-  [[noreturn]] void wrong(const Parts&... parts) const {
+  [[noreturn]] void wrong(const auto&... parts) const {
     fail("", file_->path(), ", byte ", at_, ": ", parts...);
   }
   // The checksum of a header, with its own field counted as spaces.

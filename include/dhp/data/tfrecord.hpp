@@ -49,8 +49,7 @@ class WireFields {
   }
 
  private:
-  template <class... Parts>
-  [[noreturn]] void wrong(const Parts&... parts) const {
+  [[noreturn]] void wrong(const auto&... parts) const {
     fail("", file_->path(), ", byte ", at_, ": ", parts...);
   }
   std::uint64_t varint() {

@@ -24,14 +24,14 @@ namespace dhp {
 
 namespace detail {
 /// Caches freed blocks by size class.
-class CpuMemory : public MemoryCount, public std::enable_shared_from_this<CpuMemory> {
+class CpuMemory : public MemoryCount,
+                  public std::enable_shared_from_this<CpuMemory>,
+                  detail::NonCopyable {
  public:
   static constexpr std::align_val_t alignment{64};
 
   /// hosts: the host program's memory resource; null: the system's.
   explicit CpuMemory(std::pmr::memory_resource* hosts = nullptr) : hosts_(hosts) {}
-  CpuMemory(const CpuMemory&) = delete;
-  CpuMemory& operator=(const CpuMemory&) = delete;
   ~CpuMemory() { trim(); }
 
   /// persistent: of exactly this size, and not cached when freed.
@@ -166,8 +166,7 @@ class Cpu : detail::Kernels {
     return WaitClock::Scope(waits_.get(), WaitClock::collectives);
   }
   /// A trace span for the lifetime of the result; arguments as for TraceScope.
-  template <class... Arguments>
-  [[nodiscard]] TraceScope<Cpu> scope(const Arguments&... arguments) {
+  [[nodiscard]] TraceScope<Cpu> scope(const auto&... arguments) {
     return TraceScope<Cpu>(*this, arguments...);
   }
 

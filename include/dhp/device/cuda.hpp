@@ -2,14 +2,13 @@
 // the host. Host API only, so g++ can compile it; dhp/cuda.cuh adds the kernels.
 #pragma once
 
+#include <dhp/device/copy_queues.hpp>
 #include <dhp/device/cuda_clock.hpp>
 #include <dhp/device/cuda_graph.hpp>
 #include <dhp/device/cuda_libraries.hpp>
 #include <dhp/device/cuda_memory.hpp>
 #include <dhp/device/device.hpp>
-#include <dhp/device/download_queue.hpp>
 #include <dhp/device/pinned.hpp>
-#include <dhp/device/upload_queue.hpp>
 
 #include <nvtx3/nvToolsExt.h>
 
@@ -58,10 +57,7 @@ struct CudaOptions {
 
 namespace detail {
 /// The base of what cuda/ caches per device: plans, chosen algorithms.
-struct CudaCached {
-  CudaCached() = default;
-  CudaCached(const CudaCached&) = delete;
-  CudaCached& operator=(const CudaCached&) = delete;
+struct CudaCached : detail::NonCopyable {
   virtual ~CudaCached() = default;
 };
 }  // namespace detail
@@ -222,14 +218,12 @@ class Cuda : detail::Kernels {
   /// Records what body() issues, without running it. Its tensors come from an arena that the graph
   /// owns. body must have run before, which loads kernels and chooses plans. It must not copy from
   /// or to the host.
-  template <class Body>
-  [[nodiscard]] detail::CudaGraph record(Body&& body) {
+  [[nodiscard]] detail::CudaGraph record(auto&& body) {
     check(stream() != nullptr && stream() != cudaStreamLegacy,
           "CUDA cannot record a step on its default stream: use another stream, or do not record");
-    check(
-        !options_.allocator,
-        "a recorded step owns its memory, which a host program's allocator cannot provide: use no "
-        "allocator, or do not record");
+    check(!options_.allocator,
+          "a recorded step owns its memory, which a host program's allocator cannot provide: use "
+          "no allocator, or do not record");
     synchronize();
     // The graph uses its own arena, so free blocks of earlier work would only occupy memory.
     memory_->trim();
@@ -275,14 +269,11 @@ class Cuda : detail::Kernels {
     check_not_recording("a point of a trace");
     return clock_->moment(stream());
   }
-  class Scope {
+  class Scope : detail::NonCopyable {
    public:
-    template <class... Arguments>
-    explicit Scope(Cuda& dev, const Arguments&... arguments) : trace_(dev, arguments...) {
+    explicit Scope(Cuda& dev, const auto&... arguments) : trace_(dev, arguments...) {
       nvtxRangePushA(name_of(arguments...).c_str());
     }
-    Scope(const Scope&) = delete;
-    Scope& operator=(const Scope&) = delete;
     ~Scope() { nvtxRangePop(); }
 
    private:
@@ -296,10 +287,7 @@ class Cuda : detail::Kernels {
     TraceScope<Cuda> trace_;
   };
   /// A span for profilers and the trace while the result lives; arguments as for TraceScope.
-  template <class... Arguments>
-  [[nodiscard]] Scope scope(const Arguments&... arguments) {
-    return Scope(*this, arguments...);
-  }
+  [[nodiscard]] Scope scope(const auto&... arguments) { return Scope(*this, arguments...); }
 
   [[nodiscard]] int number() const { return options_.device; }
   [[nodiscard]] const cudaDeviceProp& properties() const { return properties_; }

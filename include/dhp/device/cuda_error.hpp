@@ -60,10 +60,7 @@ inline void check_library_version(const char* name, const char* file, std::size_
 /// Owns a handle of a library, which destroys it with `destroy`.
 template <auto destroy>
 struct CudaDestroy {
-  template <class T>
-  void operator()(T* old) const noexcept {
-    static_cast<void>(destroy(old));
-  }
+  void operator()(auto* old) const noexcept { static_cast<void>(destroy(old)); }
 };
 template <class Handle, auto destroy>
 using CudaOwner = std::unique_ptr<std::remove_pointer_t<Handle>, CudaDestroy<destroy>>;

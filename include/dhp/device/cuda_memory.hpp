@@ -34,7 +34,7 @@ struct CudaAllocator {
 
 namespace detail {
 /// Makes a GPU current for the calling thread, which may use others too, until the end of a scope.
-class CurrentDevice {
+class CurrentDevice : detail::NonCopyable {
  public:
   explicit CurrentDevice(int device) noexcept {
     int current = device;
@@ -43,8 +43,6 @@ class CurrentDevice {
     before_ = current;
     quietly(cudaSetDevice(device));
   }
-  CurrentDevice(const CurrentDevice&) = delete;
-  CurrentDevice& operator=(const CurrentDevice&) = delete;
   ~CurrentDevice() {
     if (before_) quietly(cudaSetDevice(*before_));
   }
@@ -53,7 +51,9 @@ class CurrentDevice {
   std::optional<int> before_{};
 };
 
-class CudaMemory : public MemoryCount, public std::enable_shared_from_this<CudaMemory> {
+class CudaMemory : public MemoryCount,
+                   public std::enable_shared_from_this<CudaMemory>,
+                   detail::NonCopyable {
  public:
   /// stream: the device's stream.
   CudaMemory(int device, CudaStream stream, CudaAllocator hosts = {})
@@ -61,8 +61,6 @@ class CudaMemory : public MemoryCount, public std::enable_shared_from_this<CudaM
     check((hosts_.allocate == nullptr) == (hosts_.free == nullptr),
           "an allocator of GPU memory needs both allocate and free");
   }
-  CudaMemory(const CudaMemory&) = delete;
-  CudaMemory& operator=(const CudaMemory&) = delete;
   ~CudaMemory() {
     for (auto& arena : arenas_) drop(arena);
   }

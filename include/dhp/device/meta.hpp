@@ -112,13 +112,11 @@ class Meta : detail::Kernels {
   [[nodiscard]] std::shared_ptr<Trace> trace() const { return nullptr; }
   [[nodiscard]] TraceMoment moment() const { return {}; }
   /// Labels memory use; arguments as for TraceScope.
-  class Scope {
+  class Scope : detail::NonCopyable {
    public:
     Scope(MetaMemory& memory, std::string name) : memory_(memory) {
       memory_.scopes_.push_back(std::move(name));
     }
-    Scope(const Scope&) = delete;
-    Scope& operator=(const Scope&) = delete;
     ~Scope() { memory_.scopes_.pop_back(); }
 
    private:

@@ -27,8 +27,7 @@ class PinnedBlocks : public std::enable_shared_from_this<PinnedBlocks> {
   };
   /// copy(data) starts to fill a block of this many bytes, and returns the event of its end. The block is free when
   /// its last owner is gone and the copy has ended.
-  template <class Start>
-  [[nodiscard]] Copy start_copy(std::size_t bytes, const Start& copy) {
+  [[nodiscard]] Copy start_copy(std::size_t bytes, const auto& copy) {
     auto block = free_block(bytes);
     auto* const data = block.data.get();
     block.end = copy(data);

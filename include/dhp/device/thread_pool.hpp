@@ -9,13 +9,12 @@
 #include <condition_variable>
 #include <cstdint>
 #include <exception>
-#include <memory>
 #include <mutex>
 #include <thread>
 #include <vector>
 
 namespace dhp::detail {
-class ThreadPool {
+class ThreadPool : NonCopyable {
  public:
   /// threads: the total number, including the caller; 1 starts none. Throws, after joining the
   /// started ones, if the system refuses a thread.
@@ -35,8 +34,6 @@ class ThreadPool {
            "); choose fewer, or raise the limits of processes and memory (ulimit -u, ulimit -v)");
     }
   }
-  ThreadPool(const ThreadPool&) = delete;
-  ThreadPool& operator=(const ThreadPool&) = delete;
   ~ThreadPool() { stop(); }
 
   [[nodiscard]] int size() const { return static_cast<int>(workers_.size()) + 1; }

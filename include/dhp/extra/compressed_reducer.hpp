@@ -45,8 +45,7 @@ void keep_made(Dev& dev, ConstView<Dev> state, ConstView<Dev> made, View<Dev> ke
 template <class Dev, class Compressor>
 class CompressedReducer {
  public:
-  template <class Options>
-  CompressedReducer(Dev& dev, ParameterStore<Dev>& store, Comm<Dev> group, const Options& options)
+  CompressedReducer(Dev& dev, ParameterStore<Dev>& store, Comm<Dev> group, const auto& options)
       : dev_(dev),
         group_(std::move(group)),
         gradients_(gradients_of(store, options)),
@@ -73,9 +72,8 @@ class CompressedReducer {
   [[nodiscard]] const CompressedGradients<Dev>& gradients() const { return gradients_; }
 
  private:
-  template <class Options>
   [[nodiscard]] CompressedGradients<Dev> gradients_of(ParameterStore<Dev>& store,
-                                                      const Options& options) {
+                                                      const auto& options) {
     detail::check_not_sharded(store);
     check(!store.options().deterministic,
           "exact sums have no compressed form: a reducer that compresses needs sums in "

@@ -17,7 +17,7 @@ class OneBitCompressor {
   OneBitCompressor(Dev& dev, const CompressedGradients<Dev>& gradients, int ranks, std::uint64_t,
                    OneBit) {
     for (const auto& gradient : gradients) bytes_ += sign_bytes(gradient.sum.count());
-    matrices_ = static_cast<std::int64_t>(gradients.size());
+    matrices_ = std::ssize(gradients);
     bits_ = Tensor<Dev>::persistent(dev, DType::u8, {bytes_});
     magnitudes_ = Tensor<Dev>::persistent(dev, DType::f64, {matrices_});
     all_bits_ = Tensor<Dev>::persistent(dev, DType::u8, {ranks * bytes_});
@@ -46,8 +46,7 @@ class OneBitCompressor {
 
  private:
   /// body(gradient, its bytes in this replica's list, its index there)
-  template <class Body>
-  void for_each(const CompressedGradients<Dev>& gradients, int replica, Body body) {
+  void for_each(const CompressedGradients<Dev>& gradients, int replica, auto body) {
     auto first = replica * bytes_;
     auto number = replica * matrices_;
     for (const auto& gradient : gradients) {

@@ -41,8 +41,7 @@ class PackedSum {
   }
 
  private:
-  template <class Body>
-  void for_each(Body body) {
+  void for_each(auto body) {
     std::int64_t first = 0;
     for (const auto& gradient : gradients_) {
       body(gradient, packed_.mut().slice(first, first + gradient.count()));

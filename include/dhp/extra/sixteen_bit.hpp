@@ -32,8 +32,7 @@ class SixteenBitCompressor {
   }
 
  private:
-  template <class Body>
-  void for_each(const CompressedGradients<Dev>& gradients, Body body) {
+  void for_each(const CompressedGradients<Dev>& gradients, auto body) {
     std::int64_t first = 0;
     for (const auto& gradient : gradients) {
       const auto last = first + gradient.sum.count();

@@ -59,8 +59,7 @@ class TopKCompressor {
 
  private:
   /// body(gradient, its part of a list that begins there)
-  template <class Body>
-  void for_each(const CompressedGradients<Dev>& gradients, std::int64_t first, Body body) {
+  void for_each(const CompressedGradients<Dev>& gradients, std::int64_t first, auto body) {
     for (const auto& gradient : gradients) {
       const auto last = first + options_.sent_of(gradient.sum.count());
       body(gradient, Range{first, last});

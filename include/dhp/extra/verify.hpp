@@ -119,8 +119,7 @@ template <class Dev>
 class StepVerifier final : public StepHook<Dev> {
  public:
   using typename StepHook<Dev>::Pass;
-  /// ahead -> the micro-batches that the replica so many places after this one, modulo replicas, has in the step under
-  /// way.
+  /// ahead -> the micro-batches of the replica so many places after this one, modulo replicas, in the step under way.
   using Batches = std::function<StepBatches<Dev>(int ahead)>;
 
   /// Keeps references. Every so many steps one is verified.
@@ -162,7 +161,7 @@ class StepVerifier final : public StepHook<Dev> {
 
  private:
   /// Fingerprints what this replica gives to sums over replicas, as long as it lives.
-  struct Signing {
+  struct Signing : detail::NonCopyable {
     Signing(ParameterStore<Dev>& of, View<Dev> in) : store(of) {
       store.watch_sums([size = of.size(), in](Dev& dev, const std::vector<View<Dev>>& summands,
                                               std::int64_t first, std::int64_t times) {
@@ -171,8 +170,6 @@ class StepVerifier final : public StepHook<Dev> {
       });
     }
     ~Signing() { store.watch_sums({}); }
-    Signing(const Signing&) = delete;
-    Signing& operator=(const Signing&) = delete;
     ParameterStore<Dev>& store;
   };
 

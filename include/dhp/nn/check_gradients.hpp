@@ -31,9 +31,8 @@ namespace detail {
   return values;
 }
 
-template <class Objective>
 void compare_gradient(std::vector<double>& values, const std::vector<double>& gradient,
-                      Objective objective, const std::string& where, GradientGap& gap) {
+                      auto objective, const std::string& where, GradientGap& gap) {
   constexpr double step = 1e-5;
   double largest = 1e-3;
   for (const double each : gradient) largest = std::max(largest, std::abs(each));
@@ -133,7 +132,7 @@ template <class Dev, Loss<Dev> L>
 [[nodiscard]] GradientGap check_loss_gradients(Dev& dev, L& loss, const Tensor<Dev>& x,
                                                const MicroBatch<Dev>& batch) {
   constexpr double scale = 0.7;
-  const auto terms = static_cast<std::int64_t>(loss.term_names().size());
+  const auto terms = std::ssize(loss.term_names());
   return detail::gradient_gap(
       dev, batch, loss, x,
       [&](Tensor<Dev> input, Tape<Dev>& tape) {

@@ -66,7 +66,7 @@ void accumulate_fused(Dev& dev, const ParameterList<Dev>& weights, const Paramet
     // The rule decides too, so that a sharded store rounds as an unsharded one does.
     for (const auto& group : groups)
       in_place = in_place && detail::are_adjacent(group) &&
-                 segments_are_adjacent(group[0].count(), static_cast<std::int64_t>(group.size()));
+                 segments_are_adjacent(group[0].count(), std::ssize(group));
     if (in_place) return write(detail::fused_view(groups[0]), detail::fused_view(groups[1]), beta);
     Tensor<Dev> fresh[2];
     for (int at = 0; at < 2; ++at)

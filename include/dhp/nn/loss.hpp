@@ -49,8 +49,7 @@ concept HasLossBackward = requires(L& loss, Dev& dev, ConstView<Dev> scales, Tap
   { loss.backward(dev, scales, tape) } -> std::same_as<Tensor<Dev>>;
 };
 
-/// Optional. The model's predictions without labels: complete on each rank of the tensor axis, a row for each sample
-/// or token.
+/// Optional. Predictions without labels: complete on each rank of the tensor axis, a row for each sample or token.
 template <class L, class Dev>
 concept HasPredict = requires(L& loss, Dev& dev, Tensor<Dev> x, Tape<Dev>& tape) {
   { loss.predict(dev, std::move(x), tape) } -> std::same_as<Tensor<Dev>>;
@@ -156,10 +155,7 @@ struct Model {
   std::vector<AnyLayer<Dev>> layers;
   AnyLoss<Dev> loss;
 
-  template <class L>
-  void add(std::string name, L layer) {
-    layers.emplace_back(std::move(name), std::move(layer));
-  }
+  void add(std::string name, auto layer) { layers.emplace_back(std::move(name), std::move(layer)); }
 };
 
 struct GlobalLoss {

@@ -39,10 +39,7 @@ struct Piece {
     return cut;
   }
   /// Serializes a piece through detail::Fields.
-  template <class Fields>
-  void pass(Fields& fields) {
-    fields(name, shape, dtype, split_dim, part, range, file_order);
-  }
+  void pass(auto& fields) { fields(name, shape, dtype, split_dim, part, range, file_order); }
   friend bool operator==(const Piece&, const Piece&) = default;
 };
 
@@ -86,10 +83,8 @@ class Extents {
   std::int64_t offset_ = 0;
 };
 
-/// Calls move(index in a, index in b, elements) for all common elements of two pieces of a tensor, in ascending
-/// order.
-template <class Move>
-void for_common_extents(const Piece& a, const Piece& b, Move move) {
+/// Calls move(index in a, index in b, elements) for the common elements of two pieces, in ascending order.
+void for_common_extents(const Piece& a, const Piece& b, auto move) {
   Extents left(a);
   Extents right(b);
   while (!left.done() && !right.done()) {

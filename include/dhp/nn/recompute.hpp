@@ -36,8 +36,7 @@ class Recompute {
   void parameters(ParameterList<Dev>& out) const { inner_.parameters(out); }
 
  private:
-  template <class Backward>
-  Tensor<Dev> after_forward(Dev& dev, Tape<Dev>& tape, Backward backward_of) {
+  Tensor<Dev> after_forward(Dev& dev, Tape<Dev>& tape, auto backward_of) {
     auto again = tape.nested(true, true);
     (void)inner_.forward(dev, tape.pop(), again);
     auto dx = backward_of(again);

@@ -9,11 +9,8 @@ namespace dhp {
 
 /// A base of reducers. All replicas make the same calls in the same order; by default they do nothing.
 template <class Dev>
-class Replicas {
+class Replicas : detail::NonCopyable {
  public:
-  Replicas() = default;
-  Replicas(const Replicas&) = delete;
-  Replicas& operator=(const Replicas&) = delete;
   virtual ~Replicas() = default;
   /// gather() makes a layer's weights available; they stay until free().
   virtual void gather(Dev& /*dev*/, const ParameterList<Dev>& /*layer*/) {}

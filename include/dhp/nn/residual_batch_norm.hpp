@@ -1,5 +1,4 @@
-// ResidualBatchNorm: ReLU(norm(body(x)) + shortcut(x)), a residual block that ends in a batch norm, in fewer passes
-// over memory.
+// ResidualBatchNorm: ReLU(norm(body(x)) + shortcut(x)), the end of a residual block, in fewer passes over memory.
 #pragma once
 
 #include <dhp/nn/batch_norm.hpp>

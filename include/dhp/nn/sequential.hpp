@@ -10,8 +10,7 @@ template <class Dev>
 class Sequential {
  public:
   Sequential() = default;
-  template <class L>
-  Sequential& add(std::string name, L layer) {
+  Sequential& add(std::string name, auto layer) {
     layers_.emplace_back(std::move(name), std::move(layer));
     return *this;
   }

@@ -39,7 +39,7 @@ struct ReplicaOf {
 };
 
 template <class Dev>
-class ShardedBucket {
+class ShardedBucket : detail::NonCopyable {
  public:
   /// first: start of the bucket in the store's numbering; held: start of this replica's share in optimizer state
   /// buffers.
@@ -62,8 +62,6 @@ class ShardedBucket {
     if (stage_ == ZeroStage::optimizer) allocate_gradients(dev);
     for (const auto& parameter : parameters_) parameter->bucket_ = this;
   }
-  ShardedBucket(const ShardedBucket&) = delete;
-  ShardedBucket& operator=(const ShardedBucket&) = delete;
 
   [[nodiscard]] const ParameterList<Dev>& parameters() const { return parameters_; }
   [[nodiscard]] Range range() const { return range_; }
@@ -72,8 +70,7 @@ class ShardedBucket {
   [[nodiscard]] Range own() const { return {range_.first + own_.first, range_.first + own_.last}; }
   /// This replica's share in optimizer state buffers.
   [[nodiscard]] Range held() const { return {held_, held_ + share()}; }
-  /// The elements of a parameter in the share of the replica `ahead` places after this one, relative to the
-  /// parameter.
+  /// The elements of a parameter in the share of the replica `ahead` places on, relative to the parameter.
   [[nodiscard]] Range held_of(const ParameterState<Dev>& parameter, int ahead) const {
     const auto in = in_bucket(parameter), share = share_at(ahead);
     const auto first = std::max(in.first, share.first);

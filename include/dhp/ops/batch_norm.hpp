@@ -119,6 +119,21 @@ struct BatchNormGradients {
   Tensor<Dev> dx, dresidual, sums;
 };
 
+/// What a device without fused forms has.
+template <Device Dev>
+[[nodiscard]] std::optional<BatchNormResult<Dev>> batch_norm_fused_on(Dev&, const auto&...) {
+  return {};
+}
+template <Device Dev>
+[[nodiscard]] std::optional<BatchNormResult<Dev>> batch_norm_fused_apply_on(Dev&, const auto&...) {
+  return {};
+}
+template <Device Dev>
+[[nodiscard]] std::optional<BatchNormGradients<Dev>> batch_norm_fused_backward_on(Dev&,
+                                                                                  const auto&...) {
+  return {};
+}
+
 /// The fused forward pass with the statistics of these rows; inv_std = 1 / sqrt(variance +
 /// epsilon). nullopt if the device has none: use the unfused ops. residual may be empty.
 template <Device Dev>

@@ -48,6 +48,16 @@ void conv2d_forward(Dev& dev, In<Dev> x, In<Dev> w, Conv2dGeometry geometry, Out
 }
 
 namespace detail {
+/// What a device without fused forms has.
+template <Device Dev>
+[[nodiscard]] std::optional<Tensor<Dev>> conv2d_forward_with_sums_on(Dev&, const auto&...) {
+  return {};
+}
+template <Device Dev>
+[[nodiscard]] std::optional<Tensor<Dev>> conv2d_backward_data_to_norm_on(Dev&, const auto&...) {
+  return {};
+}
+
 /// conv2d_forward, and the sums of y and of y^2 over its rows, [2, O] in the accumulation type, from
 /// the same pass. nullopt if the device has no such function: then nothing is written.
 template <Device Dev>

@@ -26,8 +26,7 @@ namespace detail {
 }
 
 /// body(pointer to the elements as unsigned integers of their size).
-template <class V, class Body>
-void visit_bits(V x, Body body) {
+void visit_bits(auto x, auto body) {
   switch (size_of(x.dtype())) {
     case 1: return body(reinterpret_cast<const std::uint8_t*>(x.bytes()));
     case 2: return body(reinterpret_cast<const std::uint16_t*>(x.bytes()));

@@ -9,6 +9,11 @@
 #include <dhp/ops/reduce.hpp>
 
 namespace dhp::detail {
+/// What a device without fused forms has.
+[[nodiscard]] bool linear_gelu_fused_on(Device auto&, const auto&...) { return false; }
+[[nodiscard]] bool gelu_linear_backward_fused_on(Device auto&, const auto&...) { return false; }
+[[nodiscard]] bool linear_gradients_fused_on(Device auto&, const auto&...) { return false; }
+
 /// before = x w^T + bias, y = GELU(before), one type. x [R, K], w [N, K], before and y [R, N].
 template <Device Dev>
 void linear_gelu_forward(Dev& dev, In<Dev> x, In<Dev> w, In<Dev> bias, Out<Dev> before,

@@ -1,4 +1,5 @@
-// Operations of the device Meta: they compute nothing and count the FLOP of products.
+// Operations of the device Meta: they compute nothing and count the FLOP of products. None is fused: the unfused ones
+// need at least as much memory.
 #pragma once
 
 #include <dhp/device/meta.hpp>
@@ -8,7 +9,6 @@
 #include <dhp/ops/gemm.hpp>
 
 #include <concepts>
-#include <optional>
 
 namespace dhp::detail {
 
@@ -113,28 +113,5 @@ void take_largest_on(std::same_as<Meta> auto&, const auto&...) {}
 void tile_squares_on(std::same_as<Meta> auto&, const auto&...) {}
 void tree_sum_on(std::same_as<Meta> auto&, const auto&...) {}
 void update_moving_averages_on(std::same_as<Meta> auto&, const auto&...) {}
-
-// No fused form: the unfused ops need at least as much memory.
-bool linear_gelu_fused_on(std::same_as<Meta> auto&, const auto&...) { return false; }
-std::optional<Tensor<Meta>> conv2d_backward_data_to_norm_on(std::same_as<Meta> auto&,
-                                                            const auto&...) {
-  return {};
-}
-bool gelu_linear_backward_fused_on(std::same_as<Meta> auto&, const auto&...) { return false; }
-bool linear_gradients_fused_on(std::same_as<Meta> auto&, const auto&...) { return false; }
-std::optional<Tensor<Meta>> conv2d_forward_with_sums_on(std::same_as<Meta> auto&, const auto&...) {
-  return {};
-}
-std::optional<BatchNormResult<Meta>> batch_norm_fused_apply_on(std::same_as<Meta> auto&,
-                                                               const auto&...) {
-  return {};
-}
-std::optional<BatchNormResult<Meta>> batch_norm_fused_on(std::same_as<Meta> auto&, const auto&...) {
-  return {};
-}
-std::optional<BatchNormGradients<Meta>> batch_norm_fused_backward_on(std::same_as<Meta> auto&,
-                                                                     const auto&...) {
-  return {};
-}
 
 }  // namespace dhp::detail

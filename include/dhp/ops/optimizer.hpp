@@ -43,8 +43,7 @@ void check_squares(const char* op, ConstView<Dev> first, ConstView<Dev> second,
 
 /// g = gradient_scale * gradient + decay * w; m = mu m + g; w -= rate * (nesterov ? g + mu m : m).
 /// With rate_in_momentum: m = mu m + rate * g, w -= m. The rate is the learning rate, or
-/// rates[parameter] (f64) for segments that decay if rates is not empty. `momentum` is empty if mu
-/// is 0.
+/// rates[parameter] (f64), unless empty, for segments that decay. `momentum` is empty if mu is 0.
 template <Device Dev>
 void sgd_update(Dev& dev, const detail::SgdUpdate& update, const detail::SegmentTable<Dev>& table,
                 In<Dev> state, In<Dev> rates, In<Dev> gradient, Out<Dev> momentum,
@@ -240,7 +239,8 @@ struct SgdStep {
         nesterov(update.nesterov),
         inside(update.rate_in_momentum) {}
 
-  constexpr A without_momentum(A weight, A gradient) const {
+  /// Without momentum.
+  constexpr A operator()(A weight, A gradient) const {
     return weight - rate * (scale * gradient + decay * weight);
   }
   constexpr A operator()(A weight, A gradient, A& m) const {

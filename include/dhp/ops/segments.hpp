@@ -116,8 +116,8 @@ class SegmentTable {
       parameters_ = std::max<std::int64_t>(parameters_, of.parameter + 1);
       groups_ = std::max<std::int64_t>(groups_, of.group + 1);
     }
-    tile_count_ = static_cast<std::int64_t>(tiles.size());
-    summed_parameters_ = static_cast<std::int64_t>(sums.size());
+    tile_count_ = std::ssize(tiles);
+    summed_parameters_ = std::ssize(sums);
     tiles_ = on_device<SegmentTile>(dev, tiles);
     sums_ = on_device<TileSums>(dev, sums);
   }
@@ -147,7 +147,7 @@ class SegmentTable {
   template <class Row>
   [[nodiscard]] static Tensor<Dev> on_device(Dev& dev, const std::vector<Row>& rows) {
     const auto bytes = std::as_bytes(std::span(rows));
-    Tensor<Dev> made(dev, DType::u8, {static_cast<std::int64_t>(bytes.size())});
+    Tensor<Dev> made(dev, DType::u8, {std::ssize(bytes)});
     if (!bytes.empty()) dev.copy_from_host(made.mut().bytes(), bytes.data(), bytes.size());
     return made;
   }

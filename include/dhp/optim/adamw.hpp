@@ -13,8 +13,7 @@ struct AdamWOptions {
 };
 
 namespace detail {
-template <class Options>
-[[nodiscard]] AdamUpdate adam_update(const Options& options) {
+[[nodiscard]] AdamUpdate adam_update(const auto& options) {
   return {.beta1 = options.beta1,
           .beta2 = options.beta2,
           .epsilon = options.epsilon,

@@ -26,8 +26,7 @@ template <class Dev, Reducer R>
 class ReducerModel final : public AnyReducer<Dev> {
  public:
   /// make() returns the reducer, which need not be movable.
-  template <class Make>
-  explicit ReducerModel(Make make) : reducer_(make()) {}
+  explicit ReducerModel(auto make) : reducer_(make()) {}
   void begin(const Step<Dev>& step) override {
     if constexpr (requires { reducer_.begin(step); }) reducer_.begin(step);
   }

@@ -28,7 +28,7 @@ class DataParallel {
     auto global = step;
     global.counts = counts.view();
     // With unequal shares, layers that wait for other replicas must refuse to; some replica detects it here.
-    const auto mine = static_cast<std::int64_t>(step.batches.size());
+    const auto mine = std::ssize(step.batches);
     global.context.equal_shares = group_.size() == 1 || mine * group_.size() == step.micro_batches;
     reducer_->begin(step);
     auto losses = inner_->forward_backward(dev, global, replicas(), [&](Range range) {

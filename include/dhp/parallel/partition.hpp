@@ -59,7 +59,7 @@ template <class Dev>
     x = std::move(y);
   }
   if (costs.empty()) return costs;
-  const auto terms = static_cast<std::int64_t>(model.loss.term_names().size());
+  const auto terms = std::ssize(model.loss.term_names());
   Tensor<Dev> totals(dev, DType::f64, {terms, loss_fields});
   costs.back() += seconds(
       model.loss, [&](auto& tape) { model.loss.forward(dev, x.share(), tape, totals.mut()); });
@@ -71,7 +71,7 @@ template <class Dev>
 [[nodiscard]] std::vector<std::int64_t> agree_on_cuts(Dev& dev, Comm<Dev>& world,
                                                       const std::vector<double>& costs, int parts) {
   const auto mine = cut_layers(costs, parts);
-  const auto entries = static_cast<std::int64_t>(mine.size());
+  const auto entries = std::ssize(mine);
   auto shared = Tensor<Dev>::from_host(dev, {entries}, mine);
   world.broadcast(dev, shared.mut(), 0).wait();
   world.synchronize(dev);

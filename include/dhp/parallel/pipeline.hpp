@@ -194,7 +194,7 @@ class PipelineParallel {
   /// The number of micro-batches in the schedule. Replicas that shard weights all use the same number, so that they
   /// issue the same collectives; a replica with fewer computes nothing in the rest.
   [[nodiscard]] int rounds(const Step<Dev>& step) const {
-    const auto own = static_cast<std::int64_t>(step.batches.size());
+    const auto own = std::ssize(step.batches);
     if (store_options_.sharding.stage != ZeroStage::weights) return static_cast<int>(own);
     const std::int64_t replicas = replica_.size;
     return static_cast<int>(std::max(own, (step.micro_batches + replicas - 1) / replicas));
@@ -237,14 +237,14 @@ class PipelineParallel {
 
   Execution start(Dev& dev, const Step<Dev>& step, Mode mode, Replicas<Dev>* replicas) const {
     detail::check_has_replicas(store_, replicas);
-    const auto terms = static_cast<std::int64_t>(term_names().size());
+    const auto terms = std::ssize(term_names());
     Execution run{};
     run.step = &step;
     run.context = step.context;
     run.context.mode = mode;
     run.replicas = replicas;
-    run.losses = Tensor<Dev>::zeros(
-        dev, DType::f64, {static_cast<std::int64_t>(step.batches.size()), terms, loss_fields});
+    run.losses =
+        Tensor<Dev>::zeros(dev, DType::f64, {std::ssize(step.batches), terms, loss_fields});
     if (mode == Mode::eval) return run;
     const auto counts = detail::device_counts(dev, step, term_names());
     const auto plain = step.state ? Tensor<Dev>() : make_step_state(dev, StepState{});

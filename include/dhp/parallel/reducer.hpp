@@ -1,12 +1,10 @@
-// Reducers sum gradients over the data axis. The plain reducer sums after the backward pass; the bucketed one overlaps
-// the two.
+// Reducers sum gradients over the data axis: the plain one after the backward pass, the bucketed one beside it.
 #pragma once
 
 #include <dhp/comm/comm.hpp>
 #include <dhp/comm/progress.hpp>
 #include <dhp/nn/replicas.hpp>
 
-#include <concepts>
 #include <optional>
 #include <vector>
 

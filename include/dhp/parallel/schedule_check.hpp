@@ -8,7 +8,6 @@
 #include <dhp/parallel/schedule.hpp>
 
 #include <cstddef>
-#include <utility>
 
 namespace dhp {
 
@@ -56,8 +55,7 @@ class ScheduleChecker {
   [[nodiscard]] std::string name(int stage, Position at) const {
     return concat("stage ", stage, ", position ", at, " (", list(stage)[at], ")");
   }
-  template <class... Parts>
-  [[noreturn]] void broken(int stage, Position at, const Parts&... what) const {
+  [[noreturn]] void broken(int stage, Position at, const auto&... what) const {
     fail("schedule: ", name(stage, at), " ", concat(what...));
   }
   static bool is_forward(const Action& action) { return action.kind == Action::Kind::forward; }
@@ -133,8 +131,7 @@ class ScheduleChecker {
   }
 
   /// With one stage, the adjacent chunk is in the same list and must come first.
-  template <class StateOf>
-  void check_neighbour(Position at, StateOf& state_of) const {
+  void check_neighbour(Position at, auto& state_of) const {
     const auto& action = list(0)[at];
     const auto source = wiring_.source(0, action);
     if (source < 0) return;

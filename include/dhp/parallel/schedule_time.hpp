@@ -62,8 +62,8 @@ struct ScheduleTimes {
             (forwards % micro_batches == 0 && forwards / micro_batches == wiring.parts()),
         "schedule: ", forwards, " forwards are not ", micro_batches, " micro-batches in ",
         wiring.parts(), " parts of the model");
-  check(costs.size() == 1 || static_cast<std::int64_t>(costs.size()) == wiring.parts(),
-        "schedule: ", costs.size(), " costs for ", wiring.parts(), " parts of the model");
+  check(costs.size() == 1 || std::ssize(costs) == wiring.parts(), "schedule: ", costs.size(),
+        " costs for ", wiring.parts(), " parts of the model");
   const auto cost_of = [&](int stage, const Action& action) {
     const auto part = costs.size() == 1 ? 0 : wiring.part(stage, action);
     return costs[static_cast<std::size_t>(part)].of(action.kind);

@@ -68,8 +68,7 @@ template <class Dev>
 [[nodiscard]] Tensor<Dev> device_counts(Dev& dev, const Step<Dev>& step,
                                         const std::vector<std::string>& names) {
   if (step.counts) return clone(dev, step.counts);
-  return Tensor<Dev>::from_host(dev, {static_cast<std::int64_t>(names.size())},
-                                counts_of(step.batches, names));
+  return Tensor<Dev>::from_host(dev, {std::ssize(names)}, counts_of(step.batches, names));
 }
 }  // namespace detail
 

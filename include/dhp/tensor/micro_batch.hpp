@@ -74,7 +74,7 @@ template <class Dev>
 [[nodiscard]] StepBatches<Dev> assigned(std::span<const MicroBatch<Dev>> all, int replica,
                                         int replicas) {
   StepBatches<Dev> mine;
-  mine.micro_batches = static_cast<std::int64_t>(all.size());
+  mine.micro_batches = std::ssize(all);
   for (const auto& batch : all) mine.samples += batch.samples;
   const auto part = part_of(mine.micro_batches, replicas, replica);
   for (auto at = part.first; at < part.last; ++at)

@@ -128,8 +128,7 @@ class Tape {
 
   /// Runs work(dev) at once, or later if the schedule separates input and weight gradients. The work owns, or shares
   /// by count, everything that it reads.
-  template <class Body>
-  void weight_gradient(Dev& dev, Body work) {
+  void weight_gradient(Dev& dev, auto work) {
     if (defer_ == nullptr) work(dev);
     else defer_->push_back(Work<Dev>(std::move(work)));
   }

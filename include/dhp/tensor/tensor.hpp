@@ -47,8 +47,6 @@ class Tensor {
     read_only_ = other.read_only_;
     return *this;
   }
-  Tensor(const Tensor&) = delete;
-  Tensor& operator=(const Tensor&) = delete;
   [[gnu::noinline]] ~Tensor() {}
 
   [[nodiscard, gnu::noinline]] static Tensor zeros(Dev& dev, DType dtype, const Shape& shape) {
@@ -71,8 +69,8 @@ class Tensor {
   template <class T>
   [[nodiscard, gnu::noinline]] static Tensor from_host(Dev& dev, const Shape& shape,
                                                        std::span<const T> values) {
-    check(static_cast<std::int64_t>(values.size()) == shape.count(), "a tensor of shape ", shape,
-          " needs ", shape.count(), " values, got ", values.size());
+    check(std::ssize(values) == shape.count(), "a tensor of shape ", shape, " needs ",
+          shape.count(), " values, got ", values.size());
     Tensor made(dev, dtype_of<T>(), shape);
     dev.copy_from_host(made.storage_.get(), reinterpret_cast<const std::byte*>(values.data()),
                        made.size_bytes());
@@ -187,8 +185,7 @@ class Tensor {
 };
 
 namespace detail {
-/// The input of a batch norm with a ReLU, its statistics [C], and where its result is above 0, in a device-specific
-/// format.
+/// The input of a batch norm with a ReLU, its statistics [C], and in a device's format where its result is above 0.
 template <class Dev>
 struct NormTrace {
   Tensor<Dev> x, mean, inv_std, signs;

@@ -16,13 +16,11 @@ namespace dhp {
 
 /// One save at a time: the host holds at most one copy of the pieces that this rank writes.
 template <class Dev>
-class BackgroundSaver {
+class BackgroundSaver : detail::NonCopyable {
  public:
   /// Keeps a reference. Give before_update() to the trainer. replayed: whether later steps may be replays.
   BackgroundSaver(Checkpoint<Dev>& checkpoint, bool replayed)
       : checkpoint_(checkpoint), copy_(replayed) {}
-  BackgroundSaver(const BackgroundSaver&) = delete;
-  BackgroundSaver& operator=(const BackgroundSaver&) = delete;
   ~BackgroundSaver() { (void)give_up(); }
 
   /// An unfinished save is given up on rank 0, and leaves what was saved before. Not collective. Returns whether there
@@ -82,8 +80,6 @@ class BackgroundSaver {
 
   /// Seconds for which training has waited for saves.
   [[nodiscard]] double stalled_s() const { return stalled_s_; }
-  /// Host memory of the last save.
-  [[nodiscard]] std::size_t host_bytes() const { return copy_.bytes(); }
 
  private:
   class Stall {

@@ -36,8 +36,7 @@ class SaveFailed : public Error {
 };
 namespace detail {
 /// The sentence of what work() throws; empty: nothing.
-template <class Work>
-[[nodiscard]] std::string problem_in(Work work) {
+[[nodiscard]] std::string problem_in(auto work) {
   try {
     work();
     return {};
@@ -106,14 +105,13 @@ class Checkpoint {
   LoadedCheckpoint load(Dev& dev, const std::string& path, const WeightLoading& weights = {}) {
     const bool weights_of_pytorch = std::filesystem::exists(path + "/pytorch_model.bin") ||
                                     std::filesystem::exists(path + "/pytorch_model.bin.index.json");
-    check(
-        WeightFiles::are_at(path) ||
-            !(std::filesystem::is_regular_file(path) || weights_of_pytorch),
-        path,
-        " is no directory of checkpoints and has no .safetensors file; a file of PyTorch's (.pth, "
-        ".bin) becomes one by: python3 -c 'import sys, torch, safetensors.torch as s; "
-        "s.save_file({k: v.contiguous() for k, v in torch.load(sys.argv[1]).items()}, "
-        "sys.argv[2])' FILE weights.safetensors");
+    check(WeightFiles::are_at(path) ||
+              !(std::filesystem::is_regular_file(path) || weights_of_pytorch),
+          path,
+          " is no directory of checkpoints and has no .safetensors file; a file of PyTorch's "
+          "(.pth, .bin) becomes one by: python3 -c 'import sys, torch, safetensors.torch as s; "
+          "s.save_file({k: v.contiguous() for k, v in torch.load(sys.argv[1]).items()}, "
+          "sys.argv[2])' FILE weights.safetensors");
     auto loaded = load_newest(dev, path, weights);
     if (replicas_ != nullptr) replicas_->updated(dev);
     return loaded;
@@ -262,12 +260,11 @@ class Checkpoint {
         const int groups = saved->index().about.value("tensor_groups", 1);
         if (const int own_groups = store_.options().tensor_groups;
             groups > 1 && groups != own_groups)
-          loaded.remarks.push_back(concat(loaded.from, " was computed in ", groups,
-                                          " tensor groups and this run goes on in ",
-                                          std::max(own_groups, 1),
-                                          ": its numbers differ by rounding; --deterministic with "
-                                          "--tensor-groups ",
-                                          groups, " keeps every bit"));
+          loaded.remarks.push_back(
+              concat(loaded.from, " was computed in ", groups,
+                     " tensor groups and this run goes on in ", std::max(own_groups, 1),
+                     ": its numbers differ by rounding; --deterministic with --tensor-groups ",
+                     groups, " keeps every bit"));
       }
     } catch (const Error& error) {
       own["damage"] = error.sentence();

@@ -2,6 +2,7 @@
 // the newest. A checkpoint is written as step-00000040.part, and renamed when all of it is on the disk.
 #pragma once
 
+#include <dhp/core/hash.hpp>
 #include <dhp/core/open_file.hpp>
 
 #include <algorithm>
@@ -23,20 +24,13 @@ class CheckpointFolder {
   explicit CheckpointFolder(std::string path) : path_(std::move(path)) {}
 
   [[nodiscard]] static std::string name_of(std::int64_t step) {
-    auto digits = concat(step);
-    if (digits.size() < 8) digits.insert(0, 8 - digits.size(), '0');
-    return "step-" + digits;
+    return "step-" + detail::digits_of(static_cast<std::uint64_t>(step), 8, 10);
   }
   [[nodiscard]] std::string path(const std::string& name) const { return path_ + "/" + name; }
 
   /// Names of whole checkpoints: the one that `latest` names, then the others, the newest first.
   [[nodiscard]] std::vector<std::string> names() const {
-    std::vector<std::string> found;
-    std::error_code error;
-    for (const auto& entry : std::filesystem::directory_iterator(path_, error)) {
-      const auto name = entry.path().filename().string();
-      if (name.starts_with("step-") && name.find('.') == std::string::npos) found.push_back(name);
-    }
+    auto found = listed(true);
     // Longer numbers are larger ones.
     std::sort(found.begin(), found.end(), [](const auto& a, const auto& b) {
       return a.size() != b.size() ? a.size() > b.size() : a > b;
@@ -46,15 +40,7 @@ class CheckpointFolder {
     return found;
   }
   /// Names of what interrupted saves have left behind; a save under way is among them.
-  [[nodiscard]] std::vector<std::string> unfinished() const {
-    std::vector<std::string> found;
-    std::error_code error;
-    for (const auto& entry : std::filesystem::directory_iterator(path_, error)) {
-      const auto name = entry.path().filename().string();
-      if (name.starts_with("step-") && name.find('.') != std::string::npos) found.push_back(name);
-    }
-    return found;
-  }
+  [[nodiscard]] std::vector<std::string> unfinished() const { return listed(false); }
   [[nodiscard]] std::string latest() const {
     std::ifstream file(path("latest"));
     std::string name;
@@ -106,6 +92,16 @@ class CheckpointFolder {
   }
 
  private:
+  [[nodiscard]] std::vector<std::string> listed(bool whole) const {
+    std::vector<std::string> found;
+    std::error_code error;
+    for (const auto& entry : std::filesystem::directory_iterator(path_, error)) {
+      const auto name = entry.path().filename().string();
+      if (name.starts_with("step-") && (name.find('.') == std::string::npos) == whole)
+        found.push_back(name);
+    }
+    return found;
+  }
   static void rename(const std::string& from, const std::string& to) {
     check_system(::rename(from.c_str(), to.c_str()) == 0, "cannot rename ", from, " to ", to);
   }

@@ -3,13 +3,13 @@
 #pragma once
 
 #include <dhp/core/crc32c.hpp>
+#include <dhp/core/hash.hpp>
 #include <dhp/nn/pieces.hpp>
 #include <dhp/train/checkpoint_folder.hpp>
 #include <dhp/train/run_state.hpp>
 #include <dhp/train/safetensors.hpp>
 
 #include <algorithm>
-#include <cmath>
 #include <cstdint>
 #include <limits>
 #include <map>
@@ -77,10 +77,7 @@ struct CheckpointIndex {
 namespace detail::checkpoint {
 
 inline std::string first_line(const std::string& rest) {
-  std::string digits(8, '0');
-  auto sum = checked(rest).sum;
-  for (std::size_t at = 8; at-- > 0; sum >>= 4) digits[at] = "0123456789abcdef"[sum & 15];
-  return "{\"crc32c\": \"" + digits + "\",\n";
+  return "{\"crc32c\": \"" + digits_of(checked(rest).sum, 8, 16) + "\",\n";
 }
 
 inline nlohmann::ordered_json to_json(const StoredPiece& stored) {

@@ -76,9 +76,7 @@ class CheckpointSave {
 
  private:
   [[nodiscard]] static std::string name_of(int rank) {
-    auto digits = concat(rank);
-    if (digits.size() < 5) digits.insert(0, 5 - digits.size(), '0');
-    return "shard-" + digits;
+    return "shard-" + digits_of(static_cast<std::uint64_t>(rank), 5, 10);
   }
   [[nodiscard]] std::string index_of(int rank) const {
     return part_ + "/" + name_of(rank) + ".json";

@@ -8,9 +8,7 @@
 #include <dhp/train/weight_file.hpp>
 
 #include <cstring>
-#include <functional>
 #include <string>
-#include <utility>
 #include <vector>
 
 namespace dhp {

@@ -23,15 +23,13 @@ class InUse : public Error {
 };
 
 /// The system gives the lock back when its holder ends, however that is.
-class FileLock {
+class FileLock : NonCopyable {
  public:
   /// Makes the file, which stays. Throws where that is not allowed.
   explicit FileLock(const std::string& path)
       : path_(path), file_(::open(path.c_str(), O_RDWR | O_CREAT | O_CLOEXEC, 0666)) {
     check_system(file_ >= 0, "cannot make ", path);
   }
-  FileLock(const FileLock&) = delete;
-  FileLock& operator=(const FileLock&) = delete;
   ~FileLock() {
     if (named_) (void)!::ftruncate(file_, 0);
     ::close(file_);

@@ -21,8 +21,7 @@ inline constexpr const char* batch_counter = ".num_batches_tracked";
 class NameMap {
  public:
   /// names: a map whose keys are the names in the file.
-  template <class Names>
-  explicit NameMap(const Names& names) {
+  explicit NameMap(const auto& names) {
     for (const auto& [name, any] : names)
       if (model_name(name) == name) add(name);
     for (const auto& [name, any] : names) add(name);  // the model's own spelling comes first

@@ -16,8 +16,7 @@ struct BestMeasure {
   std::int64_t evaluated = -1;      ///< the step of the last evaluation; -1: none
   std::int64_t without_better = 0;  ///< evaluations since, in a row
 
-  template <class Self, class Visitor>
-  static void visit(Self& self, Visitor&& field) {
+  static void visit(auto& self, auto&& field) {
     field("measure", self.measure);
     field("best", self.value);
     field("best_step", self.step);
@@ -34,8 +33,7 @@ struct RunState {
   BestMeasure best{};
 
   /// Calls field(name, value) for each field.
-  template <class Self, class Visitor>
-  static void visit(Self& self, Visitor&& field) {
+  static void visit(auto& self, auto&& field) {
     field("steps", self.step);
     field("updates", self.device.updates);
     field("batches_before", self.batches_before);

@@ -91,8 +91,7 @@ class SafeTensors {
     std::string header(static_cast<std::size_t>(length), '\0');
     file_.read(8, std::as_writable_bytes(std::span(header.data(), header.size())));
     check(!header.empty() && header[0] == '{', path,
-          " is no safetensors file: its header does not "
-          "begin with '{' at byte 8");
+          " is no safetensors file: its header does not begin with '{' at byte 8");
     data_ = 8 + length;
     parse(header, size - data_);
   }

@@ -6,8 +6,6 @@
 #include <dhp/tensor/tensor.hpp>
 #include <dhp/train/checkpoint_index.hpp>
 
-#include <filesystem>
-#include <optional>
 #include <string>
 #include <utility>
 #include <vector>

@@ -28,10 +28,7 @@ template <class Dev>
 class StepRecorder {
  public:
   /// work(step) returns the losses of the step.
-  template <class Work>
-  Tensor<Dev> run(Dev&, const Step<Dev>& step, Recording, Work&& work) {
-    return work(step);
-  }
+  Tensor<Dev> run(Dev&, const Step<Dev>& step, Recording, auto&& work) { return work(step); }
   /// Whether the last step was replayed.
   [[nodiscard]] bool recorded() const { return false; }
 };
@@ -39,8 +36,7 @@ class StepRecorder {
 template <RecordingDevice Dev>
 class StepRecorder<Dev> {
  public:
-  template <class Work>
-  Tensor<Dev> run(Dev& dev, const Step<Dev>& step, Recording how, Work&& work) {
+  Tensor<Dev> run(Dev& dev, const Step<Dev>& step, Recording how, auto&& work) {
     recorded_ = false;
     if (how == Recording::none) return work(step);
     auto kind = kind_of(step);
@@ -78,8 +74,8 @@ class StepRecorder<Dev> {
       for (int dim = 0; dim < tensor.shape().rank(); ++dim) kind.push_back(tensor.shape()[dim]);
     };
     for (const auto& batch : step.batches) {
-      kind.insert(kind.end(), {batch.index, batch.first_sample, batch.samples,
-                               static_cast<std::int64_t>(batch.side.size())});
+      kind.insert(kind.end(),
+                  {batch.index, batch.first_sample, batch.samples, std::ssize(batch.side)});
       add(batch.input);
       for (const auto& [name, tensor] : batch.side) add(tensor);
     }

@@ -16,7 +16,6 @@
 #include <memory>
 #include <optional>
 #include <span>
-#include <string>
 #include <utility>
 #include <vector>
 
@@ -37,7 +36,7 @@ class Trainer {
         loss_scale_(options.loss_scale.value_or(default_loss_scale(model.store()))),
         state_(make_step_state(dev, {.loss_scale = loss_scale_.initial})),
         series_(dev, DType::i32, {1}),
-        counts_(dev, DType::i64, {static_cast<std::int64_t>(model.term_names().size())}),
+        counts_(dev, DType::i64, {std::ssize(model.term_names())}),
         request_(dev, DType::f64, {1}) {
     detail::make_copies_agree(dev, mesh);
     check(norms_.replicas() == replicas(),

@@ -48,7 +48,7 @@ template <class Dev>
 class RunFiles;
 
 template <class Dev>
-class TrainingRun {
+class TrainingRun : detail::NonCopyable {
  public:
   using Describe = std::type_identity_t<std::function<Model<Dev>(ModelBuilder<Dev>&)>>;
 
@@ -81,8 +81,6 @@ class TrainingRun {
             },
             describe, example) {}
   ~TrainingRun();
-  TrainingRun(const TrainingRun&) = delete;
-  TrainingRun& operator=(const TrainingRun&) = delete;
 
   /// The next step of the data. The four kinds of step() are collective, and give all ranks the same report.
   StepReport step() { return finish(start()); }
@@ -96,9 +94,7 @@ class TrainingRun {
   /// Waits for a step.
   StepReport finish(const StepTicket<Dev>& ticket);
 
-  /// Called with the report of each step that is finished.
-  void after_step(std::function<void(const StepReport&)> call) { after_step_ = std::move(call); }
-  /// Asked before each step, on every rank, such as a StopSignal: where one rank says so, all stop after that step.
+  /// Asked before each step, on every rank: where one rank says so, all stop after that step.
   void stop_when(std::function<bool()> asked) { stop_when_ = std::move(asked); }
   /// Whether a rank was asked to stop, or the data have ended.
   [[nodiscard]] bool stopped() const { return stopped_ || (data_ != nullptr && data_->finished()); }
@@ -195,7 +191,6 @@ class TrainingRun {
   std::unique_ptr<Optimizer<Dev>> optimizer_;
   Trainer<Dev, DataParallel<Dev, PipelineParallel<Dev>>> trainer_;
   StepSource<Dev>* data_ = nullptr;
-  std::function<void(const StepReport&)> after_step_;
   std::function<bool()> stop_when_;
   bool stopped_ = false;
   std::shared_ptr<RunFiles<Dev>> files_;  // ends first
@@ -230,7 +225,6 @@ template <class Dev>
 StepReport TrainingRun<Dev>::finish(const StepTicket<Dev>& ticket) {
   const auto report = trainer_.finish(ticket);
   stopped_ = stopped_ || report.stop_requested;
-  if (after_step_) after_step_(report);
   return report;
 }
 template <class Dev>

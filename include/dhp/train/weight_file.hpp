@@ -35,8 +35,7 @@ namespace detail {
 
 /// Calls move(place in the file, place in the piece, elements) for all elements of a piece, as many at a time as are
 /// contiguous in both.
-template <class Move>
-void for_file_runs(const Piece& piece, Move move) {
+void for_file_runs(const Piece& piece, auto move) {
   for (detail::Extents runs(piece); !runs.done(); runs.next()) {
     const auto run = runs.now();
     if (piece.file_order == FileOrder::same) {

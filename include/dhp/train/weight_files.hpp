@@ -4,7 +4,6 @@
 
 #include <dhp/train/safetensors.hpp>
 
-#include <algorithm>
 #include <filesystem>
 #include <map>
 #include <memory>

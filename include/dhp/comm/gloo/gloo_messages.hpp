@@ -13,7 +13,6 @@
 #include <atomic>
 #include <chrono>
 #include <csignal>
-#include <ctime>
 #include <memory>
 #include <mutex>
 #include <set>
@@ -25,7 +24,7 @@
 namespace dhp::detail {
 
 /// While it lives, writing to a broken connection fails in this thread instead of raising SIGPIPE.
-class NoPipeSignal {
+class NoPipeSignal : NonCopyable {
  public:
   NoPipeSignal() {
     sigset_t pending{};
@@ -35,8 +34,6 @@ class NoPipeSignal {
     ::sigaddset(&pipe_, SIGPIPE);
     ::pthread_sigmask(SIG_BLOCK, &pipe_, &before_);
   }
-  NoPipeSignal(const NoPipeSignal&) = delete;
-  NoPipeSignal& operator=(const NoPipeSignal&) = delete;
   ~NoPipeSignal() {
     constexpr timespec at_once{};
     if (!was_pending_)
@@ -223,8 +220,7 @@ class GlooMessages final : public Messages {
       const std::lock_guard lock(context_->waits->mutex);
       context_->waits->buffers.erase(buffer_.get());
     }
-    template <class Action>
-    void guarded(Action action) {
+    void guarded(auto action) {
       const NoPipeSignal quiet;
       try {
         action();

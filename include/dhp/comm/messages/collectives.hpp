@@ -90,9 +90,8 @@ class MessageCollective {
   }
 
   /// Rank r reduces slice_of(r), in elements, of every rank's `in` into `out`. Calls done(chunk) after each chunk.
-  template <class SliceOf, class Done>
   void reduce_scatter(const std::byte* in, std::byte* out, DType dtype, Reduce reduce,
-                      SliceOf slice_of, Done done) {
+                      auto slice_of, auto done) {
     const auto width = size_of(dtype);
     const auto at = [&](std::int64_t element) {
       return in + static_cast<std::size_t>(element) * width;
@@ -158,8 +157,7 @@ class MessageCollective {
     finish();
   }
 
-  /// Large buffers are scattered by the root and then all-gathered, so that the root need not send all of it to each
-  /// rank.
+  /// Large buffers are scattered by the root and then all-gathered: the root need not send all of it to each.
   void broadcast(std::byte* buffer, std::size_t bytes, int root) {
     const bool scatter = bytes > small_bytes && size() > 2;
     const auto all = static_cast<std::int64_t>(bytes);
@@ -224,8 +222,7 @@ class MessageCollective {
   [[nodiscard]] int me() const { return rank_; }
   [[nodiscard]] int size() const { return size_; }
   // Each rank starts with its successor, so that they do not all send to one.
-  template <class Action>
-  void for_others(Action action) const {
+  void for_others(auto action) const {
     for (int step = 1; step < size(); ++step) action((me() + step) % size());
   }
   [[nodiscard]] std::vector<Range> chunks_of(Range slice, std::size_t width) const {

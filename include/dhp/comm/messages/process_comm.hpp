@@ -109,7 +109,7 @@ class ProcessComm {
     std::atomic<bool> sending = false, receiving = false;
   };
 
-  struct State {
+  struct State : NonCopyable {
     State(std::shared_ptr<Latch> latch_, std::shared_ptr<Messages> messages_,
           std::vector<int> members_, int rank_, std::shared_ptr<std::uint32_t> next_group_)
         : latch(std::move(latch_)),
@@ -118,8 +118,6 @@ class ProcessComm {
           rank(rank_),
           next_group(std::move(next_group_)),
           edges(members.size()) {}
-    State(const State&) = delete;
-    State& operator=(const State&) = delete;
     /// Pending messages are delivered, unless an error occurred.
     ~State() {
       if (std::uncaught_exceptions() > exceptions || latch->ended()) return;
@@ -133,8 +131,7 @@ class ProcessComm {
     }
     [[nodiscard]] Edge& edge(int other) { return edges[static_cast<std::size_t>(other)]; }
     /// Finds the cause of a broken connection: all ranks report the same.
-    template <class Action>
-    void guarded(Action action) {
+    void guarded(auto action) {
       latch->check_alive();
       try {
         action();
@@ -166,8 +163,7 @@ class ProcessComm {
   };
 
   explicit ProcessComm(std::shared_ptr<State> state) : state_(std::move(state)) {}
-  template <class AnyView>
-  [[nodiscard]] static std::string text(const AnyView& view) {
+  [[nodiscard]] static std::string text(const auto& view) {
     return concat(view.count(), " ", view.dtype());
   }
   [[nodiscard]] MessageCollective in_messages(std::uint64_t tag) {
@@ -179,8 +175,7 @@ class ProcessComm {
       else in_messages(tag).run(collective);
     });
   }
-  template <class Action>
-  void begin(const Call& call, Action action) {
+  void begin(const Call& call, auto action) {
     const ExclusiveUse use(state_->taken, call.kind, call.where);
     const auto tag = state_->tag_of(collective_kind, ++state_->collectives, call.agreed());
     state_->guarded([&] { action(tag); });

@@ -75,7 +75,7 @@ inline void check_mpi_is_usable() {
         "MPI_THREAD_SERIALIZED or MPI_THREAD_MULTIPLE, and look at what it provides");
 }
 
-class MpiContext {
+class MpiContext : detail::NonCopyable {
  public:
   /// Collective over `host`; all ranks must arrive within timeout_s, 0: no limit. lock: held during each MPI call.
   MpiContext(MPI_Comm host, double timeout_s, std::shared_ptr<std::mutex> lock)
@@ -101,8 +101,6 @@ class MpiContext {
       check_mpi(MPI_Comm_size(*made, &size_), "MPI_Comm_size");
     });
   }
-  MpiContext(const MpiContext&) = delete;
-  MpiContext& operator=(const MpiContext&) = delete;
   // Freeing is collective, so a failing rank must not do it alone.
   ~MpiContext() = default;
 

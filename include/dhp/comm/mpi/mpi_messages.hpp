@@ -93,7 +93,7 @@ class MpiMessages final : public Messages {
     return static_cast<int>((tag >> 2) % prime << 2 | (tag & kind_and_phase));
   }
 
-  class MpiTransfer : public Transfer {
+  class MpiTransfer : public Transfer, NonCopyable {
    public:
     MpiTransfer(const MpiMessages& of, int peer, bool sends, std::size_t bytes,
                 std::shared_ptr<const void> owner)
@@ -103,8 +103,6 @@ class MpiMessages final : public Messages {
           sends_(sends),
           bytes_(bytes),
           owner_(std::move(owner)) {}
-    MpiTransfer(const MpiTransfer&) = delete;
-    MpiTransfer& operator=(const MpiTransfer&) = delete;
     ~MpiTransfer() override {
       if (!done()) take_back();
     }
@@ -189,9 +187,8 @@ class MpiMessages final : public Messages {
     View<Cpu> out_;
   };
 
-  template <class Start>
   [[nodiscard]] Handle begin(std::size_t bytes, int peer, bool sends,
-                             std::shared_ptr<const void> owner, Start start) {
+                             std::shared_ptr<const void> owner, auto start) {
     auto made = std::make_unique<MpiTransfer>(*this, peer, sends, bytes, std::move(owner));
     context_->call([&] {
       std::size_t at = 0;
@@ -204,8 +201,7 @@ class MpiMessages final : public Messages {
     });
     return made;
   }
-  template <class Start>
-  [[nodiscard]] Handle begin_own(ConstView<Cpu> in, View<Cpu> out, Start start) {
+  [[nodiscard]] Handle begin_own(ConstView<Cpu> in, View<Cpu> out, auto start) {
     const auto bytes = in.size_bytes();
     const std::shared_ptr<std::byte[]> memory(new std::byte[bytes + 1]);
     if (bytes > 0) std::memcpy(memory.get(), in.bytes(), bytes);

@@ -111,7 +111,7 @@ struct MpiSessionOptions {
   std::function<void(const std::string& message)> stuck{};
 };
 
-class MpiSession {
+class MpiSession : detail::NonCopyable {
  public:
   /// Collective over `host`, as MPI_Comm_dup is. `host` may then be used and freed as before.
   explicit MpiSession(MPI_Comm host, MpiSessionOptions options = {}) {
@@ -132,8 +132,6 @@ class MpiSession {
                                                               std::make_shared<detail::MpiMessages>(
                                                                   *watchdog_, context_)));
   }
-  MpiSession(const MpiSession&) = delete;
-  MpiSession& operator=(const MpiSession&) = delete;
   /// Closes the session; during an exception it reports this rank's failure to the others.
   ~MpiSession() {
     try {
@@ -152,8 +150,7 @@ class MpiSession {
 
   /// Runs body(world()) and closes the session. An exception is published to all ranks, then rethrown; Aborted if
   /// another rank is the cause.
-  template <class Body>
-  void run(Body body) {
+  void run(auto body) {
     try {
       body(world());
     } catch (const std::exception& error) {

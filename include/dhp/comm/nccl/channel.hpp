@@ -55,7 +55,7 @@ class NcclBranch final : public CudaBranch {
   std::vector<Kind> kinds_;
 };
 
-class NcclChannel : public std::enable_shared_from_this<NcclChannel> {
+class NcclChannel : public std::enable_shared_from_this<NcclChannel>, NonCopyable {
  public:
   /// This rank's place in a group.
   struct Place {
@@ -82,8 +82,6 @@ class NcclChannel : public std::enable_shared_from_this<NcclChannel> {
     of_host.borrow(hosts);
     become_part_of(of_host, NcclTask{"the copy of a communicator", where}, 0, ctas);
   }
-  NcclChannel(const NcclChannel&) = delete;
-  NcclChannel& operator=(const NcclChannel&) = delete;
   /// Waits for pending work; during an exception it ends the world instead.
   ~NcclChannel() {
     try {
@@ -146,8 +144,7 @@ class NcclChannel : public std::enable_shared_from_this<NcclChannel> {
 
   /// Runs action(ncclComm_t, cudaStream_t) after all earlier work of `dev`. Returns the point of the channel's stream
   /// where it is done. Fails like NcclHandle::run().
-  template <class Action>
-  CudaEvent issue(Cuda& dev, const Call& call, Action action) {
+  CudaEvent issue(Cuda& dev, const Call& call, auto action) {
     if (dev.number() != place_.device) {
       const auto text =
           concat("NCCL: ", call, ": rank ", handle_->recorder().rank(), " is on GPU ",
@@ -199,8 +196,7 @@ class NcclChannel : public std::enable_shared_from_this<NcclChannel> {
     config.maxCTAs = ctas;
     return config;
   }
-  template <class What>
-  void become_part_of(NcclHandle& whole, const What& what, int color, int ctas) {
+  void become_part_of(NcclHandle& whole, const auto& what, int color, int ctas) {
     whole.split_off(what, color, place_.rank, config_of(ctas), *handle_);
     if (!handle_->is_open()) return;
     try {
@@ -211,14 +207,12 @@ class NcclChannel : public std::enable_shared_from_this<NcclChannel> {
     }
   }
 
-  template <class Action>
-  CudaEvent put(const Call& call, Action action) {
+  CudaEvent put(const Call& call, auto action) {
     handle_->run(call, [&](ncclComm_t comm) { return action(comm, handle_->stream()); });
     return CudaEvent::of(handle_->stream());
   }
   // After the channel's own work alone.
-  template <class Action>
-  CudaEvent issue(const Call& call, Action action) {
+  CudaEvent issue(const Call& call, auto action) {
     watchdog_->check_alive();
     auto recorded = handle_->recorder().begin(call);
     auto begin = CudaEvent::of(handle_->stream());
@@ -276,12 +270,10 @@ class NcclChannel : public std::enable_shared_from_this<NcclChannel> {
 
 /// A pending collective. Its buffers must not be freed or changed before wait(); if the event is dropped instead, the
 /// device waits.
-class NcclEvent final : public Event<Cuda>::Work {
+class NcclEvent final : public Event<Cuda>::Work, NonCopyable {
  public:
   NcclEvent(std::shared_ptr<NcclChannel> channel, CudaEvent end, cudaStream_t stream)
       : channel_(std::move(channel)), end_(std::move(end)), stream_(stream) {}
-  NcclEvent(const NcclEvent&) = delete;
-  NcclEvent& operator=(const NcclEvent&) = delete;
   ~NcclEvent() override {
     try {
       if (!waited_) end_.before(stream_);

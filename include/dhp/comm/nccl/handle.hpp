@@ -37,13 +37,11 @@ class NcclHandle final : public Watchdog::Channel {
   [[nodiscard]] cudaStream_t stream() const { return stream_.get(); }
 
   /// Starts creating the communicator with make(ncclComm_t*); returns when it exists.
-  template <class What, class Make>
-  void open(const What& what, Make make) {
+  void open(const auto& what, auto make) {
     finish(what, locked([&] { return make(&comm_); }));
   }
   /// Runs call(ncclComm_t), which queues work on a stream; returns when it is queued.
-  template <class What, class Action>
-  void run(const What& what, Action call) {
+  void run(const auto& what, auto call) {
     finish(what, locked([&] {
              if (comm_ == nullptr) watchdog_->check_alive();
              check(comm_ != nullptr, "NCCL: the communicator of ", what, " has been closed");
@@ -53,8 +51,7 @@ class NcclHandle final : public Watchdog::Channel {
   /// Borrows a host program's ready communicator, and never ends it.
   void borrow(ncclComm_t hosts) { comm_ = hosts; }
   /// Splits a part of this communicator into `part`; none for a negative color. First waits for pending work.
-  template <class What>
-  void split_off(const What& what, int color, int key, ncclConfig_t config, NcclHandle& part) {
+  void split_off(const auto& what, int color, int key, ncclConfig_t config, NcclHandle& part) {
     wait_until(what, "its collectives before it", [&] { return !busy(); });
     auto made = std::make_unique<ncclComm_t>(nullptr);
     try {
@@ -69,8 +66,7 @@ class NcclHandle final : public Watchdog::Channel {
     part.comm_ = *made;
   }
   /// The host waits for ready(), which depends on other ranks.
-  template <class What, class Ready>
-  void wait_until(const What& what, const char* whom, Ready ready) {
+  void wait_until(const auto& what, const char* whom, auto ready) {
     watchdog_->wait_until(ready, [&] {
       return concat("rank ", recorder_.rank(), " waits in ", what, " for ", whom);
     });
@@ -136,13 +132,11 @@ class NcclHandle final : public Watchdog::Channel {
     std::optional<Watchdog::Clock::time_point> since;  // that the device has come to it
   };
 
-  template <class Action>
-  ncclResult_t locked(Action action) {
+  ncclResult_t locked(auto action) {
     const std::lock_guard lock(mutex_);
     return action();
   }
-  template <class What>
-  void finish(const What& what, ncclResult_t code) {
+  void finish(const auto& what, ncclResult_t code) {
     // A single ncclSend or ncclRecv returns ncclSuccess before the message is on its stream, so ask anyway.
     if (code == ncclSuccess) code = ncclInProgress;
     wait_until(what, "the ranks of its group", [&] {

@@ -17,8 +17,7 @@ inline void prepare_process_for_nccl() {
   ::setenv("CUDA_MODULE_LOADING", "EAGER", keep);
 }
 
-/// The body makes the device of its rank with CudaOptions{.device = world.rank()}. GPUs work by themselves: their ranks
-/// are always watched.
+/// The body makes the device of its rank with CudaOptions{.device = world.rank()}. Ranks on GPUs are always watched.
 template <>
 class RankLauncher<Cuda> {
  public:

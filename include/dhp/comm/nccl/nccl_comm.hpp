@@ -1,7 +1,6 @@
 // NcclComm: ranks on NVIDIA GPUs, in one or many processes. The host waits until a collective is on its stream, not
 // until it is done; a group's first message, split, barrier and calls that need a new connection synchronize hosts. A
-// missing rank ends the world after the time limit: the device continues with garbage, and the next call of a
-// communicator throws.
+// missing rank ends the world after the time limit: the device continues with garbage, and the next call throws.
 #pragma once
 
 #include <dhp/comm/comm.hpp>
@@ -41,8 +40,7 @@ struct NcclOptions {
           messages, " messages of ", made.message_ctas, " do not fit into the ", multiprocessors,
           " of GPU ", device, " (", gpu.name, ")",
           " together, and could wait for each other for ever; leave NcclOptions' collective_ctas "
-          "and message_ctas at "
-          "0, or take a larger GPU or MIG slice");
+          "and message_ctas at 0, or take a larger GPU or MIG slice");
     return made;
   }
 };

@@ -68,8 +68,7 @@ class NcclMessages {
     else if (slot.recording == 0) slot.received.wait();
     // Otherwise it was recorded, and its memory is kept for the next run.
   }
-  template <class Action>
-  CudaEvent issue(Cuda& dev, const Call& call, int from, int to, Action action) {
+  CudaEvent issue(Cuda& dev, const Call& call, int from, int to, auto action) {
     auto& queue = *queues_[static_cast<std::size_t>(queue_of(from, to, place_.size))];
     return queue.issue(dev, call, [&](ncclComm_t comm, cudaStream_t stream) {
       const auto count = static_cast<std::size_t>(call.count);

@@ -100,8 +100,7 @@ class CallCounting final : public CommObserver<Dev> {
   std::shared_ptr<CallCounts> counts_;
 };
 
-/// `world` with every call counted, also of groups split off. A group of one counts nothing, because it moves
-/// nothing.
+/// `world` with every call counted, also of groups split off. A group of one moves and counts nothing.
 template <class Dev>
 [[nodiscard]] Comm<Dev> counted(Dev& dev, Comm<Dev> world, std::shared_ptr<CallCounts> counts) {
   CallCounts::Group all;

@@ -33,8 +33,7 @@ class CallRecording final : public CommObserver<Cpu> {
 };
 
 /// The communicator of all ranks of a world, with every call recorded.
-template <class Engine>
-[[nodiscard]] Comm<Cpu> recorded(const Watchdog& watchdog, Engine engine) {
+[[nodiscard]] Comm<Cpu> recorded(const Watchdog& watchdog, auto engine) {
   GroupRecorder group(watchdog.recorder(engine.rank()), engine.rank(), watchdog.size());
   return observe<Cpu>(Comm<Cpu>::of(std::move(engine)),
                       std::make_shared<CallRecording>(std::move(group)));

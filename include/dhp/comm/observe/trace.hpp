@@ -89,8 +89,7 @@ class CallTracing final : public CommObserver<Dev> {
     }
 
    private:
-    template <class Order>
-    void traced(Order order) const {
+    void traced(auto order) const {
       if (waited_) return order();
       auto wait = span_;
       wait.start = dev_.moment();

@@ -24,8 +24,7 @@ namespace dhp {
 
 /// The location of an etcd cluster, and its use by a job.
 struct EtcdOptions {
-  /// "http://host:2379" or "https://user:password@host:2379" per member. One is enough; with all, any member may
-  /// fail.
+  /// "http://host:2379" or "https://user:password@host:2379" per member. With all, any member may fail.
   std::vector<std::string> endpoints;
   std::string ca_file{};  ///< CA certificates for https; empty: the system's
   double lease_s = 5;     ///< seconds after which a lost process counts as gone
@@ -149,8 +148,7 @@ class EtcdClient {
   }
 
   /// path: "kv/range". Throws EtcdRefusal, or KeyValueStoreLost when no member has answered within limit_s: then the
-  /// request may have been carried out. It is repeated only where that does no harm: not in changes of users and
-  /// roles.
+  /// request may have been carried out. It is repeated only where that does no harm, not to change users and roles.
   [[nodiscard]] Json call(const char* path, const Json& request, double limit_s) {
     const Deadline deadline(limit_s);
     const bool repeats = !std::string_view(path).starts_with("auth/");

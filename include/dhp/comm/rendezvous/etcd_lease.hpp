@@ -17,7 +17,7 @@ namespace dhp::detail {
 
 /// Two leases: this process's, and one that all processes of the job share and that outlives them a while, after
 /// which etcd removes the job's keys.
-class EtcdLease {
+class EtcdLease : NonCopyable {
  public:
   using Json = nlohmann::json;
   static constexpr int job_s = 3600;  ///< of the shared lease, after the last process ended
@@ -39,8 +39,6 @@ class EtcdLease {
     check(!own_.empty() && seconds_ > 0, "the ", client_.description(), " grants no lease");
     thread_ = std::jthread([this](const std::stop_token& stop) { keep(stop); });
   }
-  EtcdLease(const EtcdLease&) = delete;
-  EtcdLease& operator=(const EtcdLease&) = delete;
   ~EtcdLease() {
     thread_.request_stop();
     thread_.join();

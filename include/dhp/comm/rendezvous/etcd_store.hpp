@@ -25,9 +25,8 @@ namespace dhp::detail {
 /// left/N is in the store if member/N exists without alive/N: EtcdOptions::lease_s after the process was killed or cut
 /// off, at once after the orderly end of its store. The job can only read keys under left/.
 ///
-/// A process whose lease has ended cannot change anything any more. A write that is sent several times, because a
-/// member of etcd did not answer, happens once: it requires the lease, and that the number of the last write is below
-/// its own.
+/// A process whose lease has ended can change nothing. A write that is sent several times, because a member of etcd
+/// did not answer, happens once: it requires the lease, and that the number of the last write is below its own.
 class EtcdStore final : public KeyValueStore {
  public:
   using Json = nlohmann::json;

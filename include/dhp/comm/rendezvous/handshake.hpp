@@ -7,6 +7,7 @@
 #pragma once
 
 #include <dhp/comm/rendezvous/wire.hpp>
+#include <dhp/core/hash.hpp>
 #include <dhp/core/system_error.hpp>
 
 #include <openssl/crypto.h>
@@ -58,13 +59,8 @@ inline constexpr std::size_t hmac_bytes = 32;
 
 /// Two lower-case digits a byte.
 [[nodiscard]] inline std::string hex(std::string_view bytes) {
-  constexpr std::string_view digits = "0123456789abcdef";
   std::string text;
-  for (const char byte : bytes) {
-    const auto value = static_cast<unsigned char>(byte);
-    text += digits[value >> 4];
-    text += digits[value & 15];
-  }
+  for (const char byte : bytes) text += digits_of(static_cast<unsigned char>(byte), 2, 16);
   return text;
 }
 

@@ -68,16 +68,12 @@ class HttpPost {
   }
 
  private:
-  struct Library {  // libcurl counts its users
+  struct Library : NonCopyable {  // libcurl counts its users
     bool ready = curl_global_init(CURL_GLOBAL_DEFAULT) == CURLE_OK;
-    Library() = default;
-    Library(const Library&) = delete;
-    Library& operator=(const Library&) = delete;
     ~Library() { curl_global_cleanup(); }
   };
 
-  template <class Value>
-  void set(CURLoption option, Value value) {
+  void set(CURLoption option, auto value) {
     const auto code = curl_easy_setopt(handle_.get(), option, value);
     check(code == CURLE_OK, "libcurl refuses option ", static_cast<int>(option), ": ",
           curl_easy_strerror(code));

@@ -19,8 +19,7 @@ namespace dhp {
 namespace detail {
 
 /// Calls done() with pauses that grow until it is true or the time is over; whether it is true.
-template <class Done>
-[[nodiscard]] bool poll_until(Done done, double timeout_s) {
+[[nodiscard]] bool poll_until(auto done, double timeout_s) {
   using Seconds = std::chrono::duration<double>;
   const auto start = std::chrono::steady_clock::now();
   for (double pause_s = 0.0005;; pause_s = std::min(2 * pause_s, 0.02)) {
@@ -47,16 +46,13 @@ class KeyValueStoreLost : public Error {
 
 /// Keys and values are any bytes. Any thread may call. Each call takes a limited time, then it throws
 /// KeyValueStoreLost.
-class KeyValueStore {
+class KeyValueStore : detail::NonCopyable {
  public:
   using Entries = std::vector<std::pair<std::string, std::string>>;
 
   static constexpr std::size_t longest_key_bytes = 256;
   static constexpr std::size_t longest_value_bytes = std::size_t{1} << 20;
 
-  KeyValueStore() = default;
-  KeyValueStore(const KeyValueStore&) = delete;
-  KeyValueStore& operator=(const KeyValueStore&) = delete;
   virtual ~KeyValueStore() = default;
 
   virtual void set(const std::string& key, const std::string& value) = 0;

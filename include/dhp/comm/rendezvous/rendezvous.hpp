@@ -116,9 +116,8 @@ inline void join_ranks(KeyValueStore& store, const RendezvousOptions& options) {
   return detail::job_secret(std::getenv("DHP_JOB_SECRET"), std::getenv("DHP_JOB_SECRET_FILE"));
 }
 
-/// Collective. All ranks return when all have arrived, or all throw an Error that names the missing ones. The store has
-/// a key "arrived/<rank>" for each. That of rank 0 must outlive the others' use of it, as ProcessWatchdog::finish()
-/// ensures.
+/// Collective. All return when all have arrived, or all throw an Error that names the missing ones. The store has a key
+/// "arrived/<rank>" for each. That of rank 0 must outlive the others' use of it, as ProcessWatchdog::finish() ensures.
 [[nodiscard]] inline std::shared_ptr<KeyValueStore> rendezvous(const RendezvousOptions& options) {
   check(options.size >= 1 && options.rank >= 0 && options.rank < options.size, "there is no rank ",
         options.rank, " in a world of ", options.size);

@@ -184,8 +184,7 @@ class Socket {
   void set(int level, int option, int value) const {
     (void)::setsockopt(fd_, level, option, &value, sizeof value);
   }
-  template <class Get>
-  [[nodiscard]] HostPort end(Get get) const {
+  [[nodiscard]] HostPort end(auto get) const {
     sockaddr_storage storage{};
     socklen_t size = sizeof storage;
     auto* const address = reinterpret_cast<sockaddr*>(&storage);

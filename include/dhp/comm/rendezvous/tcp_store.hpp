@@ -142,8 +142,8 @@ class TcpStore final : public KeyValueStore {
     if (options_.secret.empty() && !addresses.empty()) {
       std::erase_if(addresses, [](const HostPort& address) { return !address.loopback(); });
       check(!addresses.empty(), name(), " does not look for a store at ", options_.master,
-            ", which others can reach, without a secret: give all ranks the same "
-            "DHP_JOB_SECRET or DHP_JOB_SECRET_FILE");
+            ", which others can reach, without a secret: give all ranks the same DHP_JOB_SECRET or "
+            "DHP_JOB_SECRET_FILE");
     }
     const int ports = std::min(options_.ports, 65536 - options_.port);
     for (auto address : addresses)
@@ -194,16 +194,14 @@ class TcpStore final : public KeyValueStore {
     why = concat("the ", at(port), " belongs to another job");
     if (refusal == Refusal::job) return Found::other_job;
     why = concat("the ", at(port), " refuses ", name(), ": ",
-                 refusal == Refusal::secret
-                     ? "its secret is not the job's; set DHP_JOB_SECRET, or DHP_JOB_SECRET_FILE, "
-                       "to the same on all ranks"
+                 refusal == Refusal::secret ? "its secret is not the job's; set DHP_JOB_SECRET, or "
+                                              "DHP_JOB_SECRET_FILE, to the same on all ranks"
                  : refusal == Refusal::connected
-                     ? "another process is that rank already; give each process a rank of its "
-                       "own, and each start a DHP_JOB of its own"
-                 : refusal == Refusal::rank
-                     ? "rank 0 was started with a smaller world size; start all ranks with the "
-                       "same number of ranks"
-                     : "for a reason that this version does not know");
+                     ? "another process is that rank already; give each process a rank of its own, "
+                       "and each start a DHP_JOB of its own"
+                 : refusal == Refusal::rank ? "rank 0 was started with a smaller world size; start "
+                                              "all ranks with the same number of ranks"
+                                            : "for a reason that this version does not know");
     return Found::refused;
   }
 

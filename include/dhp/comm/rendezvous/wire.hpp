@@ -58,8 +58,7 @@ class FieldReader {
 /// byte order.
 class Fields {
  public:
-  template <class T>
-  [[nodiscard]] static std::string written(T value) {
+  [[nodiscard]] static std::string written(auto value) {
     Fields to;
     to(value);
     return std::move(to.bytes_);
@@ -75,10 +74,7 @@ class Fields {
     return value;
   }
 
-  template <class... Values>
-  void operator()(Values&... values) {
-    (pass(values), ...);
-  }
+  void operator()(auto&... values) { (pass(values), ...); }
 
  private:
   Fields() = default;

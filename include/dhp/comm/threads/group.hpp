@@ -193,8 +193,7 @@ class ThreadGroup {
         ->edges[static_cast<std::size_t>(from) * members_.size() + static_cast<std::size_t>(to)];
   }
   /// Of this rank, in a send or recv, for what only the other end of the edge can bring about.
-  template <class Ready>
-  void wait(Edge& edge, int rank, const Call& call, Ready ready) {
+  void wait(Edge& edge, int rank, const Call& call, auto ready) {
     latch_->check_alive();
     for (;;) {
       const auto word = edge.word.read();

@@ -137,8 +137,7 @@ class ProcessWatchdog final : public Watchdog {
     for_ranks(detail::left_prefix, [&](int rank, const std::string&) { detector_.leave(rank); });
   }
   /// use(rank, value) for each rank that has a key with this prefix.
-  template <class Use>
-  void for_ranks(const std::string& prefix, Use use) {
+  void for_ranks(const std::string& prefix, auto use) {
     for (const auto& [key, value] : store_->list(prefix)) {
       int rank = -1;
       std::from_chars(key.data() + prefix.size(), key.data() + key.size(), rank);

@@ -97,8 +97,7 @@ class Watchdog : public Latch {
   }
 
   /// The host waits for ready(). Throws Aborted when the world ends, which it does with late() after the time limit.
-  template <class Ready, class Late>
-  void wait_until(Ready ready, Late late) {
+  void wait_until(auto ready, auto late) {
     const auto start = Clock::now();
     while (!ready()) {
       check_alive();
@@ -162,8 +161,7 @@ class Watchdog : public Latch {
   virtual void publish_end(detail::RankState, bool /*has_channels*/) {}
 
   /// Changes a state with the lock, and lets the watching thread look at once.
-  template <class Change>
-  void publish(Change change) {
+  void publish(auto change) {
     {
       const std::lock_guard lock(mutex_);
       change();

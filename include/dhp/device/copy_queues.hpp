@@ -1,5 +1,4 @@
-// UploadQueue: uploads the next step's input while the current step runs. A copy goes to a staging
-// buffer on the GPU, on its own stream; a fast copy inside the GPU follows in stream order.
+// Copies between host and GPU on streams of their own, beside the device's work.
 #pragma once
 
 #include <dhp/device/cuda_event.hpp>
@@ -9,6 +8,8 @@
 #include <memory>
 
 namespace dhp::detail {
+/// Uploads the next step's input while the current step runs. A copy goes to a staging buffer on the GPU, on its own
+/// stream; a fast copy inside the GPU follows in stream order.
 class UploadQueue {
  public:
   /// Below this size, one copy on the work's stream is faster than synchronizing two streams.
@@ -36,5 +37,23 @@ class UploadQueue {
  private:
   CudaStream stream_;
   std::shared_ptr<std::byte> landing_;  // mirrors the pinned memory
+};
+
+/// Copies to pinned host memory, beside the work that follows.
+class DownloadQueue {
+ public:
+  /// Copies what `work` has written so far; returns the point at which the copy is complete.
+  CudaEvent copy(std::byte* to, const std::byte* from, std::size_t bytes, cudaStream_t work) {
+    CudaEvent::of(work).before(stream_.get());
+    if (bytes > 0)
+      check_cuda(cudaMemcpyAsync(to, from, bytes, cudaMemcpyDefault, stream_.get()),
+                 "cudaMemcpyAsync to the host");
+    return CudaEvent::of(stream_.get());
+  }
+  /// Later work on `work` comes after all copies.
+  void before(cudaStream_t work) const { CudaEvent::of(stream_.get()).before(work); }
+
+ private:
+  CudaStream stream_;
 };
 }  // namespace dhp::detail
