@@ -2,5 +2,6 @@
 #pragma once
 
 #include <dhp/train/predictions.hpp>
+#include <dhp/train/stop_signal.hpp>
 #include <dhp/train/trainer.hpp>
 #include <dhp/train/training_run.hpp>

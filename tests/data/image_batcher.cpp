@@ -115,11 +115,11 @@ TEST_CASE("image batcher: labels alone need no image, through slices, orders and
   CHECK(labels_of(LabelsAlone{}) == std::vector<std::int32_t>{1, 0});
   CHECK(labels_of(dhp::slice(LabelsAlone{}, 3, 6)) == std::vector<std::int32_t>{4, 3});
   labels_of(dhp::shuffled(LabelsAlone{}, 1, 0));
-  CHECK(labels_of(dhp::Reordered(LabelsAlone{},
-                                 dhp::detail::EvenOrder{LabelsAlone{}.size(), 2, 0, true})) ==
+  CHECK(labels_of(dhp::detail::Reordered(
+            LabelsAlone{}, dhp::detail::EvenOrder{LabelsAlone{}.size(), 2, 0, true})) ==
         std::vector<std::int32_t>{0, 0});
-  CHECK(labels_of(dhp::Reordered(LabelsAlone{},
-                                 dhp::detail::EvenOrder{LabelsAlone{}.size(), 2, 0, false})) ==
+  CHECK(labels_of(dhp::detail::Reordered(
+            LabelsAlone{}, dhp::detail::EvenOrder{LabelsAlone{}.size(), 2, 0, false})) ==
         std::vector<std::int32_t>{2, 1});
   // Without labels of their own, images are read as ever.
   const dhp::ImageBatcher whole(two_images(), {.height = 2, .width = 2, .channels = 1});

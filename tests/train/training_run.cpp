@@ -1,6 +1,7 @@
 // The front door: the same run as its parts put together by hand, in any layout, from micro-batches or a loader.
 #include <dhp/cpu.hpp>
 #include <dhp/train/run_files.hpp>
+#include <dhp/train/stop_signal.hpp>
 #include <tests/support/device_ranks.hpp>
 #include <tests/support/folder.hpp>
 #include <tests/support/tensors.hpp>
@@ -213,19 +214,21 @@ TEST_CASE("training run: a schedule of one's own is run as the others, and prove
             "without the backward of micro-batch 0"));
 }
 
-TEST_CASE("training run: where one rank is asked to stop, it ends after the same step on all") {
-  std::atomic<bool> asked = false;
+TEST_CASE(
+    "training run: a signal ends it after the same step on all ranks, and each report is seen") {
+  const StopSignal asked;
   std::array<std::vector<std::int64_t>, 2> seen;
   on_ranks_of<Cpu>(2, [&](Cpu& dev, Comm<Cpu> world) {
     auto& mine = seen.at(static_cast<std::size_t>(world.rank()));
     Loader loader(dev, Waves{}, loading);
     TrainingRun run(dev, world, options_of({.data = 2}), network, loader);
     // One rank hears of it.
-    run.stop_when([&] { return world.rank() == 1 && asked; });
-    while (!run.stopped()) {
-      mine.push_back(run.step().step);
-      if (world.rank() == 0 && mine.back() == 3) asked = true;
-    }
+    run.stop_when([&] { return world.rank() == 1 && asked(); });
+    run.after_step([&](const StepReport& report) {
+      mine.push_back(report.step);
+      if (world.rank() == 0 && report.step == 3) ::kill(::getpid(), SIGTERM);
+    });
+    while (!run.stopped()) run.step();
     CHECK(run.steps() == mine.back());
   });
   CHECK(seen[0].size() >= 3);

@@ -30,8 +30,6 @@ namespace detail {
 inline void check_sample_index(std::int64_t index, std::int64_t size) {
   check(index >= 0 && index < size, "no sample ", index, " in a dataset of ", size);
 }
-}  // namespace detail
-
 /// A dataset's samples in an order: sample `index` is number order(index) of the dataset. The order checks the index.
 template <Dataset D, class Order>
 class Reordered {
@@ -49,10 +47,12 @@ class Reordered {
   D data_;
   Order order_;
 };
+}  // namespace detail
 
 /// A dataset in the random order of epoch `epoch` under `seed`, the same on every rank.
 template <Dataset D>
-[[nodiscard]] Reordered<D, Permutation> shuffled(D data, std::uint64_t seed, std::int64_t epoch) {
+[[nodiscard]] detail::Reordered<D, Permutation> shuffled(D data, std::uint64_t seed,
+                                                         std::int64_t epoch) {
   const Permutation order(data.size(), seed, epoch);
   return {std::move(data), order};
 }
@@ -69,8 +69,8 @@ struct SliceOrder {
 }  // namespace detail
 /// Samples [first, last) of a dataset.
 template <Dataset D>
-[[nodiscard]] Reordered<D, detail::SliceOrder> slice(D data, std::int64_t first,
-                                                     std::int64_t last) {
+[[nodiscard]] detail::Reordered<D, detail::SliceOrder> slice(D data, std::int64_t first,
+                                                             std::int64_t last) {
   check(0 <= first && first <= last && last <= data.size(), "no slice [", first, ", ", last,
         ") in a dataset of ", std::int64_t{data.size()});
   return {std::move(data), {first, last}};
@@ -119,7 +119,7 @@ template <Dataset D>
   const std::int64_t size = data.size();
   const auto shift = size == 0 ? 0 : Permutation(size, seed, -1)(0);
   const auto part = [&](bool is_held_out) {
-    return Reordered(data, detail::EvenOrder{size, held_out, shift, is_held_out});
+    return detail::Reordered(data, detail::EvenOrder{size, held_out, shift, is_held_out});
   };
   return DatasetSplit{part(false), part(true)};
 }

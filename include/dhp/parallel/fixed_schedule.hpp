@@ -1,4 +1,4 @@
-// FixedSchedule: a schedule that was written down, as lists or as CSV in the form that PyTorch writes
+// FixedSchedule: a schedule that was written down, as lists or as CSV in the form that PyTorch reads and writes
 // (torch.distributed.pipelining): a line per stage, whose cells are its actions in order. "1F0" is the forward pass of
 // micro-batch 0 in part 1 of the model; B is the whole backward pass, I that of the input and W that of the weights. In
 // PyTorch's older files B is that of the input, too, where there is a W. Empty cells stand for idle time.
@@ -31,6 +31,19 @@ struct FixedSchedule {
     return list;
   }
 
+  [[nodiscard]] static std::string to_csv(const StageLists& lists) {
+    const auto stages = static_cast<int>(lists.size());
+    std::string text;
+    for (int stage = 0; stage < stages; ++stage) {
+      const char* before = "";
+      for (const auto& action : lists[static_cast<std::size_t>(stage)])
+        text +=
+            concat(std::exchange(before, ","), action.chunk * stages + stage,
+                   letters.substr(static_cast<std::size_t>(action.kind), 1), action.micro_batch);
+      text += '\n';
+    }
+    return text;
+  }
   /// Throws with line and cell where that is no action of the line's stage.
   [[nodiscard]] static FixedSchedule from_csv(std::string name, std::string_view text) {
     std::vector<std::string_view> lines;

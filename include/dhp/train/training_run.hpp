@@ -94,7 +94,9 @@ class TrainingRun : detail::NonCopyable {
   /// Waits for a step.
   StepReport finish(const StepTicket<Dev>& ticket);
 
-  /// Asked before each step, on every rank: where one rank says so, all stop after that step.
+  /// Called with the report of each step that is finished.
+  void after_step(std::function<void(const StepReport&)> call) { after_step_ = std::move(call); }
+  /// Asked before each step, on every rank, such as a StopSignal: where one rank says so, all stop after that step.
   void stop_when(std::function<bool()> asked) { stop_when_ = std::move(asked); }
   /// Whether a rank was asked to stop, or the data have ended.
   [[nodiscard]] bool stopped() const { return stopped_ || (data_ != nullptr && data_->finished()); }
@@ -191,6 +193,7 @@ class TrainingRun : detail::NonCopyable {
   std::unique_ptr<Optimizer<Dev>> optimizer_;
   Trainer<Dev, DataParallel<Dev, PipelineParallel<Dev>>> trainer_;
   StepSource<Dev>* data_ = nullptr;
+  std::function<void(const StepReport&)> after_step_;
   std::function<bool()> stop_when_;
   bool stopped_ = false;
   std::shared_ptr<RunFiles<Dev>> files_;  // ends first
@@ -225,6 +228,7 @@ template <class Dev>
 StepReport TrainingRun<Dev>::finish(const StepTicket<Dev>& ticket) {
   const auto report = trainer_.finish(ticket);
   stopped_ = stopped_ || report.stop_requested;
+  if (after_step_) after_step_(report);
   return report;
 }
 template <class Dev>
