@@ -4,7 +4,7 @@
 
 #include "../data/model_folder.hpp"
 #include "config.hpp"
-#include "published_json.hpp"
+#include "../data/published_json.hpp"
 
 #include <filesystem>
 #include <string>

@@ -7,7 +7,7 @@
 
 #include "sentence_file.hpp"
 #include "sentences.hpp"
-#include "utf8.hpp"
+#include "../data/utf8.hpp"
 
 #include <algorithm>
 #include <array>

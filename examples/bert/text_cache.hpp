@@ -7,7 +7,7 @@
 #include <dhp/train/file_lock.hpp>
 
 #include "../data/mapped_file.hpp"
-#include "documents.hpp"
+#include "../data/documents.hpp"
 #include "wordpiece.hpp"
 
 #include <nlohmann/json.hpp>

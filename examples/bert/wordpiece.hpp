@@ -5,7 +5,7 @@
 #include <dhp/data/file.hpp>
 
 #include "basic_tokenizer.hpp"
-#include "documents.hpp"
+#include "../data/documents.hpp"
 #include "vocabulary.hpp"
 
 #include <algorithm>

@@ -4,7 +4,7 @@
 #include <dhp/core/system_error.hpp>
 #include <dhp/train/checkpoint_index.hpp>
 
-#include "../bert/published_json.hpp"
+#include "../data/published_json.hpp"
 #include "../options/checked_options.hpp"
 
 #include <unistd.h>
