@@ -168,9 +168,10 @@ template <class Texts>
     joiner.add_word(std::move(bytes), count);
   }
   joiner.run(size, 2);
-  BytePairRules rules{.tokens = joiner.tokens(),
-                      .special = SpecialTokens({end_of_text}),
-                      .first = end_of_text};
+  BytePairRules rules;
+  rules.tokens = joiner.tokens();
+  rules.special = SpecialTokens({end_of_text});
+  rules.first = end_of_text;
   for (const auto& [left, right] : joiner.joined())
     rules.merges.emplace_back(rules.tokens[left], rules.tokens[right]);
   return BytePairs(std::move(rules));

@@ -95,8 +95,8 @@ class ByteLetters {
 }  // namespace published
 
 /// Throws where the tokenizer is another one than byte-level BPE.
-[[nodiscard]] inline BytePairs load_byte_pairs(const std::string& path) {
-  const PublishedJson file(path);
+[[nodiscard]] inline BytePairs load_byte_pairs(const PublishedJson& file) {
+  const auto& path = file.path();
   const auto model = file.part("model");
   file.need(model, "type", "BPE", "tokenizer");
   dhp::check(file.part("normalizer").is_null(), path,
@@ -105,9 +105,10 @@ class ByteLetters {
              ": it falls back to bytes (byte_fallback), as SentencePiece's do; dhp has byte-level BPE");
   for (const auto* const part : {"continuing_subword_prefix", "end_of_word_suffix", "unk_token"})
     file.need(model, part, "", part);
-  BytePairRules rules{.split = published::split_of(file),
-                      .whole_words = file.get(model, "ignore_merges", false),
-                      .first = published::first_of(file)};
+  BytePairRules rules;
+  rules.split = published::split_of(file);
+  rules.whole_words = file.get(model, "ignore_merges", false);
+  rules.first = published::first_of(file);
   const published::ByteLetters letters;
   rules.special = published::added_tokens(file, false);
   const auto& special = rules.special.tokens();

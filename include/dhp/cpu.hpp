@@ -21,6 +21,7 @@
 #include <dhp/cpu/optimizer.hpp>
 #include <dhp/cpu/pool.hpp>
 #include <dhp/cpu/reduce.hpp>
+#include <dhp/cpu/rotary.hpp>
 #include <dhp/cpu/rows.hpp>
 #include <dhp/cpu/segments.hpp>
 #include <dhp/cpu/step.hpp>

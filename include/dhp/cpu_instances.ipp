@@ -13,6 +13,8 @@ namespace dhp {
 // cpu/activation
 DHP_INSTANCE decltype(detail::activation_forward_on<Cpu>) detail::activation_forward_on<Cpu>;
 DHP_INSTANCE decltype(detail::activation_backward_on<Cpu>) detail::activation_backward_on<Cpu>;
+DHP_INSTANCE decltype(detail::swiglu_forward_on<Cpu>) detail::swiglu_forward_on<Cpu>;
+DHP_INSTANCE decltype(detail::swiglu_backward_on<Cpu>) detail::swiglu_backward_on<Cpu>;
 // cpu/attention
 DHP_INSTANCE decltype(detail::attention_forward_on<Cpu>) detail::attention_forward_on<Cpu>;
 DHP_INSTANCE decltype(detail::attention_backward_on<Cpu>) detail::attention_backward_on<Cpu>;
@@ -83,6 +85,8 @@ DHP_INSTANCE decltype(detail::column_sums_on<Cpu>) detail::column_sums_on<Cpu>; 
 DHP_INSTANCE decltype(detail::sum_of_squares_on<Cpu>) detail::sum_of_squares_on<Cpu>;
 DHP_INSTANCE decltype(detail::sum_of_magnitudes_on<Cpu>) detail::sum_of_magnitudes_on<Cpu>;
 DHP_INSTANCE decltype(detail::find_nonfinite_on<Cpu>) detail::find_nonfinite_on<Cpu>;
+// cpu/rotary
+DHP_INSTANCE decltype(detail::rotary_on<Cpu>) detail::rotary_on<Cpu>;
 // cpu/rows
 DHP_INSTANCE decltype(detail::copy_columns_on<Cpu>) detail::copy_columns_on<Cpu>;
 DHP_INSTANCE decltype(detail::gather_rows_on<Cpu>) detail::gather_rows_on<Cpu>;

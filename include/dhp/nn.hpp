@@ -9,6 +9,7 @@
 #include <dhp/nn/dropout.hpp>
 #include <dhp/nn/embedding.hpp>
 #include <dhp/nn/feed_forward.hpp>
+#include <dhp/nn/gated_feed_forward.hpp>
 #include <dhp/nn/group_sum.hpp>
 #include <dhp/nn/init.hpp>
 #include <dhp/nn/layer.hpp>
@@ -25,6 +26,7 @@
 #include <dhp/nn/residual.hpp>
 #include <dhp/nn/residual_batch_norm.hpp>
 #include <dhp/nn/residual_layer_norm.hpp>
+#include <dhp/nn/rms_norm.hpp>
 #include <dhp/nn/sample_embeddings.hpp>
 #include <dhp/nn/self_attention.hpp>
 #include <dhp/nn/sequential.hpp>

@@ -18,6 +18,7 @@
 #include <dhp/ops/optimizer.hpp>
 #include <dhp/ops/pool.hpp>
 #include <dhp/ops/reduce.hpp>
+#include <dhp/ops/rotary.hpp>
 #include <dhp/ops/rows.hpp>
 #include <dhp/ops/segments.hpp>
 #include <dhp/ops/step.hpp>

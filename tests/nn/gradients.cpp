@@ -20,6 +20,7 @@ TEST_CASE("gradients: channels gathered and scattered in a group of one") {
 TEST_CASE("gradients: pooling") { LayerGradients<Cpu>().pooling(); }
 TEST_CASE("gradients: embedding") { LayerGradients<Cpu>().embedding(); }
 TEST_CASE("gradients: self-attention with dropout") { LayerGradients<Cpu>().self_attention(); }
+TEST_CASE("gradients: a decoder's layers") { LayerGradients<Cpu>().decoder(); }
 TEST_CASE("gradients: adapters, of layers that are trained and of frozen ones") {
   LayerGradients<Cpu>().adapters(false, 0.3);
   LayerGradients<Cpu>().adapters(true, 0);

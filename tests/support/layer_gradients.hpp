@@ -110,6 +110,32 @@ class LayerGradients {
         rows(6));
   }
 
+  /// What a decoder's blocks have: attention with q, k and v as one matrix and apart, in a pre-norm block; SwiGLU.
+  void decoder() {
+    SelfAttentionOptions options{.heads = 4,
+                                 .columns = 16,
+                                 .max_length = length,
+                                 .dropout = 0.3,
+                                 .causal = true,
+                                 .rotary_base = 9};
+    check_layer(SelfAttention<Dev>(build_, "one", options), rows(16));
+    options.key_heads = 2;
+    options.bias = false;
+    Sequential<Dev> body;
+    body.add("norm", RmsNorm<Dev>(build_, "norm", 16))
+        .add("self", SelfAttention<Dev>(build_, "shared", options))
+        .add("out", Linear<Dev>(build_, "out", {.in = 16, .out = 16, .bias = false}));
+    check_layer(recompute<Dev>(Residual<Dev>(std::move(body))), rows(16));
+    for (const bool bias : {false, true}) {
+      const std::string name = bias ? "biased" : "plain";
+      check_layer(GatedFeedForward<Dev>(build_, name + ".gate", name + ".up", name + ".down",
+                                        {.columns = 4, .inner = 7, .bias = bias}),
+                  rows(4));
+    }
+    for (const auto columns : widths(9, 8))
+      check_layer(RmsNorm<Dev>(build_, "rms", columns), rows(columns));
+  }
+
   /// of_frozen: the layers' own weights are.
   void adapters(bool of_frozen, double dropout) {
     ModelBuilder<Dev> build({});
@@ -123,6 +149,13 @@ class LayerGradients {
         SelfAttention<Dev>(build, "self",
                            {.heads = 2, .columns = 6, .max_length = length, .dropout = dropout}),
         rows(6));
+    check_layer(
+        SelfAttention<Dev>(
+            build, "shared",
+            {.heads = 2, .columns = 4, .max_length = length, .key_heads = 1, .causal = true}),
+        rows(4));
+    check_layer(GatedFeedForward<Dev>(build, "layer.a", "up", "second", {.columns = 4, .inner = 7}),
+                rows(4));
     build.check_described();
   }
 

@@ -41,5 +41,26 @@ void activation_backward_on(std::same_as<Cpu> auto& dev, Activation kind, ConstV
     }
   });
 }
+void swiglu_forward_on(std::same_as<Cpu> auto& dev, ConstView<Cpu> gate, ConstView<Cpu> up,
+                       View<Cpu> y) {
+  visit_accumulator(accumulation_type(y.dtype()), [&]<class A>(Tag<A>) {
+    cpu::map<A>(
+        dev, y, [](A g, A u) { return g * cpu::sigmoid(g) * u; }, gate, up);
+  });
+}
+void swiglu_backward_on(std::same_as<Cpu> auto& dev, ConstView<Cpu> dy, ConstView<Cpu> gate,
+                        ConstView<Cpu> up, View<Cpu> dgate, View<Cpu> dup) {
+  visit_accumulator(accumulation_type(dy.dtype()), [&]<class A>(Tag<A>) {
+    cpu::map<A>(
+        dev, dgate,
+        [](A d, A g, A u) {
+          const A s = cpu::sigmoid(g);
+          return d * u * s * (A(1) + g * (A(1) - s));
+        },
+        dy, gate, up);
+    cpu::map<A>(
+        dev, dup, [](A d, A g) { return d * g * cpu::sigmoid(g); }, dy, gate);
+  });
+}
 
 }  // namespace dhp::detail

@@ -1,4 +1,4 @@
-// Attention on the Cpu: one task per sample and head, in fixed blocks of queries, with the packed
+// Attention on the Cpu: one task per sample and head of keys, in fixed blocks of queries, with the packed
 // gemm. 16-bit heads are widened to float, the type of their sums.
 #pragma once
 
@@ -19,17 +19,27 @@ struct Head {
   const Sequences<Cpu>& sequences;
   const AttentionOptions& options;
   std::int64_t first_row, rows, length;  ///< the last rows - length are padding
-  std::int64_t head, size, columns;
-  std::int64_t stride;  ///< of rows of q, k, v and their gradients
+  std::int64_t head, size, columns;      ///< columns: of q
   [[nodiscard]] std::int64_t offset(std::int64_t row_stride) const {
     return first_row * row_stride + head * size;
+  }
+  /// Calls body(Head) for each head of q that has these keys, in order.
+  template <class Body>
+  void for_queries(Body body) const {
+    auto at = *this;
+    const auto sharing = options.sharing();
+    for (at.head = head * sharing; at.head < (head + 1) * sharing; ++at.head) body(at);
+  }
+  /// How many keys, from the first one on, a query sees.
+  [[nodiscard]] std::int64_t seen(std::int64_t query) const {
+    return options.causal ? query + 1 : length;
   }
   [[nodiscard]] double scale() const { return 1.0 / std::sqrt(static_cast<double>(size)); }
 };
 /// Large enough to amortize the packing of the keys.
 inline constexpr std::int64_t query_block = 128;
 
-/// Calls body(Head) for all heads of q [rows, columns], in parallel.
+/// Calls body(Head) for all heads of k [rows, columns], in parallel.
 template <class Body>
 void for_heads(Cpu& dev, const Sequences<Cpu>& sequences, const AttentionOptions& options,
                ConstView<Cpu> q, Body body) {
@@ -44,10 +54,11 @@ void for_heads(Cpu& dev, const Sequences<Cpu>& sequences, const AttentionOptions
           "attention: sample ", n, " of length ", lengths[n], " does not fit its rows [",
           offsets[n], ", ", offsets[n + 1], ") of ", rows, " or the longest length ",
           sequences.max_length);
-  dev.for_tiles(samples * options.heads, [&](std::int64_t task) {
-    const auto n = task / options.heads;
+  const auto key_heads = options.heads / options.sharing();
+  dev.for_tiles(samples * key_heads, [&](std::int64_t task) {
+    const auto n = task / key_heads;
     body(Head{sequences, options, offsets[n], offsets[n + 1] - offsets[n], lengths[n],
-              task % options.heads, columns / options.heads, columns, options.stride(columns)});
+              task % key_heads, columns / options.heads, columns});
   });
 }
 
@@ -83,13 +94,15 @@ void for_kept_keys(const Head& at, std::int64_t query, Decide decide) {
   const auto number = at.sequences.row_numbers.data<std::int64_t>()[at.first_row + query];
   const auto first =
       (number * options.total_heads + options.first_head + at.head) * at.sequences.max_length;
-  for_kept(options.random, options.dropout, static_cast<std::uint64_t>(first), at.length, decide);
+  for_kept(options.random, options.dropout, static_cast<std::uint64_t>(first), at.seen(query),
+           decide);
 }
 
-/// Turns one row of scores into probabilities with dropout applied; returns their logsumexp.
+/// Turns one row of `width` scores into probabilities with dropout applied; returns their logsumexp.
 template <class A>
-A mix(const Head& at, std::int64_t query, A* row) {
-  const auto length = at.length;
+A mix(const Head& at, std::int64_t query, std::int64_t width, A* row) {
+  const auto length = at.seen(query);
+  std::fill(row + length, row + width, A(0));
   const A most = largest<A>(length, [=](std::int64_t j) { return row[j]; });
   for (std::int64_t j = 0; j < length; ++j) row[j] = fast_exp(row[j] - most);
   const A sum = lane_sum<A>(length, [=](std::int64_t j) { return row[j]; });
@@ -106,8 +119,12 @@ A mix(const Head& at, std::int64_t query, A* row) {
 /// scores. With probabilities p and scaled dropout mask m: y = (p m) v, so dv = (p m)^T dy and ds = p
 /// (m (dy v^T) - dy . y), because sum_j p m (dy v^T) = dy . y for each query.
 template <class A>
-void unmix(const Head& at, std::int64_t query, A logsumexp, A inner, A* row, A* gradients) {
-  for (std::int64_t j = 0; j < at.length; ++j) row[j] = fast_exp(row[j] - logsumexp);
+void unmix(const Head& at, std::int64_t query, std::int64_t width, A logsumexp, A inner, A* row,
+           A* gradients) {
+  const auto length = at.seen(query);
+  std::fill(row + length, row + width, A(0));
+  std::fill(gradients + length, gradients + width, A(0));
+  for (std::int64_t j = 0; j < length; ++j) row[j] = fast_exp(row[j] - logsumexp);
   if (at.options.dropout > 0) {
     const A scale = static_cast<A>(1.0 / (1.0 - at.options.dropout));
     for_kept_keys(at, query, [=](std::int64_t j, bool keep) {
@@ -116,7 +133,7 @@ void unmix(const Head& at, std::int64_t query, A logsumexp, A inner, A* row, A* 
       row[j] *= mask;
     });
   } else {
-    for (std::int64_t j = 0; j < at.length; ++j) gradients[j] = row[j] * (gradients[j] - inner);
+    for (std::int64_t j = 0; j < length; ++j) gradients[j] = row[j] * (gradients[j] - inner);
   }
 }
 
@@ -129,27 +146,30 @@ void attention_forward_on(std::same_as<Cpu> auto& dev, ConstView<Cpu> q, ConstVi
                           const AttentionOptions& options, View<Cpu> y, View<Cpu> logsumexp) {
   visit_floating(q.dtype(), [&]<class T>(Tag<T>) {
     using A = Accumulator<T>;
-    cpu::for_heads(dev, sequences, options, q, [&](const cpu::Head& at) {
-      const auto length = at.length;
-      const auto size = at.size;
-      A* sums = logsumexp.data<A>() + at.head * q.rows() + at.first_row;
-      std::fill(sums + length, sums + at.rows, A(0));
-      const auto wide_q = cpu::widen(at, q.data<T>(), at.stride);
-      const auto wide_k = cpu::widen(at, k.data<T>(), at.stride);
-      const auto wide_v = cpu::widen(at, v.data<T>(), at.stride);
-      std::vector<A> mixed(wide_q.size());
+    const auto key_stride = options.stride(k.columns());
+    cpu::for_heads(dev, sequences, options, q, [&](const cpu::Head& keys) {
+      const auto length = keys.length, size = keys.size;
+      const auto wide_k = cpu::widen(keys, k.data<T>(), key_stride);
+      const auto wide_v = cpu::widen(keys, v.data<T>(), key_stride);
       std::vector<A> scores(static_cast<std::size_t>(std::min(cpu::query_block, length) * length));
-      for (std::int64_t first = 0; first < length; first += cpu::query_block) {
-        const auto count = std::min(cpu::query_block, length - first);
-        const auto part = first * size;
-        cpu::serial_gemm<A>(false, true, count, length, size, at.scale(), wide_q.data() + part,
-                            wide_k.data(), 0, scores.data());
-        for (std::int64_t i = 0; i < count; ++i)
-          sums[first + i] = cpu::mix(at, first + i, scores.data() + i * length);
-        cpu::serial_gemm<A>(false, false, count, size, length, 1, scores.data(), wide_v.data(), 0,
-                            mixed.data() + part);
-      }
-      cpu::narrow(at, mixed, y.data<T>(), at.columns);
+      keys.for_queries([&](const cpu::Head& at) {
+        A* sums = logsumexp.data<A>() + at.head * q.rows() + at.first_row;
+        std::fill(sums + length, sums + at.rows, A(0));
+        const auto wide_q = cpu::widen(at, q.data<T>(), options.stride(at.columns));
+        std::vector<A> mixed(wide_q.size());
+        for (std::int64_t first = 0; first < length; first += cpu::query_block) {
+          const auto count = std::min(cpu::query_block, length - first);
+          const auto seen = at.seen(first + count - 1);  // by any query of the block
+          const auto part = first * size;
+          cpu::serial_gemm<A>(false, true, count, seen, size, at.scale(), wide_q.data() + part,
+                              wide_k.data(), 0, scores.data());
+          for (std::int64_t i = 0; i < count; ++i)
+            sums[first + i] = cpu::mix(at, first + i, seen, scores.data() + i * seen);
+          cpu::serial_gemm<A>(false, false, count, size, seen, 1, scores.data(), wide_v.data(), 0,
+                              mixed.data() + part);
+        }
+        cpu::narrow(at, mixed, y.data<T>(), at.columns);
+      });
     });
   });
 }
@@ -160,45 +180,50 @@ void attention_backward_on(std::same_as<Cpu> auto& dev, ConstView<Cpu> dy, Const
                            View<Cpu> dv) {
   visit_floating(q.dtype(), [&]<class T>(Tag<T>) {
     using A = Accumulator<T>;
-    cpu::for_heads(dev, sequences, options, q, [&](const cpu::Head& at) {
-      const auto length = at.length;
-      const auto size = at.size;
-      const A* sums = logsumexp.data<A>() + at.head * q.rows() + at.first_row;
-      const auto wide_q = cpu::widen(at, q.data<T>(), at.stride);
-      const auto wide_k = cpu::widen(at, k.data<T>(), at.stride);
-      const auto wide_v = cpu::widen(at, v.data<T>(), at.stride);
-      const auto wide_y = cpu::widen(at, y.data<T>(), at.columns);
-      const auto wide_dy = cpu::widen(at, dy.data<T>(), at.columns);
-      std::vector<A> wide_dq(wide_q.size()), wide_dk(wide_q.size()), wide_dv(wide_q.size());
+    const auto key_stride = options.stride(k.columns());
+    cpu::for_heads(dev, sequences, options, q, [&](const cpu::Head& keys) {
+      const auto length = keys.length, size = keys.size;
+      const auto wide_k = cpu::widen(keys, k.data<T>(), key_stride);
+      const auto wide_v = cpu::widen(keys, v.data<T>(), key_stride);
+      std::vector<A> wide_dk(wide_k.size()), wide_dv(wide_k.size());
       std::vector<A> scores(static_cast<std::size_t>(std::min(cpu::query_block, length) * length));
       std::vector<A> gradients(scores.size());
-      for (std::int64_t first = 0; first < length; first += cpu::query_block) {
-        const auto count = std::min(cpu::query_block, length - first);
-        const A* block_q = wide_q.data() + first * size;
-        const A* block_dy = wide_dy.data() + first * size;
-        cpu::serial_gemm<A>(false, true, count, length, size, at.scale(), block_q, wide_k.data(), 0,
-                            scores.data());
-        cpu::serial_gemm<A>(false, true, count, length, size, 1, block_dy, wide_v.data(), 0,
-                            gradients.data());
-        for (std::int64_t i = 0; i < count; ++i) {
-          const A* dy_row = block_dy + i * size;
-          const A* y_row = wide_y.data() + (first + i) * size;
-          const A inner =
-              cpu::lane_sum<A>(size, [=](std::int64_t c) { return dy_row[c] * y_row[c]; });
-          cpu::unmix(at, first + i, sums[first + i], inner, scores.data() + i * length,
-                     gradients.data() + i * length);
+      double beta = 0;
+      keys.for_queries([&](const cpu::Head& at) {
+        const A* sums = logsumexp.data<A>() + at.head * q.rows() + at.first_row;
+        const auto wide_q = cpu::widen(at, q.data<T>(), options.stride(at.columns));
+        const auto wide_y = cpu::widen(at, y.data<T>(), at.columns);
+        const auto wide_dy = cpu::widen(at, dy.data<T>(), at.columns);
+        std::vector<A> wide_dq(wide_q.size());
+        for (std::int64_t first = 0; first < length; first += cpu::query_block) {
+          const auto count = std::min(cpu::query_block, length - first);
+          const auto seen = at.seen(first + count - 1);
+          const A* block_q = wide_q.data() + first * size;
+          const A* block_dy = wide_dy.data() + first * size;
+          cpu::serial_gemm<A>(false, true, count, seen, size, at.scale(), block_q, wide_k.data(), 0,
+                              scores.data());
+          cpu::serial_gemm<A>(false, true, count, seen, size, 1, block_dy, wide_v.data(), 0,
+                              gradients.data());
+          for (std::int64_t i = 0; i < count; ++i) {
+            const A* dy_row = block_dy + i * size;
+            const A* y_row = wide_y.data() + (first + i) * size;
+            const A inner =
+                cpu::lane_sum<A>(size, [=](std::int64_t c) { return dy_row[c] * y_row[c]; });
+            cpu::unmix(at, first + i, seen, sums[first + i], inner, scores.data() + i * seen,
+                       gradients.data() + i * seen);
+          }
+          cpu::serial_gemm<A>(true, false, seen, size, count, 1, scores.data(), block_dy, beta,
+                              wide_dv.data());
+          cpu::serial_gemm<A>(false, false, count, size, seen, at.scale(), gradients.data(),
+                              wide_k.data(), 0, wide_dq.data() + first * size);
+          cpu::serial_gemm<A>(true, false, seen, size, count, at.scale(), gradients.data(), block_q,
+                              beta, wide_dk.data());
+          beta = 1;
         }
-        const double beta = first == 0 ? 0 : 1;
-        cpu::serial_gemm<A>(true, false, length, size, count, 1, scores.data(), block_dy, beta,
-                            wide_dv.data());
-        cpu::serial_gemm<A>(false, false, count, size, length, at.scale(), gradients.data(),
-                            wide_k.data(), 0, wide_dq.data() + first * size);
-        cpu::serial_gemm<A>(true, false, length, size, count, at.scale(), gradients.data(), block_q,
-                            beta, wide_dk.data());
-      }
-      cpu::narrow(at, wide_dq, dq.data<T>(), at.stride);
-      cpu::narrow(at, wide_dk, dk.data<T>(), at.stride);
-      cpu::narrow(at, wide_dv, dv.data<T>(), at.stride);
+        cpu::narrow(at, wide_dq, dq.data<T>(), options.stride(at.columns));
+      });
+      cpu::narrow(keys, wide_dk, dk.data<T>(), key_stride);
+      cpu::narrow(keys, wide_dv, dv.data<T>(), key_stride);
     });
   });
 }

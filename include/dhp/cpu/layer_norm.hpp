@@ -11,12 +11,14 @@ namespace dhp::detail::cpu {
 
 inline constexpr std::int64_t norm_row_tile = 16;
 
-// Normalizes a row of T, or one already converted to A.
+// Normalizes a row of T, or one already converted to A; by its root mean square if beta and mean are null.
 template <class X, class T, class A>
 void normalise(std::int64_t columns, const X* from, const A* gamma, const A* beta, double epsilon,
-               T* to, A& mean, A& inv_std) {
-  const A middle = lane_sum<A>(columns, [=](std::int64_t c) { return static_cast<A>(from[c]); }) /
-                   static_cast<A>(columns);
+               T* to, A* mean, A& inv_std) {
+  A middle = 0;
+  if (mean != nullptr)
+    *mean = middle = lane_sum<A>(columns, [=](std::int64_t c) { return static_cast<A>(from[c]); }) /
+                     static_cast<A>(columns);
   const A variance = lane_sum<A>(columns,
                                  [=](std::int64_t c) {
                                    const A deviation = static_cast<A>(from[c]) - middle;
@@ -24,19 +26,23 @@ void normalise(std::int64_t columns, const X* from, const A* gamma, const A* bet
                                  }) /
                      static_cast<A>(columns);
   const A scale = A(1) / std::sqrt(variance + static_cast<A>(epsilon));
+  inv_std = scale;
+  if (beta == nullptr) {
+    for (std::int64_t c = 0; c < columns; ++c)
+      to[c] = static_cast<T>(static_cast<A>(from[c]) * scale * gamma[c]);
+    return;
+  }
   for (std::int64_t c = 0; c < columns; ++c)
     to[c] = static_cast<T>((static_cast<A>(from[c]) - middle) * scale * gamma[c] + beta[c]);
-  mean = middle;
-  inv_std = scale;
 }
 
-// write(column, value) receives one row of the gradient.
+// write(column, value) receives one row of the gradient. With a root mean square, mean is 0.
 template <class T, class A, class Write>
-void norm_gradient(std::int64_t columns, const T* dy, const T* x, const A* gamma, A mean, A inv_std,
-                   Write write) {
+void norm_gradient(std::int64_t columns, const T* dy, const T* x, const A* gamma, bool centers,
+                   A mean, A inv_std, Write write) {
   const auto normalised = [=](std::int64_t c) { return (static_cast<A>(x[c]) - mean) * inv_std; };
   const auto scaled = [=](std::int64_t c) { return static_cast<A>(dy[c]) * gamma[c]; };
-  const A mean_gradient = lane_sum<A>(columns, scaled) / static_cast<A>(columns);
+  const A mean_gradient = centers ? lane_sum<A>(columns, scaled) / static_cast<A>(columns) : A(0);
   const A mean_product =
       lane_sum<A>(columns, [=](std::int64_t c) { return scaled(c) * normalised(c); }) /
       static_cast<A>(columns);
@@ -53,8 +59,9 @@ void norm_gradients(Cpu& dev, ConstView<Cpu> dy, ConstView<Cpu> x, ConstView<Cpu
   using A = Accumulator<T>;
   constexpr std::int64_t tile = 32;
   const auto columns = x.columns();
+  const bool centers = !mean.empty();
   reduce_column_tiles<A>(
-      dev, x.rows(), columns, 2, tile,
+      dev, x.rows(), columns, centers ? 2 : 1, tile,
       [&](std::int64_t first, std::int64_t last, A* products) {
         std::vector<A> buffer(static_cast<std::size_t>(columns));
         A* const values = buffer.data();
@@ -62,19 +69,19 @@ void norm_gradients(Cpu& dev, ConstView<Cpu> dy, ConstView<Cpu> x, ConstView<Cpu
         for (auto row = first; row < last; ++row) {
           const T* gradient = dy.data<T>() + row * columns;
           const T* from = x.data<T>() + row * columns;
-          const A middle = mean.data<A>()[row], scale = inv_std.data<A>()[row];
+          const A middle = centers ? mean.data<A>()[row] : A(0), scale = inv_std.data<A>()[row];
           for (std::int64_t c = 0; c < columns; ++c) {
             const A g = static_cast<A>(gradient[c]);
             products[c] += g * (static_cast<A>(from[c]) - middle) * scale;
-            gradients[c] += g;
+            if (centers) gradients[c] += g;
           }
-          norm_gradient(columns, gradient, from, gamma.data<A>(), middle, scale,
+          norm_gradient(columns, gradient, from, gamma.data<A>(), centers, middle, scale,
                         [=](std::int64_t c, A value) { values[c] = value; });
           write(row, static_cast<const A*>(values));
         }
       },
-      [beta, to_gamma = dgamma.data<A>(), to_beta = dbeta.data<A>()](std::int64_t which,
-                                                                     std::int64_t c, double value) {
+      [beta, to_gamma = dgamma.data<A>(), to_beta = data_or_null<A>(dbeta)](
+          std::int64_t which, std::int64_t c, double value) {
         A& to = which == 0 ? to_gamma[c] : to_beta[c];
         const double old = beta == 0 ? 0 : beta * static_cast<double>(to);
         to = static_cast<A>(old + value);
@@ -92,10 +99,11 @@ void layer_norm_forward_on(std::same_as<Cpu> auto& dev, ConstView<Cpu> x, ConstV
     using A = Accumulator<T>;
     cpu::for_rows(dev, x.rows(), cpu::norm_row_tile,
                   [=, columns = x.columns(), from = x.data<T>(), scale = gamma.data<A>(),
-                   shift = beta.data<A>(), to = y.data<T>(), means = mean.data<A>(),
+                   shift = data_or_null<A>(beta), to = y.data<T>(), means = data_or_null<A>(mean),
                    inverses = inv_std.data<A>()](std::int64_t row) {
                     cpu::normalise(columns, from + row * columns, scale, shift, epsilon,
-                                   to + row * columns, means[row], inverses[row]);
+                                   to + row * columns, means == nullptr ? means : means + row,
+                                   inverses[row]);
                   });
   });
 }
@@ -139,7 +147,7 @@ void residual_layer_norm_forward_on(std::same_as<Cpu> auto& dev, ConstView<Cpu> 
           values[c] = static_cast<A>(to[c]);
         }
         cpu::normalise(columns, values, gamma.data<A>(), beta.data<A>(), epsilon,
-                       y.data<T>() + row * columns, mean.data<A>()[row], inv_std.data<A>()[row]);
+                       y.data<T>() + row * columns, mean.data<A>() + row, inv_std.data<A>()[row]);
       }
     });
   });

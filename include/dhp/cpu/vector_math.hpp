@@ -32,6 +32,11 @@ namespace dhp::detail::cpu {
 }
 [[nodiscard]] inline double fast_exp(double x) { return std::exp(x); }
 
+template <class A>
+[[nodiscard]] inline A sigmoid(A x) {
+  return A(1) / (A(1) + fast_exp(-x));
+}
+
 /// tanh. Float: an odd polynomial near 0, else via e^(2|x|). Relative error below 4e-7.
 [[nodiscard]] inline float fast_tanh(float x) {
   const float size = std::fabs(x);

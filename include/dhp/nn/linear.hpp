@@ -5,6 +5,7 @@
 #include <dhp/ops/linear.hpp>
 
 #include <memory>
+#include <span>
 
 namespace dhp {
 
@@ -92,6 +93,24 @@ class Linear final {
   }
 
   // Parts of backward, for composite layers.
+
+  /// onto + the gradient of an x that layers by columns or heads share, in one sum over the group; onto may be empty.
+  /// dy: of their outputs, in the order of their forward passes; they are moved from.
+  static Tensor<Dev> backward_of_all(Dev& dev, std::span<Linear> layers, std::span<Tensor<Dev>> dy,
+                                     Tensor<Dev> onto, Tape<Dev>& tape) {
+    auto& any = layers[0];
+    auto dx = any.sum_.by_rows(dev, dy[0].dtype(), any.x_shape(dy[0].shape()), std::move(onto),
+                               [&](int at, Range block, View<Dev> to, double beta) {
+                                 for (auto of = layers.size(); of-- > 0; beta = 1) {
+                                   const auto part =
+                                       any.piece(dy[of].view(), at).slice(block.first, block.last);
+                                   layers[of].input_gradient(dev, part, at, to, beta);
+                                 }
+                               });
+    for (auto of = layers.size(); of-- > 0;)
+      layers[of].finish_backward(dev, std::move(dy[of]), dx.mut(), tape);
+    return dx;
+  }
 
   /// dx = beta dx + dy W by piece `at` of W: the whole x from that piece of dy or, by rows, that piece of x from the
   /// whole dy. dx and dy may be some rows. What an adapter adds comes with finish_backward.

@@ -1,14 +1,16 @@
 // Multi-head self-attention (Vaswani et al. 2017, section 3.2) without the output projection, which is another layer.
 // Samples are ragged and attend only to themselves: side inputs "offsets", "lengths", "row_numbers"
-// (ops/attention.hpp).
+// (ops/attention.hpp). For decoders: causal, with grouped-query heads and rotary positions (ops/rotary.hpp).
 #pragma once
 
 #include <dhp/nn/fused_parameters.hpp>
 #include <dhp/nn/linear.hpp>
 #include <dhp/ops/attention.hpp>
+#include <dhp/ops/rotary.hpp>
 
 #include <algorithm>
 #include <array>
+#include <string>
 #include <vector>
 
 namespace dhp {
@@ -18,39 +20,49 @@ struct SelfAttentionOptions {
   std::int64_t columns = 0;     ///< of the whole layer; the head size is columns / heads
   std::int64_t max_length = 0;  ///< longest sample; numbers the attention dropout
   double dropout = 0;
+  int key_heads =
+      0;  ///< of the whole layer; divides heads, which share keys and values; 0: as many as heads
+  bool causal = false;     ///< a token sees itself and those before it in its sample
+  double rotary_base = 0;  ///< of rotary positions, counted in each sample; 0: none
+  bool bias = true;        ///< of the projections
+  std::array<std::string, 3> names{"query", "key", "value"};  ///< of the projections
 };
 
 /// x [rows, columns], y [rows, columns of this rank's heads], with tensor groups [pieces, rows, columns of a group's
-/// heads]; weights "name.query.weight", ..., all with one placement.
+/// heads]; weights "name.query.weight", ..., all with one placement, keys and values in whole key heads.
 template <class Dev>
 class SelfAttention final {
  public:
   SelfAttention(ModelBuilder<Dev>& build, const std::string& name, SelfAttentionOptions options)
       : options_(options), use_(build.next_use()) {
-    const auto placement = build.placement(name + ".query.weight");
+    if (options_.key_heads == 0) options_.key_heads = options_.heads;
+    const auto placement = build.placement(concat(name, ".", options_.names[0], ".weight"));
     const bool by_heads = placement == Placement::heads;
     if (by_heads) gradient_sum_ = build.sum_of_pieces(placement);
     const int parts = by_heads ? build.tensor.size() * gradient_sum_.pieces() : 1;
     check_heads(name, parts);
-    int fused = gradient_sum_.is_grouped() ? 0 : 2;
-    for (const auto* which : {".query", ".key", ".value"}) {
-      projections_.emplace_back(
-          build, name + which,
-          LinearOptions{.in = options.columns, .out = options.columns, .fused = fused},
-          PlacementDims{.heads = 0});
-      fused = std::max(fused - 1, 0);
+    apart_ = gradient_sum_.is_grouped() || options_.key_heads != options_.heads || !options_.bias;
+    const auto key_columns = options_.columns / options_.heads * options_.key_heads;
+    for (int which = 0; which < 3; ++which) {
+      projections_.emplace_back(build,
+                                concat(name, ".", options_.names[static_cast<std::size_t>(which)]),
+                                LinearOptions{.in = options_.columns,
+                                              .out = which == 0 ? options_.columns : key_columns,
+                                              .bias = options_.bias,
+                                              .fused = apart_ ? 0 : std::max(2 - which, 0)},
+                                PlacementDims{.heads = 0});
       build.check_beside(projections_.back().spec(), projections_[0].spec().placement,
                          projections_[0].spec());
     }
-    apart_ = gradient_sum_.is_grouped() ||
-             std::any_of(projections_.begin(), projections_.end(),
-                         [](const auto& linear) { return linear.is_adapted(); });
+    apart_ = apart_ || std::any_of(projections_.begin(), projections_.end(),
+                                   [](const auto& linear) { return linear.is_adapted(); });
     if (!apart_)
       for (const auto& projection : projections_) {
         weights_.push_back(projection.weights()[0]);
         biases_.push_back(projection.biases()[0]);
       }
     heads_of_piece_ = options.heads / parts;
+    key_heads_of_piece_ = options_.key_heads / parts;
     first_head_ = by_heads ? heads_of_piece_ * gradient_sum_.pieces() * build.tensor.rank() : 0;
   }
 
@@ -62,6 +74,7 @@ class SelfAttention final {
     Tensor<Dev> qkv(dev, x.dtype(), {x.rows(), 3 * columns});
     gemm(dev, detail::as_matrix(x.view()), weight.view(), qkv.mut(), {.transpose_b = true},
          bias.view());
+    rotate(dev, first_two(qkv.mut()), 2 * heads_of_piece_, 3 * columns, tape, false);
     tape.push(std::move(x));
     Tensor<Dev> y(dev, qkv.dtype(), {qkv.rows(), columns});
     Tensor<Dev> logsumexp(dev, accumulation_type(qkv.dtype()), {heads_of_piece_, qkv.rows()});
@@ -90,7 +103,8 @@ class SelfAttention final {
     attention_backward(dev, dy.view(), third(in, 0), third(in, 1), third(in, 2), y.view(),
                        logsumexp.view(), sequences(tape), options_for(tape, 0, in.columns()),
                        third(out, 0), third(out, 1), third(out, 2));
-    auto dx = gradient_sum_(dev, dy.dtype(), x_shape(dy.rows()), std::move(onto),
+    rotate(dev, first_two(out), 2 * heads_of_piece_, in.columns(), tape, true);
+    auto dx = gradient_sum_(dev, dy.dtype(), {dy.rows(), options_.columns}, std::move(onto),
                             [&](int, View<Dev> to, double beta) {
                               gemm(dev, dqkv.view(), detail::FusedValues<Dev>(dev, weights_).view(),
                                    to, {.beta = beta});
@@ -111,9 +125,11 @@ class SelfAttention final {
     return projections_[0].output_shape(in, batch);
   }
   [[nodiscard]] double flops(const Shape& in, const MicroBatch<Dev>& batch) const {
-    const double local = static_cast<double>(output_shape(in, batch).count());
-    return local * (6 * static_cast<double>(options_.columns) +
-                    4 * static_cast<double>(options_.max_length));
+    const auto length = static_cast<double>(options_.max_length);
+    double total = static_cast<double>(output_shape(in, batch).count()) *
+                   (options_.causal ? 2 * (length + 1) : 4 * length);
+    for (const auto& linear : projections_) total += linear.flops(in, batch);
+    return total;
   }
   void parameters(ParameterList<Dev>& out) const {
     const auto add = [&](const auto& list) { out.insert(out.end(), list.begin(), list.end()); };
@@ -123,10 +139,14 @@ class SelfAttention final {
   }
 
  private:
-  /// Unfused path, for adapters (LoRA) and tensor groups.
+  /// Unfused path, for adapters (LoRA), tensor groups, shared key heads and projections without biases.
   Tensor<Dev> forward_apart(Dev& dev, Tensor<Dev> x, Tape<Dev>& tape) {
     std::array<Tensor<Dev>, 3> qkv;
     for (std::size_t at = 0; at < 3; ++at) qkv[at] = projections_[at].forward(dev, x.share(), tape);
+    for (int at = 0; at < pieces(); ++at) {
+      rotate(dev, piece(qkv[0].mut(), at), heads_of_piece_, 0, tape, false);
+      rotate(dev, piece(qkv[1].mut(), at), key_heads_of_piece_, 0, tape, false);
+    }
     const auto& [q, k, v] = qkv;
     Tensor<Dev> y(dev, q.dtype(), q.shape());
     Tensor<Dev> logsumexp(dev, accumulation_type(q.dtype()), {pieces(), heads_of_piece_, x.rows()});
@@ -145,37 +165,47 @@ class SelfAttention final {
     std::array<Tensor<Dev>, 3> qkv, gradients;
     for (std::size_t at = 3; at-- > 0;) {
       qkv[at] = tape.pop();
-      gradients[at] = Tensor<Dev>(dev, dy.dtype(), dy.shape());
+      gradients[at] = Tensor<Dev>(dev, dy.dtype(), qkv[at].shape());
     }
     const auto& [q, k, v] = qkv;
     auto& [dq, dk, dv] = gradients;
-    for (int at = 0; at < pieces(); ++at)
+    for (int at = 0; at < pieces(); ++at) {
       attention_backward(
           dev, piece(dy.view(), at), piece(q.view(), at), piece(k.view(), at), piece(v.view(), at),
           piece(y.view(), at), logsumexp.view().slice(at, at + 1), sequences(tape),
           options_for(tape, at, 0), piece(dq.mut(), at), piece(dk.mut(), at), piece(dv.mut(), at));
-    auto dx = gradient_sum_.by_rows(
-        dev, dy.dtype(), x_shape(q.rows() / pieces()), std::move(onto),
-        [&](int at, Range block, View<Dev> to, double beta) {
-          for (std::size_t of = 3; of-- > 0; beta = 1)
-            projections_[of].input_gradient(
-                dev, piece(gradients[of].view(), at).slice(block.first, block.last), at, to, beta);
-        });
-    for (std::size_t of = 3; of-- > 0;)
-      projections_[of].finish_backward(dev, std::move(gradients[of]), dx.mut(), tape);
-    return dx;
+      rotate(dev, piece(dq.mut(), at), heads_of_piece_, 0, tape, true);
+      rotate(dev, piece(dk.mut(), at), key_heads_of_piece_, 0, tape, true);
+    }
+    return Linear<Dev>::backward_of_all(dev, projections_, gradients, std::move(onto), tape);
+  }
+
+  /// The positions of queries or keys, or with `inverse` of their gradients.
+  void rotate(Dev& dev, View<Dev> x, int heads, std::int64_t row_stride, const Tape<Dev>& tape,
+              bool inverse) const {
+    if (options_.rotary_base != 0)
+      rotary(dev, x, tape.batch().at("offsets").view(),
+             {.heads = heads,
+              .base = options_.rotary_base,
+              .inverse = inverse,
+              .row_stride = row_stride});
   }
 
   void check_heads(const std::string& name, int parts) const {
-    const int heads = options_.heads;
+    const int heads = options_.heads, key_heads = options_.key_heads;
     check(heads >= 1 && options_.columns % heads == 0, name, ": ", options_.columns,
           " columns cannot be divided into ", heads, " heads");
+    check(key_heads >= 1 && heads % key_heads == 0, name, ": ", heads,
+          " heads cannot share the keys and values of ", key_heads,
+          " key heads; choose a divisor of the number of heads");
     check(heads % parts == 0, name, ", by heads: ", heads,
           " heads cannot be split over a tensor axis of ", parts,
           "; choose the tensor axis among the divisors of the number of heads");
+    check(key_heads % parts == 0, name, ", by heads: ", key_heads,
+          " key heads cannot be split over a tensor axis of ", parts,
+          "; choose the tensor axis among the divisors of the number of key heads");
   }
   [[nodiscard]] std::int64_t local_columns() const { return weights_[0]->spec.local_shape()[0]; }
-  [[nodiscard]] Shape x_shape(std::int64_t rows) const { return {rows, options_.columns}; }
   [[nodiscard]] int pieces() const { return gradient_sum_.pieces(); }
   template <class AnyView>
   [[nodiscard]] AnyView piece(AnyView all, int at) const {
@@ -189,6 +219,10 @@ class SelfAttention final {
             of.dtype(),
             {of.rows(), columns}};
   }
+  /// The columns of q and k.
+  [[nodiscard]] static View<Dev> first_two(View<Dev> of) {
+    return {of.bytes(), of.dtype(), {of.rows(), of.columns() / 3 * 2}};
+  }
   [[nodiscard]] Sequences<Dev> sequences(const Tape<Dev>& tape) const {
     const auto& batch = tape.batch();
     return {batch.at("offsets").view(), batch.at("lengths").view(), batch.at("row_numbers").view(),
@@ -199,6 +233,8 @@ class SelfAttention final {
     return {.heads = heads_of_piece_,
             .first_head = first_head_ + piece * heads_of_piece_,
             .total_heads = options_.heads,
+            .key_heads = key_heads_of_piece_,
+            .causal = options_.causal,
             .dropout = tape.context().training() ? options_.dropout : 0,
             .random = tape.context().random(use_),
             .row_stride = row_stride};
@@ -206,7 +242,7 @@ class SelfAttention final {
 
   SelfAttentionOptions options_;
   std::uint32_t use_;
-  int heads_of_piece_ = 0;
+  int heads_of_piece_ = 0, key_heads_of_piece_ = 0;
   int first_head_ = 0;                    // of this rank
   std::vector<Linear<Dev>> projections_;  // query, key, value
   bool apart_ = false;                    // q, k and v are separate matrices

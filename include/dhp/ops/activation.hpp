@@ -1,4 +1,5 @@
-// Activations: ReLU, exact GELU x Phi(x) and its tanh form (Hendrycks & Gimpel 2016), tanh.
+// Activations: ReLU, exact GELU x Phi(x) and its tanh form (Hendrycks & Gimpel 2016), tanh; SwiGLU (Shazeer 2020,
+// section 2).
 #pragma once
 
 #include <dhp/ops/checks.hpp>
@@ -40,6 +41,22 @@ void activation_backward(Dev& dev, Activation kind, In<Dev> saved, In<Dev> dy, O
   detail::check_like("activation: the gradient", dy, saved);
   detail::check_like("activation: the gradient", dx, saved);
   activation_backward_on(dev, kind, saved, dy, dx);
+}
+
+/// y = gate sigmoid(gate) up; y may be one of them.
+template <Device Dev>
+void swiglu_forward(Dev& dev, In<Dev> gate, In<Dev> up, Out<Dev> y) {
+  detail::check_like("swiglu:", up, gate);
+  detail::check_like("swiglu:", y, gate);
+  swiglu_forward_on(dev, gate, up, y);
+}
+
+/// The gradients of both. dgate may be up, and dup may be dy.
+template <Device Dev>
+void swiglu_backward(Dev& dev, In<Dev> dy, In<Dev> gate, In<Dev> up, Out<Dev> dgate, Out<Dev> dup) {
+  for (const auto& each : {dy, up, In<Dev>(dgate), In<Dev>(dup)})
+    detail::check_like("swiglu: the gradient", each, gate);
+  swiglu_backward_on(dev, dy, gate, up, dgate, dup);
 }
 
 }  // namespace dhp

@@ -1,7 +1,8 @@
 // Scaled dot-product attention (Vaswani et al. 2017, section 3.2.1) over ragged samples: sample n
 // owns rows [offsets[n], offsets[n + 1]). Its first lengths[n] rows are tokens; the rest is padding
 // with output and gradient 0. Packed and padded batches differ only in the offsets. No
-// implementation stores the T x T probabilities of all heads.
+// implementation stores the T x T probabilities of all heads. Causal attention sees no later tokens of its
+// sample. Heads may share keys and values (Ainslie et al. 2023, "GQA", section 2.2).
 #pragma once
 
 #include <dhp/core/rng.hpp>
@@ -25,6 +26,8 @@ struct AttentionOptions {
   int heads = 1;  ///< local: in these tensors
   int first_head = 0;
   int total_heads = 1;
+  int key_heads = 0;    ///< local: of k and v, each for as many heads in turn; 0: as many as heads
+  bool causal = false;  ///< query i has the keys j <= i of its sample
   double dropout = 0;
   RandomStream random{};
   /// Elements from a row to the next of q, k, v, dq, dk and dv, where they are columns of a wider matrix; 0: their own
@@ -34,19 +37,27 @@ struct AttentionOptions {
   [[nodiscard]] std::int64_t stride(std::int64_t columns) const {
     return row_stride == 0 ? columns : row_stride;
   }
+  /// How many heads share a head of k and v.
+  [[nodiscard]] int sharing() const { return key_heads == 0 ? 1 : heads / key_heads; }
 };
 
 namespace detail {
+/// sharing: how many heads of q share one of the view.
 template <Device Dev>
-void check_like_q(const char* name, In<Dev> view, In<Dev> q) {
-  check(view.shape() == q.shape() && view.dtype() == q.dtype(), "attention: ", name, " ",
-        view.shape(), " of ", view.dtype(), " is not like q ", q.shape(), " of ", q.dtype());
+void check_like_q(const char* name, In<Dev> view, In<Dev> q, int sharing = 1) {
+  check(view.rows() == q.rows() && view.columns() * sharing == q.columns() &&
+            view.dtype() == q.dtype(),
+        "attention: ", name, " ", view.shape(), " of ", view.dtype(), " is not like q ", q.shape(),
+        " of ", q.dtype(), sharing == 1 ? "" : " with shared heads");
 }
 template <Device Dev>
 void check_attention(In<Dev> q, In<Dev> k, In<Dev> v, In<Dev> y, In<Dev> logsumexp,
                      const Sequences<Dev>& sequences, const AttentionOptions& options) {
-  check_like_q<Dev>("k", k, q);
-  check_like_q<Dev>("v", v, q);
+  check(
+      options.key_heads >= 0 && (options.key_heads == 0 || options.heads % options.key_heads == 0),
+      "attention: ", options.heads, " heads cannot share the keys of ", options.key_heads);
+  check_like_q<Dev>("k", k, q, options.sharing());
+  check_like_q<Dev>("v", v, q, options.sharing());
   check_like_q<Dev>("y", y, q);
   check(options.stride(q.columns()) >= q.columns(), "attention: rows of ", q.columns(),
         " columns cannot be ", options.row_stride, " elements apart");
@@ -73,7 +84,7 @@ void check_attention(In<Dev> q, In<Dev> k, In<Dev> v, In<Dev> y, In<Dev> logsume
 }
 }  // namespace detail
 
-/// q, k, v, y [R, heads * head size]; logsumexp [heads, R] in the accumulation type, for backward.
+/// q, y [R, heads * head size]; k, v [R, key heads * head size]; logsumexp [heads, R] in the accumulation type, for backward.
 template <Device Dev>
 void attention_forward(Dev& dev, In<Dev> q, In<Dev> k, In<Dev> v, const Sequences<Dev>& sequences,
                        const AttentionOptions& options, Out<Dev> y, Out<Dev> logsumexp) {
@@ -89,8 +100,8 @@ void attention_backward(Dev& dev, In<Dev> dy, In<Dev> q, In<Dev> k, In<Dev> v, I
   detail::check_attention<Dev>(q, k, v, y, logsumexp, sequences, options);
   detail::check_like_q<Dev>("dy", dy, q);
   detail::check_like_q<Dev>("dq", dq, q);
-  detail::check_like_q<Dev>("dk", dk, q);
-  detail::check_like_q<Dev>("dv", dv, q);
+  detail::check_like_q<Dev>("dk", dk, q, options.sharing());
+  detail::check_like_q<Dev>("dv", dv, q, options.sharing());
   attention_backward_on(dev, dy, q, k, v, y, logsumexp, sequences, options, dq, dk, dv);
 }
 

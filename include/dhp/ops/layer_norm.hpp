@@ -1,5 +1,6 @@
 // Layer normalization (Ba et al. 2016) over the last dim, alone or fused with dropout and a
-// residual. x [.., C]; gamma and beta [C], mean and inv_std one per row, in the accumulation type.
+// residual; and by the root mean square (Zhang and Sennrich 2019, section 3), which has no mean and no shift. x [.., C];
+// gamma and beta [C], mean and inv_std one per row, in the accumulation type.
 #pragma once
 
 #include <dhp/ops/dropout.hpp>
@@ -55,6 +56,30 @@ void layer_norm_backward(Dev& dev, In<Dev> dy, In<Dev> x, In<Dev> gamma, In<Dev>
   detail::check_layer_norm<Dev>(x, gamma, mean, inv_std);
   detail::check_layer_norm_sums<Dev>(x, dgamma, dbeta);
   layer_norm_backward_on(dev, dy, x, gamma, mean, inv_std, dx, dgamma, dbeta, beta);
+}
+
+/// y = x * inv_rms * gamma, with inv_rms = 1 / sqrt(the mean of x * x over the row + epsilon), which is written for
+/// backward.
+template <Device Dev>
+void rms_norm_forward(Dev& dev, In<Dev> x, In<Dev> gamma, double epsilon, Out<Dev> y,
+                      Out<Dev> inv_rms) {
+  detail::check_columns("rms_norm: the scale", gamma, x);
+  detail::check_rows("rms_norm: the root mean square", inv_rms, x);
+  detail::check_like("rms_norm: the output", y, x);
+  layer_norm_forward_on(dev, x, gamma, In<Dev>(), epsilon, y, Out<Dev>(), inv_rms);
+}
+
+/// dx = inv_rms * (g - xhat * mean(g * xhat)) with g = dy * gamma and xhat = x * inv_rms; dx may alias dy. In the same
+/// pass dgamma = beta * dgamma + sum over rows of dy * xhat; with beta 0 it is not read.
+template <Device Dev>
+void rms_norm_backward(Dev& dev, In<Dev> dy, In<Dev> x, In<Dev> gamma, In<Dev> inv_rms, Out<Dev> dx,
+                       Out<Dev> dgamma, double beta) {
+  detail::check_like("rms_norm: the gradient", dy, x);
+  detail::check_like("rms_norm: the gradient", dx, x);
+  detail::check_columns("rms_norm: the scale", gamma, x);
+  detail::check_rows("rms_norm: the root mean square", inv_rms, x);
+  detail::check_columns("rms_norm: the gradient of the scale", dgamma, x);
+  layer_norm_backward_on(dev, dy, x, gamma, In<Dev>(), inv_rms, dx, dgamma, Out<Dev>(), beta);
 }
 
 namespace detail {

@@ -13,11 +13,13 @@
 namespace dhp::detail {
 
 /// FLOP of one product of queries and keys, or of probabilities and values, over all samples and heads.
-[[nodiscard]] inline double attention_flop(In<Meta> q, const Sequences<Meta>& sequences) {
+[[nodiscard]] inline double attention_flop(In<Meta> q, const Sequences<Meta>& sequences,
+                                           const AttentionOptions& options) {
   double pairs = 0;
   const auto* lengths = sequences.lengths.data<std::int32_t>();
   for (std::int64_t sample = 0; sample < sequences.lengths.count(); ++sample)
-    pairs += static_cast<double>(lengths[sample]) * lengths[sample];
+    pairs += static_cast<double>(lengths[sample]) *
+             (options.causal ? (lengths[sample] + 1) / 2.0 : lengths[sample]);
   return 2 * pairs * static_cast<double>(q.columns());
 }
 [[nodiscard]] inline double conv2d_flop(In<Meta> w, In<Meta> y) {
@@ -40,15 +42,16 @@ inline void conv2d_backward_filter_on(Meta& dev, In<Meta>, In<Meta> dy, Conv2dGe
   dev.count_flop(detail::conv2d_flop(dw, dy));
 }
 inline void attention_forward_on(Meta& dev, In<Meta> q, In<Meta>, In<Meta>,
-                                 const Sequences<Meta>& sequences, const AttentionOptions&,
+                                 const Sequences<Meta>& sequences, const AttentionOptions& options,
                                  Out<Meta>, Out<Meta>) {
-  dev.count_flop(2 * detail::attention_flop(q, sequences));
+  dev.count_flop(2 * detail::attention_flop(q, sequences, options));
 }
 /// Excludes the recomputed probabilities.
 inline void attention_backward_on(Meta& dev, In<Meta>, In<Meta> q, In<Meta>, In<Meta>, In<Meta>,
                                   In<Meta>, const Sequences<Meta>& sequences,
-                                  const AttentionOptions&, Out<Meta>, Out<Meta>, Out<Meta>) {
-  dev.count_flop(4 * detail::attention_flop(q, sequences));
+                                  const AttentionOptions& options, Out<Meta>, Out<Meta>,
+                                  Out<Meta>) {
+  dev.count_flop(4 * detail::attention_flop(q, sequences, options));
 }
 
 void activation_backward_on(std::same_as<Meta> auto&, const auto&...) {}
@@ -101,6 +104,7 @@ void pack_signs_on(std::same_as<Meta> auto&, const auto&...) {}
 void residual_layer_norm_backward_on(std::same_as<Meta> auto&, const auto&...) {}
 void residual_layer_norm_forward_on(std::same_as<Meta> auto&, const auto&...) {}
 void rsqrt_on(std::same_as<Meta> auto&, const auto&...) {}
+void rotary_on(std::same_as<Meta> auto&, const auto&...) {}
 void scale_by_on(std::same_as<Meta> auto&, const auto&...) {}
 void scale_on(std::same_as<Meta> auto&, const auto&...) {}
 void scatter_add_rows_on(std::same_as<Meta> auto&, const auto&...) {}
@@ -109,6 +113,8 @@ void sum_of_magnitudes_on(std::same_as<Meta> auto&, const auto&...) {}
 void sum_of_squares_on(std::same_as<Meta> auto&, const auto&...) {}
 void sum_on(std::same_as<Meta> auto&, const auto&...) {}
 void sum_tiles_on(std::same_as<Meta> auto&, const auto&...) {}
+void swiglu_backward_on(std::same_as<Meta> auto&, const auto&...) {}
+void swiglu_forward_on(std::same_as<Meta> auto&, const auto&...) {}
 void take_largest_on(std::same_as<Meta> auto&, const auto&...) {}
 void tile_squares_on(std::same_as<Meta> auto&, const auto&...) {}
 void tree_sum_on(std::same_as<Meta> auto&, const auto&...) {}

@@ -1,0 +1,55 @@
+// RmsNorm (Zhang and Sennrich 2019, section 3) over the last dim: a LayerNorm without mean and bias. Gamma stays in the
+// accumulation type.
+#pragma once
+
+#include <dhp/nn/layer.hpp>
+#include <dhp/ops/layer_norm.hpp>
+
+namespace dhp {
+
+/// x and y [.., columns]; gamma, "name.weight" [columns].
+template <class Dev>
+class RmsNorm {
+ public:
+  RmsNorm(ModelBuilder<Dev>& build, const std::string& name, std::int64_t columns,
+          double epsilon = 1e-6)
+      : gamma_(build.parameter({.name = name + ".weight",
+                                .shape = {columns},
+                                .init = constant(1),
+                                .decays = false,
+                                .keep_fp32 = true})),
+        epsilon_(epsilon) {}
+
+  Tensor<Dev> forward(Dev& dev, Tensor<Dev> x, Tape<Dev>& tape) {
+    Tensor<Dev> y(dev, x.dtype(), x.shape());
+    Tensor<Dev> inv_rms(dev, accumulation_type(x.dtype()), {x.rows()});
+    rms_norm_forward(dev, x.view(), gamma_->value, epsilon_, y.mut(), inv_rms.mut());
+    tape.push(std::move(x));
+    tape.push(std::move(inv_rms));
+    return y;
+  }
+
+  Tensor<Dev> backward(Dev& dev, Tensor<Dev> dy, Tape<Dev>& tape) {
+    const Tensor<Dev> inv_rms = tape.pop();
+    const Tensor<Dev> x = tape.pop();
+    const auto gradient = dy.view();
+    auto dx = reuse(dev, dy);
+    gamma_->accumulate(dev, [&](View<Dev> dgamma, double old) {
+      rms_norm_backward(dev, gradient, x.view(), gamma_->value, inv_rms.view(), dx.mut(), dgamma,
+                        old);
+    });
+    return dx;
+  }
+
+  [[nodiscard]] Shape output_shape(const Shape& in, const MicroBatch<Dev>&) const { return in; }
+  [[nodiscard]] double flops(const Shape& in, const MicroBatch<Dev>&) const {
+    return 4.0 * static_cast<double>(in.count());
+  }
+  void parameters(ParameterList<Dev>& out) const { out.push_back(gamma_); }
+
+ private:
+  Parameter<Dev> gamma_;
+  double epsilon_;
+};
+
+}  // namespace dhp

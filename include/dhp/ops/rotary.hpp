@@ -1,0 +1,65 @@
+// Rotary positions (Su et al. 2021, "RoFormer", section 3.2.2): each head of queries and keys is rotated by angles that
+// grow with the position, so that their products depend on the distance alone. Column c of a head's first half and
+// column c of its second half are one pair, as in Llama.
+#pragma once
+
+#include <dhp/tensor/view.hpp>
+
+#include <cmath>
+#include <cstdint>
+#include <numbers>
+
+namespace dhp {
+
+/// Pair c of `half` is rotated by position * base^(-c / half) radians.
+struct RotaryOptions {
+  int heads = 1;  ///< that a row has
+  double base = 10000;
+  bool inverse = false;  ///< rotates back, as the gradient is
+  /// Elements from a row to the next where they are columns of a wider matrix; 0: their own columns.
+  std::int64_t row_stride = 0;
+};
+
+namespace detail {
+/// In double on every device: the angles of long samples need it.
+struct Rotation {
+  double cosine, sine;
+
+  /// Turns of pair c in a step of one position. log_base: the base's natural logarithm.
+  static constexpr double turns(double log_base, std::int64_t c, std::int64_t half) {
+    return std::exp(-log_base * static_cast<double>(c) / static_cast<double>(half)) /
+           (2 * std::numbers::pi);
+  }
+  static constexpr Rotation of_turns(double turns) {
+    const double nearest = std::floor(4 * turns + 0.5);  // quarter
+    const double angle = (4 * turns - nearest) * (std::numbers::pi / 2);
+    const double square = angle * angle;  // at most (pi / 4)^2: Taylor's series are short
+    double cosine = 1, sine = 1;
+    for (int n = 16; n > 0; n -= 2) {
+      cosine = 1 - square * (1.0 / (n * (n - 1))) * cosine;
+      sine = 1 - square * (1.0 / (n * (n + 1))) * sine;
+    }
+    sine *= angle;
+    const auto quarter = static_cast<std::int64_t>(nearest) & 3;
+    const bool odd = quarter % 2 != 0;
+    const double x = odd ? sine : cosine, y = odd ? cosine : sine;
+    return {quarter == 1 || quarter == 2 ? -x : x, quarter > 1 ? -y : y};
+  }
+};
+}  // namespace detail
+
+/// x [R, heads * head size] is rotated in place; row r of sample n has position r - offsets[n]. offsets i32 [N + 1], as
+/// attention has them.
+template <Device Dev>
+void rotary(Dev& dev, Out<Dev> x, In<Dev> offsets, const RotaryOptions& options) {
+  check(options.heads >= 1 && x.columns() % (2 * options.heads) == 0, "rotary: ", x.columns(),
+        " columns cannot be divided into ", options.heads, " heads of pairs");
+  check(options.base > 0, "rotary: the base must be above 0, got ", options.base);
+  check(options.row_stride == 0 || options.row_stride >= x.columns(), "rotary: rows of ",
+        x.columns(), " columns cannot be ", options.row_stride, " elements apart");
+  check(offsets.dtype() == DType::i32 && offsets.count() >= 1, "rotary: offsets ", offsets.shape(),
+        " of ", offsets.dtype(), " are not i32 of one sample or more");
+  if (x.count() > 0) rotary_on(dev, x, offsets, options);
+}
+
+}  // namespace dhp
