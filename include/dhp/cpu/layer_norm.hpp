@@ -59,7 +59,7 @@ void norm_gradients(Cpu& dev, ConstView<Cpu> dy, ConstView<Cpu> x, ConstView<Cpu
   using A = Accumulator<T>;
   constexpr std::int64_t tile = 32;
   const auto columns = x.columns();
-  const bool centers = !mean.empty();
+  const bool centers = !dbeta.empty();
   reduce_column_tiles<A>(
       dev, x.rows(), columns, centers ? 2 : 1, tile,
       [&](std::int64_t first, std::int64_t last, A* products) {

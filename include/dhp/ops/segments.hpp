@@ -160,11 +160,6 @@ class SegmentTable {
   Tensor<Dev> sums_;   // TileSums
 };
 
-/// Null for an empty view.
-template <class T, class Dev, class Byte>
-[[nodiscard]] auto* data_or_null(const BasicView<Dev, Byte>& view) {
-  return view.empty() ? nullptr : view.template data<T>();
-}
 /// Throws unless `flat` has the table's size and accumulation type.
 template <Device Dev>
 void check_flat(const char* op, const char* what, const SegmentTable<Dev>& table,

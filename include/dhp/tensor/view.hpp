@@ -86,4 +86,12 @@ using In = std::type_identity_t<ConstView<Dev>>;
 template <class Dev>
 using Out = std::type_identity_t<View<Dev>>;
 
+namespace detail {
+/// Null for an empty view.
+template <class T, class Dev, class Byte>
+[[nodiscard]] auto* data_or_null(const BasicView<Dev, Byte>& view) {
+  return view.empty() ? nullptr : view.template data<T>();
+}
+}  // namespace detail
+
 }  // namespace dhp
