@@ -1,7 +1,7 @@
 // The text of a causal decoder as tokens: to train on, to score, and to go on with.
 #include "../bert/synthetic_text.hpp"
 #include "../gpt/published.hpp"
-#include "../gpt/sequences.hpp"
+#include "../gpt/document_samples.hpp"
 #include "data.hpp"
 #include "file_formats.hpp"
 #include "model_folder.hpp"
@@ -107,6 +107,10 @@ struct DescribedGpt {
   return documents;
 }
 
+[[nodiscard]] std::string column_of(const TextModelOptions& options) {
+  return options.text_columns.empty() ? std::string() : options.text_columns[0];
+}
+
 /// Each document begins with the token before a text.
 [[nodiscard]] std::shared_ptr<TokenText> encoded(const std::vector<std::string>& documents,
                                                  const BytePairs& pairs, std::int32_t begin) {
@@ -154,7 +158,7 @@ void find_ends(const BytePairs& pairs, const std::string& name, GptConfig& confi
   const auto given = given_tokenizer(options, folder);
   const auto name = given ? (options.vocabulary.empty() ? folder + "/tokenizer.json" : options.vocabulary)
                           : "the vocabulary of " + path;
-  const auto column = options.text_columns.empty() ? std::string() : options.text_columns[0];
+  const auto column = column_of(options);
   const auto begin_of = [&](const std::string& words) {
     const auto pairs = load_byte_pairs(PublishedJson(name, words));
     auto wanted = config;
@@ -196,7 +200,18 @@ void find_ends(const BytePairs& pairs, const std::string& name, GptConfig& confi
         "\n";
   return tokens;
 }
+/// The text of --test-data, all of it.
+[[nodiscard]] DocumentSamples test_text(const TextModelOptions& options, const GptConfig& config,
+                                  const std::map<std::string, std::string>& files) {
+  const auto pairs = load_byte_pairs(PublishedJson("tokenizer.json", files.at("tokenizer.json")));
+  const auto documents = read_documents(options.test_data, column_of(options));
+  return DocumentSamples(encoded(documents, pairs, config.begin), config.end[0], options.sequence_length);
+}
 #else
+[[nodiscard]] DocumentSamples test_text(const TextModelOptions&, const GptConfig&,
+                                  const std::map<std::string, std::string>&) {
+  return {};
+}
 [[nodiscard]] std::shared_ptr<const TokenText> tokenise(const TextModelOptions& options,
                                                         const std::string&, GptConfig&,
                                                         std::map<std::string, std::string>&) {
@@ -212,11 +227,15 @@ void find_ends(const BytePairs& pairs, const std::string& name, GptConfig& confi
 GptData load_gpt_text(const TextModelOptions& options) {
   const auto& run = options.run;
   auto [config, folder] = described_gpt(options);
+  dhp::check(!run.synthetic() || options.test_data.empty(), "--test-data ", options.test_data,
+             " does not fit --data synthetic");
   GptData made;
   const auto text = run.synthetic() ? synthetic(options, config)
                                     : tokenise(options, folder, config, made.files);
-  const Sequences all(text, config.end[0], options.sequence_length);
-  auto [train, held_out] = all.split(run.held_out, run.seed);
+  const DocumentSamples all(text, config.end[0], options.sequence_length);
+  auto [train, held_out] = options.test_data.empty()
+                               ? all.split(run.held_out, run.seed)
+                               : std::pair(all, test_text(options, config, made.files));
   made.train = AnyBatcher(std::move(train)).first(run.samples);
   made.held_out = AnyBatcher(std::move(held_out)).first(run.evaluate_samples);
   made.files["config.json"] = published_config(config);
@@ -233,7 +252,8 @@ GptScoring prepare_gpt(const ScoreOptions& options) {
              ": there is no such folder or file");
   const auto folder = model_folder(options.run.load);
   const auto& adapter = options.run.tuning.adapter;
-  GptScoring made{.config = load_gpt_config(folder)};
+  GptScoring made;
+  made.config = load_gpt_config(folder);
   if (!adapter.empty() || std::filesystem::exists(folder + "/adapter_config.json"))
     made.adapters = read_adapter_config(adapter.empty() ? folder : adapter);
   auto& config = made.config;
@@ -257,14 +277,14 @@ GptScoring prepare_gpt(const ScoreOptions& options) {
     }
     auto text = std::make_shared<TokenText>();
     text->add_sentence(made.prompts.front());
-    made.samples = AnyBatcher(Sequences(text, config.end[0], config.sequence_length));
+    made.samples = AnyBatcher(DocumentSamples(text, config.end[0], config.sequence_length));
     made.description = dhp::concat(made.prompts.size(), " prompts, ", tokens, " tokens");
     return made;
   }
   const auto documents = read_documents(options.input, options.text_column);
   for (const auto& document : documents) made.bytes += static_cast<std::int64_t>(document.size());
   const auto text = encoded(documents, pairs, config.begin);
-  made.samples = AnyBatcher(Sequences(text, config.end[0], config.sequence_length));
+  made.samples = AnyBatcher(DocumentSamples(text, config.end[0], config.sequence_length));
   made.description = dhp::concat(documents.size(), " documents, ", text->items().size(), " tokens");
   return made;
 }

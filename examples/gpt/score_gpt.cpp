@@ -8,7 +8,7 @@
 #include "../run/scored_run.hpp"
 #include "model.hpp"
 #include "sampling.hpp"
-#include "sequences.hpp"
+#include "document_samples.hpp"
 
 #include <cmath>
 #include <iostream>

@@ -157,6 +157,7 @@ struct TextModelOptions {
   std::int64_t vocabulary_size = 8192;
   std::string text_cache;                   ///< a directory for the text as tokens; empty: none
   std::vector<std::string> text_columns{};  ///< one; two if classify reads pairs
+  std::string test_data;                    ///< what to evaluate on; empty: held out of --data
 };
 struct BertOptions : TextModelOptions {
   std::string sentences = "automatic";
@@ -164,7 +165,6 @@ struct BertOptions : TextModelOptions {
   bool whole_word_masking = false;
   std::string task = "pretrain";  ///< or "classify"
   std::string label_column;
-  std::string test_data;  ///< of classify: what to evaluate on; empty: held out of --data
 };
 
 struct ResNetOptions {

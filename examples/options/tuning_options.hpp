@@ -83,8 +83,6 @@ inline void add_classification_options(CommandLine& app, BertOptions& options) {
                  "pretrain, or classify: sentences, or pairs of them, by the labels of --data")
       ->check(CLI::IsMember({"pretrain", "classify"}));
   app.add_option("--label-column", options.label_column, "Of classify: the column of the labels");
-  app.add_option("--test-data", options.test_data,
-                 "Of classify: what to evaluate on; else held out of --data");
 }
 
 inline void check_classification(const CLI::App& app, const BertOptions& options) {

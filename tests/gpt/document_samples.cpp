@@ -1,6 +1,6 @@
 // Documents as samples of a causal decoder, and how tokens are chosen.
 #include <examples/gpt/sampling.hpp>
-#include <examples/gpt/sequences.hpp>
+#include <examples/gpt/document_samples.hpp>
 #include <tests/support/test.hpp>
 
 #include <cmath>
@@ -17,20 +17,20 @@ template <class T>
 [[nodiscard]] std::vector<T> side(const dhp::HostBatch& batch, const std::string& name) {
   for (const auto& [key, array] : batch.side)
     if (key == name) {
-      const auto values = array.values<T>();
+      const auto values = array.template values<T>();
       return {values.begin(), values.end()};
     }
   FAIL("no side input " << name);
   return {};
 }
 
-[[nodiscard]] Sequences sequences(std::int64_t length) {
+[[nodiscard]] DocumentSamples sequences(std::int64_t length) {
   auto text = std::make_shared<TokenText>();
   for (const auto& document : {Ints{0, 1, 2}, Ints{0, 3, 4, 5, 6}, Ints{0, 7}}) {
     text->add_sentence(document);
     text->end_document();
   }
-  return Sequences(text, 9, length);
+  return DocumentSamples(text, 9, length);
 }
 
 TEST_CASE("sequences: positions and attention stay in documents, whose last tokens predict the end") {

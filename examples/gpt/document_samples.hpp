@@ -71,11 +71,11 @@ class SequenceRows {
 };
 
 /// Cheap to copy: the text is shared. Its documents have one sentence each, which begins with the token before a text.
-class Sequences {
+class DocumentSamples {
  public:
-  Sequences() = default;  ///< none
+  DocumentSamples() = default;  ///< none
   /// end: what a document's last token predicts.
-  Sequences(std::shared_ptr<const TokenText> text, std::int32_t end, std::int64_t length)
+  DocumentSamples(std::shared_ptr<const TokenText> text, std::int32_t end, std::int64_t length)
       : text_(std::move(text)), end_(end), length_(length) {
     const auto rows = static_cast<std::int64_t>(text_->items().size());
     auto all = std::make_shared<std::vector<std::int64_t>>();
@@ -86,7 +86,7 @@ class Sequences {
   [[nodiscard]] std::int64_t size() const { return static_cast<std::int64_t>(samples_->size()); }
 
   /// In the random order of `seed` the first are held out: the fraction, and at least one (none for 0).
-  [[nodiscard]] std::pair<Sequences, Sequences> split(double held_out, std::uint64_t seed) const {
+  [[nodiscard]] std::pair<DocumentSamples, DocumentSamples> split(double held_out, std::uint64_t seed) const {
     auto kept = static_cast<std::int64_t>(held_out * static_cast<double>(size()));
     if (held_out > 0) kept = std::max<std::int64_t>(kept, 1);
     dhp::check(size() - kept >= 1, "the text is ", size(), size() == 1 ? " sequence" : " sequences",
@@ -122,7 +122,7 @@ class Sequences {
   }
 
  private:
-  [[nodiscard]] Sequences with(std::vector<std::int64_t> samples) const {
+  [[nodiscard]] DocumentSamples with(std::vector<std::int64_t> samples) const {
     auto made = *this;
     made.samples_ = std::make_shared<const std::vector<std::int64_t>>(std::move(samples));
     return made;
@@ -135,6 +135,6 @@ class Sequences {
       std::make_shared<std::vector<std::int64_t>>();
 };
 
-static_assert(dhp::Batcher<Sequences>);
+static_assert(dhp::Batcher<DocumentSamples>);
 
 }  // namespace examples
