@@ -3,8 +3,8 @@
 #pragma once
 
 #include "../data/model_folder.hpp"
-#include "config.hpp"
 #include "../data/published_json.hpp"
+#include "config.hpp"
 
 #include <filesystem>
 #include <string>

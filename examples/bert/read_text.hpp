@@ -5,9 +5,9 @@
 
 #include <dhp/data/file.hpp>
 
+#include "../data/utf8.hpp"
 #include "sentence_file.hpp"
 #include "sentences.hpp"
-#include "../data/utf8.hpp"
 
 #include <algorithm>
 #include <array>
@@ -42,8 +42,7 @@ inline void check_is_prose(const std::string& path, const std::string& model) {
     dhp::check(!is({".json", ".json.gz"}), "", file,
                ": is JSON, whose names and brackets would be read as prose; write an object a line "
                "to a .jsonl file, of which --text-column takes a member: jq -c '.[]' does it");
-    dhp::check(!is({".png", ".jpg", ".jpeg"}), "", file,
-               ": is an image, and ", model,
+    dhp::check(!is({".png", ".jpg", ".jpeg"}), "", file, ": is an image, and ", model,
                " learns from text; train_resnet50 takes images");
   }
 }

@@ -4,8 +4,8 @@
 
 #include <dhp/data/file.hpp>
 
-#include "basic_tokenizer.hpp"
 #include "../data/documents.hpp"
+#include "basic_tokenizer.hpp"
 #include "vocabulary.hpp"
 
 #include <algorithm>

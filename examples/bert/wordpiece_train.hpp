@@ -4,9 +4,9 @@
 // pair of lower ids, so the same text gives the same vocabulary everywhere.
 #pragma once
 
-#include "basic_tokenizer.hpp"
 #include "../data/documents.hpp"
 #include "../data/pair_joiner.hpp"
+#include "basic_tokenizer.hpp"
 #include "vocabulary.hpp"
 #include "wordpiece.hpp"
 

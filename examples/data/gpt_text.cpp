@@ -1,7 +1,7 @@
 // The text of a causal decoder as tokens: to train on, to score, and to go on with.
 #include "../bert/synthetic_text.hpp"
-#include "../gpt/published.hpp"
 #include "../gpt/document_samples.hpp"
+#include "../gpt/published.hpp"
 #include "data.hpp"
 #include "file_formats.hpp"
 #include "model_folder.hpp"
@@ -36,10 +36,11 @@ struct DescribedGpt {
     const auto& has = made.config;
     if (!options.preset.empty()) {
       const auto asked = gpt_preset(options.preset);
-      dhp::check(asked.layers == has.layers && asked.hidden == has.hidden && asked.llama == has.llama,
-                 "--preset ", options.preset, " has ", asked.layers, " layers of ", asked.hidden,
-                 ", and the model in ", made.folder, " has ", has.layers, " of ", has.hidden,
-                 has.llama ? ", of Llama's shape" : ", of GPT-2's shape", "; leave --preset out");
+      dhp::check(
+          asked.layers == has.layers && asked.hidden == has.hidden && asked.llama == has.llama,
+          "--preset ", options.preset, " has ", asked.layers, " layers of ", asked.hidden,
+          ", and the model in ", made.folder, " has ", has.layers, " of ", has.hidden,
+          has.llama ? ", of Llama's shape" : ", of GPT-2's shape", "; leave --preset out");
     }
   } else {
     made.config = gpt_preset(options.preset.empty() ? "tiny" : options.preset);
@@ -88,7 +89,8 @@ struct DescribedGpt {
   for (const auto& file : text_files(path)) {
     const auto text = read_text_file(file, unpacker());
     if (SentenceFile::has_columns(file)) {
-      for (auto& row : SentenceFile(text, file).sentences(column)) documents.push_back(std::move(row));
+      for (auto& row : SentenceFile(text, file).sentences(column))
+        documents.push_back(std::move(row));
       continue;
     }
     check_utf8(text, file);
@@ -97,7 +99,8 @@ struct DescribedGpt {
     while (!rest.empty()) {
       const auto end = rest.find(end_of_text);
       documents.emplace_back(rest.substr(0, end));
-      rest.remove_prefix(end == rest.npos ? rest.size() : end + std::string_view(end_of_text).size());
+      rest.remove_prefix(end == rest.npos ? rest.size()
+                                          : end + std::string_view(end_of_text).size());
     }
   }
   std::erase_if(documents, [](const std::string& text) {
@@ -156,8 +159,9 @@ void find_ends(const BytePairs& pairs, const std::string& name, GptConfig& confi
                                                         std::map<std::string, std::string>& files) {
   const auto& path = options.run.data;
   const auto given = given_tokenizer(options, folder);
-  const auto name = given ? (options.vocabulary.empty() ? folder + "/tokenizer.json" : options.vocabulary)
-                          : "the vocabulary of " + path;
+  const auto name =
+      given ? (options.vocabulary.empty() ? folder + "/tokenizer.json" : options.vocabulary)
+            : "the vocabulary of " + path;
   const auto column = column_of(options);
   const auto begin_of = [&](const std::string& words) {
     const auto pairs = load_byte_pairs(PublishedJson(name, words));
@@ -172,18 +176,19 @@ void find_ends(const BytePairs& pairs, const std::string& name, GptConfig& confi
     const auto [pairs, wanted] = begin_of(words);
     return TokenisedText{std::move(words), encoded(documents, pairs, wanted.begin)};
   };
-  nlohmann::json rules{{"data", std::filesystem::absolute(path).string()},
-                       {"column", column},
-                       {"tokenizer", "byte pairs 1"},  // to be counted up when other tokens are made
-                       {"begin", config.begin},
-                       {"unicode", utf8proc_unicode_version()}};
+  nlohmann::json rules{
+      {"data", std::filesystem::absolute(path).string()},
+      {"column", column},
+      {"tokenizer", "byte pairs 1"},  // to be counted up when other tokens are made
+      {"begin", config.begin},
+      {"unicode", utf8proc_unicode_version()}};
   if (given) rules["words"] = dhp::fnv1a(*given);
   else rules["vocabulary_size"] = options.vocabulary_size;
-  auto [words, tokens] = options.text_cache.empty()
-                             ? make()
-                             : text_cache_of(options.text_cache, text_files(path), rules,
-                                             options.run.speaks())
-                                   .get(make);
+  auto [words, tokens] =
+      options.text_cache.empty()
+          ? make()
+          : text_cache_of(options.text_cache, text_files(path), rules, options.run.speaks())
+                .get(make);
   const auto [pairs, wanted] = begin_of(words);
   config = wanted;
   config.vocabulary = std::max(config.vocabulary, pairs.size());
@@ -193,23 +198,25 @@ void find_ends(const BytePairs& pairs, const std::string& name, GptConfig& confi
     files["tokenizer_config.json"] = dhp::text_of(configuration);
   else
     files["tokenizer_config.json"] =
-        nlohmann::ordered_json{{"tokenizer_class", "PreTrainedTokenizerFast"},
-                               {"bos_token", pairs.rules().tokens[static_cast<std::size_t>(config.begin)]},
-                               {"eos_token", pairs.rules().tokens[static_cast<std::size_t>(config.end[0])]}}
+        nlohmann::ordered_json{
+            {"tokenizer_class", "PreTrainedTokenizerFast"},
+            {"bos_token", pairs.rules().tokens[static_cast<std::size_t>(config.begin)]},
+            {"eos_token", pairs.rules().tokens[static_cast<std::size_t>(config.end[0])]}}
             .dump(2) +
         "\n";
   return tokens;
 }
 /// The text of --test-data, all of it.
 [[nodiscard]] DocumentSamples test_text(const TextModelOptions& options, const GptConfig& config,
-                                  const std::map<std::string, std::string>& files) {
+                                        const std::map<std::string, std::string>& files) {
   const auto pairs = load_byte_pairs(PublishedJson("tokenizer.json", files.at("tokenizer.json")));
   const auto documents = read_documents(options.test_data, column_of(options));
-  return DocumentSamples(encoded(documents, pairs, config.begin), config.end[0], options.sequence_length);
+  return DocumentSamples(encoded(documents, pairs, config.begin), config.end[0],
+                         options.sequence_length);
 }
 #else
 [[nodiscard]] DocumentSamples test_text(const TextModelOptions&, const GptConfig&,
-                                  const std::map<std::string, std::string>&) {
+                                        const std::map<std::string, std::string>&) {
   return {};
 }
 [[nodiscard]] std::shared_ptr<const TokenText> tokenise(const TextModelOptions& options,
@@ -230,8 +237,8 @@ GptData load_gpt_text(const TextModelOptions& options) {
   dhp::check(!run.synthetic() || options.test_data.empty(), "--test-data ", options.test_data,
              " does not fit --data synthetic");
   GptData made;
-  const auto text = run.synthetic() ? synthetic(options, config)
-                                    : tokenise(options, folder, config, made.files);
+  const auto text =
+      run.synthetic() ? synthetic(options, config) : tokenise(options, folder, config, made.files);
   const DocumentSamples all(text, config.end[0], options.sequence_length);
   auto [train, held_out] = options.test_data.empty()
                                ? all.split(run.held_out, run.seed)

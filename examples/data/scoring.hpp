@@ -35,7 +35,7 @@ struct BertScoring {
 struct GptScoring {
   dhp::LowRankOptions adapters{};  ///< no layers: none
   GptConfig config{};
-  AnyBatcher samples;  ///< the text of --input; of prompts the first, to know the shapes
+  AnyBatcher samples;      ///< the text of --input; of prompts the first, to know the shapes
   std::int64_t bytes = 0;  ///< of that text
   std::vector<std::vector<std::int32_t>> prompts{};
   std::function<std::string(const std::vector<std::int32_t>&)> decode{};

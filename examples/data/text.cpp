@@ -98,8 +98,7 @@ Tokenised tokenise(const BertOptions& options) {
   std::optional<WordPiece> given;
   if (const auto words = given_words(options)) given = words->wordpiece();
   const auto make = [&] { return encoded(options, given); };
-  auto [words, tokens] =
-      options.text_cache.empty() ? make() : cache_of(options, given).get(make);
+  auto [words, tokens] = options.text_cache.empty() ? make() : cache_of(options, given).get(make);
   auto vocabulary = parse_vocabulary(words, path);
   check_fits(vocabulary, *tokens, path);
   auto description =

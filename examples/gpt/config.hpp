@@ -16,8 +16,8 @@ struct GptConfig {
   int heads = 2;
   bool llama = false;  ///< RMSNorm, rotary positions and SwiGLU, without biases; else GPT-2's parts
   int key_heads = 0;   ///< 0: as many as heads
-  std::int64_t inner = 0;  ///< of the feed-forward parts; 0: 4 * hidden
-  bool tied = true;        ///< the head's weight is the embedding's
+  std::int64_t inner = 0;   ///< of the feed-forward parts; 0: 4 * hidden
+  bool tied = true;         ///< the head's weight is the embedding's
   bool exact_gelu = false;  ///< else in the tanh form, as GPT-2 has it
   double epsilon = 1e-5;    ///< of the norms
   double rotary_base = 10000;
@@ -42,7 +42,8 @@ struct GptConfig {
   if (name == "small") return {.layers = 12, .hidden = 768, .heads = 12};
   if (name == "medium") return {.layers = 24, .hidden = 1024, .heads = 16};
   GptConfig llama{.llama = true, .dropout = 0};
-  const auto of = [&](int layers, std::int64_t hidden, int heads, int key_heads, std::int64_t inner) {
+  const auto of = [&](int layers, std::int64_t hidden, int heads, int key_heads,
+                      std::int64_t inner) {
     llama.layers = layers, llama.hidden = hidden, llama.inner = inner;
     llama.heads = heads, llama.key_heads = key_heads;
     return llama;

@@ -86,11 +86,13 @@ class DocumentSamples {
   [[nodiscard]] std::int64_t size() const { return static_cast<std::int64_t>(samples_->size()); }
 
   /// In the random order of `seed` the first are held out: the fraction, and at least one (none for 0).
-  [[nodiscard]] std::pair<DocumentSamples, DocumentSamples> split(double held_out, std::uint64_t seed) const {
+  [[nodiscard]] std::pair<DocumentSamples, DocumentSamples> split(double held_out,
+                                                                  std::uint64_t seed) const {
     auto kept = static_cast<std::int64_t>(held_out * static_cast<double>(size()));
     if (held_out > 0) kept = std::max<std::int64_t>(kept, 1);
     dhp::check(size() - kept >= 1, "the text is ", size(), size() == 1 ? " sequence" : " sequences",
-               " of ", length_, " tokens, too few to train on and to hold some out; give a longer "
+               " of ", length_,
+               " tokens, too few to train on and to hold some out; give a longer "
                "text, or a smaller --sequence-length");
     const dhp::Permutation order(size(), seed, -1);
     std::vector<std::int64_t> held, rest;
@@ -103,7 +105,8 @@ class DocumentSamples {
     const auto starts = text_->arrays().sentences;
     SequenceRows rows;
     for (std::size_t n = 0; n < indices.size(); ++n) {
-      dhp::check(indices[n] >= 0 && indices[n] < size(), "no sample ", indices[n], " among ", size());
+      dhp::check(indices[n] >= 0 && indices[n] < size(), "no sample ", indices[n], " among ",
+                 size());
       const auto first = (*samples_)[static_cast<std::size_t>(indices[n])] * length_;
       const auto last = std::min(first + length_, static_cast<std::int64_t>(items.size()));
       auto next = std::upper_bound(starts.begin(), starts.end(), first);  // document's start

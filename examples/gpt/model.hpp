@@ -28,7 +28,8 @@ namespace examples {
 /// How a decoder lies on the tensor axis.
 [[nodiscard]] inline dhp::Placements gpt_placements(const GptConfig& config) {
   using P = dhp::Placement;
-  dhp::Placements table{{config.llama ? "model.embed_tokens.weight" : "transformer.wte.weight", P::words}};
+  dhp::Placements table{
+      {config.llama ? "model.embed_tokens.weight" : "transformer.wte.weight", P::words}};
   if (!config.tied) table.push_back({"lm_head.weight", P::words});
   if (config.llama)
     table.insert(table.end(), {{"*.self_attn.{q_proj,k_proj,v_proj}.weight", P::heads},
@@ -50,10 +51,10 @@ class GptEmbeddings {
       : words_(build, config.llama ? "model.embed_tokens" : "transformer.wte",
                {.entries = config.vocabulary, .columns = config.hidden, .ids = "token_ids"}) {
     if (!config.llama)
-      positions_.emplace(build, "transformer.wpe",
-                         dhp::EmbeddingOptions{.entries = config.positions,
-                                               .columns = config.hidden,
-                                               .ids = "positions"});
+      positions_.emplace(
+          build, "transformer.wpe",
+          dhp::EmbeddingOptions{
+              .entries = config.positions, .columns = config.hidden, .ids = "positions"});
     after_.add("dropout", dhp::Dropout<Dev>(build, config.dropout));
   }
 
@@ -117,8 +118,7 @@ template <class Dev>
   }
   dhp::Sequential<Dev> body;
   add_gpt_norm(build, block + (config.llama ? ".input_layernorm" : ".ln_1"), config, body);
-  body.add("self",
-           dhp::SelfAttention<Dev>(build, config.llama ? name : name + ".c_attn", options));
+  body.add("self", dhp::SelfAttention<Dev>(build, config.llama ? name : name + ".c_attn", options));
   body.add("output",
            dhp::Linear<Dev>(build, name + (config.llama ? ".o_proj" : ".c_proj"),
                             {.in = config.hidden,
@@ -163,9 +163,9 @@ class GptLoss {
  public:
   GptLoss(dhp::ModelBuilder<Dev>& build, const GptConfig& config,
           dhp::ParameterList<Dev> word_table)
-      : entropy_(build, config.vocabulary, build.placement(config.tied ? word_table[0]->spec.name
-                                                                       : "lm_head.weight"),
-                 0, config.tied) {
+      : entropy_(build, config.vocabulary,
+                 build.placement(config.tied ? word_table[0]->spec.name : "lm_head.weight"), 0,
+                 config.tied) {
     add_gpt_norm(build, config.llama ? "model.norm" : "transformer.ln_f", config, head_);
     if (config.tied)
       head_.add("decoder", dhp::Linear<Dev>(build, "lm_head", std::move(word_table),
@@ -178,8 +178,8 @@ class GptLoss {
 
   [[nodiscard]] std::vector<std::string> term_names() const { return {"tokens"}; }
   void forward(Dev& dev, dhp::Tensor<Dev> x, dhp::Tape<Dev>& tape, dhp::View<Dev> totals) {
-    entropy_.forward(dev, head_.forward(dev, std::move(x), tape),
-                     tape.batch().at("labels").view(), tape, totals.as({dhp::loss_fields}));
+    entropy_.forward(dev, head_.forward(dev, std::move(x), tape), tape.batch().at("labels").view(),
+                     tape, totals.as({dhp::loss_fields}));
   }
   /// Scores of all tokens [chosen rows, vocabulary], at the side input "predicted_rows".
   dhp::Tensor<Dev> predict(Dev& dev, dhp::Tensor<Dev> x, dhp::Tape<Dev>& tape) {
@@ -220,8 +220,7 @@ template <class Dev>
     else model.add(name, std::move(part));
   };
   for (int number = 0; number < config.layers; ++number) {
-    const auto block =
-        dhp::concat(config.llama ? "model.layers." : "transformer.h.", number);
+    const auto block = dhp::concat(config.llama ? "model.layers." : "transformer.h.", number);
     add_half(block + ".attention", gpt_attention(build, block, config));
     add_half(block + ".feed_forward", gpt_feed_forward(build, block, config));
   }

@@ -79,7 +79,8 @@ namespace examples {
   const auto ends = file.part("eos_token_id");
   if (ends.is_array()) made.end = file.get("eos_token_id", made.end);
   else made.end = {file.get("eos_token_id", made.begin)};
-  made.epsilon = file.get(made.llama ? "rms_norm_eps" : "layer_norm_epsilon", made.llama ? 1e-6 : 1e-5);
+  made.epsilon =
+      file.get(made.llama ? "rms_norm_eps" : "layer_norm_epsilon", made.llama ? 1e-6 : 1e-5);
   dhp::check(made.epsilon > 0 && made.epsilon < 1, path, ": the norms' epsilon is ", made.epsilon,
              ", which is no small number above 0");
   made.dropout = file.get(made.llama ? "attention_dropout" : "resid_pdrop", made.llama ? 0 : 0.1);

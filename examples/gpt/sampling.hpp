@@ -39,8 +39,8 @@ struct Sampling {
     upto.push_back(sum += std::exp((score(token) - score(best)) / sampling.temperature));
   std::size_t kept = 1;
   while (kept < order.size() && upto[kept - 1] < sampling.top_p * sum) ++kept;
-  const auto found = std::upper_bound(upto.begin(), upto.begin() + static_cast<std::ptrdiff_t>(kept),
-                                      drawn * upto[kept - 1]);
+  const auto found = std::upper_bound(
+      upto.begin(), upto.begin() + static_cast<std::ptrdiff_t>(kept), drawn * upto[kept - 1]);
   return order[std::min(static_cast<std::size_t>(found - upto.begin()), kept - 1)];
 }
 

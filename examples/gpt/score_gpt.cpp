@@ -6,9 +6,9 @@
 
 #include "../report/progress.hpp"
 #include "../run/scored_run.hpp"
+#include "document_samples.hpp"
 #include "model.hpp"
 #include "sampling.hpp"
-#include "document_samples.hpp"
 
 #include <cmath>
 #include <iostream>
@@ -23,11 +23,11 @@ using Tokens = std::vector<std::int32_t>;
 void score(examples::ScoredRun& scored, const examples::GptScoring& of) {
   const auto term = scored.run.evaluate(scored.loader).terms[0];
   if (scored.run.mesh().world().rank() != 0) return;
-  std::cout << dhp::concat("{\"tokens\": ", term.count, ", \"loss\": ", term.mean(),
-                           ", \"perplexity\": ", std::exp(term.mean()), ", \"accuracy\": ",
-                           static_cast<double>(term.correct) / static_cast<double>(term.count),
-                           ", \"bits_per_byte\": ",
-                           term.sum / std::log(2.0) / static_cast<double>(of.bytes), "}\n");
+  std::cout << dhp::concat(
+      "{\"tokens\": ", term.count, ", \"loss\": ", term.mean(),
+      ", \"perplexity\": ", std::exp(term.mean()),
+      ", \"accuracy\": ", static_cast<double>(term.correct) / static_cast<double>(term.count),
+      ", \"bits_per_byte\": ", term.sum / std::log(2.0) / static_cast<double>(of.bytes), "}\n");
 }
 
 /// Each prompt is a micro-batch, so replicas share them. All that a token sees is computed anew for the next one.

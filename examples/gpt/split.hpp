@@ -63,7 +63,8 @@ class Splitter {
   }
   /// Where the run of one kind that begins at `at` ends; `most` points at most.
   [[nodiscard]] std::size_t run(Kind kind, std::size_t at, std::size_t most = SIZE_MAX) const {
-    for (Point now = point(at); now.kind == kind && most > 0; now = point(at), --most) at = now.next;
+    for (Point now = point(at); now.kind == kind && most > 0; now = point(at), --most)
+      at = now.next;
     return at;
   }
   /// The end of 's, 't, 're, 've, 'm, 'll or 'd, or `at`.

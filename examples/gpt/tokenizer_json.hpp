@@ -101,8 +101,9 @@ class ByteLetters {
   file.need(model, "type", "BPE", "tokenizer");
   dhp::check(file.part("normalizer").is_null(), path,
              ": it has a normalizer; dhp takes texts as they are");
-  dhp::check(!file.get(model, "byte_fallback", false), path,
-             ": it falls back to bytes (byte_fallback), as SentencePiece's do; dhp has byte-level BPE");
+  dhp::check(
+      !file.get(model, "byte_fallback", false), path,
+      ": it falls back to bytes (byte_fallback), as SentencePiece's do; dhp has byte-level BPE");
   for (const auto* const part : {"continuing_subword_prefix", "end_of_word_suffix", "unk_token"})
     file.need(model, part, "", part);
   BytePairRules rules;
@@ -137,12 +138,18 @@ class ByteLetters {
   const auto& rules = pairs.rules();
   const published::ByteLetters letters;
   const auto level = [](const char* kind) {
-    return Json{{"type", kind}, {"add_prefix_space", false}, {"trim_offsets", true}, {"use_regex", true}};
+    return Json{
+        {"type", kind}, {"add_prefix_space", false}, {"trim_offsets", true}, {"use_regex", true}};
   };
   Json added = Json::array(), vocabulary = Json::object(), merges = Json::array();
   for (const auto& token : rules.special.tokens())
-    added.push_back({{"id", pairs.find(token)}, {"content", token}, {"single_word", false},
-                     {"lstrip", false}, {"rstrip", false}, {"normalized", false}, {"special", true}});
+    added.push_back({{"id", pairs.find(token)},
+                     {"content", token},
+                     {"single_word", false},
+                     {"lstrip", false},
+                     {"rstrip", false},
+                     {"normalized", false},
+                     {"special", true}});
   const auto& special = rules.special.tokens();
   for (std::size_t id = 0; id < rules.tokens.size(); ++id) {
     const auto& token = rules.tokens[id];
@@ -155,25 +162,33 @@ class ByteLetters {
   const auto text = [](const char* id, int type) {
     return Json{{"Sequence", {{"id", id}, {"type_id", type}}}};
   };
-  const Json whole{
-      {"version", "1.0"},
-      {"truncation", nullptr},
-      {"padding", nullptr},
-      {"added_tokens", added},
-      {"normalizer", nullptr},
-      {"pre_tokenizer", level("ByteLevel")},
-      {"post_processor",
-       {{"type", "TemplateProcessing"},
-        {"single", Json::array({first, text("A", 0)})},
-        {"pair", Json::array({first, text("A", 0), first, text("B", 1)})},
-        {"special_tokens",
-         {{rules.first,
-           {{"id", rules.first}, {"ids", {pairs.find(rules.first)}}, {"tokens", {rules.first}}}}}}}},
-      {"decoder", level("ByteLevel")},
-      {"model",
-       {{"type", "BPE"}, {"dropout", nullptr}, {"unk_token", nullptr},
-        {"continuing_subword_prefix", nullptr}, {"end_of_word_suffix", nullptr}, {"fuse_unk", false},
-        {"byte_fallback", false}, {"ignore_merges", false}, {"vocab", vocabulary}, {"merges", merges}}}};
+  const Json whole{{"version", "1.0"},
+                   {"truncation", nullptr},
+                   {"padding", nullptr},
+                   {"added_tokens", added},
+                   {"normalizer", nullptr},
+                   {"pre_tokenizer", level("ByteLevel")},
+                   {"post_processor",
+                    {{"type", "TemplateProcessing"},
+                     {"single", Json::array({first, text("A", 0)})},
+                     {"pair", Json::array({first, text("A", 0), first, text("B", 1)})},
+                     {"special_tokens",
+                      {{rules.first,
+                        {{"id", rules.first},
+                         {"ids", {pairs.find(rules.first)}},
+                         {"tokens", {rules.first}}}}}}}},
+                   {"decoder", level("ByteLevel")},
+                   {"model",
+                    {{"type", "BPE"},
+                     {"dropout", nullptr},
+                     {"unk_token", nullptr},
+                     {"continuing_subword_prefix", nullptr},
+                     {"end_of_word_suffix", nullptr},
+                     {"fuse_unk", false},
+                     {"byte_fallback", false},
+                     {"ignore_merges", false},
+                     {"vocab", vocabulary},
+                     {"merges", merges}}}};
   return whole.dump() + "\n";
 }
 

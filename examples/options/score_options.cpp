@@ -42,8 +42,9 @@ void add_adapter_option(CommandLine& app, ScoreOptions& options) {
                  "Folder of an adapter of this model, in PEFT's format");
 }
 
-void parse(CommandLine& app, int argc, char** argv, ParsedScore& parsed,
-           const std::function<void()>& check = [] {}) {
+void parse(
+    CommandLine& app, int argc, char** argv, ParsedScore& parsed,
+    const std::function<void()>& check = [] {}) {
   auto& run = parsed.options.run;
   parsed.exit_status = app.read(argc, argv, [&] {
     run.check_ranks();
@@ -90,10 +91,11 @@ ParsedScore parse_score_gpt(int argc, char** argv, bool gpu) {
   CommandLine app(
       "How well a causal decoder predicts a text, or what it goes on with: a published one, or one "
       "of train_gpt.");
-  add_common_options(app, options, gpu,
-                     "A published folder (config.json, tokenizer.json, .safetensors), or checkpoints "
-                     "of train_gpt",
-                     "A text, or a directory of them, as train_gpt reads them", "Sequences");
+  add_common_options(
+      app, options, gpu,
+      "A published folder (config.json, tokenizer.json, .safetensors), or checkpoints "
+      "of train_gpt",
+      "A text, or a directory of them, as train_gpt reads them", "Sequences");
   add_adapter_option(app, options);
   app.add_option("--sequence-length", options.sequence_length,
                  "Tokens that are seen together; 0: as the model says")
@@ -111,9 +113,10 @@ ParsedScore parse_score_gpt(int argc, char** argv, bool gpu) {
       ->check(number_up_to(1));
   app.add_option("--seed", options.run.seed, "Of what is drawn");
   parse(app, argc, argv, parsed, [&] {
-    dhp::check(options.input.empty() != options.prompts.empty(),
-               "--input says what text is to be scored, or --prompt what is to be gone on with; give "
-               "one of them");
+    dhp::check(
+        options.input.empty() != options.prompts.empty(),
+        "--input says what text is to be scored, or --prompt what is to be gone on with; give "
+        "one of them");
   });
   return parsed;
 }

@@ -25,8 +25,9 @@ inline void add_text_model_options(CommandLine& app, TextModelOptions& options,
          "the sentence, or two for pairs: premise,hypothesis")
       ->delimiter(',')
       ->default_str("");
-  app.add_option("--test-data", options.test_data,
-                 "What to evaluate on (of train_bert with --task classify); else held out of --data");
+  app.add_option(
+      "--test-data", options.test_data,
+      "What to evaluate on (of train_bert with --task classify); else held out of --data");
   app.add_option("--text-cache", options.text_cache,
                  "Directory that keeps the text as tokens, for other processes and runs");
 }

@@ -64,26 +64,26 @@ void score(Dev& dev, dhp::Comm<Dev> world, const ScoreOptions& options, const Lo
 
 void start_scoring(const ScoreOptions& options, const Scoring& scoring,
                    const dhp::TrainingRun<Dev>::Describe& describe) {
-  start_loaded(
-      options, {describe, scoring.adapters, scoring.samples, scoring.description},
-      [&](ScoredRun& scored) {
-        auto& loader = scored.loader;
-        const bool writes = scored.run.mesh().world().rank() == 0;
-        std::unique_ptr<RowFile> file;
-        if (writes) file = std::make_unique<RowFile>(scoring.output);
-        const auto began = std::chrono::steady_clock::now();
-        for (std::size_t next = 0; !loader.finished();) {
-          const auto arrays = scored.run.predict(loader.next());
-          if (writes) write_rows(arrays, scoring, options.run.micro_batch, next, *file);
-        }
-        if (writes) file->finish();
-        const std::chrono::duration<double> took = std::chrono::steady_clock::now() - began;
-        const auto samples = static_cast<double>(scoring.rows_of.size());
-        scored.say(dhp::concat(scoring.output.rows, " rows of ", scoring.output.columns.size(),
-                               " in ", short_number(took.count()), " s (",
-                               short_number(samples / took.count()), " ", scoring.what, "/s)",
-                               options.output.empty() ? "" : ": " + options.output));
-      });
+  start_loaded(options, {describe, scoring.adapters, scoring.samples, scoring.description},
+               [&](ScoredRun& scored) {
+                 auto& loader = scored.loader;
+                 const bool writes = scored.run.mesh().world().rank() == 0;
+                 std::unique_ptr<RowFile> file;
+                 if (writes) file = std::make_unique<RowFile>(scoring.output);
+                 const auto began = std::chrono::steady_clock::now();
+                 for (std::size_t next = 0; !loader.finished();) {
+                   const auto arrays = scored.run.predict(loader.next());
+                   if (writes) write_rows(arrays, scoring, options.run.micro_batch, next, *file);
+                 }
+                 if (writes) file->finish();
+                 const std::chrono::duration<double> took =
+                     std::chrono::steady_clock::now() - began;
+                 const auto samples = static_cast<double>(scoring.rows_of.size());
+                 scored.say(dhp::concat(
+                     scoring.output.rows, " rows of ", scoring.output.columns.size(), " in ",
+                     short_number(took.count()), " s (", short_number(samples / took.count()), " ",
+                     scoring.what, "/s)", options.output.empty() ? "" : ": " + options.output));
+               });
 }
 
 void start_loaded(const ScoreOptions& options, const LoadedModel& model,

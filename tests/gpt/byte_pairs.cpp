@@ -27,11 +27,15 @@ TEST_CASE("byte pairs: the pieces that Hugging Face gives") {
       {"Hello, World!  It's 12345 o'clock.",
        {"Hello", ",", " World", "!", " ", " It", "'s", " 12345", " o", "'", "clock", "."},
        {"Hello", ",", " World", "!", " ", " It", "'s", " ", "123", "45", " o", "'clock", "."},
-       {"Hello", ",", " World", "!", " ", " It", "'s", " ", "1", "2", "3", "4", "5", " o", "'clock", "."}},
+       {"Hello", ",", " World", "!", " ", " It", "'s", " ", "1", "2", "3", "4", "5", " o", "'clock",
+        "."}},
       {"I'LL we'Re they\u2019ve 'S '\u017Fo ''d x'm",
-       {"I", "'", "LL", " we", "'", "Re", " they", "\u2019", "ve", " '", "S", " '", "\u017Fo", " ''", "d", " x", "'m"},
-       {"I", "'LL", " we", "'Re", " they", "\u2019ve", " '", "S", " '", "\u017Fo", " ''", "d", " x", "'m"},
-       {"I", "'LL", " we", "'Re", " they", "\u2019ve", " '", "S", " '", "\u017Fo", " ''", "d", " x", "'m"}},
+       {"I", "'", "LL", " we", "'", "Re", " they", "\u2019", "ve", " '", "S", " '", "\u017Fo",
+        " ''", "d", " x", "'m"},
+       {"I", "'LL", " we", "'Re", " they", "\u2019ve", " '", "S", " '", "\u017Fo", " ''", "d", " x",
+        "'m"},
+       {"I", "'LL", " we", "'Re", " they", "\u2019ve", " '", "S", " '", "\u017Fo", " ''", "d", " x",
+        "'m"}},
       {"  two   spaces \n\n new\r\n\r\n end  ",
        {" ", " two", "  ", " spaces", " \n\n", " new", "\r\n\r\n", " end", "  "},
        {" ", " two", "  ", " spaces", " \n\n", " new", "\r\n\r\n", " end", "  "},
@@ -40,14 +44,21 @@ TEST_CASE("byte pairs: the pieces that Hugging Face gives") {
        {"tabs", "\t", "\t", "and", "\u00A0", "nbsp", "\u3000", "wide", " \302\205", " nel"},
        {"tabs", "\t", "\tand", "\u00A0nbsp", "\u3000wide", " \302\205", " nel"},
        {"tabs", "\t", "\tand", "\u00A0nbsp", "\u3000wide", " \302\205", " nel"}},
-      {"\u4E2D\u6587abc\u5B57 \u0627\u0644\u0639 \u0928\u092E\u0938\u094D\u0924\u0947 \u00BD\u2167\uFF11\uFF12\uFF13\uFF14",
-       {"\u4E2D\u6587abc\u5B57", " \u0627\u0644\u0639", " \u0928\u092E\u0938", "\u094D", "\u0924", "\u0947", " \u00BD\u2167\uFF11\uFF12\uFF13\uFF14"},
-       {"\u4E2D\u6587abc\u5B57", " \u0627\u0644\u0639", " \u0928\u092E\u0938", "\u094D\u0924", "\u0947", " ", "\u00BD\u2167\uFF11", "\uFF12\uFF13\uFF14"},
-       {"\u4E2D\u6587abc\u5B57", " \u0627\u0644\u0639", " \u0928\u092E\u0938", "\u094D\u0924", "\u0947", " ", "\u00BD", "\u2167", "\uFF11", "\uFF12", "\uFF13", "\uFF14"}},
+      {"\u4E2D\u6587abc\u5B57 \u0627\u0644\u0639 \u0928\u092E\u0938\u094D\u0924\u0947 "
+       "\u00BD\u2167\uFF11\uFF12\uFF13\uFF14",
+       {"\u4E2D\u6587abc\u5B57", " \u0627\u0644\u0639", " \u0928\u092E\u0938", "\u094D", "\u0924",
+        "\u0947", " \u00BD\u2167\uFF11\uFF12\uFF13\uFF14"},
+       {"\u4E2D\u6587abc\u5B57", " \u0627\u0644\u0639", " \u0928\u092E\u0938", "\u094D\u0924",
+        "\u0947", " ", "\u00BD\u2167\uFF11", "\uFF12\uFF13\uFF14"},
+       {"\u4E2D\u6587abc\u5B57", " \u0627\u0644\u0639", " \u0928\u092E\u0938", "\u094D\u0924",
+        "\u0947", " ", "\u00BD", "\u2167", "\uFF11", "\uFF12", "\uFF13", "\uFF14"}},
       {"\U0001F600\U0001F680! a_b #tag @x... (1,000.50%)\n",
-       {"\U0001F600\U0001F680!", " a", "_", "b", " #", "tag", " @", "x", "...", " (", "1", ",", "000", ".", "50", "%)", "\n"},
-       {"\U0001F600\U0001F680!", " a", "_b", " #", "tag", " @", "x", "...", " (", "1", ",", "000", ".", "50", "%)\n"},
-       {"\U0001F600\U0001F680!", " a", "_b", " #", "tag", " @", "x", "...", " (", "1", ",", "0", "0", "0", ".", "5", "0", "%)\n"}},
+       {"\U0001F600\U0001F680!", " a", "_", "b", " #", "tag", " @", "x", "...", " (", "1", ",",
+        "000", ".", "50", "%)", "\n"},
+       {"\U0001F600\U0001F680!", " a", "_b", " #", "tag", " @", "x", "...", " (", "1", ",", "000",
+        ".", "50", "%)\n"},
+       {"\U0001F600\U0001F680!", " a", "_b", " #", "tag", " @", "x", "...", " (", "1", ",", "0",
+        "0", "0", ".", "5", "0", "%)\n"}},
       {"e\u0301 \u200B\u00AD\034 \013",
        {"e", "\u0301", " \u200B\u00AD\034", " \013"},
        {"e", "\u0301", " \u200B\u00AD\034", " \013"},
@@ -56,26 +67,11 @@ TEST_CASE("byte pairs: the pieces that Hugging Face gives") {
        {"don", "'t", " '", "tis", " rock", "'", "n", "'", "roll"},
        {"don", "'t", " '", "tis", " rock", "'n", "'roll"},
        {"don", "'t", " '", "tis", " rock", "'n", "'roll"}},
-      {" ",
-       {" "},
-       {" "},
-       {" "}},
-      {"\n",
-       {"\n"},
-       {"\n"},
-       {"\n"}},
-      {"",
-       {},
-       {},
-       {}},
-      {"a\n \n b",
-       {"a", "\n \n", " b"},
-       {"a", "\n \n", " b"},
-       {"a", "\n \n", " b"}},
-      {"!\r\n\n?",
-       {"!", "\r\n", "\n", "?"},
-       {"!\r\n\n", "?"},
-       {"!\r\n\n", "?"}},
+      {" ", {" "}, {" "}, {" "}},
+      {"\n", {"\n"}, {"\n"}, {"\n"}},
+      {"", {}, {}, {}},
+      {"a\n \n b", {"a", "\n \n", " b"}, {"a", "\n \n", " b"}, {"a", "\n \n", " b"}},
+      {"!\r\n\n?", {"!", "\r\n", "\n", "?"}, {"!\r\n\n", "?"}, {"!\r\n\n", "?"}},
       {" 1 22 333 4444",
        {" 1", " 22", " 333", " 4444"},
        {" ", "1", " ", "22", " ", "333", " ", "444", "4"},
@@ -107,12 +103,13 @@ TEST_CASE("byte pairs: merges in their order, bytes, special tokens, and back") 
   CHECK(shown("a<|endoftext|>b") == Pieces{"a", "<|endoftext|>", "b"});
   for (const std::string text : {"low\xFFlower \xE2\x82", "\u4E2D <|endof", "", "  \n"})
     CHECK(pairs.decode(pairs.encode(text)) == text);
-  CHECK_THROWS_AS((void)pairs.decode(std::vector<std::int32_t>{264}), dhp::Error);
+  CHECK(pairs.decode(std::vector<std::int32_t>{264, 1 + 'a', -1}) == "a");
   CHECK_THROWS_AS((void)train_byte_pairs(texts, 257), dhp::Error);
 }
 
 TEST_CASE("byte pairs: tokenizer.json comes back; other tokenizers are refused by name") {
-  const std::vector<std::string> texts{"one two\nthree \u4E2D\u6587 three two two", "\x01\x7F\u00AD"};
+  const std::vector<std::string> texts{"one two\nthree \u4E2D\u6587 three two two",
+                                       "\x01\x7F\u00AD"};
   const auto pairs = train_byte_pairs(texts, 270);
   const auto text = tokenizer_json(pairs);
   const auto again = load_byte_pairs(PublishedJson("again", text));
@@ -138,8 +135,10 @@ TEST_CASE("byte pairs: tokenizer.json comes back; other tokenizers are refused b
   refuses([](Json& j) { j["model"]["type"] = "Unigram"; }, "its tokenizer is Unigram");
   refuses([](Json& j) { j["model"]["byte_fallback"] = true; }, "byte_fallback");
   refuses([](Json& j) { j["normalizer"] = {{"type", "NFC"}}; }, "it has a normalizer");
-  refuses([](Json& j) { j["pre_tokenizer"]["type"] = "Metaspace"; }, "its pre-tokenizer is Metaspace");
-  refuses([](Json& j) { j["pre_tokenizer"]["add_prefix_space"] = true; }, "a space before each text");
+  refuses([](Json& j) { j["pre_tokenizer"]["type"] = "Metaspace"; },
+          "its pre-tokenizer is Metaspace");
+  refuses([](Json& j) { j["pre_tokenizer"]["add_prefix_space"] = true; },
+          "a space before each text");
   refuses([](Json& j) { j["model"]["merges"].push_back("q w"); }, "not in its vocabulary");
   refuses([](Json& j) { j["added_tokens"][0]["lstrip"] = true; }, "has the rule lstrip");
   refuses([](Json& j) { j["model"]["vocab"]["zz"] = 9999; }, "has the id 9999");

@@ -1,6 +1,6 @@
 // Documents as samples of a causal decoder, and how tokens are chosen.
-#include <examples/gpt/sampling.hpp>
 #include <examples/gpt/document_samples.hpp>
+#include <examples/gpt/sampling.hpp>
 #include <tests/support/test.hpp>
 
 #include <cmath>
@@ -33,7 +33,8 @@ template <class T>
   return DocumentSamples(text, 9, length);
 }
 
-TEST_CASE("sequences: positions and attention stay in documents, whose last tokens predict the end") {
+TEST_CASE(
+    "sequences: positions and attention stay in documents, whose last tokens predict the end") {
   const auto all = sequences(4);
   CHECK(all.size() == 3);
   const std::vector<std::int64_t> wanted{1, 0};

@@ -24,7 +24,7 @@ def package(name):
 
 
 def run(*words):
-    done = subprocess.run([str(word) for word in words], capture_output=True, text=True, encoding="utf-8")
+    done = subprocess.run([str(word) for word in words], capture_output=True, text=True, encoding="utf-8", errors="replace")
     assert done.returncode == 0, (words, done.stderr)
     return done.stdout
 
@@ -46,8 +46,8 @@ class Programs:
         prompts = [word for prompt in PROMPTS for word in ("--prompt", prompt)]
         return run(self.score, "--model", model, *prompts, "--tokens", 12, *axes(layout), *options)
 
-    def trained(self, *options):
-        run(self.train, "--data", self.text, "--sequence-length", 32, "--global-batch", 8, "--micro-batch", 2, *options)
+    def trained(self, *options, batch=8):
+        run(self.train, "--data", self.text, "--sequence-length", 32, "--global-batch", batch, "--micro-batch", 2, *options)
 
 
 def near(found, right, what, tolerance=1e-5):
@@ -73,8 +73,8 @@ def alone(programs, preset):
     near(programs.scored(again)["loss"], first["loss"], "begun again", 0)
     adapted = programs.folder / f"{preset} adapted"
     layers = "q_proj,v_proj,down_proj" if preset.startswith("llama") else "query,c_fc"
-    programs.trained("--load", exported, "--lora", layers, "--lr", 0.01, "--steps", 3, "--save", adapted, "--export", adapted)
-    loss = programs.scored(adapted / "model.safetensors")["loss"]
+    programs.trained("--load", exported, "--lora", layers, "--lr", 0.01, "--steps", 3, "--save", adapted, "--export", adapted / "weights")
+    loss = programs.scored(adapted / "weights")["loss"]
     near(loss, programs.scored(adapted)["loss"], "merged adapters")
     assert loss < first["loss"], (loss, first)
 
@@ -130,8 +130,8 @@ def beside(programs, torch, transformers, tokenizers, kind):
     stepped = folder / "stepped"
     samples = (count + 31) // 32
     programs.trained("--load", folder, "--load-all", "--optimizer", "sgd", "--momentum", 0, "--weight-decay", 0, "--clip", 0, "--lr", 1, "--lr-decay",
-                     "constant", "--dropout", 0, "--held-out", 0, "--steps", 1, "--global-batch", samples + samples % 2, "--tensor-parallel", 2,
-                     "--precision", "fp64", "--save", stepped, "--export", stepped / "weights")
+                     "constant", "--dropout", 0, "--held-out", 0, "--steps", 1, "--tensor-parallel", 2,
+                     "--precision", "fp64", "--save", stepped, "--export", stepped / "weights", batch=samples + samples % 2)
     load = importlib.import_module("safetensors.torch").load_file
     after = load(stepped / "weights" / "model.safetensors")
     for name, weight in model.named_parameters():

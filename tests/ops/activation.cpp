@@ -24,8 +24,7 @@ double slope_of(Activation kind, double x, double y) {
   switch (kind) {
     case Activation::relu: return x > 0 ? 1 : 0;
     case Activation::gelu:
-      return 0.5 * std::erfc(-x / std::sqrt(2.0)) +
-             x * std::exp(-0.5 * x * x) / std::sqrt(2 * pi);
+      return 0.5 * std::erfc(-x / std::sqrt(2.0)) + x * std::exp(-0.5 * x * x) / std::sqrt(2 * pi);
     case Activation::gelu_tanh: {
       const double t = std::tanh(std::sqrt(2 / pi) * (x + 0.044715 * x * x * x));
       return 0.5 * (1 + t) + 0.5 * x * (1 - t * t) * std::sqrt(2 / pi) * (1 + 3 * 0.044715 * x * x);

@@ -16,7 +16,8 @@ void activation_forward_on(std::same_as<Cpu> auto& dev, Activation kind, ConstVi
         return apply([](A v) { return v < A(0) ? A(0) : v; });  // NaN stays NaN
       case Activation::gelu: return apply([](A v) { return v * cpu::gaussian(v).below; });
       case Activation::gelu_tanh:
-        return apply([](A v) { return A(0.5) * v * (A(1) + cpu::fast_tanh(GeluTanhTerm<A>(v).u)); });
+        return apply(
+            [](A v) { return A(0.5) * v * (A(1) + cpu::fast_tanh(GeluTanhTerm<A>(v).u)); });
       case Activation::tanh: return apply([](A v) { return cpu::fast_tanh(v); });
     }
   });

@@ -5,6 +5,7 @@
 #pragma once
 
 #include <dhp/core/config.hpp>
+
 #include <dhp/train/conv1d.hpp>
 
 #include <array>
