@@ -32,6 +32,25 @@ TEST_CASE_TEMPLATE("activations at any count and address", T, double, float, bf1
       }
 }
 
+TEST_CASE_TEMPLATE("swiglu agrees with the Cpu, apart and in place", T, double, float, bf16, f16) {
+  for (const std::int64_t count : {9, 1000}) {
+    const Shape shape{count};
+    const auto [got, right] = with_oracle<T>([&](auto& side) -> Results {
+      const auto gate = side.elements(shape, 1);
+      auto up = side.elements(shape, 2), dy = side.elements(shape, 3);
+      auto y = side.fresh(shape), dgate = side.fresh(shape), dup = side.fresh(shape);
+      detail::swiglu_forward(side.dev, gate, up, y.mut());
+      detail::swiglu_backward(side.dev, dy, gate, up, dgate.mut(), dup.mut());
+      detail::swiglu_backward(side.dev, dy, gate, up, up.mut(), dy.mut());
+      return side.results(y, dgate, dup, up, dy);
+    });
+    for (std::size_t at = 0; at < 3; ++at)
+      CHECK(relative_error(got[at], right[at]) <= tolerance<T>);
+    CHECK(got[3] == got[1]);
+    CHECK(got[4] == got[2]);
+  }
+}
+
 TEST_CASE_TEMPLATE("activations in place", T, float, bf16) {
   Gpu gpu;
   for (const auto kind : kinds) {

@@ -12,9 +12,21 @@ TEST_CASE("attention: what cuDNN has on each GPU, and what is said of the rest")
     const bool hopper = gpu.major == 9;
     return concat("yes / ", hopper || size < 256 ? "yes" : "-", " / ", hopper ? "yes" : "-");
   };
+  const auto words = [](const AttentionEngines& timed, const AttentionEngines& fixed) {
+    const auto word = [](std::size_t count) { return count > 0 ? "yes" : "-"; };
+    return concat(word(timed.forward), " / ", word(timed.backward), " / ", word(fixed.backward));
+  };
   for (const auto& gpu : described_gpus()) {
     CAPTURE(gpu.name);
     const CudnnTarget target(gpu.for_cudnn());
+    for (const int size : {64, 256}) {  // causal and with shared keys, as without
+      auto problem = attention_problem(DType::bf16, 32, 512, 16, 16 * size, 0.1);
+      problem.key_heads = 4;
+      problem.causal = true;
+      const auto found = words(attention_engines(problem, target, gpu.major, false),
+                               attention_engines(problem, target, gpu.major, true));
+      if (cudnnGetVersion() / 100 == 919) CHECK(found == expected(gpu, size));
+    }
     const AttentionGpu as_asked{gpu.name,  gpu.major,
                                 gpu.minor, gpu.multiprocessors,
                                 1.7e9,     static_cast<std::size_t>(gpu.memory_bytes)};
@@ -30,10 +42,8 @@ TEST_CASE("attention: what cuDNN has on each GPU, and what is said of the rest")
             CAPTURE(problem.text("any"));
             const auto timed = attention_engines(problem, target, gpu.major, false),
                        fixed = attention_engines(problem, target, gpu.major, true);
-            const auto word = [](std::size_t count) { return count > 0 ? "yes" : "-"; };
             CHECK(timed.forward == fixed.forward);
-            const auto found = concat(word(timed.forward), " / ", word(timed.backward), " / ",
-                                      word(fixed.backward));
+            const auto found = words(timed, fixed);
             if (cudnnGetVersion() / 100 == 919) CHECK(found == expected(gpu, size));
             if (type == DType::f16 || stride == 0 || dropout == 0) continue;
             for (const bool deterministic : {false, true}) {
@@ -116,6 +126,10 @@ TEST_CASE("problems of attention that differ in anything are named differently")
   texts.insert(other.text("forward"));
   other.row_stride = 72;
   texts.insert(other.text("forward"));
-  CHECK(texts.size() == 7);
+  other.key_heads = 1;
+  texts.insert(other.text("forward"));
+  other.causal = true;
+  texts.insert(other.text("forward"));
+  CHECK(texts.size() == 9);
   CHECK(one.text("forward") == "attention forward bf16 samples 2 heads 3 length 64 size 8");
 }

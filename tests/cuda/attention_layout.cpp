@@ -40,21 +40,25 @@ TEST_CASE("samples are described in elements; those that only the graph has are 
     const auto offsets = on_gpu(gpu, batch.offsets);
     const auto lengths = on_gpu(gpu, batch.lengths);
     const std::int64_t in_graph = batch.samples() + 3, columns = 48;
-    Tensor<Gpu> elements(gpu, DType::i64, {in_graph + 1}), wide(gpu, DType::i64, {in_graph + 1});
+    Tensor<Gpu> elements(gpu, DType::i64, {in_graph + 1}), wide(gpu, DType::i64, {in_graph + 1}),
+        keys(gpu, DType::i64, {in_graph + 1});
     Tensor<Gpu> graph_lengths(gpu, DType::i32, {in_graph});
-    launch(gpu, grid_for(gpu, in_graph + 1),
-           DescribeSamples{batch.samples(), in_graph, columns, 2 * columns,
-                           offsets.view().data<std::int32_t>(), lengths.view().data<std::int32_t>(),
-                           elements.mut().data<std::int64_t>(), wide.mut().data<std::int64_t>(),
-                           graph_lengths.mut().data<std::int32_t>()});
+    launch(
+        gpu, grid_for(gpu, in_graph + 1),
+        DescribeSamples{batch.samples(), in_graph, columns, 2 * columns, 3 * columns,
+                        offsets.view().data<std::int32_t>(), lengths.view().data<std::int32_t>(),
+                        elements.mut().data<std::int64_t>(), wide.mut().data<std::int64_t>(),
+                        keys.mut().data<std::int64_t>(), graph_lengths.mut().data<std::int32_t>()});
     const auto starts = elements.to_host<std::int64_t>(gpu);
     const auto wide_starts = wide.to_host<std::int64_t>(gpu);
+    const auto key_starts = keys.to_host<std::int64_t>(gpu);
     const auto counts = graph_lengths.to_host<std::int32_t>(gpu);
     for (std::int64_t n = 0; n <= in_graph; ++n) {
       const auto at = static_cast<std::size_t>(n);
       const bool real = n < batch.samples();
       CHECK(starts[at] == columns * (real ? batch.offsets[at] : batch.rows()));
       CHECK(wide_starts[at] == 2 * starts[at]);
+      CHECK(key_starts[at] == 3 * starts[at]);
       if (n < in_graph) CHECK(counts[at] == (real ? batch.lengths[at] : 0));
     }
   }
@@ -67,17 +71,19 @@ TEST_CASE("a seed depends on seed, step, use, first row and first head, and on n
                            std::int64_t in_graph = 1) {
     const auto numbers = on_gpu(gpu, rows);
     Tensor<Gpu> elements(gpu, DType::i64, {in_graph + 1}), wide(gpu, DType::i64, {in_graph + 1}),
-        seed(gpu, DType::i64, {4});
+        keys(gpu, DType::i64, {in_graph + 1}), seed(gpu, DType::i64, {4});
     Tensor<Gpu> graph_lengths(gpu, DType::i32, {in_graph});
     launch(gpu, grid_for(gpu, in_graph + 1),
            DescribeSamples{1,
                            in_graph,
                            8,
                            24,
+                           24,
                            offsets.view().data<std::int32_t>(),
                            lengths.view().data<std::int32_t>(),
                            elements.mut().data<std::int64_t>(),
                            wide.mut().data<std::int64_t>(),
+                           keys.mut().data<std::int64_t>(),
                            graph_lengths.mut().data<std::int32_t>(),
                            {random, numbers.view().data<std::int64_t>(), first_head, 16,
                             seed.mut().data<std::int64_t>()}});

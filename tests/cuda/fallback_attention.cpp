@@ -18,6 +18,8 @@ struct Case {
   int total_heads = 2;
   bool joined = false;  ///< q, k, v are columns of one matrix
   bool apart = false;   ///< which the GPU's gradients copy
+  int key_heads = 0;
+  bool causal = false;
 };
 
 Results run(auto& side, const Case& with) {
@@ -35,14 +37,17 @@ Results run(auto& side, const Case& with) {
   const AttentionOptions options{.heads = with.heads,
                                  .first_head = with.first_head,
                                  .total_heads = with.total_heads,
+                                 .key_heads = with.key_heads,
+                                 .causal = with.causal,
                                  .dropout = with.dropout,
                                  .random = {.seed = 5, .series = 3, .use = 9},
                                  .row_stride = with.joined ? 3 * with.heads * with.size : 0};
   const Shape shape{rows, with.heads * with.size};
-  const auto q = side.elements(shape, 1), k = side.elements(shape, 2), v = side.elements(shape, 3),
-             dy = side.elements(shape, 4);
-  auto y = side.fresh(shape), dq = side.fresh(shape), dk = side.fresh(shape),
-       dv = side.fresh(shape), logsumexp = side.fresh_sums({with.heads, rows});
+  const Shape of_keys{rows, shape[1] / options.sharing()};
+  const auto q = side.elements(shape, 1), k = side.elements(of_keys, 2),
+             v = side.elements(of_keys, 3), dy = side.elements(shape, 4);
+  auto y = side.fresh(shape), dq = side.fresh(shape), dk = side.fresh(of_keys),
+       dv = side.fresh(of_keys), logsumexp = side.fresh_sums({with.heads, rows});
   if (with.joined) {
     Thirds<decltype(side.dev)> in(side.dev, q.dtype(), shape), out(side.dev, q.dtype(), shape);
     in.put(side.dev, 0, q);
@@ -183,6 +188,40 @@ TEST_CASE_TEMPLATE("attention on tensor cores agrees with the Cpu", T, bf16, f16
                   .dropout = 0.5,
                   .first_head = 4,
                   .total_heads = 8});
+}
+
+TEST_CASE_TEMPLATE("causal attention, and heads that share keys", T, double, float, bf16, f16) {
+  // In 16 bits on tensor cores, with heads of 8 columns; of 9, without them.
+  for (const auto& [key_heads, causal] : {std::pair{0, true}, {2, false}, {1, true}})
+    for (const auto& [size, dropout] : {std::pair{8, 0.25}, {9, 0.0}}) {
+      CAPTURE(key_heads);
+      same_as_cpu<T>({.lengths = {5, 0, 1, 65, 33},
+                      .padding = {9, 2, 0, 1, 0},
+                      .heads = 4,
+                      .size = size,
+                      .dropout = dropout,
+                      .total_heads = 4,
+                      .key_heads = key_heads,
+                      .causal = causal});
+    }
+}
+
+TEST_CASE_TEMPLATE("causal attention on tensor cores: tiles of each width", T, bf16, f16) {
+  for (const auto& [size, heads] : {std::pair{64, 2}, {128, 4}, {256, 2}})
+    same_as_cpu<T>({.lengths = {131, 300, 16},
+                    .padding = {0, 140, 1},
+                    .heads = heads,
+                    .size = size,
+                    .dropout = size == 256 ? 0.25 : 0,
+                    .total_heads = heads,
+                    .key_heads = 2,
+                    .causal = true});
+  same_as_cpu<T>({.lengths = {70, 9},
+                  .padding = {0, 3},
+                  .size = 64,
+                  .dropout = 0.25,
+                  .joined = true,
+                  .causal = true});
 }
 
 TEST_CASE("tensor cores take heads of whole packs that are aligned") {

@@ -56,6 +56,28 @@ void check_backward(const Shape& shape, std::int64_t skip = 0, bool in_place = f
   CHECK(distance(got[2], right[2], size) <= tolerance<A>);
 }
 
+// By the root mean square; dx overwrites dy where `in_place`.
+template <class T>
+void check_rms(const Shape& shape, bool in_place = false) {
+  using A = Accumulator<T>;
+  CAPTURE(to_text(shape));
+  const auto [got, right] = with_oracle<T>([&](auto& side) -> Results {
+    const Shape per_column{shape.back()}, per_row{shape.rows()};
+    const auto x = side.elements(shape, 1), gamma = side.sums(per_column, 3);
+    auto dy = side.elements(shape, 2), y = side.fresh(shape), apart = side.fresh(shape);
+    auto inv_rms = side.fresh_sums(per_row), dgamma = side.sums(per_column, 6);
+    detail::rms_norm_forward(side.dev, x, gamma, 1e-2, y.mut(), inv_rms.mut());
+    const auto dx = in_place ? dy.mut() : apart.mut();
+    detail::rms_norm_backward(side.dev, dy, x, gamma, side.sums(per_row, 5), dx, dgamma.mut(), 0.5);
+    return side.results(y, inv_rms, dx, dgamma);
+  });
+  CHECK(relative_error(got[0], right[0]) <= tolerance<T>);
+  CHECK(relative_error(got[1], right[1]) <= tolerance<A>);
+  CHECK(relative_error(got[2], right[2]) <= tolerance<T>);
+  const double size = 4 * std::sqrt(static_cast<double>(shape.rows())) + 4;
+  CHECK(distance(got[3], right[3], size) <= tolerance<A>);
+}
+
 struct ResidualCase {
   Shape shape;
   double p = 0.3;
@@ -124,6 +146,13 @@ TEST_CASE_TEMPLATE("rows in a warp's registers agree with the Cpu", T, double, f
     check_forward<T>({rows, packs * n});
     check_backward<T>({rows, packs * n}, 0, packs == 97);
   }
+}
+
+TEST_CASE_TEMPLATE("by the root mean square: rows of every kind", T, double, float, bf16, f16) {
+  constexpr std::int64_t n = detail::cuda::pack_size<Accumulator<T>>;
+  for (const auto& shape :
+       {Shape{19, 31 * n}, {3, 97 * n}, {2, 257 * n}, {5, 3}, {2, 1001}, {0, 8}})
+    check_rms<T>(shape, shape.back() == 97 * n);
 }
 
 TEST_CASE_TEMPLATE("long and odd rows, shared by a block", T, double, float, bf16, f16) {

@@ -147,20 +147,25 @@ TEST_CASE_TEMPLATE("attention, packed and padded, drops by number", T, bf16, f16
     int head_size;
     double dropout;
     bool joined = false;  // q, k, v are columns of one matrix
+    int key_heads = 0;
+    bool causal = false;
   };
   for (const auto& batch : {Batch{{0, 100, 101, 331, 400}, {100, 1, 230, 69}, 230},
                             Batch{{0, 128, 256, 384}, {128, 7, 100}, 128}, Batch{{0, 1}, {1}, 1}})
-    for (const auto& [head_size, dropout, joined] :
+    for (const auto& [head_size, dropout, joined, key_heads, causal] :
          {Case{64, 0}, Case{64, 0.1}, Case{32, 0}, Case{40, 0}, Case{40, 0.5}, Case{128, 0},
-          Case{64, 0, true}, Case{64, 0.1, true}, Case{40, 0.5, true}}) {
+          Case{64, 0, true}, Case{64, 0.1, true}, Case{40, 0.5, true}, Case{64, 0, true, 0, true},
+          Case{64, 0, false, 1, true}, Case{128, 0.1, false, 1, true}}) {
       const std::int64_t rows = batch.offsets.back();
       const AttentionOptions options{.heads = 2,
                                      .first_head = 1,
                                      .total_heads = 4,
+                                     .key_heads = key_heads,
+                                     .causal = causal,
                                      .dropout = dropout,
                                      .random = {.seed = 5, .series = 3, .use = 9},
                                      .row_stride = joined ? 6 * head_size : 0};
-      const Shape shape{rows, 2 * head_size};
+      const Shape shape{rows, 2 * head_size}, of_keys{rows, shape[1] / options.sharing()};
       INFO("rows ", rows, " head size ", head_size, " dropout ", dropout);
       const auto [got, right] = sides([&](auto& side) -> Results {
         const auto samples = static_cast<std::int64_t>(batch.lengths.size());
@@ -170,10 +175,10 @@ TEST_CASE_TEMPLATE("attention, packed and padded, drops by number", T, bf16, f16
                    lengths = side.tensor({samples}, batch.lengths),
                    numbers = side.tensor({rows}, each_row);
         const Sequences<decltype(side.dev)> sequences{offsets, lengths, numbers, batch.longest};
-        const auto q = side.elements(shape, 1), k = side.elements(shape, 2),
-                   v = side.elements(shape, 3), dy = side.elements(shape, 4);
-        auto y = side.fresh(shape), dq = side.fresh(shape), dk = side.fresh(shape),
-             dv = side.fresh(shape), logsumexp = side.fresh_sums({2, rows});
+        const auto q = side.elements(shape, 1), k = side.elements(of_keys, 2),
+                   v = side.elements(of_keys, 3), dy = side.elements(shape, 4);
+        auto y = side.fresh(shape), dq = side.fresh(shape), dk = side.fresh(of_keys),
+             dv = side.fresh(of_keys), logsumexp = side.fresh_sums({2, rows});
         if (joined) {
           Thirds<decltype(side.dev)> in(side.dev, q.dtype(), shape),
               out(side.dev, q.dtype(), shape);
@@ -202,7 +207,7 @@ TEST_CASE_TEMPLATE("attention, packed and padded, drops by number", T, bf16, f16
       for (std::size_t n = 0; n < batch.lengths.size(); ++n)
         for (auto row = batch.offsets[n] + batch.lengths[n]; row < batch.offsets[n + 1]; ++row)
           for (const std::size_t at : {0, 3})
-            CHECK(got[at][static_cast<std::size_t>(row * shape[1])] == 0);
+            CHECK(got[at][static_cast<std::size_t>(row * (at == 0 ? shape : of_keys)[1])] == 0);
     }
   check_done_by_library(sides.gpu.dev, "attention");
 }

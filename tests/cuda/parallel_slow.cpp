@@ -54,8 +54,9 @@ TEST_CASE("ZeRO: the bits of plain sums") {
 
 TEST_CASE("tensor-parallel layers") {
   using Cases = TensorCases<Gpu>;
-  for (const auto check : {&Cases::column_parallel, &Cases::row_parallel, &Cases::column_and_row,
-                           &Cases::feed_forward, &Cases::embedding, &Cases::convolutions})
+  for (const auto check :
+       {&Cases::column_parallel, &Cases::row_parallel, &Cases::column_and_row, &Cases::feed_forward,
+        &Cases::gated_feed_forward, &Cases::embedding, &Cases::convolutions})
     check();
 }
 TEST_CASE("tied weights: gradients are summed over their stages, owners, norms") {

@@ -4,6 +4,7 @@
 #include <examples/bert/model.hpp>
 #include <examples/resnet50/model.hpp>
 #include <tests/support/everything.hpp>
+#include <tests/support/gradients.hpp>
 #include <tests/support/test.hpp>
 
 namespace {
@@ -55,6 +56,30 @@ TEST_CASE("FLOP of BERT: three times the forward pass' formula, in any layout") 
                 batch, 4) == flop);
     }
   }
+}
+
+TEST_CASE("FLOP of causal attention with shared keys: of the pairs that are computed") {
+  Meta dev;
+  ModelBuilder<Meta> build(Comm<Meta>{});
+  SelfAttention<Meta> layer(build, "s",
+                            {.heads = 4,
+                             .columns = 16,
+                             .max_length = 8,
+                             .key_heads = 2,
+                             .causal = true,
+                             .rotary_base = 100});
+  ParameterList<Meta> parameters;
+  layer.parameters(parameters);
+  const ParameterStore<Meta> store(dev, parameters, {});
+  const auto batch = tests::token_batch(dev, 3, 8, 11);  // 8, 7 and 8 tokens
+  Tape<Meta> tape({}, &batch);
+  const Shape shape{24, 16};
+  auto y = layer.forward(dev, Tensor<Meta>(dev, DType::f32, shape), tape);
+  const double projections = 2 * 24 * 16 * (16 + 8 + 8), pairs = 36 + 28 + 36;
+  CHECK(dev.flop() == projections + 4 * pairs * 16);
+  CHECK(layer.flops(shape, batch) == projections + 4 * 3 * 36 * 16);
+  (void)layer.backward(dev, std::move(y), tape);
+  CHECK(dev.flop() == 3 * (projections + 4 * pairs * 16));
 }
 
 TEST_CASE("FLOP of ResNet: three times the forward pass', without the gradient of the images") {

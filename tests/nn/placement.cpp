@@ -106,6 +106,17 @@ TEST_CASE("placements: sizes that the ranks cannot share, and a table behind the
   CHECK(has(said(4, {{"*", Placement::heads}}, attention),
             "s, by heads: 6 heads cannot be split over a tensor axis of 4; choose the tensor axis "
             "among the divisors of the number of heads"));
+  const auto shared = [](int key_heads) {
+    return [=](ModelBuilder<Cpu>& build) {
+      (void)SelfAttention<Cpu>(build, "s", {.heads = 6, .columns = 12, .key_heads = key_heads});
+    };
+  };
+  CHECK(has(said(3, {{"*", Placement::heads}}, shared(2)),
+            "s, by heads: 2 key heads cannot be split over a tensor axis of 3; choose the tensor "
+            "axis among the divisors of the number of key heads"));
+  CHECK(has(said(1, {{"*", Placement::heads}}, shared(4)),
+            "s: 6 heads cannot share the keys and values of 4 key heads; choose a divisor of the "
+            "number of heads"));
   ModelBuilder<Cpu> build(Comm<Cpu>{});
   linear(build);
   CHECK(has(message_of([&] {

@@ -134,6 +134,35 @@ TEST_CASE("the functions for float, over their whole range") {
         1e-6);
 }
 
+TEST_CASE_TEMPLATE("swiglu by the book, apart and in place", T, double, float, bf16, f16) {
+  Cpu dev({.threads = 2});
+  const Shape shape{detail::cpu::elementwise_tile + 5};
+  auto gate = random_tensor<T>(dev, shape, 1), up = random_tensor<T>(dev, shape, 2),
+       dy = random_tensor<T>(dev, shape, 3);
+  scale(dev, 3, gate.mut());  // into the tails
+  Tensor<Cpu> y(dev, dtype_of<T>(), shape), dgate(dev, dtype_of<T>(), shape),
+      dup(dev, dtype_of<T>(), shape);
+  detail::swiglu_forward(dev, gate, up, y.mut());
+  detail::swiglu_backward(dev, dy, gate, up, dgate.mut(), dup.mut());
+  const auto g = widened(gate), u = widened(up), d = widened(dy);
+  std::vector<double> right_y, right_gate, right_up;
+  for (std::size_t i = 0; i < g.size(); ++i) {
+    const double sigmoid = 1 / (1 + std::exp(-g[i]));
+    right_y.push_back(g[i] * sigmoid * u[i]);
+    right_gate.push_back(d[i] * u[i] * (sigmoid + g[i] * sigmoid * (1 - sigmoid)));
+    right_up.push_back(d[i] * g[i] * sigmoid);
+  }
+  CHECK(distance(widened(y), right_y, 10) < 2 * epsilon<T>());
+  CHECK(distance(widened(dgate), right_gate, 10) < 2 * epsilon<T>());
+  CHECK(distance(widened(dup), right_up, 10) < 2 * epsilon<T>());
+  detail::swiglu_backward(dev, dy, gate, up, up.mut(), dy.mut());
+  CHECK(widened(up) == widened(dgate));
+  CHECK(widened(dy) == widened(dup));
+  CHECK(message_of(
+            [&] { detail::swiglu_forward(dev, gate, random_tensor<T>(dev, {3}, 1), y.mut()); }) ==
+        concat("swiglu: [3] of ", dtype_of<T>(), " does not fit ", shape, " of ", dtype_of<T>()));
+}
+
 TEST_CASE("what does not fit is refused") {
   Cpu dev;
   const auto x = random_tensor<float>(dev, {3, 4}, 1);

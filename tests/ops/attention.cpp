@@ -82,8 +82,8 @@ Results run(Cpu& dev, const Layout& layout, const AttentionOptions& options, con
   };
   auto y = blank(Tag<T>{}, q.shape());
   auto logsumexp = blank(Tag<A>{}, {options.heads, layout.rows()});
-  auto dq = blank(Tag<T>{}, q.shape()), dk = blank(Tag<T>{}, q.shape()),
-       dv = blank(Tag<T>{}, q.shape());
+  auto dq = blank(Tag<T>{}, q.shape()), dk = blank(Tag<T>{}, k.shape()),
+       dv = blank(Tag<T>{}, v.shape());
   attention_forward(dev, q, k, v, side.view(), options, y.mut(), logsumexp.mut());
   attention_backward(dev, dy, q, k, v, y, logsumexp, side.view(), options, dq.mut(), dk.mut(),
                      dv.mut());
@@ -92,8 +92,9 @@ Results run(Cpu& dev, const Layout& layout, const AttentionOptions& options, con
 
 template <class T>
 Results run(Cpu& dev, const Layout& layout, const AttentionOptions& options, std::int64_t columns) {
+  const auto of_keys = columns / options.sharing();
   return run<T>(dev, layout, options, rows_of<T>(dev, layout, columns, 1),
-                rows_of<T>(dev, layout, columns, 2), rows_of<T>(dev, layout, columns, 3),
+                rows_of<T>(dev, layout, of_keys, 2), rows_of<T>(dev, layout, of_keys, 3),
                 rows_of<T>(dev, layout, columns, 4));
 }
 
@@ -103,13 +104,14 @@ Results expected(const Layout& layout, const AttentionOptions& options, std::int
   Cpu dev;
   const auto columns = static_cast<std::size_t>(all_columns);
   const auto q = widened(rows_of<T>(dev, layout, all_columns, 1));
-  const auto k = widened(rows_of<T>(dev, layout, all_columns, 2));
-  const auto v = widened(rows_of<T>(dev, layout, all_columns, 3));
+  const auto sharing = static_cast<std::size_t>(options.sharing());
+  const auto k = widened(rows_of<T>(dev, layout, all_columns / options.sharing(), 2));
+  const auto v = widened(rows_of<T>(dev, layout, all_columns / options.sharing(), 3));
   const auto dy = widened(rows_of<T>(dev, layout, all_columns, 4));
   const auto rows = static_cast<std::size_t>(layout.rows());
   const auto heads = static_cast<std::size_t>(options.heads);
-  const Values none(q.size(), 0);
-  Results out{none, Values(heads * rows, 0), none, none, none};
+  const Values none(q.size(), 0), none_of_keys(k.size(), 0);
+  Results out{none, Values(heads * rows, 0), none, none_of_keys, none_of_keys};
   const auto size = columns / heads;
   const double scale = 1 / std::sqrt(static_cast<double>(size));
   for (std::size_t n = 0; n < layout.lengths.size(); ++n)
@@ -119,17 +121,21 @@ Results expected(const Layout& layout, const AttentionOptions& options, std::int
         return static_cast<std::size_t>(layout.offsets[n]) + i;
       };
       const auto at = [&](std::size_t i) { return row(i) * columns + head * size; };
+      const auto key_at = [&](std::size_t j) {
+        return row(j) * (columns / sharing) + head / sharing * size;
+      };
       const auto dot = [&](const Values& a, std::size_t i, const Values& b, std::size_t j) {
         double sum = 0;
-        for (std::size_t c = 0; c < size; ++c) sum += a[at(i) + c] * b[at(j) + c];
+        for (std::size_t c = 0; c < size; ++c) sum += a[at(i) + c] * b[key_at(j) + c];
         return sum;
       };
       for (std::size_t i = 0; i < length; ++i) {
         double sum = 0, inner = 0;
+        const auto seen = options.causal ? i + 1 : length;
         Values p(length), mask(length), dp(length);
-        for (std::size_t j = 0; j < length; ++j) sum += std::exp(scale * dot(q, i, k, j));
+        for (std::size_t j = 0; j < seen; ++j) sum += std::exp(scale * dot(q, i, k, j));
         out.logsumexp[head * rows + row(i)] = std::log(sum);
-        for (std::size_t j = 0; j < length; ++j) {
+        for (std::size_t j = 0; j < seen; ++j) {
           const auto of_head = layout.numbers[row(i)] * options.total_heads + options.first_head +
                                static_cast<std::int64_t>(head);
           const auto number = static_cast<std::uint64_t>(of_head * layout.longest) + j;
@@ -138,14 +144,14 @@ Results expected(const Layout& layout, const AttentionOptions& options, std::int
           dp[j] = mask[j] * dot(dy, i, v, j);
           inner += p[j] * dp[j];
           for (std::size_t c = 0; c < size; ++c) {
-            out.y[at(i) + c] += p[j] * mask[j] * v[at(j) + c];
-            out.dv[at(j) + c] += p[j] * mask[j] * dy[at(i) + c];
+            out.y[at(i) + c] += p[j] * mask[j] * v[key_at(j) + c];
+            out.dv[key_at(j) + c] += p[j] * mask[j] * dy[at(i) + c];
           }
         }
-        for (std::size_t j = 0; j < length; ++j)
+        for (std::size_t j = 0; j < seen; ++j)
           for (std::size_t c = 0; c < size; ++c) {
-            out.dq[at(i) + c] += scale * p[j] * (dp[j] - inner) * k[at(j) + c];
-            out.dk[at(j) + c] += scale * p[j] * (dp[j] - inner) * q[at(i) + c];
+            out.dq[at(i) + c] += scale * p[j] * (dp[j] - inner) * k[key_at(j) + c];
+            out.dk[key_at(j) + c] += scale * p[j] * (dp[j] - inner) * q[at(i) + c];
           }
       }
     }
@@ -193,11 +199,33 @@ TEST_CASE_TEMPLATE("by whole matrices; padding gives 0", T, double, float, bf16,
       }
 }
 
+TEST_CASE_TEMPLATE("causal, and heads that share keys: by whole matrices", T, double, float, bf16,
+                   f16) {
+  Cpu dev({.threads = 2});
+  const double close = std::is_same_v<T, double> ? 1e-13 : is_16_bit<T> ? 4e-2 : 1e-5;
+  for (const bool padded : {true, false})
+    for (const auto& [key_heads, causal] : {std::pair{0, true}, {2, false}, {1, true}}) {
+      INFO("key heads ", key_heads);
+      const Layout layout(ragged, 9, padded);
+      const AttentionOptions options{.heads = 4,
+                                     .first_head = 4,
+                                     .total_heads = 8,
+                                     .key_heads = key_heads,
+                                     .causal = causal,
+                                     .dropout = padded ? 0.3 : 0,
+                                     .random = stream};
+      check_close(run<T>(dev, layout, options, 12), expected<T>(layout, options, 12), close);
+    }
+}
+
 TEST_CASE_TEMPLATE("samples longer than one block of queries", T, double, float) {
   Cpu dev({.threads = 3});
   const double close = std::is_same_v<T, double> ? 1e-12 : 2e-5;
   const Layout layout({300, 128, 129}, 301, false);
-  const AttentionOptions options{.heads = 2, .total_heads = 2, .dropout = 0.1, .random = stream};
+  AttentionOptions options{.heads = 2, .total_heads = 2, .dropout = 0.1, .random = stream};
+  check_close(run<T>(dev, layout, options, 10), expected<T>(layout, options, 10), close);
+  options.key_heads = 1;
+  options.causal = true;
   check_close(run<T>(dev, layout, options, 10), expected<T>(layout, options, 10), close);
 }
 
@@ -274,6 +302,8 @@ TEST_CASE("what does not fit is refused") {
         "attention: heads [1, 3) are not among 2");
   CHECK(refusal(good, {.dropout = 1}) ==
         "attention: the dropout probability must be in [0, 1), got 1");
+  CHECK(refusal(good, {.heads = 3, .total_heads = 3, .key_heads = 2}) ==
+        "attention: 3 heads cannot share the keys of 2");
   CHECK(refusal(good, {.row_stride = 5}) ==
         "attention: rows of 6 columns cannot be 5 elements apart");
   const auto spoilt = [&](auto spoil) {

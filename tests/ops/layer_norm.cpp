@@ -73,6 +73,22 @@ Results expected(const Shape& shape, double epsilon, double beta_of_sums) {
   return out;
 }
 
+// By the root mean square: y, inv_rms, dx, dgamma.
+template <class T>
+std::vector<std::vector<double>> rms_run(Cpu& dev, const Shape& shape, bool in_place) {
+  using A = Accumulator<T>;
+  const auto x = random_tensor<T>(dev, shape, 1);
+  auto dy = random_tensor<T>(dev, shape, 2);
+  const auto gamma = random_tensor<A>(dev, {shape.back()}, 3);
+  Tensor<Cpu> y(dev, dtype_of<T>(), shape), apart(dev, dtype_of<T>(), shape);
+  Tensor<Cpu> inv_rms(dev, dtype_of<A>(), {shape.rows()});
+  auto dgamma = random_tensor<A>(dev, {shape.back()}, 5);
+  auto& dx = in_place ? dy : apart;
+  detail::rms_norm_forward(dev, x, gamma, 1e-2, y.mut(), inv_rms.mut());
+  detail::rms_norm_backward(dev, dy, x, gamma, inv_rms, dx.mut(), dgamma.mut(), 0.5);
+  return {widened(y), widened(inv_rms), widened(dx), widened(dgamma)};
+}
+
 constexpr RandomStream stream{.seed = 0x123456789abcdefu, .series = 3, .use = 5};
 
 /// What one pass over a residual, dropout and norm makes, each result in a tensor of its own.
@@ -266,6 +282,44 @@ TEST_CASE("a mean far larger than the deviation costs no digits") {
     CHECK(widened(y)[static_cast<std::size_t>(c)] == (c % 2 == 0 ? 1 : -1));
 }
 
+TEST_CASE_TEMPLATE("by the root mean square, against plain loops", T, double, float, bf16, f16) {
+  using A = Accumulator<T>;
+  const bool exact = std::is_same_v<T, double>;
+  for (const auto& shape : {Shape{0, 4}, {1, 3}, {2, 9, 33}, {130, 100}}) {
+    CAPTURE(to_text(shape));
+    Cpu dev({.threads = 2});
+    const auto x = widened(random_tensor<T>(dev, shape, 1)),
+               dy = widened(random_tensor<T>(dev, shape, 2)),
+               gamma = widened(random_tensor<A>(dev, {shape.back()}, 3));
+    auto y = x, dx = x, dgamma = widened(random_tensor<A>(dev, {shape.back()}, 5));
+    std::vector<double> inverses;
+    for (auto& value : dgamma) value *= 0.5;
+    const auto columns = gamma.size();
+    for (std::size_t row = 0; row < x.size(); row += columns) {
+      double square = 0, product = 0;
+      for (std::size_t c = 0; c < columns; ++c) {
+        square += x[row + c] * x[row + c] / static_cast<double>(columns);
+        product += dy[row + c] * gamma[c] * x[row + c] / static_cast<double>(columns);
+      }
+      const double inverse = 1 / std::sqrt(square + 1e-2);
+      inverses.push_back(inverse);
+      for (std::size_t c = 0; c < columns; ++c) {
+        y[row + c] = x[row + c] * inverse * gamma[c];
+        dx[row + c] = inverse * (dy[row + c] * gamma[c] - x[row + c] * inverse * inverse * product);
+        dgamma[c] += dy[row + c] * x[row + c] * inverse;
+      }
+    }
+    const auto got = rms_run<T>(dev, shape, false);
+    const double elements = exact ? 1e-12 : is_16_bit<T> ? 4e-2 : 1e-5;
+    CHECK(distance(got[0], y) < elements);
+    CHECK(distance(got[1], inverses) < (exact ? 1e-12 : 1e-4));
+    CHECK(distance(got[2], dx) < elements);
+    CHECK(distance(got[3], dgamma) < (exact ? 1e-12 : 1e-4));
+    CHECK(rms_run<T>(dev, shape, true) == got);
+  }
+  CHECK(same_on_threads([](Cpu& dev) { return rms_run<T>(dev, {130, 100}, false); }));
+}
+
 TEST_CASE("what does not fit is refused") {
   Cpu dev;
   const auto x = random_tensor<float>(dev, {3, 4}, 1);
@@ -298,6 +352,11 @@ TEST_CASE("what does not fit is refused") {
         layer_norm_backward(dev, y, x, four, mean, inv_std, y.mut(), sum.mut(), mean.mut(), 0);
       }) ==
       "layer_norm: the gradient of the shift [3] of f32 does not fit the columns of [3, 4] of f32");
+  CHECK(message_of([&] { detail::rms_norm_forward(dev, x, four, 0, y.mut(), sum.mut()); }) ==
+        "rms_norm: the root mean square [4] of f32 does not fit the rows of [3, 4] of f32");
+  CHECK(message_of(
+            [&] { detail::rms_norm_backward(dev, y, x, four, inv_std, y.mut(), mean.mut(), 0); }) ==
+        "rms_norm: the gradient of the scale [3] of f32 does not fit the columns of [3, 4] of f32");
   const DropoutOptions options{.total_columns = 4};
   CHECK(message_of([&] {
           detail::residual_layer_norm_forward(dev, x, other, {}, options, four, four, 0, y.mut(),

@@ -121,6 +121,25 @@ TEST_CASE("deterministic: the tensor axis changes no bit, alone and beside the o
   }
 }
 
+TEST_CASE("deterministic: no axis changes a bit of a decoder's layers") {
+  const EverythingOptions decoder{.blocks = 2, .decoder = true},
+      recomputed{.blocks = 2, .recompute = true, .decoder = true};
+  for (const auto compute : {DType::f32, DType::bf16}) {
+    auto settings = exactly(compute);
+    const auto serial = run({}, settings, decoder);
+    for (const auto& layout : {Layout{{.tensor = 2}}, Layout{{.tensor = 4}},
+                               Layout{{.data = 2, .tensor = 2, .pipeline = 2}, zero_bubble}}) {
+      INFO("layout ", to_text(layout), " name_of(compute) ", name_of(compute));
+      check_same_bits(serial, run(layout, settings, decoder));
+    }
+    check_same_bits(serial, run({{.tensor = 2}}, settings, recomputed));
+    settings.sharding = {.stage = ZeroStage::weights, .bucket_bytes = 512};
+    const auto sharded = run({{.data = 2, .tensor = 2}}, settings, decoder);
+    CHECK(sharded.losses == serial.losses);
+    CHECK(difference(serial.values, sharded.values).worst == 0);
+  }
+}
+
 TEST_CASE("deterministic: the tensor axis changes no bit of any optimizer, nor beside ZeRO") {
   const std::vector<OptimizerChoice> optimizers{AdamWOptions{}, LarsOptions{}, LambOptions{}};
   for (const auto& optimizer : optimizers) {

@@ -32,6 +32,23 @@ TEST_CASE("every layout gives the serial run's numbers, fp64") {
   }
 }
 
+TEST_CASE("a decoder's layers: layouts give the serial run's numbers, fp64") {
+  const auto decoder = [](const Layout& layout) {
+    return run_layout(
+        layout, {},
+        [](ModelBuilder<Cpu>& build) { return everything(build, {.blocks = 2, .decoder = true}); },
+        [](Cpu& dev, int, std::int64_t k) { return everything_batch(dev, 0, k); });
+  };
+  const auto serial = decoder({});
+  REQUIRE(serial.losses.back() < serial.losses.front());
+  for (const MeshShape& mesh :
+       {MeshShape{.data = 2}, MeshShape{.tensor = 2}, MeshShape{.tensor = 4},
+        MeshShape{.pipeline = 2}, MeshShape{2, 2, 2}}) {
+    CAPTURE(to_text(Layout{mesh}));
+    check_close(serial, decoder({mesh}), 1e-9);
+  }
+}
+
 TEST_CASE("every layout gives the serial run's losses, fp32") {
   const RunSettings settings{.compute = DType::f32};
   const auto oracle = run({}, {});

@@ -5,6 +5,7 @@
 #include <dhp/nn/conv2d.hpp>
 #include <dhp/nn/embedding.hpp>
 #include <dhp/nn/feed_forward.hpp>
+#include <dhp/nn/gated_feed_forward.hpp>
 #include <dhp/nn/sequential.hpp>
 #include <dhp/parallel/channels.hpp>
 #include <tests/support/device_ranks.hpp>
@@ -68,6 +69,16 @@ class TensorCases {
         build.place(placements);
         return FeedForward<Dev>(build, "first", "second", {.columns = 5, .inner = 11});
       });
+  }
+
+  static void gated_feed_forward() {
+    check_split({.in = {6, 5}}, [&](ModelBuilder<Dev>& build) {
+      build.place({{"{gate,up}.*", Placement::columns},
+                   {"down.weight", Placement::rows},
+                   {"down.bias", Placement::replicated}});
+      return GatedFeedForward<Dev>(build, "gate", "up", "down",
+                                   {.columns = 5, .inner = 11, .bias = true});
+    });
   }
 
   static void embedding() {

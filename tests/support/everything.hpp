@@ -4,6 +4,9 @@
 #pragma once
 
 #include <dhp/cpu.hpp>
+#include <dhp/nn/gated_feed_forward.hpp>
+#include <dhp/nn/residual.hpp>
+#include <dhp/nn/rms_norm.hpp>
 #include <examples/bert/model.hpp>
 
 #include <numeric>
@@ -47,6 +50,7 @@ struct EverythingOptions {
   double dropout = 0.1;
   bool recompute = false;
   bool synchronised = false;
+  bool decoder = false;  ///< blocks have a decoder's layers, with half as many key heads
 };
 
 inline constexpr std::int64_t everything_length = 16;  // a 4 x 4 image for the convolutions
@@ -60,6 +64,36 @@ inline examples::BertConfig everything_config(const EverythingOptions& options) 
           .positions = everything_length,
           .sequence_length = everything_length,
           .dropout = options.dropout};
+}
+
+/// Half blocks of a decoder, under the names of BERT's.
+template <class Dev>
+dhp::Residual<Dev> decoder_attention(dhp::ModelBuilder<Dev>& build, const std::string& name,
+                                     const examples::BertConfig& config) {
+  dhp::Sequential<Dev> body;
+  body.add("norm", dhp::RmsNorm<Dev>(build, name + ".attention.norm", config.hidden));
+  body.add("self", dhp::SelfAttention<Dev>(build, name + ".attention.self",
+                                           {.heads = config.heads,
+                                            .columns = config.hidden,
+                                            .max_length = config.sequence_length,
+                                            .dropout = config.dropout,
+                                            .key_heads = config.heads / 2,
+                                            .causal = true,
+                                            .rotary_base = 100,
+                                            .bias = false}));
+  body.add("output", dhp::Linear<Dev>(build, name + ".attention.output.dense",
+                                      {.in = config.hidden, .out = config.hidden, .bias = false}));
+  return dhp::Residual<Dev>(std::move(body));
+}
+template <class Dev>
+dhp::Residual<Dev> decoder_feed_forward(dhp::ModelBuilder<Dev>& build, const std::string& name,
+                                        const examples::BertConfig& config) {
+  dhp::Sequential<Dev> body;
+  body.add("norm", dhp::RmsNorm<Dev>(build, name + ".output.norm", config.hidden));
+  body.add("gated", dhp::GatedFeedForward<Dev>(
+                        build, name + ".intermediate.dense.gate", name + ".intermediate.dense.up",
+                        name + ".output.dense", {.columns = config.hidden, .inner = 24}));
+  return dhp::Residual<Dev>(std::move(body));
 }
 
 template <class Dev>
@@ -105,7 +139,8 @@ dhp::Model<Dev> everything(dhp::ModelBuilder<Dev>& build, const EverythingOption
   placements.insert(placements.begin(),
                     {{"*.{conv1.weight,bn1.*,conv2.weight,bn2.*}", dhp::Placement::columns},
                      {"*.{conv3,downsample}.weight", dhp::Placement::rows}});
-  build.place(std::move(placements), std::gcd(options.heads, 8));
+  build.place(std::move(placements),
+              std::gcd(options.decoder ? options.heads / 2 : options.heads, 8));
   dhp::Model<Dev> model;
   examples::BertEmbeddings<Dev> embeddings(build, config);
   const auto table = embeddings.word_table();
@@ -116,9 +151,12 @@ dhp::Model<Dev> everything(dhp::ModelBuilder<Dev>& build, const EverythingOption
   };
   for (int block = 0; block < config.layers; ++block) {
     const auto name = "block" + std::to_string(block);
-    add_layer(name + ".attention", examples::bert_attention(build, name, config));
+    if (options.decoder) add_layer(name + ".attention", decoder_attention(build, name, config));
+    else add_layer(name + ".attention", examples::bert_attention(build, name, config));
     add_layer(name + ".conv", convolution_block(build, name + ".conv", options.synchronised));
-    add_layer(name + ".feed_forward", examples::bert_feed_forward(build, name, config));
+    if (options.decoder)
+      add_layer(name + ".feed_forward", decoder_feed_forward(build, name, config));
+    else add_layer(name + ".feed_forward", examples::bert_feed_forward(build, name, config));
   }
   model.loss = examples::BertLoss<Dev>(build, config, table);
   return model;

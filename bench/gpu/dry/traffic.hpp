@@ -46,6 +46,11 @@ template <class T>
   return rows * static_cast<double>(kernel.columns) * kernel.count * sizeof(T);
 }
 
+template <class T>
+[[nodiscard]] double bytes_of(const dhp::detail::cuda::Rotary<T>& kernel) {  // in place
+  return 4 * static_cast<double>(kernel.rows * kernel.half) * kernel.heads * sizeof(T);
+}
+
 template <class F, int width, class Y, class... X>
 [[nodiscard]] double bytes_of(const dhp::detail::cuda::Map<F, width, Y, X...>& kernel) {
   return static_cast<double>(kernel.count) *
@@ -90,7 +95,8 @@ template <class Kernel>
 }
 [[nodiscard]] inline double attention_flop(const dhp::detail::cuda::AttentionPlace& place,
                                            int products) {
-  const auto pairs = static_cast<double>(place.rows) * static_cast<double>(place.max_length);
+  const auto pairs = static_cast<double>(place.rows) * static_cast<double>(place.max_length) *
+                     (place.causal ? 0.5 : 1);
   return 2 * products * static_cast<double>(place.size) * place.heads * pairs *
          ledger().attention_pairs;
 }

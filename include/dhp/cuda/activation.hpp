@@ -51,6 +51,20 @@ struct TanhGradient {
   constexpr auto operator()(auto y, auto dy) const { return dy * (1 - y * y); }
 };
 
+template <class A>
+[[nodiscard]] constexpr A sigmoid(A x) {
+  return 1 / (1 + std::exp(-x));
+}
+struct Swiglu {
+  constexpr auto operator()(auto gate, auto up) const { return gate * sigmoid(gate) * up; }
+};
+struct SwigluGateGradient {
+  constexpr auto operator()(auto dy, auto gate, auto up) const {
+    const auto s = sigmoid(gate);
+    return dy * up * s * (1 + gate * (1 - s));
+  }
+};
+
 }  // namespace dhp::detail::cuda
 
 namespace dhp::detail {
@@ -83,6 +97,24 @@ void activation_backward_on(Dev& dev, Activation kind, ConstView<Dev> saved, Con
       case Activation::gelu_tanh: return apply(cuda::GeluTanhGradient{});
       case Activation::tanh: return apply(cuda::TanhGradient{});
     }
+  });
+}
+template <KernelDevice Dev>
+void swiglu_forward_on(Dev& dev, ConstView<Dev> gate, ConstView<Dev> up, View<Dev> y) {
+  visit_floating(y.dtype(), [&]<class T>(Tag<T>) {
+    cuda::map(dev, y.count(), cuda::Rounded<T, cuda::Swiglu>{}, y.template data<T>(),
+              gate.template data<T>(), up.template data<T>());
+  });
+}
+template <KernelDevice Dev>
+void swiglu_backward_on(Dev& dev, ConstView<Dev> dy, ConstView<Dev> gate, ConstView<Dev> up,
+                        View<Dev> dgate, View<Dev> dup) {
+  visit_floating(dy.dtype(), [&]<class T>(Tag<T>) {
+    const T *const from = dy.template data<T>(), *const gates = gate.template data<T>();
+    cuda::map(dev, dy.count(), cuda::Rounded<T, cuda::SwigluGateGradient>{},
+              dgate.template data<T>(), from, gates, up.template data<T>());
+    cuda::map(dev, dy.count(), cuda::Rounded<T, cuda::Swiglu>{}, dup.template data<T>(), gates,
+              from);
   });
 }
 

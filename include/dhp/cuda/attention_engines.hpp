@@ -56,7 +56,8 @@ struct AttentionGpu {
   /// them, loads from shared memory bound it.
   [[nodiscard]] double own_ms(const AttentionProblem& problem, bool backward) const {
     const auto pairs = static_cast<double>(problem.samples * problem.heads) *
-                       static_cast<double>(problem.length * problem.length);
+                       static_cast<double>(problem.length * problem.length) *
+                       (problem.causal ? 0.5 : 1);
     const auto products = fallback_attention_products(problem.head_size, backward);
     const double cycles =
         problem.head_size % flash_pack == 0

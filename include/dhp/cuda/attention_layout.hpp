@@ -37,12 +37,12 @@ struct AttentionSeed {
   }
 };
 
-/// element_offsets[n] = offsets[n] columns, wide_offsets[n] = offsets[n] stride, lengths_out[n] = lengths[n]; 0 from
-/// `samples` on.
+/// element_offsets[n] = offsets[n] columns, wide_offsets[n] = offsets[n] stride, key_offsets[n] = offsets[n] key_stride,
+/// lengths_out[n] = lengths[n]; 0 from `samples` on.
 struct DescribeSamples {
-  std::int64_t samples, graph_samples, columns, stride;
+  std::int64_t samples, graph_samples, columns, stride, key_stride;
   const std::int32_t *offsets, *lengths;
-  std::int64_t *element_offsets, *wide_offsets;
+  std::int64_t *element_offsets, *wide_offsets, *key_offsets;
   std::int32_t* lengths_out;
   AttentionSeed seed{};
 
@@ -53,6 +53,7 @@ struct DescribeSamples {
       const std::int64_t row = offsets[n < samples ? n : samples];
       element_offsets[n] = row * columns;
       wide_offsets[n] = row * stride;
+      key_offsets[n] = row * key_stride;
       if (n < graph_samples) lengths_out[n] = n < samples ? lengths[n] : 0;
     }
   }
@@ -144,17 +145,18 @@ template <KernelDevice Dev, class Backward>
 void on_matrices_apart(Dev& dev, const ConstView<Dev> (&in)[3], const View<Dev> (&out)[3],
                        std::int64_t stride, const Backward& backward) {
   const auto element = static_cast<std::int64_t>(size_of(in[0].dtype()));
-  const auto row = in[0].columns() * element;
+  const auto row = [&](int at) { return in[at].columns() * element; };
   const RowChoice all{in[0].rows(), nullptr, 0, in[0].rows(), false};
   Tensor<Dev> x[3], dx[3];
   for (int at = 0; at < 3; ++at) {
     x[at] = Tensor<Dev>(dev, in[at].dtype(), in[at].shape());
     dx[at] = Tensor<Dev>(dev, in[at].dtype(), in[at].shape());
-    move_rows(dev, {in[at].bytes(), stride * element, x[at].mut().bytes(), row, row}, all);
+    move_rows(dev, {in[at].bytes(), stride * element, x[at].mut().bytes(), row(at), row(at)}, all);
   }
   backward(x[0].view(), x[1].view(), x[2].view(), dx[0].mut(), dx[1].mut(), dx[2].mut());
   for (int at = 0; at < 3; ++at)
-    move_rows(dev, {dx[at].view().bytes(), row, out[at].bytes(), stride * element, row}, all);
+    move_rows(dev, {dx[at].view().bytes(), row(at), out[at].bytes(), stride * element, row(at)},
+              all);
 }
 
 }  // namespace dhp::detail::cuda

@@ -13,9 +13,11 @@ struct AttentionPlace {
   const std::int32_t *offsets, *lengths;
   const std::int64_t* row_numbers;
   std::int64_t rows, columns, max_length;
-  std::int64_t
-      stride;  ///< of rows of q, k, v and their gradients; those of others are `columns` long
+  /// Of rows of q and dq, and of k, v, dk and dv; those of others are `columns` long.
+  std::int64_t stride, key_stride;
   int heads, first_head, total_heads, size;
+  int sharing;  ///< heads that have one head of keys
+  bool causal;
   double scale, dropout;
   std::uint32_t threshold;  ///< keep a probability if its 24 random bits are at least this
   RandomStream random;
@@ -23,15 +25,33 @@ struct AttentionPlace {
   struct Head {
     std::int64_t first_row, rows, length, head;
   };
-  constexpr Head head_of(std::int64_t index) const {
-    const auto sample = index / heads;
+  /// Of the heads, or with of_keys the heads of keys, of all samples.
+  constexpr Head head_of(std::int64_t index, bool of_keys = false) const {
+    const int of_sample = of_keys ? heads / sharing : heads;
+    const auto sample = index / of_sample;
     const std::int64_t first = offsets[sample] < 0 ? 0 : offsets[sample];
     const std::int64_t last = offsets[sample + 1] > rows ? rows : offsets[sample + 1];
     const std::int64_t own = last > first ? last - first : 0;
     std::int64_t length = lengths[sample] < 0 ? 0 : lengths[sample];
     if (length > own) length = own;
     if (length > max_length) length = max_length;
-    return {first, own, length, index % heads};
+    return {first, own, length, index % of_sample};
+  }
+  /// The keys of a head.
+  constexpr Head keys_of(Head head) const {
+    head.head /= sharing;
+    return head;
+  }
+  constexpr bool sees(std::int64_t query, std::int64_t key) const {
+    return !causal || key <= query;
+  }
+  /// How many keys the queries before `query` see.
+  constexpr std::int64_t seen(const Head& head, std::int64_t query) const {
+    return causal && query < head.length ? query : head.length;
+  }
+  /// The first query of a tile that may see the keys from `key` on.
+  constexpr std::int64_t first_query(std::int64_t key, int tile) const {
+    return causal ? key / tile * tile : 0;
   }
   /// The offset of `row` of a head, in rows of that stride.
   constexpr std::int64_t at(const Head& head, std::int64_t row, std::int64_t row_stride) const {
@@ -83,10 +103,13 @@ template <class Dev>
           q.columns(),
           sequences.max_length,
           options.stride(q.columns()),
+          options.stride(q.columns() / options.sharing()),
           options.heads,
           options.first_head,
           options.total_heads,
           static_cast<int>(size),
+          options.sharing(),
+          options.causal,
           1.0 / std::sqrt(static_cast<double>(size)),
           options.dropout,
           static_cast<std::uint32_t>(std::ceil(options.dropout * 0x1p24)),

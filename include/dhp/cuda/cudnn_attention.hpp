@@ -40,6 +40,8 @@ template <class Dev>
   auto problem = attention_problem(q.dtype(), sequences.lengths.count(), sequences.max_length,
                                    options.heads, q.columns(), options.dropout);
   problem.row_stride = options.row_stride;
+  problem.key_heads = options.sharing() > 1 ? options.key_heads : 0;
+  problem.causal = options.causal;
   problem.own_numbers = own_numbers && options.dropout > 0 && size_of(q.dtype()) == 2;
   return problem;
 }
@@ -86,6 +88,7 @@ class CudnnAttention {
         lengths_(sequences.lengths.template data<std::int32_t>()),
         element_offsets_(dev, DType::i64, {problem_.samples + 1}),
         wide_offsets_(dev, DType::i64, {problem_.samples + 1}),
+        key_offsets_(dev, DType::i64, {problem_.samples + 1}),
         graph_lengths_(dev, DType::i32, {problem_.samples}),
         statistics_(dev, DType::f32, {problem_.samples * problem_.heads * problem_.length}) {
     AttentionSeed seed;
@@ -96,8 +99,10 @@ class CudnnAttention {
     }
     launch(dev, grid_for(dev, problem_.samples + 1),
            DescribeSamples{samples_, problem_.samples, q.columns(), options.stride(q.columns()),
-                           offsets_, lengths_, element_offsets_.mut().template data<std::int64_t>(),
+                           options.stride(q.columns() / options.sharing()), offsets_, lengths_,
+                           element_offsets_.mut().template data<std::int64_t>(),
                            wide_offsets_.mut().template data<std::int64_t>(),
+                           key_offsets_.mut().template data<std::int64_t>(),
                            graph_lengths_.mut().template data<std::int32_t>(), seed});
     if (problem.dropout > 0 && !problem.own_numbers) draw_mask(dev, q, sequences, options);
   }
@@ -110,6 +115,7 @@ class CudnnAttention {
         .add(Uids::query_lengths, graph_lengths_.view().bytes())
         .add(Uids::key_lengths, graph_lengths_.view().bytes())
         .add(Uids::statistics, statistics_.view().bytes());
+    if (problem_.shares_keys()) made.add(Uids::key_offsets, key_offsets_.view().bytes());
     if (mask_) made.add(Uids::mask, mask_.view().bytes());
     if (seed_)
       made.add(Uids::seed, seed_.view().bytes())
@@ -144,7 +150,7 @@ class CudnnAttention {
   std::int64_t rows_, samples_;
   AttentionProblem problem_;
   const std::int32_t *offsets_, *lengths_;
-  Tensor<Dev> element_offsets_, wide_offsets_, graph_lengths_, statistics_;
+  Tensor<Dev> element_offsets_, wide_offsets_, key_offsets_, graph_lengths_, statistics_;
   Tensor<Dev> mask_, seed_;  // at most one of them, none without dropout
 };
 
@@ -225,25 +231,38 @@ void attention_backward_on(Dev& dev, ConstView<Dev> dy, ConstView<Dev> q, ConstV
     arguments.add(Uids::dq, dq.bytes()).add(Uids::dk, dk.bytes()).add(Uids::dv, dv.bytes());
     arguments.add(Uids::inner_products, inner_products.view().bytes());
     if (sums) arguments.add(Uids::dq_sums, sums.view().bytes());
+    Tensor<Dev> dk_of_heads, dv_of_heads;
+    if (problem.shares_keys()) {
+      for (auto* const each : {&dk_of_heads, &dv_of_heads})
+        *each = Tensor<Dev>(dev, q.dtype(), {queries, problem.head_size});
+      arguments.add(Uids::dk_of_heads, dk_of_heads.view().bytes());
+      arguments.add(Uids::dv_of_heads, dv_of_heads.view().bytes());
+    }
     if (plans->run(dev, text, cuda::backward_rules(deterministic), arguments,
-                   [&] { return cuda::attention_backward_graph(problem, dq_sums); }))
-      return cuda::clear_all_padding(dev, sequences, {dq, dk, dv}, options.stride(q.columns()));
+                   [&] { return cuda::attention_backward_graph(problem, dq_sums); })) {
+      const auto stride = options.stride(q.columns());
+      if (!problem.shares_keys())
+        return cuda::clear_all_padding(dev, sequences, {dq, dk, dv}, stride);
+      cuda::clear_all_padding(dev, sequences, {dq}, stride);
+      return cuda::clear_all_padding(dev, sequences, {dk, dv}, options.stride(k.columns()));
+    }
   }
   cuda::check_another_can(problem, text);
   cuda::fallback_attention_backward(dev, dy, q, k, v, y, logsumexp, sequences, options, dq, dk, dv);
 }
 
 /// What cuDNN cannot do here for attention of this size and what that costs, a sentence each, to print before a run.
-/// columns: of all heads. Throws where the device's library_dropout cannot be had.
+/// columns: of all heads; the others as in AttentionOptions. Throws where the device's library_dropout cannot be had.
 template <KernelDevice Dev>
   requires std::same_as<Dev, Cuda>
-[[nodiscard]] std::vector<std::string> attention_shortfalls(Dev& dev, DType type,
-                                                            std::int64_t samples,
-                                                            std::int64_t length, int heads,
-                                                            std::int64_t columns, double dropout) {
+[[nodiscard]] std::vector<std::string> attention_shortfalls(
+    Dev& dev, DType type, std::int64_t samples, std::int64_t length, int heads,
+    std::int64_t columns, double dropout, int key_heads = 0, bool causal = false) {
   if (size_of(type) != 2) return {};
   auto problem = cuda::attention_problem(type, samples, length, heads, columns, dropout);
-  problem.row_stride = 3 * columns;
+  problem.causal = causal;
+  if (key_heads > 0 && key_heads < heads) problem.key_heads = key_heads;
+  else problem.row_stride = 3 * columns;
   problem.own_numbers = dev.options().library_dropout && dropout > 0;
   int clock_khz = 0;
   check_cuda(cudaDeviceGetAttribute(&clock_khz, cudaDevAttrClockRate, dev.number()),

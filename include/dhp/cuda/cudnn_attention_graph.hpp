@@ -22,13 +22,17 @@ struct AttentionProblem {
   bool own_numbers = false;  ///< of cuDNN's generator, instead of a mask
   /// Elements from a row to the next of q, k, v and their gradients; 0: heads * head_size.
   std::int64_t row_stride = 0;
+  std::int64_t key_heads = 0;  ///< of k and v, fewer than heads; 0: as many
+  bool causal = false;
 
+  [[nodiscard]] bool shares_keys() const { return key_heads > 0; }
   [[nodiscard]] std::string text(const char* pass) const {
     return concat("attention ", pass, " ", type == CUDNN_DATA_HALF ? "f16" : "bf16", " samples ",
                   samples, " heads ", heads, " length ", length, " size ", head_size,
                   dropout > 0 ? concat(" dropout ", dropout) : "",
                   own_numbers ? " own numbers" : "",
-                  row_stride > 0 ? concat(" rows ", row_stride, " apart") : "");
+                  row_stride > 0 ? concat(" rows ", row_stride, " apart") : "",
+                  shares_keys() ? concat(" key heads ", key_heads) : "", causal ? " causal" : "");
   }
   friend bool operator==(const AttentionProblem&, const AttentionProblem&) = default;
 };
@@ -54,14 +58,15 @@ enum class DqSums { none, rows, dense };
 }
 
 /// Argument numbers. offsets: i64 [samples + 1], in elements, of y, dy and dq_sums; wide_offsets: of q, k, v, dq, dk,
-/// dv; lengths: i32 [samples], for queries
-/// and for keys; statistics (logsumexp): f32 [samples, heads, length, 1]; mask, 1 if kept, 0 if
+/// dv; key_offsets: of k, v, dk and dv where heads share them; then dk_of_heads and dv_of_heads are scratch, dense:
+/// [samples, heads, length, head_size]. lengths: i32 [samples], for queries and for keys; statistics (logsumexp): f32 [samples, heads, length, 1]; mask, 1 if kept, 0 if
 /// dropped: q's type, [samples, heads, length, length]; seed and seed_offset: i64 [1].
 struct AttentionUids {
   static constexpr std::int64_t q = 1, k = 2, v = 3, y = 4, statistics = 5, offsets = 6,
                                 query_lengths = 7, key_lengths = 8, dy = 9, dq = 10, dk = 11,
                                 dv = 12, inner_products = 13, dq_sums = 14, mask = 15, seed = 16,
-                                seed_offset = 17, wide_offsets = 18;
+                                seed_offset = 17, wide_offsets = 18, key_offsets = 19,
+                                dk_of_heads = 20, dv_of_heads = 21;
 };
 
 /// Tensors of both directions.
@@ -70,13 +75,14 @@ class AttentionTensors {
   AttentionProblem problem_;
 
  public:
-  const CudnnTensor offsets, wide_offsets, query_lengths, key_lengths;
+  const CudnnTensor offsets, wide_offsets, key_offsets, query_lengths, key_lengths;
 
   AttentionTensors(CudnnGraph& graph, const AttentionProblem& problem)
       : graph_(graph),
         problem_(problem),
         offsets(starts(AttentionUids::offsets)),
         wide_offsets(starts(AttentionUids::wide_offsets)),
+        key_offsets(problem.shares_keys() ? starts(AttentionUids::key_offsets) : wide_offsets),
         query_lengths(lengths(AttentionUids::query_lengths)),
         key_lengths(lengths(AttentionUids::key_lengths)) {}
 
@@ -92,12 +98,18 @@ class AttentionTensors {
     return graph_.argument(uid, e.type, {e.samples, e.heads, e.length, e.head_size}, wide_strides(),
                            16, wide_offsets);
   }
-  /// The same as [samples, heads, head_size, length].
-  [[nodiscard]] CudnnTensor transposed_wide_rows(std::int64_t uid) const {
+  /// The same of keys or values.
+  [[nodiscard]] CudnnTensor key_rows(std::int64_t uid) const {
     const auto& e = problem_;
-    const auto [sample, head, row, column] = wide_strides();
-    return graph_.argument(uid, e.type, {e.samples, e.heads, e.head_size, e.length},
-                           {sample, head, column, row}, 16, wide_offsets);
+    return graph_.argument(uid, e.type, {e.samples, key_heads(), e.length, e.head_size},
+                           key_strides(), 16, key_offsets);
+  }
+  /// The same as [samples, key heads, head_size, length].
+  [[nodiscard]] CudnnTensor transposed_key_rows(std::int64_t uid) const {
+    const auto& e = problem_;
+    const auto [sample, head, row, column] = key_strides();
+    return graph_.argument(uid, e.type, {e.samples, key_heads(), e.head_size, e.length},
+                           {sample, head, column, row}, 16, key_offsets);
   }
   [[nodiscard]] CudnnTensor statistics(std::int64_t uid) const {
     return graph_.argument(uid, CUDNN_DATA_FLOAT, column_extents(),
@@ -126,13 +138,13 @@ class AttentionTensors {
     const auto& e = problem_;
     return {e.length * e.heads * e.head_size, e.head_size, e.heads * e.head_size, 1};
   }
-  [[nodiscard]] Dims wide_strides() const {
-    const auto& e = problem_;
-    const auto row = e.row_stride == 0 ? e.heads * e.head_size : e.row_stride;
-    return {e.length * row, e.head_size, row, 1};
+  [[nodiscard]] Dims wide_strides() const { return strides_of(problem_.heads); }
+  [[nodiscard]] Dims key_strides() const { return strides_of(key_heads()); }
+  [[nodiscard]] std::int64_t key_heads() const {
+    return problem_.shares_keys() ? problem_.key_heads : problem_.heads;
   }
 
-  /// q k^T / sqrt(head_size), minus infinity for padding.
+  /// q k^T / sqrt(head_size), minus infinity for padding and for what a query does not see.
   [[nodiscard]] CudnnTensor masked_scores(const CudnnTensor& q, const CudnnTensor& transposed_k,
                                           const CudnnTensor& scale, bool padding) const {
     const auto product = scores();
@@ -146,7 +158,13 @@ class AttentionTensors {
     const auto masked = scores();
     const auto never = graph_.scalar(-std::numeric_limits<float>::infinity());
     graph_.pointwise(CUDNN_POINTWISE_BINARY_SELECT, scaled, never, masked, CUDNN_DATA_FLOAT, both);
-    return masked;
+    if (!problem_.causal) return masked;
+    const auto is_seen = scores(CUDNN_DATA_BOOLEAN);
+    graph_.pointwise(CUDNN_POINTWISE_CMP_GE, index(masked, 2), index(masked, 3), is_seen,
+                     CUDNN_DATA_BOOLEAN);
+    const auto seen = scores();
+    graph_.pointwise(CUDNN_POINTWISE_BINARY_SELECT, masked, never, seen, CUDNN_DATA_FLOAT, is_seen);
+    return seen;
   }
 
  private:
@@ -159,13 +177,23 @@ class AttentionTensors {
   [[nodiscard]] CudnnTensor number(std::int64_t uid) const {
     return graph_.argument(uid, CUDNN_DATA_INT64, {1, 1, 1, 1}, {1, 1, 1, 1});
   }
+  [[nodiscard]] Dims strides_of(std::int64_t heads) const {
+    const auto& e = problem_;
+    const auto row = e.row_stride == 0 ? heads * e.head_size : e.row_stride;
+    return {e.length * row, e.head_size, row, 1};
+  }
+  /// Of each element along `axis`.
+  [[nodiscard]] CudnnTensor index(const CudnnTensor& like, std::int64_t axis) const {
+    const auto made = scores(CUDNN_DATA_INT32);
+    graph_.pointwise(CUDNN_POINTWISE_GEN_INDEX, like, {}, made, CUDNN_DATA_INT32, {}, axis);
+    return made;
+  }
   /// True where the index along `axis` is less than the length.
   [[nodiscard]] CudnnTensor before(const CudnnTensor& like, std::int64_t axis,
                                    const CudnnTensor& length) const {
-    const auto index = scores(CUDNN_DATA_INT32);
-    graph_.pointwise(CUDNN_POINTWISE_GEN_INDEX, like, {}, index, CUDNN_DATA_INT32, {}, axis);
+    const auto at = index(like, axis);
     const auto is_before = scores(CUDNN_DATA_BOOLEAN);
-    graph_.pointwise(CUDNN_POINTWISE_CMP_LT, index, length, is_before, CUDNN_DATA_BOOLEAN);
+    graph_.pointwise(CUDNN_POINTWISE_CMP_LT, at, length, is_before, CUDNN_DATA_BOOLEAN);
     return is_before;
   }
 };
@@ -185,8 +213,8 @@ class AttentionTensors {
   CudnnGraph graph;
   const AttentionTensors make(graph, problem);
   const auto q = make.wide_rows(Uids::q);
-  const auto k = make.transposed_wide_rows(Uids::k);
-  const auto v = make.wide_rows(Uids::v);
+  const auto k = make.transposed_key_rows(Uids::k);
+  const auto v = make.key_rows(Uids::v);
   const auto y = make.rows(Uids::y);
   const auto statistics = make.statistics(Uids::statistics);
   const auto scores = make.masked_scores(q, k, graph.scalar(attention_scale(problem)), true);
@@ -222,14 +250,22 @@ class AttentionTensors {
   CudnnGraph graph;
   const AttentionTensors make(graph, problem);
   const auto q = make.wide_rows(Uids::q);
-  const auto k = make.transposed_wide_rows(Uids::k);
-  const auto v = make.transposed_wide_rows(Uids::v);
+  const auto k = make.transposed_key_rows(Uids::k);
+  const auto v = make.transposed_key_rows(Uids::v);
   const auto y = make.rows(Uids::y);
   const auto dy = make.rows(Uids::dy);
   const auto statistics = make.statistics(Uids::statistics);
   const auto dq = make.wide_rows(Uids::dq);
-  const auto dk = make.wide_rows(Uids::dk);
-  const auto dv = make.wide_rows(Uids::dv);
+  const auto dk = make.key_rows(Uids::dk);
+  const auto dv = make.key_rows(Uids::dv);
+  // Writes dk or dv by make_heads(to), and where heads share it their sum.
+  const auto of_keys = [&](const CudnnTensor& to, std::int64_t of_heads, const auto& make_heads) {
+    if (!problem.shares_keys()) return make_heads(to);
+    const auto heads =
+        graph.argument(of_heads, problem.type, q.extents, dense_strides(q.extents), 16);
+    make_heads(heads);
+    graph.reduce(CUDNN_REDUCE_TENSOR_ADD, heads, to);
+  };
   const auto inner_products = make.statistics(Uids::inner_products);
   const auto scale = graph.scalar(attention_scale(problem));
 
@@ -263,7 +299,8 @@ class AttentionTensors {
   const auto turned = graph.inner(turned_extents, turned_strides, problem.type);
   graph.reshape(times(times(probabilities, mask), kept), turned);
   const CudnnLengths key_rows{.rows = make.key_lengths, .depth = make.query_lengths};
-  graph.multiply(turned, dy, dv, key_rows);
+  of_keys(dv, Uids::dv_of_heads,
+          [&](const CudnnTensor& to) { graph.multiply(turned, dy, to, key_rows); });
 
   // ds; dk = ds^T q
   const auto dp = make.scores();
@@ -273,10 +310,11 @@ class AttentionTensors {
   const auto ds = graph.pointwise(CUDNN_POINTWISE_MUL, times(weighted, kept), scale);
   const auto turned_ds = graph.inner(turned_extents, turned_strides, problem.type);
   graph.reshape(ds, turned_ds);
-  graph.multiply(turned_ds, q, dk, key_rows);
+  of_keys(dk, Uids::dk_of_heads,
+          [&](const CudnnTensor& to) { graph.multiply(turned_ds, q, to, key_rows); });
 
   // dq = ds k
-  const auto plain_k = graph.inner(q.extents, make.wide_strides(), problem.type, make.wide_offsets);
+  const auto plain_k = graph.inner(dk.extents, dk.strides, problem.type, make.key_offsets);
   graph.reshape(k, plain_k);
   const CudnnLengths query_rows{.rows = make.query_lengths, .depth = make.key_lengths};
   if (dq_sums == DqSums::none) {

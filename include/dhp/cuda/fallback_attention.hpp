@@ -4,7 +4,7 @@
 #pragma once
 
 #include <dhp/cuda/attention_place.hpp>
-#include <dhp/cuda/flash_attention.hpp>
+#include <dhp/cuda/flash_gradient.hpp>
 #include <dhp/tensor/tensor.hpp>
 
 #include <algorithm>
@@ -35,19 +35,18 @@ template <class A>
   return sum;
 }
 
-/// Calls body(first, count) per tile of a head's rows; a and b of the tile are in shared memory, a's rows in
-/// place.stride.
+/// Calls body(first, count) per tile of a head's rows [from, to); a and b of the tile are in shared memory.
 template <class A, class B, class T, class Body>
 constexpr void for_tiles(B& block, const AttentionPlace& place, const AttentionPlace::Head& head,
-                         const T* a, const T* b, std::int64_t stride_of_b, A* to_a, A* to_b,
-                         const Body& body) {
+                         std::int64_t from, std::int64_t to, const T* a, std::int64_t stride_of_a,
+                         const T* b, std::int64_t stride_of_b, A* to_a, A* to_b, const Body& body) {
   constexpr int tile = AttentionTile::rows;
-  for (std::int64_t first = 0; first < head.length; first += tile) {
+  for (auto first = from; first < to; first += tile) {
     block.sync();
-    load_rows(block, place, head, a, place.stride, first, tile, to_a);
+    load_rows(block, place, head, a, stride_of_a, first, tile, to_a);
     load_rows(block, place, head, b, stride_of_b, first, tile, to_b);
     block.sync();
-    body(first, rows_present(head.length - first, tile));
+    body(first, rows_present(to - first, tile));
   }
 }
 
@@ -60,7 +59,7 @@ constexpr void for_columns(int lane, int size, const Body& body) {
 /// Calls kernel.group(block, head, first) for each group of `warps` rows of one head of this block.
 template <class Kernel, class B>
 constexpr void visit_groups(const Kernel& kernel, B& block) {
-  const auto head = kernel.place.head_of(block.index() / kernel.groups);
+  const auto head = kernel.place.head_of(block.index() / kernel.groups, Kernel::of_keys);
   const auto stride = kernel.groups * AttentionTile::warps;
   for (auto first = block.index() % kernel.groups * AttentionTile::warps; first < head.rows;
        first += stride)
@@ -70,6 +69,7 @@ constexpr void visit_groups(const Kernel& kernel, B& block) {
 /// One block per `warps` queries of a head.
 template <class T>
 struct AttentionForward {
+  static constexpr bool of_keys = false;
   using A = Accumulator<T>;
   AttentionPlace place;
   std::int64_t groups;  ///< of queries, per head
@@ -102,7 +102,7 @@ struct AttentionForward {
     A mixed[AttentionTile::most_per_lane] = {};
     const A scale = static_cast<A>(place.scale);
     const auto add_tile = [&](std::int64_t first, int count) {
-      const bool scores = lane < count && real;
+      const bool scores = lane < count && real && place.sees(query, first + lane);
       const A score =
           scores ? scale * inner_product(queries + warp * stride, keys + lane * stride, size)
                  : -std::numeric_limits<A>::infinity();
@@ -121,7 +121,9 @@ struct AttentionForward {
       });
     };
     if (first_query < head.length)
-      for_tiles(block, place, head, k, v, place.stride, keys, values, add_tile);
+      for_tiles(block, place, place.keys_of(head), 0,
+                place.seen(head, first_query + AttentionTile::warps), k, place.key_stride, v,
+                place.key_stride, keys, values, add_tile);
     if (query >= head.rows) return;
     const A factor = real ? static_cast<A>(1.0 / (1.0 - place.dropout)) / sum : A(0);
     for_columns(lane, size, [&](int part, int column) {
@@ -163,9 +165,11 @@ struct AttentionInner {
 // With probabilities p and scaled dropout mask m: dv = (p m)^T dy and ds = p (m (dy v^T) - dy . y),
 // because sum_j p m (dy v^T) = dy . y for each query.
 
-/// dq: one block per `warps` queries, looping over keys. With of_keys dk, dv: queries and keys swap.
-template <class T, bool of_keys>
+/// dq: one block per `warps` queries, looping over keys. With of_keys dk, dv: queries and keys swap, and the queries are
+/// those of all heads that share the keys.
+template <class T, bool of_keys_>
 struct AttentionGradient {
+  static constexpr bool of_keys = of_keys_;
   using A = Accumulator<T>;
   AttentionPlace place;
   std::int64_t groups;
@@ -193,24 +197,26 @@ struct AttentionGradient {
     A* const weights = other_values + tile * stride + warp * (of_keys ? 2 : 1) * tile;
     const auto mine = first_row + warp;
     const bool real = mine < head.length;
-    load_rows(block, place, head, of_keys ? k : q, place.stride, first_row, AttentionTile::warps,
+    const auto own_stride = of_keys ? place.key_stride : place.stride;
+    load_rows(block, place, head, of_keys ? k : q, own_stride, first_row, AttentionTile::warps,
               own);
-    load_rows(block, place, head, of_keys ? v : dy, of_keys ? place.stride : place.columns,
+    load_rows(block, place, head, of_keys ? v : dy, of_keys ? place.key_stride : place.columns,
               first_row, AttentionTile::warps, own_values);
     const A scale = static_cast<A>(place.scale);
     const A kept = static_cast<A>(1.0 / (1.0 - place.dropout));
     A sums[AttentionTile::most_per_lane] = {};
     [[maybe_unused]] A value_sums[AttentionTile::most_per_lane] = {};
+    auto reader = head;  // of the keys
     const auto add_tile = [&](std::int64_t first, int count) {
       A weight = 0, value_weight = 0;
-      if (lane < count && real) {
-        const auto query = of_keys ? first + lane : mine, key = of_keys ? mine : first + lane;
-        const auto row = head.head * place.rows + head.first_row + query;
+      const auto query = of_keys ? first + lane : mine, key = of_keys ? mine : first + lane;
+      if (lane < count && real && place.sees(query, key)) {
+        const auto row = reader.head * place.rows + head.first_row + query;
         const A score = scale * inner_product(own + warp * stride, others + lane * stride, size);
         const A from_value =
             inner_product(own_values + warp * stride, other_values + lane * stride, size);
         const A probability = std::exp(score - logsumexp[row]);
-        const A mask = place.keeps(head, query, key) ? kept : A(0);
+        const A mask = place.keeps(reader, query, key) ? kept : A(0);
         weight = probability * (mask * from_value - products[row]);
         value_weight = probability * mask;
       }
@@ -225,27 +231,38 @@ struct AttentionGradient {
         }
       });
     };
-    if (first_row < head.length)
-      for_tiles(block, place, head, of_keys ? q : k, of_keys ? dy : v,
-                of_keys ? place.columns : place.stride, others, other_values, add_tile);
+    if (first_row < head.length) {
+      if constexpr (of_keys) {
+        for (reader.head = head.head * place.sharing; reader.head < (head.head + 1) * place.sharing;
+             ++reader.head)
+          for_tiles(block, place, reader, place.first_query(first_row, tile), head.length, q,
+                    place.stride, dy, place.columns, others, other_values, add_tile);
+      } else {
+        for_tiles(block, place, place.keys_of(head), 0,
+                  place.seen(head, first_row + AttentionTile::warps), k, place.key_stride, v,
+                  place.key_stride, others, other_values, add_tile);
+      }
+    }
     if (mine >= head.rows) return;
     for_columns(lane, size, [&](int part, int column) {
-      const auto to = place.at(head, mine, place.stride) + column;
+      const auto to = place.at(head, mine, own_stride) + column;
       dx[to] = static_cast<T>(real ? scale * sums[part] : A(0));
       if constexpr (of_keys) dv[to] = static_cast<T>(real ? value_sums[part] : A(0));
     });
   }
 };
 
-/// One block per sample, head and row group. Throws if a head exceeds the GPU's shared memory.
+/// One block per sample, head, of keys or not, and row group. Throws if a head exceeds the GPU's shared memory.
 template <class A, class Dev>
 [[nodiscard]] Grid attention_grid(const Dev& dev, const AttentionPlace& place,
                                   const Sequences<Dev>& sequences, std::int64_t groups,
-                                  int own_rows, int weight_rows) {
+                                  int own_rows, bool of_keys) {
+  const int weight_rows = of_keys ? 2 : 1;
   const auto elements = own_rows * AttentionTile::warps + 2 * AttentionTile::rows;
   const auto shared = elements * AttentionTile::stride(place.size) +
                       weight_rows * AttentionTile::warps * AttentionTile::rows;
-  const Grid grid{sequences.lengths.count() * place.heads * groups, AttentionTile::threads,
+  const auto heads = of_keys ? place.heads / place.sharing : place.heads;
+  const Grid grid{sequences.lengths.count() * heads * groups, AttentionTile::threads,
                   static_cast<std::size_t>(shared) * sizeof(A)};
   check_shared_memory(dev, grid, "attention: heads of ", place.size, " columns, with sums in ",
                       dtype_of<A>(), ", need");
@@ -281,7 +298,7 @@ void fallback_attention_forward(Dev& dev, ConstView<Dev> q, ConstView<Dev> k, Co
                        FlashAttentionForward<T, width>{place, 0, queries, keys, values, to, sums});
         });
     const auto groups = attention_groups(place);
-    launch(dev, attention_grid<A, Dev>(dev, place, sequences, groups, 1, 1),
+    launch(dev, attention_grid<A, Dev>(dev, place, sequences, groups, 1, false),
            AttentionForward<T>{place, groups, queries, keys, values, to, sums});
   });
 }
@@ -315,7 +332,7 @@ void fallback_attention_backward(Dev& dev, ConstView<Dev> dy, ConstView<Dev> q, 
                 FlashAttentionGradient<T, width, of_keys>{place, 0, gradient, queries, keys, values,
                                                           sums, products, to, to_values});
           });
-      launch(dev, attention_grid<A, Dev>(dev, place, sequences, groups, 2, of_keys ? 2 : 1),
+      launch(dev, attention_grid<A, Dev>(dev, place, sequences, groups, 2, of_keys),
              AttentionGradient<T, of_keys>{place, groups, gradient, queries, keys, values, sums,
                                            products, to, to_values});
     };

@@ -71,8 +71,12 @@ struct FlashHead {
   AttentionPlace::Head head;
   RandomStream random;
 
-  constexpr FlashHead(B& in, const AttentionPlace& at, std::int64_t index)
-      : block(in), place(at), head(at.head_of(index)), random(at.stream()) {}
+  constexpr FlashHead(B& in, const AttentionPlace& at, std::int64_t index, bool of_keys)
+      : block(in), place(at), head(at.head_of(index, of_keys)), random(at.stream()) {}
+  /// At another head of the sample.
+  constexpr FlashHead(const FlashHead& from, std::int64_t number) : FlashHead(from) {
+    head.head = number;
+  }
 
   /// Its share of rows from `first`; 0 beyond the head's length and columns.
   template <int rows, int width, class T>
@@ -172,8 +176,23 @@ constexpr void hide_columns(const B& block, int count, WarpSums<n>& scores) {
   });
 }
 
+/// Keys behind their query get a probability of 0. Rows are queries, or with of_keys keys; diagonal: the position of the
+/// first row less that of the first column.
+template <bool of_keys, class B, int n>
+constexpr void hide_later_keys(const B& block, int diagonal, WarpSums<n>& scores) {
+  const int row = diagonal + block.thread() % warp_size / 4, column = block.thread() % 4 * 2;
+  unrolled<n>([&](auto j) {
+    unrolled<4>([&](auto e) {
+      const int at = 8 * j + column + e % 2, diagonal_at = row + e / 2 * 8;
+      if (of_keys ? at < diagonal_at : at > diagonal_at)
+        scores[j][e] = -std::numeric_limits<float>::infinity();
+    });
+  });
+}
+
 template <class T, int width_>
 struct FlashAttentionForward {
+  static constexpr bool of_keys = false;
   static constexpr int width = width_, row_tiles = width <= 128 ? 2 : 1, parts = 1;
   using Tiles = FlashTiles<T, width, row_tiles, 1>;
   static constexpr int most_threads = flash_threads;
@@ -185,7 +204,7 @@ struct FlashAttentionForward {
 
   template <class B>
   constexpr void operator()(B& block) const {
-    const FlashHead<B> here(block, place, block.index() / groups);
+    const FlashHead<B> here(block, place, block.index() / groups, false);
     const auto& head = here.head;
     auto first = static_cast<int>(block.index() % groups) * Tiles::rows;
     const Tiles tiles(block);
@@ -212,19 +231,24 @@ struct FlashAttentionForward {
     float most[row_tiles][2], sum[row_tiles][2] = {};
     for (auto& both : most) both[0] = both[1] = -std::numeric_limits<float>::infinity();
     WarpSums<width / 8> mixed[row_tiles] = {};
-    for (int key = 0; key < length; key += Tiles::others) {
-      const auto keys = here.template read<Tiles::others, width>(k, place.stride, key);
-      const auto values = here.template read<Tiles::others, width>(v, place.stride, key);
+    const FlashHead<B> shared(here, here.head.head / place.sharing);
+    const auto seen = static_cast<int>(place.seen(here.head, first + Tiles::rows));
+    for (int key = 0; key < seen; key += Tiles::others) {
+      const auto keys = shared.template read<Tiles::others, width>(k, place.key_stride, key);
+      const auto values = shared.template read<Tiles::others, width>(v, place.key_stride, key);
       block.sync();
       keys.store_to(block, tiles.other);
       values.store_to(block, tiles.other_values);
       block.sync();
-      if (first + row >= length) continue;
+      if (first + row >= length || !place.sees(first + row + row_tiles * 16 - 1, key)) continue;
       const int count = rows_present(length - key, Tiles::others);
       WarpSums<n> scores[row_tiles] = {};
       multiply_rows(block, tiles.own, row, tiles.other, scores);
       unrolled<row_tiles>([&](auto i) {
         if (count < Tiles::others) hide_columns(block, count, scores[i]);
+        const int diagonal = first + row + 16 * i - key;
+        if (!place.sees(diagonal, Tiles::others - 1))
+          hide_later_keys<false>(block, diagonal, scores[i]);
         unrolled<2>(
             [&](auto half) { raise(block, scale, scores[i], most[i], sum[i], mixed[i], half); });
         if (place.threshold == 0) return;
@@ -276,104 +300,11 @@ struct FlashAttentionForward {
   }
 };
 
-/// dq, or with of_keys dk and dv: see AttentionGradient. A block has at most 128 columns of dk and dv, since there are
-/// twice as many sums in its registers.
-template <class T, int width_, bool of_keys>
-struct FlashAttentionGradient {
-  static constexpr int width = width_, columns = of_keys ? std::min(width, 128) : width;
-  static constexpr int parts = width / columns;
-  using Tiles = FlashTiles<T, width, 1, 2>;
-  static constexpr int most_threads = flash_threads;
-  AttentionPlace place;
-  std::int64_t groups;
-  const T *dy, *q, *k, *v;
-  const float *logsumexp, *products;
-  T *dx, *dv;  ///< dq, or dk and dv
-
-  template <class B>
-  constexpr void operator()(B& block) const {
-    const FlashHead<B> here(block, place, block.index() / parts / groups);
-    auto first = static_cast<int>(block.index() / parts % groups) * Tiles::rows;
-    const auto column = static_cast<int>(block.index() % parts) * columns;
-    const Tiles tiles(block);
-    if (first < here.head.length) attend(here, first, column, tiles);
-    for (; first < here.head.rows; first += static_cast<int>(groups) * Tiles::rows) {
-      here.template write<Tiles::rows, columns>(tiles.own, first, column, dx, place.stride);
-      if constexpr (of_keys)
-        here.template write<Tiles::rows, columns>(tiles.own_values, first, column, dv,
-                                                  place.stride);
-    }
-  }
-
- private:
-  template <class B>
-  constexpr void attend(const FlashHead<B>& here, int first, int column, const Tiles& tiles) const {
-    constexpr int n = Tiles::others / 8;
-    auto& block = here.block;
-    const auto length = static_cast<int>(here.head.length);
-    const int row = block.thread() / warp_size * 16;  // this warp's first
-    const int g = block.thread() % warp_size / 4, t = block.thread() % 4;
-    const float scale = static_cast<float>(place.scale * std::numbers::log2e);
-    const float factor = 1 / (1 - static_cast<float>(place.dropout));
-    const auto of_v = of_keys ? place.stride : place.columns;  // strides: of v's rows, or of dy's
-    const auto of_others = of_keys ? place.columns : place.stride;
-    here.template read<Tiles::rows, width>(of_keys ? k : q, place.stride, first)
-        .store_to(block, tiles.own);
-    here.template read<Tiles::rows, width>(of_keys ? v : dy, of_v, first)
-        .store_to(block, tiles.own_values);
-    if constexpr (!of_keys)
-      here.template load_queries<Tiles::rows>(logsumexp, products, first, tiles.queries);
-    WarpSums<columns / 8> sums[1] = {};
-    [[maybe_unused]] WarpSums<columns / 8> value_sums[1] = {};
-    for (int other = 0; other < length; other += Tiles::others) {
-      const auto rows =
-          here.template read<Tiles::others, width>(of_keys ? q : k, place.stride, other);
-      block.sync();
-      const auto values =
-          here.template read<Tiles::others, width>(of_keys ? dy : v, of_others, other);
-      rows.store_to(block, tiles.other);
-      values.store_to(block, tiles.other_values);
-      if constexpr (of_keys)
-        here.template load_queries<Tiles::others>(logsumexp, products, other, tiles.queries);
-      block.sync();
-      if (first + row >= length) continue;
-      const int count = rows_present(length - other, Tiles::others);
-      WarpSums<n> scores[1] = {}, from_values[1] = {};
-      multiply_rows(block, tiles.own, row, tiles.other, scores);
-      multiply_rows(block, tiles.own_values, row, tiles.other_values, from_values);
-      if (!of_keys && count < Tiles::others) hide_columns(block, count, scores[0]);
-      auto kept = ~0u;
-      if (place.threshold > 0)
-        kept = here.template kept<of_keys>(tiles.queries + (of_keys ? 0 : row),
-                                           of_keys ? first + row : other, count);
-      unrolled<4 * n>([&](auto at) {
-        constexpr int j = at / 4, e = at % 4;
-        const auto& query = tiles.queries[of_keys ? 8 * j + 2 * t + e % 2 : row + g + e / 2 * 8];
-        const float probability = power_of_two(scores[0][j][e] * scale - query.logsumexp);
-        const bool keeps = (kept >> at & 1) != 0;
-        const float mask = keeps ? factor : 0.0f;
-        from_values[0][j][e] = probability * (mask * from_values[0][j][e] - query.product);
-        scores[0][j][e] = keeps ? probability : 0.0f;
-      });
-      if constexpr (of_keys) multiply_sums(block, scores, tiles.other_values, column, value_sums);
-      multiply_sums(block, from_values, tiles.other, column, sums);
-    }
-    block.sync();
-    if (first + row < length) {
-      const auto whole = static_cast<float>(place.scale);
-      store_sums(block, sums[0], whole, whole, tiles.own, row, column);
-      if constexpr (of_keys)
-        store_sums(block, value_sums[0], factor, factor, tiles.own_values, row, column);
-    }
-    block.sync();
-  }
-};
-
 /// Whether tensor cores can do it: heads of whole packs, all of them aligned.
 template <class T, class... Pointer>
 [[nodiscard]] bool flash_fits(const AttentionPlace& place, const Pointer*... pointers) {
   return is_16_bit<T> && place.size % flash_pack == 0 &&
-         packs_fit<flash_pack>(place.stride, pointers...);
+         packs_fit<flash_pack>(place.stride, pointers...) && place.key_stride % flash_pack == 0;
 }
 /// Calls body(integral_constant<int, width>) with the narrowest width of tiles that a head fits into.
 template <class Body>
@@ -388,9 +319,8 @@ void launch_flash(Dev& dev, std::int64_t samples, Kernel kernel) {
   using Tiles = typename Kernel::Tiles;
   const auto rows = std::clamp<std::int64_t>(kernel.place.max_length, 1, kernel.place.rows);
   kernel.groups = (rows + Tiles::rows - 1) / Tiles::rows;
-  launch(dev,
-         {samples * kernel.place.heads * kernel.groups * Kernel::parts, flash_threads,
-          Tiles::shared_bytes},
+  const auto heads = kernel.place.heads / (Kernel::of_keys ? kernel.place.sharing : 1);
+  launch(dev, {samples * heads * kernel.groups * Kernel::parts, flash_threads, Tiles::shared_bytes},
          kernel);
 }
 

@@ -18,6 +18,7 @@
 #include <dhp/cuda/optimizer.hpp>
 #include <dhp/cuda/pool.hpp>
 #include <dhp/cuda/reduce.hpp>
+#include <dhp/cuda/rotary.hpp>
 #include <dhp/cuda/rows.hpp>
 #include <dhp/cuda/segments.hpp>
 #include <dhp/cuda/step.hpp>

@@ -14,10 +14,10 @@ void layer_norm_forward_on(Dev& dev, ConstView<Dev> x, ConstView<Dev> gamma, Con
                                          x.columns(),
                                          x.template data<T>(),
                                          gamma.template data<A>(),
-                                         beta.template data<A>(),
+                                         data_or_null<A>(beta),
                                          static_cast<A>(epsilon),
                                          y.template data<T>(),
-                                         mean.template data<A>(),
+                                         data_or_null<A>(mean),
                                          inv_std.template data<A>()};
     cuda::launch_rows<cuda::LayerNormForward, T>(dev, in.rows, in.columns, in, in.x, in.gamma,
                                                  in.beta, in.y);
@@ -34,11 +34,11 @@ void layer_norm_backward_on(Dev& dev, ConstView<Dev> dy, ConstView<Dev> x, Const
                                                  dy.template data<T>(),
                                                  x.template data<T>(),
                                                  gamma.template data<A>(),
-                                                 mean.template data<A>(),
+                                                 data_or_null<A>(mean),
                                                  inv_std.template data<A>(),
                                                  dx.template data<T>()};
     cuda::launch_norm_gradient<cuda::LayerNormBackward, T>(
-        dev, in, {dgamma.template data<A>(), dbeta.template data<A>(), beta}, in.dy, in.x, in.gamma,
+        dev, in, {dgamma.template data<A>(), data_or_null<A>(dbeta), beta}, in.dy, in.x, in.gamma,
         in.dx);
   });
 }

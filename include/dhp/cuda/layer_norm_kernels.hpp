@@ -10,6 +10,7 @@
 
 namespace dhp::detail::cuda {
 
+/// By the root mean square if beta and mean are null.
 template <class T>
 struct LayerNormArguments {
   using A = Accumulator<T>;
@@ -29,14 +30,16 @@ constexpr void normalise_row(B& block, const LayerNormArguments<T>& in, std::int
   constexpr int n = Rows::n;
   const int steps = Rows::steps(block, in.columns);
   const A width = static_cast<A>(in.columns);
-  A total = 0;
-  for (int step = 0; step < steps; ++step) {
-    if (Rows::column(block, step) >= in.columns) continue;
-    const auto pack = x.get(block, step);
-    for (int at = 0; at < n; ++at) total += static_cast<A>(pack.at[at]);
+  A total = 0, mean = 0;
+  if (in.mean != nullptr) {
+    for (int step = 0; step < steps; ++step) {
+      if (Rows::column(block, step) >= in.columns) continue;
+      const auto pack = x.get(block, step);
+      for (int at = 0; at < n; ++at) total += static_cast<A>(pack.at[at]);
+    }
+    mean = Rows::reduce(block, total) / width;
+    total = 0;
   }
-  const A mean = Rows::reduce(block, total) / width;
-  total = 0;
   for (int step = 0; step < steps; ++step) {
     if (Rows::column(block, step) >= in.columns) continue;
     const auto pack = x.get(block, step);
@@ -51,14 +54,14 @@ constexpr void normalise_row(B& block, const LayerNormArguments<T>& in, std::int
     if (column >= in.columns) continue;
     const auto pack = x.get(block, step);
     const auto gamma = load<n>(in.gamma + column);
-    const auto beta = load<n>(in.beta + column);
+    const auto beta = in.beta == nullptr ? Pack<A, n>{} : load<n>(in.beta + column);
     Pack<A, n> out;
     for (int at = 0; at < n; ++at)
       out.at[at] = (static_cast<A>(pack.at[at]) - mean) * inv_std * gamma.at[at] + beta.at[at];
     store_rounded(in.y + row * in.columns + column, out);
   }
   if (Rows::thread(block) == 0) {
-    in.mean[row] = mean;
+    if (in.mean != nullptr) in.mean[row] = mean;
     in.inv_std[row] = inv_std;
   }
 }
@@ -142,7 +145,8 @@ constexpr void row_gradient(B& block, const LayerNormBackwardArguments<T>& in, s
   const typename Rows::template Row<T> dy(block, in.dy + row * in.columns, in.columns);
   const typename Rows::template Row<T> x(block, in.x + row * in.columns, in.columns);
   const int steps = Rows::steps(block, in.columns);
-  const A mean = in.mean[row], inv_std = in.inv_std[row];
+  const bool centers = in.mean != nullptr;
+  const A mean = centers ? in.mean[row] : A(0), inv_std = in.inv_std[row];
   A sum = 0, product = 0;
   for (int step = 0; step < steps; ++step) {
     const auto column = Rows::column(block, step);
@@ -158,7 +162,7 @@ constexpr void row_gradient(B& block, const LayerNormBackwardArguments<T>& in, s
     sums.add(step, gradient, from, mean, inv_std);
   }
   const A width = static_cast<A>(in.columns);
-  const A mean_gradient = Rows::reduce(block, sum) / width;
+  const A mean_gradient = centers ? Rows::reduce(block, sum) / width : A(0);
   const A mean_product = Rows::reduce(block, product) * inv_std / width;
   for (int step = 0; step < steps; ++step) {
     const auto column = Rows::column(block, step);
@@ -222,7 +226,8 @@ struct LayerNormSumTerms {
   template <int n>
   constexpr Loaded<n> load(std::int64_t row, std::int64_t column) const {
     const auto at = row * columns + column;
-    return {cuda::load<n>(dy + at), cuda::load<n>(x + at), mean[row], inv_std[row]};
+    return {cuda::load<n>(dy + at), cuda::load<n>(x + at), mean == nullptr ? Total(0) : mean[row],
+            inv_std[row]};
   }
   template <int n, class S>
   constexpr void use(std::int64_t, std::int64_t, const Loaded<n>& in, S& state) const {
@@ -233,13 +238,14 @@ struct LayerNormSumTerms {
     }
   }
 };
-/// dgamma = beta * dgamma + value, dbeta likewise; with beta 0 they are not read.
+/// dgamma = beta * dgamma + value, dbeta, which may be null, likewise; with beta 0 they are not read.
 template <class A>
 struct AddLayerNormSums {
   A *dgamma, *dbeta;
   double beta;
   constexpr void operator()(int sum, std::int64_t column, double value) const {
-    AddColumn<A>{sum == 0 ? dgamma : dbeta, beta}(0, column, value);
+    A* const to = sum == 0 ? dgamma : dbeta;
+    if (to != nullptr) AddColumn<A>{to, beta}(0, column, value);
   }
 };
 

@@ -41,7 +41,7 @@ class GatedFeedForward final {
     auto gate = layers_[0].forward(dev, x.share(), tape);
     auto up = layers_[1].forward(dev, std::move(x), tape);
     Tensor<Dev> inner(dev, gate.dtype(), gate.shape());
-    swiglu_forward(dev, gate.view(), up.view(), inner.mut());
+    detail::swiglu_forward(dev, gate.view(), up.view(), inner.mut());
     tape.push(std::move(gate));
     tape.push(std::move(up));
     return layers_[2].forward(dev, std::move(inner), tape);
@@ -59,7 +59,8 @@ class GatedFeedForward final {
     std::vector<Tensor<Dev>> gradients;
     gradients.push_back(reuse(dev, up));
     gradients.push_back(reuse(dev, dinner));
-    swiglu_backward(dev, of_inner, gate.view(), of_up, gradients[0].mut(), gradients[1].mut());
+    detail::swiglu_backward(dev, of_inner, gate.view(), of_up, gradients[0].mut(),
+                            gradients[1].mut());
     return Linear<Dev>::backward_of_all(dev, {layers_.data(), 2}, gradients, std::move(onto), tape);
   }
 

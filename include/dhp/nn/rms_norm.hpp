@@ -23,7 +23,7 @@ class RmsNorm {
   Tensor<Dev> forward(Dev& dev, Tensor<Dev> x, Tape<Dev>& tape) {
     Tensor<Dev> y(dev, x.dtype(), x.shape());
     Tensor<Dev> inv_rms(dev, accumulation_type(x.dtype()), {x.rows()});
-    rms_norm_forward(dev, x.view(), gamma_->value, epsilon_, y.mut(), inv_rms.mut());
+    detail::rms_norm_forward(dev, x.view(), gamma_->value, epsilon_, y.mut(), inv_rms.mut());
     tape.push(std::move(x));
     tape.push(std::move(inv_rms));
     return y;
@@ -35,8 +35,8 @@ class RmsNorm {
     const auto gradient = dy.view();
     auto dx = reuse(dev, dy);
     gamma_->accumulate(dev, [&](View<Dev> dgamma, double old) {
-      rms_norm_backward(dev, gradient, x.view(), gamma_->value, inv_rms.view(), dx.mut(), dgamma,
-                        old);
+      detail::rms_norm_backward(dev, gradient, x.view(), gamma_->value, inv_rms.view(), dx.mut(),
+                                dgamma, old);
     });
     return dx;
   }

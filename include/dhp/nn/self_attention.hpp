@@ -20,8 +20,7 @@ struct SelfAttentionOptions {
   std::int64_t columns = 0;     ///< of the whole layer; the head size is columns / heads
   std::int64_t max_length = 0;  ///< longest sample; numbers the attention dropout
   double dropout = 0;
-  int key_heads =
-      0;  ///< of the whole layer; divides heads, which share keys and values; 0: as many as heads
+  int key_heads = 0;       ///< divides heads, which share keys and values; 0: as many as heads
   bool causal = false;     ///< a token sees itself and those before it in its sample
   double rotary_base = 0;  ///< of rotary positions, counted in each sample; 0: none
   bool bias = true;        ///< of the projections
@@ -184,11 +183,11 @@ class SelfAttention final {
   void rotate(Dev& dev, View<Dev> x, int heads, std::int64_t row_stride, const Tape<Dev>& tape,
               bool inverse) const {
     if (options_.rotary_base != 0)
-      rotary(dev, x, tape.batch().at("offsets").view(),
-             {.heads = heads,
-              .base = options_.rotary_base,
-              .inverse = inverse,
-              .row_stride = row_stride});
+      detail::rotary(dev, x, tape.batch().at("offsets").view(),
+                     {.heads = heads,
+                      .base = options_.rotary_base,
+                      .inverse = inverse,
+                      .row_stride = row_stride});
   }
 
   void check_heads(const std::string& name, int parts) const {

@@ -43,11 +43,12 @@ void activation_backward(Dev& dev, Activation kind, In<Dev> saved, In<Dev> dy, O
   activation_backward_on(dev, kind, saved, dy, dx);
 }
 
+namespace detail {
 /// y = gate sigmoid(gate) up; y may be one of them.
 template <Device Dev>
 void swiglu_forward(Dev& dev, In<Dev> gate, In<Dev> up, Out<Dev> y) {
-  detail::check_like("swiglu:", up, gate);
-  detail::check_like("swiglu:", y, gate);
+  check_like("swiglu:", up, gate);
+  check_like("swiglu:", y, gate);
   swiglu_forward_on(dev, gate, up, y);
 }
 
@@ -55,8 +56,9 @@ void swiglu_forward(Dev& dev, In<Dev> gate, In<Dev> up, Out<Dev> y) {
 template <Device Dev>
 void swiglu_backward(Dev& dev, In<Dev> dy, In<Dev> gate, In<Dev> up, Out<Dev> dgate, Out<Dev> dup) {
   for (const auto& each : {dy, up, In<Dev>(dgate), In<Dev>(dup)})
-    detail::check_like("swiglu: the gradient", each, gate);
+    check_like("swiglu: the gradient", each, gate);
   swiglu_backward_on(dev, dy, gate, up, dgate, dup);
 }
+}  // namespace detail
 
 }  // namespace dhp

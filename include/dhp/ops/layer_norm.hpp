@@ -58,14 +58,15 @@ void layer_norm_backward(Dev& dev, In<Dev> dy, In<Dev> x, In<Dev> gamma, In<Dev>
   layer_norm_backward_on(dev, dy, x, gamma, mean, inv_std, dx, dgamma, dbeta, beta);
 }
 
+namespace detail {
 /// y = x * inv_rms * gamma, with inv_rms = 1 / sqrt(the mean of x * x over the row + epsilon), which is written for
 /// backward.
 template <Device Dev>
 void rms_norm_forward(Dev& dev, In<Dev> x, In<Dev> gamma, double epsilon, Out<Dev> y,
                       Out<Dev> inv_rms) {
-  detail::check_columns("rms_norm: the scale", gamma, x);
-  detail::check_rows("rms_norm: the root mean square", inv_rms, x);
-  detail::check_like("rms_norm: the output", y, x);
+  check_columns("rms_norm: the scale", gamma, x);
+  check_rows("rms_norm: the root mean square", inv_rms, x);
+  check_like("rms_norm: the output", y, x);
   layer_norm_forward_on(dev, x, gamma, In<Dev>(), epsilon, y, Out<Dev>(), inv_rms);
 }
 
@@ -74,15 +75,14 @@ void rms_norm_forward(Dev& dev, In<Dev> x, In<Dev> gamma, double epsilon, Out<De
 template <Device Dev>
 void rms_norm_backward(Dev& dev, In<Dev> dy, In<Dev> x, In<Dev> gamma, In<Dev> inv_rms, Out<Dev> dx,
                        Out<Dev> dgamma, double beta) {
-  detail::check_like("rms_norm: the gradient", dy, x);
-  detail::check_like("rms_norm: the gradient", dx, x);
-  detail::check_columns("rms_norm: the scale", gamma, x);
-  detail::check_rows("rms_norm: the root mean square", inv_rms, x);
-  detail::check_columns("rms_norm: the gradient of the scale", dgamma, x);
+  check_like("rms_norm: the gradient", dy, x);
+  check_like("rms_norm: the gradient", dx, x);
+  check_columns("rms_norm: the scale", gamma, x);
+  check_rows("rms_norm: the root mean square", inv_rms, x);
+  check_columns("rms_norm: the gradient of the scale", dgamma, x);
   layer_norm_backward_on(dev, dy, x, gamma, In<Dev>(), inv_rms, dx, dgamma, Out<Dev>(), beta);
 }
 
-namespace detail {
 /// sum = residual + dropout(x), rounded once; y = layer_norm(sum); writes mean and inv_std. sum may
 /// alias x, the residual, or y if backward is not needed. dropout.total_columns must be x's
 /// columns; with probability 0 no random number is drawn. Backward reads the sum. The normalized

@@ -9,7 +9,7 @@
 #include <cstdint>
 #include <numbers>
 
-namespace dhp {
+namespace dhp::detail {
 
 /// Pair c of `half` is rotated by position * base^(-c / half) radians.
 struct RotaryOptions {
@@ -20,7 +20,6 @@ struct RotaryOptions {
   std::int64_t row_stride = 0;
 };
 
-namespace detail {
 /// In double on every device: the angles of long samples need it.
 struct Rotation {
   double cosine, sine;
@@ -46,7 +45,6 @@ struct Rotation {
     return {quarter == 1 || quarter == 2 ? -x : x, quarter > 1 ? -y : y};
   }
 };
-}  // namespace detail
 
 /// x [R, heads * head size] is rotated in place; row r of sample n has position r - offsets[n]. offsets i32 [N + 1], as
 /// attention has them.
@@ -62,4 +60,4 @@ void rotary(Dev& dev, Out<Dev> x, In<Dev> offsets, const RotaryOptions& options)
   if (x.count() > 0) rotary_on(dev, x, offsets, options);
 }
 
-}  // namespace dhp
+}  // namespace dhp::detail

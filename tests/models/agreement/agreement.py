@@ -71,10 +71,13 @@ def bert(w, tensors, heads):
     side = {name: value.long() for name, value in part(tensors, "side.").items()}
 
     def dense(x, name):
-        return F.linear(x, w[name + ".weight"], w[name + ".bias"])
+        return F.linear(x, w[name + ".weight"], w.get(name + ".bias"))
 
     def norm(x, name):
         return F.layer_norm(x, x.shape[-1:], w[name + ".weight"], w[name + ".bias"], eps=1e-12)
+
+    def rms_norm(x, name):
+        return x * (x.square().mean(-1, keepdim=True) + 1e-6).rsqrt() * w[name + ".weight"]
 
     samples = len(side["lengths"])
     rows, embed = len(side["token_ids"]), "bert.embeddings."
@@ -85,21 +88,40 @@ def bert(w, tensors, heads):
     length = rows // samples
     used = torch.arange(length)[None, :] < side["lengths"][:, None]  # [N, T]
 
+    size = words.shape[1] // heads
+
     def heads_of(x):
-        return x.reshape(samples, length, heads, -1).transpose(1, 2)
+        return x.reshape(samples, length, -1, size).transpose(1, 2)
+
+    def rotated(x):
+        angles = torch.arange(length)[:, None] * 100.0 ** (-torch.arange(0, size, 2).double() / size)
+        a, b = x.chunk(2, -1)
+        return torch.cat((a * angles.cos() - b * angles.sin(), b * angles.cos() + a * angles.sin()), -1)
 
     layer = 0
     while "bert.encoder.layer.%d.output.dense.weight" % layer in w:
         name = "bert.encoder.layer.%d." % layer
-        q, k, v = (heads_of(dense(x, name + "attention.self." + which)) for which in ("query", "key", "value"))
+        decoder = name + "attention.norm.weight" in w
+        y = rms_norm(x, name + "attention.norm") if decoder else x
+        q, k, v = (heads_of(dense(y, name + "attention.self." + which)) for which in ("query", "key", "value"))
+        if decoder:
+            q, k, v = rotated(q), rotated(k).repeat_interleave(2, 1), v.repeat_interleave(2, 1)
         scores = q @ k.transpose(-1, -2) / math.sqrt(q.shape[-1])
+        if decoder:
+            scores = scores.masked_fill(torch.ones(length, length).triu(1).bool(), -math.inf)
         scores = scores.masked_fill(~used[:, None, None, :], -math.inf)
         mixed = (scores.softmax(-1) @ v).transpose(1, 2).reshape(rows, -1)
         mixed = mixed * used.reshape(rows, 1)  # padding gives 0
-        x = norm(x + dense(mixed, name + "attention.output.dense"), name + "attention.output.LayerNorm")
+        layer += 1
+        x = x + dense(mixed, name + "attention.output.dense")
+        if decoder:
+            y = rms_norm(x, name + "output.norm")
+            y = F.silu(dense(y, name + "intermediate.dense.gate")) * dense(y, name + "intermediate.dense.up")
+            x = x + dense(y, name + "output.dense")
+            continue
+        x = norm(x, name + "attention.output.LayerNorm")
         y = F.gelu(dense(x, name + "intermediate.dense"))
         x = norm(x + dense(y, name + "output.dense"), name + "output.LayerNorm")
-        layer += 1
     y = norm(F.gelu(dense(x[side["masked_rows"]], "cls.predictions.transform.dense")),
              "cls.predictions.transform.LayerNorm")
     masked = F.linear(y, words, w["cls.predictions.bias"])
@@ -143,7 +165,8 @@ def main():
         models = {"resnet14": lambda w, t: resnet(w, t, (1, 1, 1, 1), 0.0),
                   "resnet50": lambda w, t: resnet(w, t, (3, 4, 6, 3), 0.0),
                   "resnet26_large": lambda w, t: resnet(w, t, (2, 2, 2, 2), 0.1),
-                  "bert": lambda w, t: bert(w, t, 4)}
+                  "bert": lambda w, t: bert(w, t, 4),
+                  "decoder": lambda w, t: bert(w, t, 4)}
         good = [compare(directory + "/" + name, model) for name, model in models.items()]
     return 0 if all(good) else 1
 

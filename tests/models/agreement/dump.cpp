@@ -113,6 +113,23 @@ void dump_bert(Cpu& dev, const examples::BertConfig& config, const std::string& 
   dump(dev, model.layers, heads, batch, path);
 }
 
+/// A decoder's blocks between BERT's embeddings and heads.
+void dump_decoder(Cpu& dev, const examples::BertConfig& config, const std::string& path) {
+  ModelBuilder<Cpu> build(Comm<Cpu>{});
+  std::vector<AnyLayer<Cpu>> layers;
+  examples::BertEmbeddings<Cpu> embeddings(build, config);
+  const auto table = embeddings.word_table();
+  layers.emplace_back("embeddings", std::move(embeddings));
+  for (int block = 0; block < config.layers; ++block) {
+    const auto name = "bert.encoder.layer." + std::to_string(block);
+    layers.emplace_back("attention", tests::decoder_attention(build, name, config));
+    layers.emplace_back("feed forward", tests::decoder_feed_forward(build, name, config));
+  }
+  examples::BertLoss<Cpu> heads(build, config, table);
+  const auto batch = tests::everything_batch(dev, 0, 0, config.vocabulary, 4);
+  dump(dev, layers, heads, batch, path);
+}
+
 void run(const std::string& directory) {
   Cpu dev;
   dump_resnet(dev, {.depth = 14, .width = 8, .image_size = 32, .classes = 7},
@@ -122,15 +139,15 @@ void run(const std::string& directory) {
   dump_resnet(dev,
               {.depth = 26, .width = 4, .image_size = 96, .classes = 5, .label_smoothing = 0.1},
               directory + "/resnet26_large");
-  dump_bert(dev,
-            {.layers = 2,
-             .hidden = 32,
-             .heads = 4,
-             .vocabulary = 97,
-             .positions = tests::everything_length,
-             .sequence_length = tests::everything_length,
-             .dropout = 0},
-            directory + "/bert");
+  const examples::BertConfig config{.layers = 2,
+                                    .hidden = 32,
+                                    .heads = 4,
+                                    .vocabulary = 97,
+                                    .positions = tests::everything_length,
+                                    .sequence_length = tests::everything_length,
+                                    .dropout = 0};
+  dump_bert(dev, config, directory + "/bert");
+  dump_decoder(dev, config, directory + "/decoder");
 }
 
 }  // namespace

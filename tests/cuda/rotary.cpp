@@ -1,0 +1,25 @@
+#include <dhp/cpu/rotary.hpp>
+#include <dhp/cuda/rotary.hpp>
+#include <tests/cuda/gpu.hpp>
+
+TEST_CASE_TEMPLATE("rotary positions of packed samples agree with the Cpu", T, double, float, bf16,
+                   f16) {
+  for (const auto& [heads, size, columns] : {std::tuple{1, 2, 2}, {3, 8, 24}, {2, 6, 40}}) {
+    CAPTURE(size);
+    const auto [got, right] = with_oracle<T>([&](auto& side) -> Results {
+      const auto offsets = side.tensor({5}, std::vector<std::int32_t>{0, 3, 3, 70, 300});
+      auto x = side.elements({300, columns}, 1);
+      detail::RotaryOptions options{
+          .heads = heads, .base = 500, .row_stride = columns > heads * size ? columns : 0};
+      auto view = x.mut();
+      view = {view.bytes(), view.dtype(), {300, heads * size}};
+      detail::rotary(side.dev, view, offsets.view(), options);
+      const auto turned = side.values(x.view());
+      options.inverse = true;
+      detail::rotary(side.dev, view, offsets.view(), options);
+      return {turned, side.values(x.view())};
+    });
+    CHECK(relative_error(got[0], right[0]) < tolerance<T>);
+    CHECK(relative_error(got[1], right[1]) < 2 * tolerance<T>);
+  }
+}
