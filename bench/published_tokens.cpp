@@ -1,17 +1,42 @@
-// published_tokens MODEL LONGEST: the tokens of each line of standard input, by the tokenizer of a published BERT.
-// bench/published.py compares them with those of Hugging Face's tokenizers.
+// published_tokens MODEL LONGEST: the tokens of each line of standard input, by the tokenizer of a published BERT; with
+// "decoder" for LONGEST of a byte-level BPE, and each line is JSON. "published_tokens FILE SIZE train" writes a
+// tokenizer.json with a vocabulary of a text. bench/published.py and byte_pairs.py compare them with those of Hugging
+// Face's tokenizers.
 #include <examples/bert/published_tokenizer.hpp>
+#include <examples/gpt/tokenizer_json.hpp>
 
 #include <cstdlib>
 #include <iostream>
 #include <string>
 
+namespace {
+
+void print_byte_pairs(const std::string& folder) {
+  const auto pairs = examples::load_byte_pairs(examples::PublishedJson(folder + "/tokenizer.json"));
+  for (std::string line; std::getline(std::cin, line);) {
+    const auto text = nlohmann::json::parse(line).get<std::string>();
+    const auto ids = pairs.encode(text);
+    dhp::check(pairs.decode(ids) == text, "decoded otherwise: ", line);
+    for (const auto id : ids) std::cout << id << ' ';
+    std::cout << '\n';
+  }
+}
+
+}  // namespace
+
 int main(int argc, char** argv) {
-  if (argc != 3) {
-    std::cerr << "published_tokens MODEL LONGEST\n";
+  const std::string last = argc > 2 ? argv[argc - 1] : "";
+  if (argc != 3 && last != "train") {
+    std::cerr << "published_tokens MODEL LONGEST|decoder; published_tokens FILE SIZE train\n";
     return 2;
   }
   try {
+    if (last == "decoder") return print_byte_pairs(argv[1]), 0;
+    if (last == "train") {
+      const std::vector<std::string> texts{dhp::text_of(argv[1])};
+      std::cout << examples::tokenizer_json(examples::train_byte_pairs(texts, std::atoi(argv[2])));
+      return 0;
+    }
     const auto tokenizer = examples::load_published_tokenizer(argv[1]);
     const auto longest = static_cast<std::size_t>(std::atoi(argv[2]));
     for (std::string line; std::getline(std::cin, line);) {

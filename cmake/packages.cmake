@@ -7,7 +7,8 @@ mark_as_advanced(DHP_MAINTAINER DHP_HOMEPAGE)
 
 set(CPACK_COMPONENTS_ALL headers)
 set(programs "")
-foreach(program IN ITEMS train_bert train_resnet50 score_bert score_resnet50 dhp_compare dhp_replay dhp_doctor export_onnx)
+foreach(program IN ITEMS train_bert train_gpt train_resnet50 score_bert score_gpt score_resnet50
+    dhp_compare dhp_replay dhp_doctor export_onnx)
   if(TARGET ${program})
     list(APPEND programs ${program})
   endif()
@@ -63,12 +64,12 @@ set(CPACK_DEBIAN_PROGRAMS_PACKAGE_REPLACES ${other})
 set(CPACK_DEBIAN_PROGRAMS_PACKAGE_SECTION science)
 set(CPACK_DEBIAN_PROGRAMS_PACKAGE_SHLIBDEPS ON)
 set(CPACK_COMPONENT_PROGRAMS_DESCRIPTION "parallel neural-network training (programs)
-Trains BERT and ResNet in parallel over samples, layers and parts of layers,
+Trains BERT, GPT and ResNet in parallel over samples, layers and parts of layers,
 with threads of one process or with processes on many machines.
 .
-train_bert and train_resnet50 train, score_bert and score_resnet50 write
-predictions, export_onnx writes ONNX files, dhp_doctor examines a cluster, and
-dhp_compare shows which rank a hung job is waiting for.
+train_bert, train_gpt and train_resnet50 train, score_bert, score_gpt and
+score_resnet50 write predictions, export_onnx writes ONNX files, dhp_doctor
+examines a cluster, and dhp_compare shows which rank a hung job is waiting for.
 .
 This build is for ${built_for}.")
 

@@ -91,7 +91,7 @@ function(dhp_typed_tests folder target more)
   # compile faster without. Under AddressSanitizer that is all but ops/.
   target_compile_options(${target} PRIVATE $<$<COMPILE_LANGUAGE:CUDA>:-Xcompiler=-O1>)
   set(optimised -O0)
-  if(folder MATCHES "^(tensor|ops|cuda|bert)$")
+  if(folder MATCHES "^(tensor|ops|cuda|bert|gpt)$")
     set(optimised -Og)
   endif()
   if(NOT DHP_SANITIZE OR folder STREQUAL ops)
@@ -99,8 +99,8 @@ function(dhp_typed_tests folder target more)
   endif()
   # Fortified longjmp rejects jumps between the stacks of tests/cuda/emulator.hpp.
   target_compile_options(${target} PRIVATE $<$<COMPILE_LANGUAGE:CXX>:-U_FORTIFY_SOURCE>)
-  # Folders to the left of the ops, and the text of examples/bert, need no kernels, and should not pay for parsing them.
-  if(NOT folder MATCHES "^(core|device|tensor|comm|data|bert)$")
+  # Folders to the left of the ops, and the texts of examples/{bert,gpt}, need no kernels, and should not parse them.
+  if(NOT folder MATCHES "^(core|device|tensor|comm|data|bert|gpt)$")
     target_link_libraries(${target} PRIVATE dhp_cpu_compiled)
   endif()
 endfunction()

@@ -19,7 +19,7 @@ cat <<'END'
 Five parts follow; on two idle cores they take about this long:
    30 s  install what is missing: g++, CMake, small libraries, 60,000 images (Fashion-MNIST), a dictionary (WordNet)
     5 s  configure
-  120 s  compile the CPU's kernels and the two trainers
+  120 s  compile the CPU's kernels and two trainers
    50 s  train a ResNet-50 of width 8: it learns to tell shoes from shirts
    65 s  train a BERT of 2 layers: it learns to guess words that are hidden in definitions
 A training has 8 ranks: 2 share the samples, times 2 that share each layer, times 2 that share the layers.

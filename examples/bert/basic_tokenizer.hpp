@@ -3,7 +3,7 @@
 // of its own; uncased: lower case, as a rule without accents.
 #pragma once
 
-#include "utf8.hpp"
+#include "../data/utf8.hpp"
 
 #include <array>
 #include <optional>

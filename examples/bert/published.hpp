@@ -3,8 +3,8 @@
 #pragma once
 
 #include "../data/model_folder.hpp"
+#include "../data/published_json.hpp"
 #include "config.hpp"
-#include "published_json.hpp"
 
 #include <filesystem>
 #include <string>

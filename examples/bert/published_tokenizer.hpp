@@ -2,10 +2,9 @@
 // libraries write them. A tokenizer that is not WordPiece with BERT's rules is refused; the error names its kind.
 #pragma once
 
-#include "published_json.hpp"
+#include "../data/special_tokens.hpp"
 #include "wordpiece.hpp"
 
-#include <algorithm>
 #include <cstdint>
 #include <filesystem>
 #include <string>
@@ -18,7 +17,7 @@ namespace examples {
 /// Text to ids, special tokens in the text included.
 class PublishedTokenizer {
  public:
-  explicit PublishedTokenizer(WordPiece wordpiece, std::vector<std::string> special = {})
+  explicit PublishedTokenizer(WordPiece wordpiece, SpecialTokens special = SpecialTokens())
       : wordpiece_(std::move(wordpiece)), special_(std::move(special)) {}
 
   [[nodiscard]] const Vocabulary& vocabulary() const { return wordpiece_.vocabulary(); }
@@ -37,73 +36,21 @@ class PublishedTokenizer {
   }
   /// The tokens of a text alone.
   void append(std::string_view text, std::vector<std::int32_t>& ids) const {
-    while (!text.empty()) {
-      auto [at, token] = next_special(text);
-      const auto words = wordpiece_.encode(text.substr(0, at));
-      ids.insert(ids.end(), words.begin(), words.end());
-      if (token.empty()) break;
-      ids.push_back(vocabulary().find(token));
-      text.remove_prefix(at + token.size());
-    }
+    special_.part(
+        text,
+        [&](std::string_view part) {
+          const auto words = wordpiece_.encode(part);
+          ids.insert(ids.end(), words.begin(), words.end());
+        },
+        [&](std::string_view token) { ids.push_back(vocabulary().find(token)); });
   }
 
  private:
-  /// Where the next special token begins, or the end; of two at one place the longer one.
-  [[nodiscard]] std::pair<std::size_t, std::string_view> next_special(std::string_view text) const {
-    std::pair<std::size_t, std::string_view> found{text.size(), {}};
-    for (const auto& token : special_) {
-      const auto at = text.find(token);
-      if (at == text.npos) continue;
-      if (at < found.first || (at == found.first && token.size() > found.second.size()))
-        found = {at, token};
-    }
-    return found;
-  }
-
   WordPiece wordpiece_;
-  std::vector<std::string> special_;
+  SpecialTokens special_;
 };
 
 namespace published {
-
-/// Token i at place i, of {"token": i} and the added tokens.
-[[nodiscard]] inline std::vector<std::string> tokens_by_id(const PublishedJson& file,
-                                                           const nlohmann::json& model) {
-  std::vector<std::pair<std::int64_t, std::string>> by_id;
-  const auto damaged = [&] {
-    dhp::fail("", file.path(), " is damaged: its vocabulary is no numbered list");
-  };
-  if (!model.contains("vocab") || !model["vocab"].is_object()) damaged();
-  for (const auto& [token, id] : model["vocab"].items()) {
-    if (!id.is_number_integer()) damaged();
-    by_id.emplace_back(id.get<std::int64_t>(), token);
-  }
-  for (const auto& added : file.part("added_tokens"))
-    if (!model["vocab"].contains(added.value("content", "")))
-      by_id.emplace_back(added.value("id", std::int64_t{-1}), added.value("content", ""));
-  std::sort(by_id.begin(), by_id.end());
-  std::vector<std::string> tokens;
-  for (auto& [id, token] : by_id) {
-    dhp::check(id == static_cast<std::int64_t>(tokens.size()), file.path(), ": token \"", token,
-               "\" has the id ", id, ", where ", tokens.size(), " is next");
-    tokens.push_back(std::move(token));
-  }
-  return tokens;
-}
-
-/// Those that are looked for in the text before it is parted into words.
-[[nodiscard]] inline std::vector<std::string> added_tokens(const PublishedJson& file) {
-  std::vector<std::string> special;
-  for (const auto& added : file.part("added_tokens")) {
-    const auto token = file.get<std::string>(added, "content", "");
-    dhp::check(!token.empty(), file.path(), " is damaged: an added token has no content");
-    for (const auto* const rule : {"single_word", "lstrip", "rstrip", "normalized"})
-      dhp::check(!file.get(added, rule, false), file.path(), ": its added token ", token,
-                 " has the rule ", rule, ", which dhp does not know");
-    special.push_back(token);
-  }
-  return special;
-}
 
 [[nodiscard]] inline PublishedTokenizer from_tokenizer_json(const std::string& path) {
   const PublishedJson file(path);
@@ -123,7 +70,7 @@ namespace published {
                        .part_ideographs = file.get(normalizer, "handle_chinese_chars", true)};
   const auto longest = file.get(model, "max_input_chars_per_word", WordPiece::longest_word);
   return PublishedTokenizer(WordPiece(Vocabulary(tokens_by_id(file, model), path), basic, longest),
-                            added_tokens(file));
+                            added_tokens(file, true));
 }
 
 [[nodiscard]] inline PublishedTokenizer from_vocabulary(const std::string& folder) {
@@ -142,7 +89,7 @@ namespace published {
   std::vector<std::string> special(Vocabulary::special_tokens.begin(),
                                    Vocabulary::special_tokens.end());
   return PublishedTokenizer(WordPiece(load_vocabulary(folder + "/vocab.txt"), basic),
-                            std::move(special));
+                            SpecialTokens(std::move(special)));
 }
 
 }  // namespace published

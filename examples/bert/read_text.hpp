@@ -5,9 +5,9 @@
 
 #include <dhp/data/file.hpp>
 
+#include "../data/utf8.hpp"
 #include "sentence_file.hpp"
 #include "sentences.hpp"
-#include "utf8.hpp"
 
 #include <algorithm>
 #include <array>
@@ -24,6 +24,28 @@ struct TextOptions {
   dhp::Unpack unpack = nullptr;  ///< for .gz: gunzip of data/gzip.hpp
   std::size_t file_limit_bytes = dhp::default_file_limit_bytes;
 };
+
+/// A file, or those of a directory in the byte order of their paths.
+[[nodiscard]] inline std::vector<std::string> text_files(const std::string& path) {
+  std::error_code error;
+  if (!std::filesystem::is_directory(path, error)) return {path};
+  return dhp::files_below(path);
+}
+
+/// Throws for files whose names say that there is something else in them.
+inline void check_is_prose(const std::string& path, const std::string& model) {
+  for (const auto& file : text_files(path)) {
+    const auto is = [&](std::initializer_list<const char*> endings) {
+      return std::any_of(endings.begin(), endings.end(),
+                         [&](const char* ending) { return dhp::ends_in(file, ending); });
+    };
+    dhp::check(!is({".json", ".json.gz"}), "", file,
+               ": is JSON, whose names and brackets would be read as prose; write an object a line "
+               "to a .jsonl file, of which --text-column takes a member: jq -c '.[]' does it");
+    dhp::check(!is({".png", ".jpg", ".jpeg"}), "", file, ": is an image, and ", model,
+               " learns from text; train_resnet50 takes images");
+  }
+}
 
 /// Appends the documents of a file in memory; a byte order mark at its start is left out. Errors:
 /// zero bytes (a binary file), not UTF-8, no words.
@@ -48,9 +70,7 @@ inline void add_column(std::string_view bytes, const std::string& name, const Te
 
 /// Reads a file or a directory of files, in the byte order of their paths.
 [[nodiscard]] inline Text read_text(const std::string& path, const TextOptions& options = {}) {
-  std::error_code error;
-  const bool directory = std::filesystem::is_directory(path, error);
-  const auto files = directory ? dhp::files_below(path) : std::vector<std::string>{path};
+  const auto files = text_files(path);
   dhp::check(!files.empty(), "", path, ": the directory holds no file");
   dhp::check(
       options.column.empty() || std::any_of(files.begin(), files.end(), &SentenceFile::has_columns),

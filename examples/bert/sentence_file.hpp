@@ -5,7 +5,7 @@
 #include <dhp/data/known_file.hpp>
 #include <dhp/train/safetensors.hpp>
 
-#include "utf8.hpp"
+#include "../data/utf8.hpp"
 
 #include <nlohmann/json.hpp>
 

@@ -5,7 +5,7 @@
 #include <dhp/data/dataset.hpp>
 #include <dhp/data/sample_random.hpp>
 
-#include "documents.hpp"
+#include "../data/documents.hpp"
 
 #include <algorithm>
 #include <cstdint>

@@ -1,7 +1,7 @@
 // Cuts plain text into sentences by simple rules and a few English abbreviations.
 #pragma once
 
-#include "documents.hpp"
+#include "../data/documents.hpp"
 
 #include <algorithm>
 #include <array>

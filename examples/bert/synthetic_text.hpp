@@ -5,7 +5,7 @@
 
 #include <dhp/data/sample_random.hpp>
 
-#include "documents.hpp"
+#include "../data/documents.hpp"
 #include "vocabulary.hpp"
 
 #include <cstdint>

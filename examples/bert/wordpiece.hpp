@@ -4,8 +4,8 @@
 
 #include <dhp/data/file.hpp>
 
+#include "../data/documents.hpp"
 #include "basic_tokenizer.hpp"
-#include "documents.hpp"
 #include "vocabulary.hpp"
 
 #include <algorithm>

@@ -4,15 +4,15 @@
 // pair of lower ids, so the same text gives the same vocabulary everywhere.
 #pragma once
 
+#include "../data/documents.hpp"
+#include "../data/pair_joiner.hpp"
 #include "basic_tokenizer.hpp"
-#include "documents.hpp"
 #include "vocabulary.hpp"
 #include "wordpiece.hpp"
 
 #include <algorithm>
 #include <cstdint>
 #include <map>
-#include <queue>
 #include <string>
 #include <unordered_map>
 #include <utility>
@@ -42,64 +42,28 @@ struct WordPieceTraining {
   return sorted;
 }
 
-/// The joining of pairs; use train_wordpiece().
+/// The characters of words, and the pairs that are joined from them; use train_wordpiece().
 class WordPieceTrainer {
  public:
   WordPieceTrainer(const std::vector<std::pair<std::string, std::int64_t>>& words,
                    const WordPieceTraining& options)
       : options_(options) {
-    for (const auto token : Vocabulary::special_tokens) id_of(std::string(token));
-    dhp::check(options.size > static_cast<std::int64_t>(tokens_.size()), "a vocabulary of ",
-               options.size, " tokens has no room beside the 5 special ones");
+    for (const auto token : Vocabulary::special_tokens) joiner_.id_of(std::string(token));
+    dhp::check(options.size > size(), "a vocabulary of ", options.size,
+               " tokens has no room beside the 5 special ones");
     add_characters(words);
     for (const auto& [word, count] : words) add_word(word, count);
-    for (const auto& [pair, place] : pairs_) queue_.push({place.count, pair});
   }
 
   [[nodiscard]] std::vector<std::string> run() {
-    while (static_cast<std::int64_t>(tokens_.size()) < options_.size && !queue_.empty()) {
-      const auto best = queue_.top();
-      queue_.pop();
-      const auto found = pairs_.find(best.pair);
-      if (found == pairs_.end()) continue;
-      if (found->second.count != best.count) {  // it became rarer since it was queued
-        if (found->second.count > 0) queue_.push({found->second.count, best.pair});
-        continue;
-      }
-      if (best.count < options_.least_count) break;
-      join(best.pair);
-    }
-    return std::move(tokens_);
+    joiner_.run(options_.size, options_.least_count);
+    return joiner_.tokens();
   }
 
  private:
-  using Id = std::uint32_t;
-  using Pair = std::uint64_t;  // left id, right id
-  struct Place {
-    std::int64_t count = 0;
-    std::vector<std::size_t> words;  // that have or had the pair; may repeat
-  };
-  struct Candidate {
-    std::int64_t count;
-    Pair pair;
-    friend bool operator<(const Candidate& a,
-                          const Candidate& b) {  // the top of the queue is largest
-      return a.count != b.count ? a.count < b.count : a.pair > b.pair;
-    }
-  };
-  struct Word {
-    std::vector<Id> pieces;
-    std::int64_t count = 0;
-  };
-
-  static Pair pair_of(Id left, Id right) { return Pair{left} << 32 | right; }
-
-  Id id_of(const std::string& token) {
-    const auto [place, fresh] = ids_.try_emplace(token, static_cast<Id>(tokens_.size()));
-    if (fresh) tokens_.push_back(token);
-    return place->second;
+  [[nodiscard]] std::int64_t size() const {
+    return static_cast<std::int64_t>(joiner_.tokens().size());
   }
-
   // take(token) for each character of a word, with ## from the second on.
   template <class Take>
   static void characters(std::string_view word, Take&& take) {
@@ -117,82 +81,29 @@ class WordPieceTrainer {
     std::vector<std::pair<std::int64_t, std::string>> ranked;
     for (const auto& [token, count] : counts) ranked.emplace_back(-count, token);
     std::sort(ranked.begin(), ranked.end());  // frequent first, then in byte order
-    const auto room = options_.size - static_cast<std::int64_t>(tokens_.size());
+    const auto room = options_.size - size();
     const auto kept = std::min({static_cast<std::int64_t>(ranked.size()), options_.alphabet, room});
     ranked.resize(static_cast<std::size_t>(std::max<std::int64_t>(kept, 0)));
     std::sort(ranked.begin(), ranked.end(),
               [](const auto& a, const auto& b) { return a.second < b.second; });
-    for (const auto& [count, token] : ranked) id_of(token);
+    for (const auto& [count, token] : ranked) joiner_.id_of(token);
   }
 
   // A word with a character outside the alphabet teaches nothing: it will be [UNK].
   void add_word(const std::string& text, std::int64_t count) {
     if (count_code_points(text) > WordPiece::longest_word) return;
-    Word word{{}, count};
+    std::vector<PairJoiner::Id> pieces;
     bool known = true;
     characters(text, [&](const std::string& token) {
-      const auto found = ids_.find(token);
-      known = known && found != ids_.end();
-      if (known) word.pieces.push_back(found->second);
+      const auto* const found = joiner_.find(token);
+      known = known && found != nullptr;
+      if (known) pieces.push_back(*found);
     });
-    if (!known || word.pieces.size() < 2) return;
-    for (std::size_t at = 0; at + 1 < word.pieces.size(); ++at)
-      change(pair_of(word.pieces[at], word.pieces[at + 1]), count, words_.size());
-    words_.push_back(std::move(word));
-  }
-
-  void change(Pair pair, std::int64_t by, std::size_t word) {
-    auto& place = pairs_[pair];
-    place.count += by;
-    if (by > 0 && (place.words.empty() || place.words.back() != word)) place.words.push_back(word);
-  }
-
-  void join(Pair pair) {
-    const Id left = static_cast<Id>(pair >> 32);
-    const Id right = static_cast<Id>(pair);
-    const Id joined = id_of(tokens_[left] + tokens_[right].substr(2));
-    const auto where = std::move(pairs_.at(pair).words);
-    std::vector<Pair> grown;
-    for (const auto number : where) {
-      auto& word = words_[number];
-      auto& pieces = word.pieces;
-      std::size_t to = 0;
-      for (std::size_t at = 0; at < pieces.size(); ++at) {
-        if (at + 1 == pieces.size() || pieces[at] != left || pieces[at + 1] != right) {
-          pieces[to++] = pieces[at];
-          continue;
-        }
-        if (to > 0) {
-          change(pair_of(pieces[to - 1], left), -word.count, number);
-          grown.push_back(pair_of(pieces[to - 1], joined));
-          change(grown.back(), word.count, number);
-        }
-        if (at + 2 < pieces.size()) {
-          change(pair_of(right, pieces[at + 2]), -word.count, number);
-          grown.push_back(pair_of(joined, pieces[at + 2]));
-          change(grown.back(), word.count, number);
-        }
-        pieces[to++] = joined;
-        ++at;
-      }
-      pieces.resize(to);
-    }
-    pairs_.erase(pair);
-    std::sort(grown.begin(), grown.end());
-    grown.erase(std::unique(grown.begin(), grown.end()), grown.end());
-    for (const auto fresh : grown) {
-      const auto found = pairs_.find(fresh);
-      if (found != pairs_.end() && found->second.count > 0)
-        queue_.push({found->second.count, fresh});
-    }
+    if (known) joiner_.add_word(std::move(pieces), count);
   }
 
   WordPieceTraining options_;
-  std::vector<std::string> tokens_;
-  std::unordered_map<std::string, Id> ids_;
-  std::vector<Word> words_;
-  std::unordered_map<Pair, Place> pairs_;
-  std::priority_queue<Candidate> queue_;
+  PairJoiner joiner_{[](const auto& left, const auto& right) { return left + right.substr(2); }};
 };
 
 /// A vocabulary of at most options.size tokens: the special ones, characters in byte order, then

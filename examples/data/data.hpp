@@ -1,10 +1,11 @@
 // What a trainer reads: batchers of any dataset, so that the training run is compiled once; and how the
-// two trainers find their data. Compiled in images.cpp and text.cpp, once for both devices.
+// trainers find their data. Compiled in images.cpp, text.cpp and others, once for both devices.
 #pragma once
 
 #include <dhp/data/collate.hpp>
 
 #include "../bert/config.hpp"
+#include "../gpt/config.hpp"
 #include "../options/options.hpp"
 
 #include <cstdint>
@@ -103,6 +104,18 @@ struct TextData {
 /// "synthetic", a text file, a directory of them, or WordNet's directory (its glosses). same_shapes: padded
 /// micro-batches of as many samples have the same shapes, unless whole words are masked.
 [[nodiscard]] TextData load_text(const BertOptions& options, bool same_shapes);
+
+struct GptData {
+  AnyBatcher train;
+  AnyBatcher held_out;
+  GptConfig config{};                          ///< as TextData's
+  std::map<std::string, std::string> files{};  ///< the model's small files, by name
+  std::string description;
+};
+
+/// "synthetic", a text file, or a directory of them: each is a document, or several between <|endoftext|>; rows of .csv,
+/// .tsv and .jsonl files are documents, too.
+[[nodiscard]] GptData load_gpt_text(const TextModelOptions& options);
 
 struct LabelledText {
   AnyBatcher train;

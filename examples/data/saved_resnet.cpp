@@ -1,6 +1,6 @@
 #include "saved_resnet.hpp"
 
-#include "../bert/published_json.hpp"
+#include "published_json.hpp"
 
 #include <algorithm>
 #include <cstdint>

@@ -5,14 +5,12 @@
 #include "file_formats.hpp"
 #ifdef DHP_HAS_UTF8PROC
 #include "../bert/read_text.hpp"
-#include "../bert/text_cache.hpp"
 #include "../bert/wordpiece_train.hpp"
+#include "text_cache.hpp"
 #endif
 
 #include <algorithm>
-#include <cstdio>
 #include <filesystem>
-#include <iostream>
 #include <memory>
 #include <optional>
 #include <string>
@@ -63,40 +61,21 @@ void check_fits(const Vocabulary& vocabulary, const TokenText& tokens, const std
              " tokens are unknown words ([UNK]); is it of another language?");
 }
 
-/// Files whose names say that there is something else in them.
-void check_is_prose(const std::string& path) {
-  std::error_code error;
-  const bool directory = std::filesystem::is_directory(path, error);
-  for (const auto& file : directory ? dhp::files_below(path) : std::vector<std::string>{path}) {
-    const auto is = [&](std::initializer_list<const char*> endings) {
-      return std::any_of(endings.begin(), endings.end(),
-                         [&](const char* ending) { return dhp::ends_in(file, ending); });
-    };
-    dhp::check(!is({".json", ".json.gz"}), "", file,
-               ": is JSON, whose names and brackets would be read as prose; write an object a line "
-               "to a .jsonl file, of which --text-column takes a member: jq -c '.[]' does it");
-    dhp::check(!is({".png", ".jpg", ".jpeg"}), "", file,
-               ": is an image, and BERT learns from text; train_resnet50 takes images");
-  }
-}
-
 TokenisedText encoded(const BertOptions& options, const std::optional<WordPiece>& given) {
   const auto& path = options.run.data;
   const auto text = is_wordnet(path) ? read_wordnet(path) : read_text(path, text_options(options));
   const auto words =
       given ? *given : WordPiece(train_wordpiece(text, {.size = options.vocabulary_size}));
-  return {words.vocabulary(), std::make_shared<TokenText>(words.encode(text))};
+  return {vocabulary_text(words.vocabulary()), std::make_shared<TokenText>(words.encode(text))};
 }
 
 /// A cache of this text, by these rules.
 TextCache cache_of(const BertOptions& options, const std::optional<WordPiece>& given) {
   const auto& path = options.run.data;
-  std::vector<std::string> files{path};
+  auto files = text_files(path);
   if (is_wordnet(path)) {
     files.clear();
     for (const auto file : wordnet_files) files.push_back(path + "/" + std::string(file));
-  } else if (std::filesystem::is_directory(path)) {
-    files = dhp::files_below(path);
   }
   nlohmann::json rules{{"data", std::filesystem::absolute(path).string()},
                        {"sentences", options.sentences},
@@ -105,30 +84,22 @@ TextCache cache_of(const BertOptions& options, const std::optional<WordPiece>& g
                        {"unicode", utf8proc_unicode_version()}};
   if (given) rules["words"] = {dhp::fnv1a(vocabulary_text(given->vocabulary())), given->rules()};
   else rules["vocabulary_size"] = options.vocabulary_size;
-  char name[17];
-  std::snprintf(name, sizeof name, "%016llx",
-                static_cast<unsigned long long>(dhp::fnv1a(rules.dump())));
-  return TextCache({.folder = options.text_cache,
-                    .name = name,
-                    .made_of = {{"rules", rules}, {"files", state_of_files(files)}},
-                    .say = [speaks = options.run.speaks()](const std::string& sentence) {
-                      if (speaks) std::cerr << sentence + "\n";
-                    }});
+  return text_cache_of(options.text_cache, files, rules, options.run.speaks());
 }
 
 Tokenised tokenise(const BertOptions& options) {
   const auto& path = options.run.data;
   dhp::check(std::filesystem::exists(path), "--data ", path,
              ": there is no such file or directory");
-  check_is_prose(path);
+  check_is_prose(path, "BERT");
   const bool wordnet = is_wordnet(path);
   dhp::check(!wordnet || options.text_columns.empty(), "--text-column: ", path,
              " is WordNet, which has no columns");
   std::optional<WordPiece> given;
   if (const auto words = given_words(options)) given = words->wordpiece();
   const auto make = [&] { return encoded(options, given); };
-  auto [vocabulary, tokens] =
-      options.text_cache.empty() ? make() : cache_of(options, given).get(make);
+  auto [words, tokens] = options.text_cache.empty() ? make() : cache_of(options, given).get(make);
+  auto vocabulary = parse_vocabulary(words, path);
   check_fits(vocabulary, *tokens, path);
   auto description =
       dhp::concat(path, wordnet ? " (WordNet's glosses, " : " (", tokens->sentences(),

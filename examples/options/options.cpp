@@ -405,16 +405,33 @@ ParsedBert parse_bert(int argc, char** argv, bool gpu) {
   app.footer(bert_examples);
   add_run_options(app, options.run, words);
   add_device_options(app, options.run, gpu);
-  app.option_defaults()->group("Model");
-  app.add_option("--preset", options.preset,
-                 "tiny, mini, small, base or large (default: as the model of --load, else tiny)");
-  app.add_option("--sequence-length", options.sequence_length, "Longest sample, in tokens",
-                 CLI::Range(8, 512));
-  app.add_option("--dropout", options.dropout, "Probability", number_up_to(0.9));
-  add_text_options(app, options);
+  options.dropout = 0.1;
+  add_text_model_options(app, options, "tiny, mini, small, base or large", "A vocab.txt", 512);
+  add_bert_text_options(app, options);
   add_classification_options(app, options);
   parsed.exit_status =
       parse(app, argc, argv, options, words, [&] { check_classification(app, options); });
+  return parsed;
+}
+
+ParsedGpt parse_gpt(int argc, char** argv, bool gpu) {
+  ParsedGpt parsed;
+  auto& options = parsed.options;
+  Words words{.optimizer = "adamw", .weight_decay = 0.01};
+  options.run.learning_rate = {.peak = 1e-3, .decay = dhp::Decay::linear};
+  options.run.clip = 1;
+  CommandLine app("Trains a causal decoder on text, of GPT-2's shape or Llama's: the next token.");
+  app.footer(gpt_examples);
+  add_run_options(app, options.run, words);
+  add_device_options(app, options.run, gpu);
+  add_text_model_options(app, options,
+                         "tiny, mini, small (GPT-2's 124 million), medium, llama-tiny, llama-mini "
+                         "or llama-small",
+                         "A tokenizer.json", 1 << 17);
+  parsed.exit_status = parse(app, argc, argv, options, words, [&] {
+    dhp::check(options.text_columns.size() < 2, "--text-column: one has the text");
+    dhp::check(!options.run.new_head, "--new-head: the head of a decoder is that of its tokens");
+  });
   return parsed;
 }
 

@@ -1,4 +1,4 @@
-// What the two trainers take on their command lines, as plain structs of what it stands for. Parsing is compiled
+// What the trainers take on their command lines, as plain structs of what it stands for. Parsing is compiled
 // once (options.cpp); a wrong value ends with one sentence before any training starts.
 #pragma once
 
@@ -145,21 +145,24 @@ struct RunOptions {
   [[nodiscard]] bool begins_anew() const;
 };
 
-struct BertOptions {
+/// Of models of text: train_gpt's, and a part of train_bert's.
+struct TextModelOptions {
   RunOptions run{};
   std::string preset;  ///< empty: as the model of --load says, else tiny
   std::int64_t sequence_length = 128;
-  double dropout = 0.1;
-  std::string vocabulary;  ///< a vocab.txt; empty: trained from the text
+  double dropout = 0;
+  std::string vocabulary;  ///< a vocab.txt or tokenizer.json; empty: trained from the text
   std::int64_t vocabulary_size = 8192;
+  std::string text_cache;                   ///< a directory for the text as tokens; empty: none
+  std::vector<std::string> text_columns{};  ///< one; two if classify reads pairs
+  std::string test_data;                    ///< what to evaluate on; empty: held out of --data
+};
+struct BertOptions : TextModelOptions {
   std::string sentences = "automatic";
   std::string layout = "packed";
   bool whole_word_masking = false;
-  std::string text_cache;                   ///< a directory for the text as tokens; empty: none
-  std::string task = "pretrain";            ///< or "classify"
-  std::vector<std::string> text_columns{};  ///< one; two if classify reads pairs
+  std::string task = "pretrain";  ///< or "classify"
   std::string label_column;
-  std::string test_data;  ///< of classify: what to evaluate on; empty: held out of --data
 };
 
 struct ResNetOptions {
@@ -187,12 +190,17 @@ struct ParsedBert {
   BertOptions options;
   std::optional<int> exit_status;
 };
+struct ParsedGpt {
+  TextModelOptions options;
+  std::optional<int> exit_status;
+};
 struct ParsedResNet {
   ResNetOptions options;
   std::optional<int> exit_status;
 };
 /// gpu: the program is built for GPUs, and takes options for them instead of those for the CPU.
 [[nodiscard]] ParsedBert parse_bert(int argc, char** argv, bool gpu);
+[[nodiscard]] ParsedGpt parse_gpt(int argc, char** argv, bool gpu);
 [[nodiscard]] ParsedResNet parse_resnet(int argc, char** argv, bool gpu);
 
 /// "fp32", ...

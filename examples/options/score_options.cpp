@@ -3,6 +3,8 @@
 #include "command_line.hpp"
 #include "common_options.hpp"
 
+#include <functional>
+
 namespace examples {
 
 namespace {
@@ -17,9 +19,7 @@ void add_common_options(CommandLine& app, ScoreOptions& options, bool gpu, const
   add_process_options(app, run);
   app.option_defaults()->group("Options");
   app.add_option("--model", run.load, model)->required();
-  app.add_option("--input", options.input, input)->required();
-  app.add_option("--output", options.output,
-                 "FILE.csv, FILE.jsonl or FILE.npy; else JSON lines on standard output");
+  app.add_option("--input", options.input, input);
   app.add_option("--batch", run.global_batch, what + " of one pass, over all replicas",
                  positive_number());
   app.add_option("--micro-batch", run.micro_batch, what + " of one micro-batch", positive_number());
@@ -30,7 +30,21 @@ void add_common_options(CommandLine& app, ScoreOptions& options, bool gpu, const
   add_device_option(app, run, gpu);
 }
 
-void parse(CommandLine& app, int argc, char** argv, ParsedScore& parsed) {
+/// Of programs that write a row for each sample.
+void add_rows_options(CommandLine& app, ScoreOptions& options) {
+  app.get_option("--input")->required();
+  app.add_option("--output", options.output,
+                 "FILE.csv, FILE.jsonl or FILE.npy; else JSON lines on standard output");
+}
+void add_adapter_option(CommandLine& app, ScoreOptions& options) {
+  app.add_option("--text-column", options.text_column, "Its name");
+  app.add_option("--adapter", options.run.tuning.adapter,
+                 "Folder of an adapter of this model, in PEFT's format");
+}
+
+void parse(
+    CommandLine& app, int argc, char** argv, ParsedScore& parsed,
+    const std::function<void()>& check = [] {}) {
   auto& run = parsed.options.run;
   parsed.exit_status = app.read(argc, argv, [&] {
     run.check_ranks();
@@ -38,6 +52,7 @@ void parse(CommandLine& app, int argc, char** argv, ParsedScore& parsed) {
     // A step is whole micro-batches; fewer samples than asked for do.
     run.micro_batch = std::min(run.micro_batch, run.global_batch);
     run.global_batch -= run.global_batch % run.micro_batch;
+    check();
   });
 }
 
@@ -52,9 +67,8 @@ ParsedScore parse_score_bert(int argc, char** argv, bool gpu) {
                      "A published folder (config.json, tokenizer.json or vocab.txt, .safetensors), "
                      "or checkpoints of train_bert",
                      "A sentence a line; or .csv, .tsv, .jsonl with --text-column", "Sentences");
-  app.add_option("--text-column", options.text_column, "Its name");
-  app.add_option("--adapter", options.run.tuning.adapter,
-                 "Folder of an adapter of this model, in PEFT's format");
+  add_rows_options(app, options);
+  add_adapter_option(app, options);
   app.add_option("--predict", options.predict,
                  "embeddings, logits, or automatic: logits of a classifier, embeddings of others",
                  CLI::IsMember({"automatic", "embeddings", "logits"}));
@@ -71,6 +85,42 @@ ParsedScore parse_score_bert(int argc, char** argv, bool gpu) {
   return parsed;
 }
 
+ParsedScore parse_score_gpt(int argc, char** argv, bool gpu) {
+  ParsedScore parsed;
+  auto& options = parsed.options;
+  CommandLine app(
+      "How well a causal decoder predicts a text, or what it goes on with: a published one, or one "
+      "of train_gpt.");
+  add_common_options(
+      app, options, gpu,
+      "A published folder (config.json, tokenizer.json, .safetensors), or checkpoints "
+      "of train_gpt",
+      "A text, or a directory of them, as train_gpt reads them", "Sequences");
+  add_adapter_option(app, options);
+  app.add_option("--sequence-length", options.sequence_length,
+                 "Tokens that are seen together; 0: as the model says")
+      ->check(not_negative_number());
+  app.add_option("--prompt", options.prompts, "A text to go on with; may be given several times")
+      ->allow_extra_args(false);
+  app.add_option("--tokens", options.tokens, "To generate at most")->check(positive_number());
+  app.add_option("--temperature", options.temperature,
+                 "Scores are divided by it before a token is drawn; 0: the likeliest is taken")
+      ->check(number_up_to(1000));
+  app.add_option("--top-k", options.top_k, "Draw from so many likeliest tokens; 0: from all")
+      ->check(not_negative_number());
+  app.add_option("--top-p", options.top_p,
+                 "Draw from the likeliest tokens that have this share together")
+      ->check(number_up_to(1));
+  app.add_option("--seed", options.run.seed, "Of what is drawn");
+  parse(app, argc, argv, parsed, [&] {
+    dhp::check(
+        options.input.empty() != options.prompts.empty(),
+        "--input says what text is to be scored, or --prompt what is to be gone on with; give "
+        "one of them");
+  });
+  return parsed;
+}
+
 ParsedScore parse_score_resnet(int argc, char** argv, bool gpu) {
   ParsedScore parsed;
   CommandLine app("Logits of images by a ResNet of train_resnet50.");
@@ -79,6 +129,7 @@ ParsedScore parse_score_resnet(int argc, char** argv, bool gpu) {
                      "A folder of PNG and JPEG files; an .npy file [N, H, W] or [N, H, W, C] of "
                      "bytes; or an IDX file, plain or .gz",
                      "Images");
+  add_rows_options(app, parsed.options);
   parse(app, argc, argv, parsed);
   return parsed;
 }

@@ -1,4 +1,4 @@
-// What score_bert and score_resnet50 take on their command lines. Parsing is compiled apart (score_options.cpp).
+// What score_bert, score_gpt and score_resnet50 take on their command lines. Parsing is compiled apart (score_options.cpp).
 #pragma once
 
 #include "options.hpp"
@@ -6,6 +6,7 @@
 #include <cstdint>
 #include <optional>
 #include <string>
+#include <vector>
 
 namespace examples {
 
@@ -19,6 +20,12 @@ struct ScoreOptions {
   std::optional<std::string> pooling{};  ///< "mean" or "first"; none: as the model says
   std::optional<bool> normalise{};       ///< none: as the model says
   std::int64_t sequence_length = 0;      ///< 0: as the model says
+  // Of a decoder:
+  std::vector<std::string> prompts{};  ///< texts to go on with, instead of an input
+  std::int64_t tokens = 50;            ///< to generate at most
+  double temperature = 0;              ///< 0: the likeliest token
+  std::int64_t top_k = 0;              ///< so many tokens are chosen from; 0: all
+  double top_p = 1;                    ///< the likeliest tokens of this share are chosen from
 };
 
 struct ParsedScore {
@@ -26,6 +33,7 @@ struct ParsedScore {
   std::optional<int> exit_status;
 };
 [[nodiscard]] ParsedScore parse_score_bert(int argc, char** argv, bool gpu);
+[[nodiscard]] ParsedScore parse_score_gpt(int argc, char** argv, bool gpu);
 [[nodiscard]] ParsedScore parse_score_resnet(int argc, char** argv, bool gpu);
 
 }  // namespace examples

@@ -77,14 +77,7 @@ inline void add_classification_options(CommandLine& app, BertOptions& options) {
   app.add_option("--task", options.task,
                  "pretrain, or classify: sentences, or pairs of them, by the labels of --data",
                  CLI::IsMember({"pretrain", "classify"}));
-  app.add_option("--text-column", options.text_columns,
-                 "The column of .csv, .tsv and .jsonl files that has the text; of classify the "
-                 "sentence, or two for pairs: premise,hypothesis")
-      ->delimiter(',')
-      ->default_str("");
   app.add_option("--label-column", options.label_column, "Of classify: the column of the labels");
-  app.add_option("--test-data", options.test_data,
-                 "Of classify: what to evaluate on; else held out of --data");
 }
 
 inline void check_classification(const CLI::App& app, const BertOptions& options) {

@@ -4,13 +4,14 @@
 #include <dhp/core/system_error.hpp>
 #include <dhp/train/checkpoint_index.hpp>
 
-#include "../bert/published_json.hpp"
+#include "../data/published_json.hpp"
 #include "../options/checked_options.hpp"
 
 #include <unistd.h>
 
 #include <filesystem>
 #include <iostream>
+#include <map>
 #include <string>
 #include <vector>
 
@@ -42,12 +43,16 @@ std::string checkpoint_before(const std::string& folder, std::int64_t step) {
 std::string trainer_of(const std::string& checkpoint) {
   const auto config = checkpoint + "/config.json";
   dhp::check(std::filesystem::exists(config), checkpoint,
-             " has no config.json, so that it is no checkpoint of train_bert or train_resnet50");
+             " has no config.json, so that it is no checkpoint of a trainer");
   const auto kind = PublishedJson(config).get("model_type", std::string("a model without a name"));
-  dhp::check(kind == "bert" || kind == "resnet", config, ": \"", kind,
-             "\" is no model that a trainer here has; it is bert or resnet");
-  const auto here = std::filesystem::read_symlink("/proc/self/exe").parent_path();
-  return here / (kind == "bert" ? "train_bert" : "train_resnet50");
+  const std::map<std::string, std::string> trainers{{"bert", "train_bert"},
+                                                    {"gpt2", "train_gpt"},
+                                                    {"llama", "train_gpt"},
+                                                    {"resnet", "train_resnet50"}};
+  const auto found = trainers.find(kind);
+  dhp::check(found != trainers.end(), config, ": \"", kind,
+             "\" is no model that a trainer here has; it is bert, gpt2, llama or resnet");
+  return std::filesystem::read_symlink("/proc/self/exe").parent_path() / found->second;
 }
 
 [[noreturn]] void replay(const std::string& folder, std::int64_t step,

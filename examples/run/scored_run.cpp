@@ -1,6 +1,5 @@
 #include "scored_run.hpp"
 
-#include <dhp/data/loader.hpp>
 #include <dhp/train/run_files.hpp>
 
 #include "../report/progress.hpp"
@@ -33,14 +32,11 @@ void write_rows(const std::vector<dhp::HostArray>& arrays, const Scoring& scorin
 }
 
 /// One rank's part.
-void score(Dev& dev, dhp::Comm<Dev> world, const ScoreOptions& options, const Scoring& scoring,
-           const dhp::TrainingRun<Dev>::Describe& describe) {
+void score(Dev& dev, dhp::Comm<Dev> world, const ScoreOptions& options, const LoadedModel& model,
+           const std::function<void(ScoredRun&)>& body) {
   const bool speaks = world.rank() == 0;
-  const auto say = [&](const auto&... parts) {
-    if (speaks) std::cerr << dhp::concat(parts...) << "\n";
-  };
   const auto& run_options = options.run;
-  dhp::Loader loader(dev, scoring.samples,
+  dhp::Loader loader(dev, model.samples,
                      dhp::evaluation_pass({.global_batch = run_options.global_batch,
                                            .micro_batch = run_options.micro_batch}));
   dhp::TrainingRun<Dev> run(
@@ -49,36 +45,51 @@ void score(Dev& dev, dhp::Comm<Dev> world, const ScoreOptions& options, const Sc
        .store = {.compute = run_options.precision, .initialize = false},
        .optimizer = dhp::SgdOptions{}},  // it has no state
       [&](dhp::ModelBuilder<Dev>& build) {
-        build.adapt(scoring.adapters);
-        return describe(build);
+        build.adapt(model.adapters);
+        return model.describe(build);
       },
       loader);
   const auto loaded = run.files().load(
       run_options.load, {.only = true, .all = true, .adapter = run_options.tuning.adapter});
-  say("loaded ", loaded.from, "; ", scoring.description, "; layout ", to_text(run.mesh()), ", ",
-      precision_name(run_options.precision));
+  ScoredRun scored{run, loader, [speaks](const std::string& line) {
+                     if (speaks) std::cerr << line << "\n";
+                   }};
+  scored.say(dhp::concat("loaded ", loaded.from, "; ", model.description, "; layout ",
+                         to_text(run.mesh()), ", ", precision_name(run_options.precision)));
   loader.start_at({});
-  std::unique_ptr<RowFile> file;
-  if (speaks) file = std::make_unique<RowFile>(scoring.output);
-  const auto began = std::chrono::steady_clock::now();
-  for (std::size_t next = 0; !loader.finished();) {
-    const auto arrays = run.predict(loader.next());
-    if (speaks) write_rows(arrays, scoring, run_options.micro_batch, next, *file);
-  }
-  if (speaks) file->finish();
-  const std::chrono::duration<double> took = std::chrono::steady_clock::now() - began;
-  const auto samples = static_cast<double>(scoring.rows_of.size());
-  say(scoring.output.rows, " rows of ", scoring.output.columns.size(), " in ",
-      short_number(took.count()), " s (", short_number(samples / took.count()), " ", scoring.what,
-      "/s)", options.output.empty() ? "" : ": " + options.output);
+  body(scored);
 }
 
 }  // namespace
 
 void start_scoring(const ScoreOptions& options, const Scoring& scoring,
                    const dhp::TrainingRun<Dev>::Describe& describe) {
+  start_loaded(options, {describe, scoring.adapters, scoring.samples, scoring.description},
+               [&](ScoredRun& scored) {
+                 auto& loader = scored.loader;
+                 const bool writes = scored.run.mesh().world().rank() == 0;
+                 std::unique_ptr<RowFile> file;
+                 if (writes) file = std::make_unique<RowFile>(scoring.output);
+                 const auto began = std::chrono::steady_clock::now();
+                 for (std::size_t next = 0; !loader.finished();) {
+                   const auto arrays = scored.run.predict(loader.next());
+                   if (writes) write_rows(arrays, scoring, options.run.micro_batch, next, *file);
+                 }
+                 if (writes) file->finish();
+                 const std::chrono::duration<double> took =
+                     std::chrono::steady_clock::now() - began;
+                 const auto samples = static_cast<double>(scoring.rows_of.size());
+                 scored.say(dhp::concat(
+                     scoring.output.rows, " rows of ", scoring.output.columns.size(), " in ",
+                     short_number(took.count()), " s (", short_number(samples / took.count()), " ",
+                     scoring.what, "/s)", options.output.empty() ? "" : ": " + options.output));
+               });
+}
+
+void start_loaded(const ScoreOptions& options, const LoadedModel& model,
+                  const std::function<void(ScoredRun&)>& body) {
   start_ranks(options.run, [&](Dev& dev, dhp::Comm<Dev> world, dhp::Deadlines*) {
-    score(dev, std::move(world), options, scoring, describe);
+    score(dev, std::move(world), options, model, body);
   });
 }
 

@@ -1,14 +1,35 @@
-// A model's predictions, in any layout of ranks: what score_bert and score_resnet50 do.
+// A model's predictions, in any layout of ranks: what score_bert, score_gpt and score_resnet50 do.
 #pragma once
 
+#include <dhp/data/loader.hpp>
 #include <dhp/default_device.hpp>
 
 #include "../data/scoring.hpp"
+
+#include <functional>
+#include <string>
 
 namespace examples {
 
 /// All ranks of this process, on the device of the build.
 void start_scoring(const ScoreOptions& options, const Scoring& scoring,
                    const dhp::TrainingRun<dhp::DefaultDevice>::Describe& describe);
+
+/// What is loaded, and what it is to be asked about.
+struct LoadedModel {
+  dhp::TrainingRun<dhp::DefaultDevice>::Describe describe;
+  const dhp::LowRankOptions& adapters;
+  const AnyBatcher& samples;
+  const std::string& description;
+};
+/// A rank with its part of the model.
+struct ScoredRun {
+  dhp::TrainingRun<dhp::DefaultDevice>& run;
+  dhp::Loader<dhp::DefaultDevice, AnyBatcher>& loader;  ///< of the samples
+  std::function<void(const std::string&)> say;          ///< on rank 0
+};
+/// body on all ranks of this process.
+void start_loaded(const ScoreOptions& options, const LoadedModel& model,
+                  const std::function<void(ScoredRun&)>& body);
 
 }  // namespace examples

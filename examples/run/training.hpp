@@ -1,4 +1,4 @@
-// The program that both trainers share, compiled once for the device of the build: starts the ranks, trains,
+// The program that the trainers share, compiled once for the device of the build: starts the ranks, trains,
 // evaluates, saves and reports.
 #pragma once
 

@@ -1,5 +1,5 @@
 // A corpus as tokens in a file: what comes back, who makes it, and what is made anew.
-#include <examples/bert/text_cache.hpp>
+#include <examples/data/text_cache.hpp>
 #include <tests/bert/text_fixture.hpp>
 #include <tests/support/folder.hpp>
 #include <tests/support/test.hpp>
@@ -23,7 +23,7 @@ struct Used {
   [[nodiscard]] TokenisedText get(const TextCacheOptions& options) {
     return TextCache(options).get([&] {
       ++made;
-      return TokenisedText{vocabulary(), some_text()};
+      return TokenisedText{vocabulary_text(vocabulary()), some_text()};
     });
   }
   [[nodiscard]] TokenisedText get() { return get(options()); }
@@ -32,7 +32,7 @@ struct Used {
 
 void check_same(const TokenisedText& found) {
   CHECK(*found.tokens == *some_text());
-  CHECK(found.vocabulary.tokens() == Used::vocabulary().tokens());
+  CHECK(found.words == vocabulary_text(Used::vocabulary()));
 }
 
 void write(const std::string& path, const std::string& bytes) {
@@ -122,7 +122,7 @@ TEST_CASE("text cache: of several processes one makes it, and the others wait") 
       const auto found = TextCache(options).get([&] {
         ++used.made;
         std::this_thread::sleep_for(std::chrono::milliseconds(200));
-        return TokenisedText{Used::vocabulary(), some_text()};
+        return TokenisedText{vocabulary_text(Used::vocabulary()), some_text()};
       });
       same += *found.tokens == *some_text() ? 1 : 0;
     });

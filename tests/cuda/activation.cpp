@@ -6,7 +6,8 @@
 
 namespace {
 
-constexpr Activation kinds[] = {Activation::relu, Activation::gelu, Activation::tanh};
+constexpr Activation kinds[] = {Activation::relu, Activation::gelu, Activation::gelu_tanh,
+                                Activation::tanh};
 
 }  // namespace
 

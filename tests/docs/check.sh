@@ -95,7 +95,7 @@ check_links() {
 }
 
 need_programs() {
-  for program in train_bert train_resnet50; do
+  for program in train_bert train_gpt train_resnet50; do
     [ -x "$programs/$program" ] || { echo "skipped: $program is not built"; exit 77; }
   done
 }
@@ -103,7 +103,7 @@ need_programs() {
 check_options() {
   need_programs
   local page=$root/docs/command_line.md program
-  for program in train_bert train_resnet50; do
+  for program in train_bert train_gpt train_resnet50; do
     "$programs/$program" --help >"$work/help"
     grep -oE '^ +(-h,)?--[a-z0-9-]+' "$work/help" | grep -oE -- '--.*' | sort >"$work/help.$program"
     # "--option TYPE=default": the default must stand in the table's row.
@@ -123,12 +123,15 @@ check_options() {
     diff <(listed "$1") - >"$work/diff" ||
       { say "docs/command_line.md, \"$1\": < is not in --help, > is missing"; grep '^[<>]' "$work/diff"; }
   }
-  local b=$work/help.train_bert r=$work/help.train_resnet50
-  compare "Both programs" < <(comm -12 "$b" "$r")
-  compare "train_bert alone" < <(comm -23 "$b" "$r")
+  local b=$work/help.train_bert g=$work/help.train_gpt r=$work/help.train_resnet50
+  compare "All trainers" < <(comm -12 "$b" "$r" | comm -12 - "$g")
+  compare "train_bert and train_gpt" < <(comm -12 "$b" "$g" | comm -23 - "$r")
+  compare "train_bert alone" < <(comm -23 "$b" "$g")
   compare "train_resnet50 alone" < <(comm -13 "$b" "$r")
+  comm -13 "$b" "$g" | sed 's/^/docs\/command_line.md has no place for an option that train_gpt has alone: /' >"$work/own"
+  [ ! -s "$work/own" ] || say "$(cat "$work/own")"
   # Commands that are only shown, in ```bash blocks.
-  for program in train_bert train_resnet50; do
+  for program in train_bert train_gpt train_resnet50; do
     for page in "${pages[@]}"; do
       awk '/^```/ { inside = /^```bash/ } inside' "$page" | grep -w "$program" |
         grep -oE -- ' --[a-z0-9-]+' | tr -d ' ' | sort -u | comm -23 - "$work/help.$program" |
@@ -136,7 +139,7 @@ check_options() {
     done
   done >"$work/unknown"
   if [ -s "$work/unknown" ]; then cat "$work/unknown"; wrong=1; fi
-  echo "$(sort -u "$b" "$r" | wc -l) options"
+  echo "$(sort -u "$b" "$g" "$r" | wc -l) options"
 }
 
 check_console() {

@@ -4,7 +4,7 @@ set -eu
 check=$(cd "$(dirname "$0")" && pwd)/check.sh
 rm -rf "$1" && mkdir -p "$1/docs" "$1/programs" && cd "$1"
 printf 'int main() {\n  first();\n  second();\n\n  third();\n}\n' >code.cpp
-for program in train_bert train_resnet50; do
+for program in train_bert train_gpt train_resnet50; do
   printf '#!/bin/sh\nif [ "$1" = --help ]; then printf "  -h,--help   Help\\n  --steps INT=3   Steps\\n"\n' >programs/$program
   printf 'else echo one; echo "error: rank $$: two"; echo three; fi\n' >>programs/$program
   chmod +x programs/$program
@@ -13,7 +13,7 @@ page() { # a right page, or one with an edit
   printf '[code](../code.cpp)\n<!-- from code.cpp -->\n```cpp\nfirst();\n// ...\nthird();\n```\n' >docs/page.md
   printf '```console\n$ train_bert --steps 1\n...\nerror: rank 0: two\n```\n' >>docs/page.md
   printf '```bash\nbuild/train_bert --steps 1\n```\n' >>docs/page.md
-  printf '## Both programs\n| `--help` | | |\n| `--steps N` | `3` | |\n' >docs/command_line.md
+  printf '## All trainers\n| `--help` | | |\n| `--steps N` | `3` | |\n' >docs/command_line.md
   for edit in "$@"; do sed -i "$edit" docs/page.md docs/command_line.md; done
 }
 right() { "$check" "$1" . programs >log || { echo "$1 refuses a right page:"; cat log; exit 1; }; }
@@ -34,7 +34,7 @@ wrong links 's/\.\.\/code/code/'
 wrong options 's/--steps N/--stops N/'
 wrong options '/--steps N/d'
 wrong options 's/`3`/`4`/'
-wrong options 's/Both programs/train_bert alone/'
+wrong options 's/All trainers/train_bert alone/'
 wrong options 's/build.train_bert --steps/build\/train_bert --stops/'
 wrong console 's/: two/: four/'
 wrong console 's/^\.\.\./three\n.../'

@@ -4,12 +4,17 @@
 
 namespace {
 
-const std::vector<Activation> kinds{Activation::relu, Activation::gelu, Activation::tanh};
+constexpr double pi = 3.14159265358979323846;
+
+const std::vector<Activation> kinds{Activation::relu, Activation::gelu, Activation::gelu_tanh,
+                                    Activation::tanh};
 
 double value_of(Activation kind, double x) {
   switch (kind) {
     case Activation::relu: return x > 0 ? x : 0;
     case Activation::gelu: return 0.5 * x * std::erfc(-x / std::sqrt(2.0));
+    case Activation::gelu_tanh:
+      return 0.5 * x * (1 + std::tanh(std::sqrt(2 / pi) * (x + 0.044715 * x * x * x)));
     case Activation::tanh: return std::tanh(x);
   }
   return 0;
@@ -19,8 +24,11 @@ double slope_of(Activation kind, double x, double y) {
   switch (kind) {
     case Activation::relu: return x > 0 ? 1 : 0;
     case Activation::gelu:
-      return 0.5 * std::erfc(-x / std::sqrt(2.0)) +
-             x * std::exp(-0.5 * x * x) / std::sqrt(2 * 3.14159265358979323846);
+      return 0.5 * std::erfc(-x / std::sqrt(2.0)) + x * std::exp(-0.5 * x * x) / std::sqrt(2 * pi);
+    case Activation::gelu_tanh: {
+      const double t = std::tanh(std::sqrt(2 / pi) * (x + 0.044715 * x * x * x));
+      return 0.5 * (1 + t) + 0.5 * x * (1 - t * t) * std::sqrt(2 / pi) * (1 + 3 * 0.044715 * x * x);
+    }
     case Activation::tanh: return 1 - y * y;
   }
   return 0;

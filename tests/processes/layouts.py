@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
-"""layouts.py TRAIN_RESNET50 TRAIN_BERT gloo|mpi...: every layout trains the same as processes, over each engine, as it does as
+"""layouts.py TRAIN_RESNET50 TRAIN_BERT TRAIN_GPT gloo|mpi...: every layout trains the same as processes, over each engine, as it does as
 threads, to the bit: losses and norms of every step, and the weights in the end. With --deterministic they are the bits of the run
-without any, too."""
+without any, too. Decoders, of GPT-2's and of Llama's shape, in fewer layouts, of which one is processes."""
 
 import json
 import pathlib
@@ -17,6 +17,8 @@ COMMON = ["--steps", "3", "--global-batch", "16", "--micro-batch", "2", "--evalu
           "--lr", "0.01"]
 MODELS = {
     "resnet": ["--width", "8", "--image-size", "32", "--classes", "4", "--samples", "64", "--zero-init-gamma"],
+    "gpt": ["--preset", "tiny", "--sequence-length", "24", "--samples", "64"],
+    "llama": ["--preset", "llama-tiny", "--sequence-length", "24", "--samples", "64", "--vocabulary-size", "255"],
     "bert": ["--preset", "tiny", "--sequence-length", "32", "--vocabulary-size", "256", "--samples", "64"],
 }
 
@@ -45,17 +47,20 @@ def trained(program, model, layout, over, folder, **options):
 
 
 def main():
-    programs = {"resnet": sys.argv[1], "bert": sys.argv[2]}
+    programs = {"resnet": sys.argv[1], "bert": sys.argv[2], "gpt": sys.argv[3], "llama": sys.argv[3]}
     wrong = []
     with tempfile.TemporaryDirectory() as temporary:
         root = pathlib.Path(temporary)
         for model, program in programs.items():
             serial = trained(program, model, (1, 1, 1), "threads", root / f"{model}-serial")
             assert len(serial[0]) >= 5, serial[0]
-            for layout in LAYOUTS:
+            few = model in ("gpt", "llama")
+            for layout in [*LAYOUTS[:3], LAYOUTS[-1]] if few else LAYOUTS:
                 name = f"{model} {'x'.join(map(str, layout))}"
                 threads = trained(program, model, layout, "threads", root / f"{name} threads")
-                for over in sys.argv[3:]:
+                if threads != serial:
+                    wrong.append(f"{name}: {threads[0]} has not the bits of one rank {serial[0]}")
+                for over in sys.argv[4:] if not few else sys.argv[4:5] if layout == LAYOUTS[-1] else []:
                     processes = trained(program, model, layout, over, root / f"{name} {over}")
                     if processes != threads:
                         wrong.append(f"{name}: processes over {over} {processes[0]} are not threads {threads[0]}")

@@ -34,3 +34,29 @@ TEST_CASE("name map: the model's own spelling comes first; ResNet's names are to
   CHECK(*resnet.find("fc.weight") == "fc.weight");
   CHECK(resnet.all().size() == 2);
 }
+
+TEST_CASE("name map: GPT-2's files") {
+  for (const std::string prefix : {"", "transformer."}) {
+    const auto matrix = prefix + "h.3.attn.c_attn.weight", mask = prefix + "h.3.attn.bias";
+    const auto names = names_of({matrix.c_str(), mask.c_str(), "wte.weight", "lm_head.weight"});
+    for (const std::string third : {"query", "key", "value"})
+      CHECK(*names.find("transformer.h.3.attn.c_attn." + third + ".weight") == matrix);
+    CHECK(*names.find("transformer.wte.weight") == "wte.weight");
+    CHECK(names.all().size() == 5);
+  }
+  using Extents = std::vector<std::int64_t>;
+  const dhp::detail::Conv1dPlace key("transformer.h.0.attn.c_attn.key.weight");
+  CHECK(key.name == "transformer.h.0.attn.c_attn.weight");
+  CHECK(key.model_name() == "transformer.h.0.attn.c_attn.key.weight");
+  CHECK(key.file_shape({2, 5}) == Extents{5, 6});
+  CHECK(key.file_place({2, 5}, 1 * 5 + 3) == 3 * 6 + 2 + 1);
+  const dhp::detail::Conv1dPlace bias("transformer.h.0.attn.c_attn.value.bias");
+  CHECK(bias.file_shape({2}) == Extents{6});
+  CHECK(bias.file_place({2}, 1) == 5);
+  const dhp::detail::Conv1dPlace second("transformer.h.0.mlp.c_proj.weight");
+  CHECK(second.file_shape({2, 5}) == Extents{5, 2});
+  CHECK(second.file_place({2, 5}, 1 * 5 + 3) == 3 * 2 + 1);
+  for (const auto* const plain : {"transformer.wte.weight", "transformer.h.0.ln_1.weight",
+                                  "model.layers.0.self_attn.q_proj.weight", "fc.c_proj.weight"})
+    CHECK(!dhp::detail::Conv1dPlace(plain).moves());
+}

@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""resume.py TRAIN_RESNET50 TRAIN_BERT [--all]: a run that was saved in one layout goes on in others, with and without ZeRO. The next
+"""resume.py TRAIN_RESNET50 TRAIN_BERT TRAIN_GPT [--all]: a run that was saved in one layout goes on in others, with and without ZeRO. The next
 five steps have the bits of the run that was never interrupted.
 --all: all pairs of layouts, with 31 and 127 classes and words; some minutes."""
 
@@ -18,6 +18,7 @@ COMMON = ["--global-batch", "16", "--micro-batch", "2", "--deterministic", "--lr
 def models(programs, size):
     yield "resnet", [programs[0], "--depth", "26", "--width", "16", "--image-size", "32", "--zero-init-gamma", "--classes", str(size)]
     yield "bert", [programs[1], "--preset", "mini", "--sequence-length", "16", "--vocabulary-size", str(size)]
+    yield "gpt", [programs[2], "--preset", "llama-tiny", "--sequence-length", "16", "--vocabulary-size", str(size)]
 
 
 def losses(line, layout, zero, steps, folder, save=None, load=None):
@@ -50,7 +51,7 @@ def check(name, line, folder, pairs):
 
 
 def main():
-    programs = sys.argv[1:3]
+    programs = sys.argv[1:4]
     everything = "--all" in sys.argv
     first = LAYOUTS[0]
     if everything:
@@ -61,7 +62,9 @@ def main():
     for size in (31, 127) if everything else (31,):
         with tempfile.TemporaryDirectory() as temporary:
             for name, line in models(programs, size):
-                wrong += check(f"{name} of {size}", line, pathlib.Path(temporary), pairs)
+                # A decoder of two key heads, and one pair: the rest is as BERT's.
+                of = [(first, 3, (1, 1, 1), 0)] if name == "gpt" else pairs
+                wrong += check(f"{name} of {size}", line, pathlib.Path(temporary), of)
     sys.exit("\n".join(wrong) if wrong else 0)
 
 

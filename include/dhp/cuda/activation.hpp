@@ -32,6 +32,18 @@ struct GeluGradient {
     return dy * (normal_below(x) + x * normal_density(x));
   }
 };
+struct GeluTanh {
+  constexpr auto operator()(auto x) const {
+    using A = decltype(x);
+    return A(0.5) * x * (A(1) + std::tanh(GeluTanhTerm<A>(x).u));
+  }
+};
+struct GeluTanhGradient {
+  constexpr auto operator()(auto x, auto dy) const {
+    const GeluTanhTerm<decltype(x)> term(x);
+    return dy * term.gradient(x, std::tanh(term.u));
+  }
+};
 struct Tanh {
   constexpr auto operator()(auto x) const { return std::tanh(x); }
 };
@@ -66,6 +78,7 @@ void activation_forward_on(Dev& dev, Activation kind, ConstView<Dev> x, View<Dev
     switch (kind) {
       case Activation::relu: return apply(cuda::Relu{});
       case Activation::gelu: return apply(cuda::Gelu{});
+      case Activation::gelu_tanh: return apply(cuda::GeluTanh{});
       case Activation::tanh: return apply(cuda::Tanh{});
     }
   });
@@ -81,6 +94,7 @@ void activation_backward_on(Dev& dev, Activation kind, ConstView<Dev> saved, Con
     switch (kind) {
       case Activation::relu: return apply(cuda::ReluGradient{});
       case Activation::gelu: return apply(cuda::GeluGradient{});
+      case Activation::gelu_tanh: return apply(cuda::GeluTanhGradient{});
       case Activation::tanh: return apply(cuda::TanhGradient{});
     }
   });

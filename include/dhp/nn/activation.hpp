@@ -1,4 +1,4 @@
-// ReLU, GELU (exact) and tanh as layers.
+// ReLU, GELU (exact, or in the tanh form) and tanh as layers.
 #pragma once
 
 #include <dhp/nn/layer.hpp>

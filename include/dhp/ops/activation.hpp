@@ -1,14 +1,32 @@
-// Activations: ReLU, exact GELU x Phi(x) (Hendrycks & Gimpel 2016), tanh; SwiGLU (Shazeer 2020, section 2).
+// Activations: ReLU, exact GELU x Phi(x) and its tanh form (Hendrycks & Gimpel 2016), tanh; SwiGLU (Shazeer 2020,
+// section 2).
 #pragma once
 
 #include <dhp/ops/checks.hpp>
 
 namespace dhp {
 
-enum class Activation { relu, gelu, tanh };
+enum class Activation { relu, gelu, gelu_tanh, tanh };
 
 /// Whether backward needs the output (relu, tanh) or the input (gelu).
-[[nodiscard]] constexpr bool saves_output(Activation kind) { return kind != Activation::gelu; }
+[[nodiscard]] constexpr bool saves_output(Activation kind) {
+  return kind == Activation::relu || kind == Activation::tanh;
+}
+
+namespace detail {
+/// The tanh form: x times (1 + tanh(u)) / 2, with u and its derivative as here.
+template <class A>
+struct GeluTanhTerm {
+  A u, slope;
+  explicit constexpr GeluTanhTerm(A x)
+      : u(A(0.79788456080286535588) * (x + A(0.044715) * x * x * x)),
+        slope(A(0.79788456080286535588) * (A(1) + A(0.134145) * x * x)) {}
+  /// The derivative of the activation; t = tanh(u).
+  [[nodiscard]] constexpr A gradient(A x, A t) const {
+    return A(0.5) * (A(1) + t + x * (A(1) - t * t) * slope);
+  }
+};
+}  // namespace detail
 
 /// y = f(x); y may be x.
 template <Device Dev>

@@ -2,7 +2,9 @@
 // models have. One tensor is in memory at a time. Needs nlohmann/json.
 #pragma once
 
+#include <dhp/core/function_ref.hpp>
 #include <dhp/nn/low_rank_options.hpp>
+#include <dhp/train/conv1d.hpp>
 #include <dhp/train/name_map.hpp>
 #include <dhp/train/shard.hpp>
 #include <dhp/train/weight_file.hpp>
@@ -66,6 +68,26 @@ inline void merge_adapter(SavedPieces& saved, const std::string& layer, double s
 }
 }  // namespace detail
 
+namespace detail {
+/// The tensor as GPT-2's files have it, with the others of its layer that lie beside it; whole: of a name.
+inline std::vector<std::byte> as_conv1d(
+    const Piece& piece, Conv1dPlace place,
+    FunctionRef<std::vector<std::byte>(const std::string&)> whole) {
+  const auto element = size_of(piece.dtype);
+  const auto count = static_cast<std::size_t>(piece.shape.count());
+  std::vector<std::byte> made(count * static_cast<std::size_t>(place.parts) * element);
+  for (place.part = 0; place.part < place.parts; ++place.part) {
+    const auto part = whole(place.model_name());
+    for (std::size_t at = 0; at < count; ++at) {
+      const auto to = place.file_place(piece.shape, static_cast<std::int64_t>(at));
+      std::memcpy(made.data() + static_cast<std::size_t>(to) * element, part.data() + at * element,
+                  element);
+    }
+  }
+  return made;
+}
+}  // namespace detail
+
 /// Reads the checkpoint in `folder` and writes the weight file `path`. Called by one rank, or without any.
 /// adapter_scale: LowRankOptions::scale() of a model whose adapters are merged into its weights.
 inline void export_weights(const std::string& folder, const std::string& path,
@@ -77,18 +99,24 @@ inline void export_weights(const std::string& folder, const std::string& path,
   const auto& about = saved.index().about;
   const auto batches =
       about.value("updates", std::int64_t{0}) + about.value("batches_before", std::int64_t{0});
+  const auto merged = [&](const std::string& name) {
+    auto whole = detail::whole_tensor(saved, saved.find(name)->front().piece);
+    constexpr std::string_view weight = ".weight";
+    if (adapter_scale != 0 && name.ends_with(weight))
+      detail::merge_adapter(saved, name.substr(0, name.size() - weight.size()), adapter_scale,
+                            whole);
+    return whole;
+  };
   for (const auto& tensor : saved.index().tensors) {
     const auto& name = tensor.first;
     if (name.starts_with("optimizer/") || is_of_adapter(name)) continue;
     const auto& piece = tensor.second.front().piece;
-    writer.add(name, piece.dtype, file_shape(piece.shape, piece.file_order), [&](OpenFile& file) {
-      auto whole = detail::whole_tensor(saved, piece);
-      constexpr std::string_view weight = ".weight";
-      if (adapter_scale != 0 && name.ends_with(weight))
-        detail::merge_adapter(saved, name.substr(0, name.size() - weight.size()), adapter_scale,
-                              whole);
-      file.write(whole);
-    });
+    const detail::Conv1dPlace place(name);
+    if (place.part > 0) continue;  // it lies beside the first
+    writer.add(place.name, piece.dtype, place.file_shape(file_shape(piece.shape, piece.file_order)),
+               [&, place](OpenFile& file) {
+                 file.write(place.moves() ? detail::as_conv1d(piece, place, merged) : merged(name));
+               });
     // PyTorch's strict loading wants the counters.
     if (name.ends_with(mean))
       writer.add(name.substr(0, name.size() - mean.size()) + detail::batch_counter, DType::i64, {},

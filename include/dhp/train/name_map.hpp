@@ -1,9 +1,12 @@
 // NameMap: the tensors of a weight file by the names that dhp's models have, which are those of Hugging Face's
-// BertForPreTraining and of torchvision's ResNet. Files have other spellings of them: TensorFlow's gamma and beta, a
-// BertModel saved without its heads and so without "bert.", a decoder's bias under two names, PEFT's adapters.
+// BertForPreTraining, GPT2LMHeadModel and LlamaForCausalLM, and of torchvision's ResNet. Files have other spellings of
+// them: TensorFlow's gamma and beta, a BertModel or GPT2Model saved without its head and so without "bert." or
+// "transformer.", a decoder's bias under two names, GPT-2's queries, keys and values as one, PEFT's adapters.
 #pragma once
 
 #include <dhp/core/config.hpp>
+
+#include <dhp/train/conv1d.hpp>
 
 #include <array>
 #include <map>
@@ -48,16 +51,26 @@ class NameMap {
     if (name.starts_with(of_adapters)) name.erase(0, of_adapters.size());
     for (const auto* const part : {"embeddings.", "encoder.", "pooler."})
       if (name.starts_with(part)) return "bert." + name;
+    for (const auto* const part : {"h.", "wte.", "wpe.", "ln_f."})
+      if (name.starts_with(part)) return "transformer." + name;
     return name;
   }
 
  private:
   void add(const std::string& name) {
-    // Positions that are counted, batches that were counted, and a decoder that is the embedding.
+    // Positions that are counted, batches that were counted, masks, and a decoder that is the embedding.
     for (const auto* const of_nobody :
-         {"embeddings.position_ids", detail::batch_counter, "cls.predictions.decoder.weight"})
+         {"embeddings.position_ids", detail::batch_counter, "cls.predictions.decoder.weight",
+          ".attn.bias", ".attn.masked_bias", ".rotary_emb.inv_freq"})
       if (name.ends_with(of_nobody)) return;
-    in_file_.try_emplace(model_name(name), name);
+    const auto model = model_name(name);
+    const auto ending = model.rfind('.');
+    if (ending == model.npos || !model.substr(0, ending).ends_with(".attn.c_attn")) {
+      in_file_.try_emplace(model, name);
+      return;
+    }
+    for (const auto* const third : detail::conv1d_thirds)
+      in_file_.try_emplace(model.substr(0, ending) + third + model.substr(ending), name);
   }
   std::map<std::string, std::string> in_file_;
 };

@@ -3,6 +3,7 @@
 #pragma once
 
 #include <dhp/nn/parameter_store.hpp>
+#include <dhp/train/conv1d.hpp>
 #include <dhp/train/safetensors.hpp>
 
 #include <cstring>
@@ -56,8 +57,9 @@ void read_from_file(Dev& dev, const SafeTensors& file, const std::string& name,
   const auto* stored = file.find(name);
   check(stored != nullptr, file.path(), " has no tensor ", name,
         "; it was saved from another model or optimizer");
-  check(stored->shape == file_shape(piece.shape, piece.file_order), "tensor ", name, " of ",
-        file.path(), " has the shape ", nlohmann::json(stored->shape).dump(),
+  const Conv1dPlace place(piece.name);
+  check(stored->shape == place.file_shape(file_shape(piece.shape, piece.file_order)), "tensor ",
+        name, " of ", file.path(), " has the shape ", nlohmann::json(stored->shape).dump(),
         ", another shape than the model's ", piece.shape,
         piece.file_order == FileOrder::same ? "" : " (kernel axes last in the file)",
         "; were the model's options the same, or is this a new layer?");
@@ -66,10 +68,15 @@ void read_from_file(Dev& dev, const SafeTensors& file, const std::string& name,
   const auto whole = file.read(*stored);
   const auto element = size_of(stored->dtype);
   std::vector<std::byte> part(static_cast<std::size_t>(piece.count()) * element);
-  for_file_runs(piece, [&](std::int64_t from, std::int64_t at, std::int64_t count) {
+  const auto copy = [&](std::int64_t from, std::int64_t at, std::int64_t count) {
     std::memcpy(part.data() + static_cast<std::size_t>(at) * element,
                 whole.data() + static_cast<std::size_t>(from) * element,
                 static_cast<std::size_t>(count) * element);
+  };
+  for_file_runs(piece, [&](std::int64_t from, std::int64_t at, std::int64_t count) {
+    if (!place.moves()) return copy(from, at, count);
+    for (std::int64_t next = 0; next < count; ++next)
+      copy(place.file_place(piece.shape, from + next), at + next, 1);
   });
   Tensor<Dev> read(dev, stored->dtype, {piece.count()});
   dev.copy_from_host(read.mut().bytes(), part.data(), part.size());

@@ -6,17 +6,19 @@
 #include <dhp/core/hash.hpp>
 #include <dhp/train/file_lock.hpp>
 
-#include "../data/mapped_file.hpp"
 #include "documents.hpp"
-#include "wordpiece.hpp"
+#include "mapped_file.hpp"
 
 #include <nlohmann/json.hpp>
 
 #include <chrono>
 #include <filesystem>
 #include <functional>
+#include <iomanip>
+#include <iostream>
 #include <memory>
 #include <optional>
+#include <sstream>
 #include <string>
 #include <thread>
 #include <utility>
@@ -25,7 +27,7 @@
 namespace examples {
 
 struct TokenisedText {
-  Vocabulary vocabulary;
+  std::string words;  ///< contents of vocab.txt, or of tokenizer.json
   std::shared_ptr<const TokenText> tokens;
 };
 
@@ -124,20 +126,19 @@ class TextCache {
     const auto documents = take(count("documents"), places);
     const auto sentences = take(count("sentences"), places);
     const auto items = take(count("tokens"), static_cast<const std::int32_t*>(nullptr));
-    const std::string_view words(reinterpret_cast<const char*>(rest.data()), rest.size());
+    std::string words(reinterpret_cast<const char*>(rest.data()), rest.size());
     const std::shared_ptr<const std::byte> keeper(file, file->bytes().data());
     return TokenisedText{
-        parse_vocabulary(words, path_),
+        std::move(words),
         std::make_shared<TokenText>(TokenText::Arrays{items, sentences, documents}, keeper)};
   }
 
   /// Whether it is there now.
   [[nodiscard]] bool store(const TokenisedText& made) const {
     const auto arrays = made.tokens->arrays();
-    const auto words = vocabulary_text(made.vocabulary);
     const std::span<const std::byte> parts[] = {
         std::as_bytes(arrays.documents), std::as_bytes(arrays.sentences),
-        std::as_bytes(arrays.items), std::as_bytes(std::span(words))};
+        std::as_bytes(arrays.items), std::as_bytes(std::span(made.words))};
     std::uint32_t sum = 0;
     for (const auto part : parts) sum = dhp::crc32c(part, sum);
     auto header = nlohmann::json{
@@ -197,5 +198,19 @@ class TextCache {
   TextCacheOptions options_;
   std::string path_;
 };
+
+/// A cache of the text of these files as rules make it tokens; speaks: warnings go to standard error.
+[[nodiscard]] inline TextCache text_cache_of(const std::string& folder,
+                                             const std::vector<std::string>& files,
+                                             const nlohmann::json& rules, bool speaks) {
+  std::ostringstream name;
+  name << std::hex << std::setw(16) << std::setfill('0') << dhp::fnv1a(rules.dump());
+  return TextCache({.folder = folder,
+                    .name = name.str(),
+                    .made_of = {{"rules", rules}, {"files", state_of_files(files)}},
+                    .say = [speaks](const std::string& sentence) {
+                      if (speaks) std::cerr << sentence + "\n";
+                    }});
+}
 
 }  // namespace examples

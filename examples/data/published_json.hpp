@@ -12,8 +12,10 @@ namespace examples {
 
 class PublishedJson {
  public:
-  explicit PublishedJson(std::string path)
-      : path_(std::move(path)), json_(nlohmann::json::parse(dhp::text_of(path_), nullptr, false)) {
+  explicit PublishedJson(const std::string& path) : PublishedJson(path, dhp::text_of(path)) {}
+  /// path: for errors.
+  PublishedJson(std::string path, const std::string& text)
+      : path_(std::move(path)), json_(nlohmann::json::parse(text, nullptr, false)) {
     dhp::check(json_.is_object(), path_, " is damaged: it is no JSON object");
   }
   [[nodiscard]] const nlohmann::json& json() const { return json_; }

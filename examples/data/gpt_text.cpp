@@ -1,0 +1,304 @@
+// The text of a causal decoder as tokens: to train on, to score, and to go on with.
+#include "../bert/synthetic_text.hpp"
+#include "../gpt/document_samples.hpp"
+#include "../gpt/published.hpp"
+#include "data.hpp"
+#include "file_formats.hpp"
+#include "model_folder.hpp"
+#include "scoring.hpp"
+#ifdef DHP_HAS_UTF8PROC
+#include "../bert/read_text.hpp"
+#include "../gpt/tokenizer_json.hpp"
+#include "text_cache.hpp"
+#endif
+
+#include <algorithm>
+#include <filesystem>
+#include <memory>
+#include <optional>
+#include <string>
+#include <utility>
+#include <vector>
+
+namespace examples {
+namespace {
+
+/// The model of --load, or a new one.
+struct DescribedGpt {
+  GptConfig config{};
+  std::string folder{};  ///< of --load's small files; empty: none
+};
+[[nodiscard]] DescribedGpt described_gpt(const TextModelOptions& options) {
+  DescribedGpt made;
+  if (!options.run.load.empty()) made.folder = model_folder(options.run.load);
+  if (!made.folder.empty() && std::filesystem::exists(made.folder + "/config.json")) {
+    made.config = load_gpt_config(made.folder);
+    const auto& has = made.config;
+    if (!options.preset.empty()) {
+      const auto asked = gpt_preset(options.preset);
+      dhp::check(
+          asked.layers == has.layers && asked.hidden == has.hidden && asked.llama == has.llama,
+          "--preset ", options.preset, " has ", asked.layers, " layers of ", asked.hidden,
+          ", and the model in ", made.folder, " has ", has.layers, " of ", has.hidden,
+          has.llama ? ", of Llama's shape" : ", of GPT-2's shape", "; leave --preset out");
+    }
+  } else {
+    made.config = gpt_preset(options.preset.empty() ? "tiny" : options.preset);
+    made.config.positions = options.sequence_length;
+    made.config.vocabulary = 0;
+  }
+  made.config.sequence_length = options.sequence_length;
+  made.config.dropout = options.dropout;
+  made.config.recompute = options.run.recompute;
+  return made;
+}
+
+[[nodiscard]] std::shared_ptr<const TokenText> synthetic(const TextModelOptions& options,
+                                                         GptConfig& config) {
+  SyntheticTextOptions made{.documents = 2048};
+  made.vocabulary_size = std::min(options.vocabulary_size, made.vocabulary_size);
+  if (options.run.resident()) {  // for measuring: full samples over the whole vocabulary
+    made.documents = 256;
+    made.shortest = made.longest = options.sequence_length;
+    made.vocabulary_size = options.vocabulary_size;
+  }
+  config.vocabulary = std::max(config.vocabulary, made.vocabulary_size);
+  if (config.end.empty()) config.end = {config.begin};
+  const auto text = synthetic_text(made);
+  auto joined = std::make_shared<TokenText>();
+  for (std::int64_t document = 0; document < text.size(); ++document) {
+    std::vector<std::int32_t> ids{config.begin};
+    const auto sentences = text.sentences_of(document);
+    for (auto number = sentences.first; number < sentences.last; ++number) {
+      const auto sentence = text.sentence(number);
+      ids.insert(ids.end(), sentence.begin(), sentence.end());
+    }
+    joined->add_sentence(ids);
+    joined->end_document();
+  }
+  return joined;
+}
+
+#ifdef DHP_HAS_UTF8PROC
+/// column: of .csv, .tsv and .jsonl files.
+[[nodiscard]] std::vector<std::string> read_documents(const std::string& path,
+                                                      const std::string& column) {
+  dhp::check(std::filesystem::exists(path), path, ": there is no such file or directory");
+  check_is_prose(path, "a decoder");
+  std::vector<std::string> documents;
+  for (const auto& file : text_files(path)) {
+    const auto text = read_text_file(file, unpacker());
+    if (SentenceFile::has_columns(file)) {
+      for (auto& row : SentenceFile(text, file).sentences(column))
+        documents.push_back(std::move(row));
+      continue;
+    }
+    check_utf8(text, file);
+    std::string_view rest = text;
+    if (rest.starts_with("\xEF\xBB\xBF")) rest.remove_prefix(3);
+    while (!rest.empty()) {
+      const auto end = rest.find(end_of_text);
+      documents.emplace_back(rest.substr(0, end));
+      rest.remove_prefix(end == rest.npos ? rest.size()
+                                          : end + std::string_view(end_of_text).size());
+    }
+  }
+  std::erase_if(documents, [](const std::string& text) {
+    return text.find_first_not_of(" \t\r\n") == text.npos;
+  });
+  dhp::check(!documents.empty(), path, " has no text");
+  return documents;
+}
+
+[[nodiscard]] std::string column_of(const TextModelOptions& options) {
+  return options.text_columns.empty() ? std::string() : options.text_columns[0];
+}
+
+/// Each document begins with the token before a text.
+[[nodiscard]] std::shared_ptr<TokenText> encoded(const std::vector<std::string>& documents,
+                                                 const BytePairs& pairs, std::int32_t begin) {
+  auto made = std::make_shared<TokenText>();
+  BytePairs::Known known;
+  for (const auto& document : documents) {
+    std::vector<std::int32_t> ids{begin};
+    pairs.append(document, ids, known);
+    made->add_sentence(ids);
+    made->end_document();
+  }
+  return made;
+}
+
+/// tokenizer.json of --load's model, or that of --vocabulary; none: the text's own is to be found.
+[[nodiscard]] std::optional<std::string> given_tokenizer(const TextModelOptions& options,
+                                                         const std::string& folder) {
+  const auto of_model = folder + "/tokenizer.json";
+  const bool has = !folder.empty() && std::filesystem::exists(of_model);
+  if (!has && options.vocabulary.empty()) return std::nullopt;
+  if (!has) return dhp::text_of(options.vocabulary);
+  auto text = dhp::text_of(of_model);
+  dhp::check(options.vocabulary.empty() || dhp::text_of(options.vocabulary) == text,
+             "--vocabulary ", options.vocabulary, " differs from ", of_model,
+             ", which the model of --load was trained with; leave --vocabulary out");
+  return text;
+}
+
+/// Ids that part documents, where config.json has not said them.
+void find_ends(const BytePairs& pairs, const std::string& name, GptConfig& config) {
+  if (!config.end.empty()) return;
+  const auto& first = pairs.rules().first;
+  config.begin = pairs.find(first.empty() ? end_of_text : first);
+  const auto end = pairs.find(end_of_text);
+  config.end = {end >= 0 ? end : config.begin};
+  dhp::check(config.begin >= 0, name, " has no token ", end_of_text,
+             ", and none before each text: what would part documents?");
+}
+
+[[nodiscard]] std::shared_ptr<const TokenText> tokenise(const TextModelOptions& options,
+                                                        const std::string& folder,
+                                                        GptConfig& config,
+                                                        std::map<std::string, std::string>& files) {
+  const auto& path = options.run.data;
+  const auto given = given_tokenizer(options, folder);
+  const auto name =
+      given ? (options.vocabulary.empty() ? folder + "/tokenizer.json" : options.vocabulary)
+            : "the vocabulary of " + path;
+  const auto column = column_of(options);
+  const auto begin_of = [&](const std::string& words) {
+    const auto pairs = load_byte_pairs(PublishedJson(name, words));
+    auto wanted = config;
+    find_ends(pairs, name, wanted);
+    return std::pair(pairs, wanted);
+  };
+  const auto make = [&] {
+    const auto documents = read_documents(path, column);
+    auto words =
+        given ? *given : tokenizer_json(train_byte_pairs(documents, options.vocabulary_size));
+    const auto [pairs, wanted] = begin_of(words);
+    return TokenisedText{std::move(words), encoded(documents, pairs, wanted.begin)};
+  };
+  nlohmann::json rules{
+      {"data", std::filesystem::absolute(path).string()},
+      {"column", column},
+      {"tokenizer", "byte pairs 1"},  // to be counted up when other tokens are made
+      {"begin", config.begin},
+      {"unicode", utf8proc_unicode_version()}};
+  if (given) rules["words"] = dhp::fnv1a(*given);
+  else rules["vocabulary_size"] = options.vocabulary_size;
+  auto [words, tokens] =
+      options.text_cache.empty()
+          ? make()
+          : text_cache_of(options.text_cache, text_files(path), rules, options.run.speaks())
+                .get(make);
+  const auto [pairs, wanted] = begin_of(words);
+  config = wanted;
+  config.vocabulary = std::max(config.vocabulary, pairs.size());
+  files["tokenizer.json"] = words;
+  const auto configuration = folder + "/tokenizer_config.json";
+  if (given && !folder.empty() && std::filesystem::exists(configuration))
+    files["tokenizer_config.json"] = dhp::text_of(configuration);
+  else
+    files["tokenizer_config.json"] =
+        nlohmann::ordered_json{
+            {"tokenizer_class", "PreTrainedTokenizerFast"},
+            {"bos_token", pairs.rules().tokens[static_cast<std::size_t>(config.begin)]},
+            {"eos_token", pairs.rules().tokens[static_cast<std::size_t>(config.end[0])]}}
+            .dump(2) +
+        "\n";
+  return tokens;
+}
+/// The text of --test-data, all of it.
+[[nodiscard]] DocumentSamples test_text(const TextModelOptions& options, const GptConfig& config,
+                                        const std::map<std::string, std::string>& files) {
+  const auto pairs = load_byte_pairs(PublishedJson("tokenizer.json", files.at("tokenizer.json")));
+  const auto documents = read_documents(options.test_data, column_of(options));
+  return DocumentSamples(encoded(documents, pairs, config.begin), config.end[0],
+                         options.sequence_length);
+}
+#else
+[[nodiscard]] DocumentSamples test_text(const TextModelOptions&, const GptConfig&,
+                                        const std::map<std::string, std::string>&) {
+  return {};
+}
+[[nodiscard]] std::shared_ptr<const TokenText> tokenise(const TextModelOptions& options,
+                                                        const std::string&, GptConfig&,
+                                                        std::map<std::string, std::string>&) {
+  dhp::fail(
+      "--data ", options.run.data,
+      ": this program was built without utf8proc, which text needs (Debian: libutf8proc-dev); "
+      "--data synthetic needs nothing");
+}
+#endif
+
+}  // namespace
+
+GptData load_gpt_text(const TextModelOptions& options) {
+  const auto& run = options.run;
+  auto [config, folder] = described_gpt(options);
+  dhp::check(!run.synthetic() || options.test_data.empty(), "--test-data ", options.test_data,
+             " does not fit --data synthetic");
+  GptData made;
+  const auto text =
+      run.synthetic() ? synthetic(options, config) : tokenise(options, folder, config, made.files);
+  const DocumentSamples all(text, config.end[0], options.sequence_length);
+  auto [train, held_out] = options.test_data.empty()
+                               ? all.split(run.held_out, run.seed)
+                               : std::pair(all, test_text(options, config, made.files));
+  made.train = AnyBatcher(std::move(train)).first(run.samples);
+  made.held_out = AnyBatcher(std::move(held_out)).first(run.evaluate_samples);
+  made.files["config.json"] = published_config(config);
+  made.config = config;
+  made.description = run.synthetic() ? std::string("synthetic text")
+                                     : dhp::concat(run.data, " (", text->size(), " documents, ",
+                                                   text->items().size(), " tokens)");
+  return made;
+}
+
+#ifdef DHP_HAS_UTF8PROC
+GptScoring prepare_gpt(const ScoreOptions& options) {
+  dhp::check(std::filesystem::exists(options.run.load), "--model ", options.run.load,
+             ": there is no such folder or file");
+  const auto folder = model_folder(options.run.load);
+  const auto& adapter = options.run.tuning.adapter;
+  GptScoring made;
+  made.config = load_gpt_config(folder);
+  if (!adapter.empty() || std::filesystem::exists(folder + "/adapter_config.json"))
+    made.adapters = read_adapter_config(adapter.empty() ? folder : adapter);
+  auto& config = made.config;
+  const auto pairs = load_byte_pairs(PublishedJson(folder + "/tokenizer.json"));
+  dhp::check(pairs.size() <= config.vocabulary, folder, ": its tokenizer has ", pairs.size(),
+             " tokens, and its config.json says ", config.vocabulary);
+  if (options.sequence_length > 0) config.sequence_length = options.sequence_length;
+  dhp::check(config.sequence_length <= config.positions, "--sequence-length ",
+             config.sequence_length, ": this model takes ", config.positions, " tokens at most");
+  made.decode = [pairs](const std::vector<std::int32_t>& ids) { return pairs.decode(ids); };
+  if (!options.prompts.empty()) {
+    std::int64_t tokens = 0;
+    for (const auto& prompt : options.prompts) {
+      std::vector<std::int32_t> ids;
+      if (const auto& first = pairs.rules().first; !first.empty()) ids.push_back(pairs.find(first));
+      BytePairs::Known known;
+      pairs.append(prompt, ids, known);
+      if (ids.empty()) ids.push_back(config.begin);
+      tokens += static_cast<std::int64_t>(ids.size());
+      made.prompts.push_back(std::move(ids));
+    }
+    auto text = std::make_shared<TokenText>();
+    text->add_sentence(made.prompts.front());
+    made.samples = AnyBatcher(DocumentSamples(text, config.end[0], config.sequence_length));
+    made.description = dhp::concat(made.prompts.size(), " prompts, ", tokens, " tokens");
+    return made;
+  }
+  const auto documents = read_documents(options.input, options.text_column);
+  for (const auto& document : documents) made.bytes += static_cast<std::int64_t>(document.size());
+  const auto text = encoded(documents, pairs, config.begin);
+  made.samples = AnyBatcher(DocumentSamples(text, config.end[0], config.sequence_length));
+  made.description = dhp::concat(documents.size(), " documents, ", text->items().size(), " tokens");
+  return made;
+}
+#else
+GptScoring prepare_gpt(const ScoreOptions&) {
+  dhp::fail("this program was built without utf8proc, which text needs (Debian: libutf8proc-dev)");
+}
+#endif
+
+}  // namespace examples

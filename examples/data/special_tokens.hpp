@@ -1,0 +1,88 @@
+// What tokenizer.json says of a vocabulary, whatever its kind: tokens by their ids, and special tokens, which are looked
+// for in a text before it is parted into words.
+#pragma once
+
+#include "published_json.hpp"
+
+#include <algorithm>
+#include <cstdint>
+#include <string>
+#include <string_view>
+#include <utility>
+#include <vector>
+
+namespace examples {
+
+class SpecialTokens {
+ public:
+  explicit SpecialTokens(std::vector<std::string> tokens = {}) : tokens_(std::move(tokens)) {}
+
+  /// Calls text(part) and special(token) for the parts of a text in their order; of two tokens at one place the longer
+  /// one is taken.
+  template <class TakeText, class TakeSpecial>
+  void part(std::string_view whole, TakeText&& text, TakeSpecial&& special) const {
+    while (!whole.empty()) {
+      std::pair<std::size_t, std::string_view> next{whole.size(), {}};
+      for (const std::string_view token : tokens_) {
+        const auto at = whole.find(token);
+        if (at == whole.npos) continue;
+        if (at < next.first || (at == next.first && token.size() > next.second.size()))
+          next = {at, token};
+      }
+      if (next.first > 0) text(whole.substr(0, next.first));
+      if (next.second.empty()) return;
+      special(next.second);
+      whole.remove_prefix(next.first + next.second.size());
+    }
+  }
+  [[nodiscard]] const std::vector<std::string>& tokens() const { return tokens_; }
+
+ private:
+  std::vector<std::string> tokens_;
+};
+
+namespace published {
+
+/// Token i at place i, of {"token": i} and the added tokens.
+[[nodiscard]] inline std::vector<std::string> tokens_by_id(const PublishedJson& file,
+                                                           const nlohmann::json& model) {
+  std::vector<std::pair<std::int64_t, std::string>> by_id;
+  const auto damaged = [&] {
+    dhp::fail("", file.path(), " is damaged: its vocabulary is no numbered list");
+  };
+  if (!model.contains("vocab") || !model["vocab"].is_object()) damaged();
+  for (const auto& [token, id] : model["vocab"].items()) {
+    if (!id.is_number_integer()) damaged();
+    by_id.emplace_back(id.get<std::int64_t>(), token);
+  }
+  for (const auto& added : file.part("added_tokens"))
+    if (!model["vocab"].contains(added.value("content", "")))
+      by_id.emplace_back(added.value("id", std::int64_t{-1}), added.value("content", ""));
+  std::sort(by_id.begin(), by_id.end());
+  std::vector<std::string> tokens;
+  for (auto& [id, token] : by_id) {
+    dhp::check(id == static_cast<std::int64_t>(tokens.size()), file.path(), ": token \"", token,
+               "\" has the id ", id, ", where ", tokens.size(), " is next");
+    tokens.push_back(std::move(token));
+  }
+  return tokens;
+}
+
+/// normalizes: there is a normalizer, which "normalized" tokens would pass.
+[[nodiscard]] inline SpecialTokens added_tokens(const PublishedJson& file, bool normalizes) {
+  std::vector<std::string> special;
+  for (const auto& added : file.part("added_tokens")) {
+    const auto token = file.get<std::string>(added, "content", "");
+    dhp::check(!token.empty(), file.path(), " is damaged: an added token has no content");
+    for (const std::string rule : {"single_word", "lstrip", "rstrip", "normalized"})
+      dhp::check(!file.get(added, rule.c_str(), false) || (rule == "normalized" && !normalizes),
+                 file.path(), ": its added token ", token, " has the rule ", rule,
+                 ", which dhp does not know");
+    special.push_back(token);
+  }
+  return SpecialTokens(std::move(special));
+}
+
+}  // namespace published
+
+}  // namespace examples

@@ -1,0 +1,179 @@
+// Byte-level byte-pair encoding (Sennrich et al. 2016; Radford et al. 2019, "GPT-2"): a text is bytes, each a token, and
+// pairs of neighbours are merged in the order in which training has found them. Any bytes can be encoded; what is not
+// UTF-8 counts as punctuation.
+#pragma once
+
+#include "../data/pair_joiner.hpp"
+#include "../data/special_tokens.hpp"
+#include "split.hpp"
+
+#include <cstdint>
+#include <limits>
+#include <memory>
+#include <span>
+#include <string>
+#include <string_view>
+#include <unordered_map>
+#include <utility>
+#include <vector>
+
+namespace examples {
+
+/// What a tokenizer consists of; strings are bytes, not their letters.
+struct BytePairRules {
+  std::vector<std::string> tokens;  ///< by id
+  std::vector<std::pair<std::string, std::string>> merges;
+  SpecialTokens special{};
+  SplitRule split = SplitRule::gpt2;
+  bool whole_words = false;  ///< a piece that is a token is not merged
+  std::string first{};       ///< a special token before each text; empty: none
+};
+
+/// Cheap to copy.
+class BytePairs {
+ public:
+  /// The tokens of pieces that were seen before.
+  using Known = std::unordered_map<std::string, std::vector<std::int32_t>>;
+
+  /// name: for errors.
+  explicit BytePairs(BytePairRules rules, const std::string& name = "tokenizer") {
+    auto made = std::make_shared<Tables>();
+    made->rules = std::move(rules);
+    const auto& tokens = made->rules.tokens;
+    dhp::check(!tokens.empty(), name, " has no tokens");
+    for (std::size_t id = 0; id < tokens.size(); ++id)
+      made->ids.try_emplace(tokens[id], static_cast<std::int32_t>(id));
+    const auto id_of = [&](const std::string& token) {
+      const auto found = made->ids.find(token);
+      dhp::check(found != made->ids.end(), name, ": its merges have the token \"", token,
+                 "\", which is not in its vocabulary");
+      return found->second;
+    };
+    for (const auto& [left, right] : made->rules.merges)
+      made->merges.try_emplace(pair_of(id_of(left), id_of(right)),
+                               static_cast<std::int32_t>(made->merges.size()), id_of(left + right));
+    for (const auto& token : made->rules.special.tokens()) (void)id_of(token);
+    tables_ = std::move(made);
+  }
+
+  [[nodiscard]] const BytePairRules& rules() const { return tables_->rules; }
+  [[nodiscard]] std::int64_t size() const {
+    return static_cast<std::int64_t>(rules().tokens.size());
+  }
+  /// The id of a token, or -1.
+  [[nodiscard]] std::int32_t find(const std::string& token) const {
+    const auto found = tables_->ids.find(token);
+    return found == tables_->ids.end() ? -1 : found->second;
+  }
+
+  /// The tokens of a text, special tokens in it included.
+  void append(std::string_view text, std::vector<std::int32_t>& ids, Known& known) const {
+    rules().special.part(
+        text,
+        [&](std::string_view part) {
+          Splitter(part, rules().split).pieces([&](std::string_view piece) {
+            const auto [place, fresh] = known.try_emplace(std::string(piece));
+            if (fresh) place->second = merged(piece);
+            ids.insert(ids.end(), place->second.begin(), place->second.end());
+          });
+        },
+        [&](std::string_view token) { ids.push_back(find(std::string(token))); });
+  }
+  [[nodiscard]] std::vector<std::int32_t> encode(std::string_view text) const {
+    Known known;
+    std::vector<std::int32_t> ids;
+    append(text, ids, known);
+    return ids;
+  }
+  /// The bytes of the tokens, which may end within a letter. A model may have more ids than there are tokens: these have
+  /// none.
+  [[nodiscard]] std::string decode(std::span<const std::int32_t> ids) const {
+    std::string text;
+    for (const auto id : ids)
+      if (id >= 0 && id < size()) text += rules().tokens[static_cast<std::size_t>(id)];
+    return text;
+  }
+
+ private:
+  struct Merge {
+    Merge(std::int32_t of_rank, std::int32_t of_id) : rank(of_rank), id(of_id) {}
+    std::int32_t rank;
+    std::int32_t id;
+  };
+  struct Tables {
+    BytePairRules rules;
+    std::unordered_map<std::string, std::int32_t> ids;
+    std::unordered_map<std::uint64_t, Merge> merges;
+  };
+
+  static std::uint64_t pair_of(std::int32_t left, std::int32_t right) {
+    return std::uint64_t{static_cast<std::uint32_t>(left)} << 32 |
+           static_cast<std::uint32_t>(right);
+  }
+
+  [[nodiscard]] std::vector<std::int32_t> merged(std::string_view piece) const {
+    std::vector<std::int32_t> ids;
+    if (rules().whole_words)
+      if (const auto id = find(std::string(piece)); id >= 0) return {id};
+    for (const char byte :
+         piece)  // a byte that is no token is left out, as by Hugging Face's library
+      if (const auto id = find(std::string(1, byte)); id >= 0) ids.push_back(id);
+    for (;;) {
+      const Merge none(std::numeric_limits<std::int32_t>::max(), 0);
+      const Merge* best = &none;
+      for (std::size_t at = 0; at + 1 < ids.size(); ++at) {
+        const auto found = tables_->merges.find(pair_of(ids[at], ids[at + 1]));
+        if (found != tables_->merges.end() && found->second.rank < best->rank)
+          best = &found->second;
+      }
+      if (best == &none) return ids;
+      std::size_t to = 0;
+      for (std::size_t at = 0; at < ids.size(); ++at) {
+        const auto found = at + 1 < ids.size() ? tables_->merges.find(pair_of(ids[at], ids[at + 1]))
+                                               : tables_->merges.end();
+        const bool merges = found != tables_->merges.end() && &found->second == best;
+        ids[to++] = merges ? best->id : ids[at];
+        at += merges ? 1 : 0;
+      }
+      ids.resize(to);
+    }
+  }
+
+  std::shared_ptr<const Tables> tables_;
+};
+
+/// The token that begins and ends documents, in vocabularies that are trained here.
+inline constexpr const char* end_of_text = "<|endoftext|>";
+
+/// A vocabulary of at most `size` tokens from the pieces of texts: the special one, all bytes, then what is merged,
+/// frequent pairs first.
+template <class Texts>
+[[nodiscard]] BytePairs train_byte_pairs(const Texts& texts, std::int64_t size) {
+  dhp::check(size > 257, "a vocabulary of ", size,
+             " tokens has no room beside the 256 bytes and the end of a text");
+  std::unordered_map<std::string, std::int64_t> counts;
+  for (const std::string_view text : texts)
+    Splitter(text, SplitRule::gpt2).pieces([&](std::string_view piece) {
+      ++counts[std::string(piece)];
+    });
+  std::vector<std::pair<std::string, std::int64_t>> sorted(counts.begin(), counts.end());
+  std::sort(sorted.begin(), sorted.end());
+  PairJoiner joiner([](const auto& left, const auto& right) { return left + right; });
+  joiner.id_of(end_of_text);
+  for (int byte = 0; byte < 256; ++byte) joiner.id_of(std::string(1, static_cast<char>(byte)));
+  for (const auto& [piece, count] : sorted) {
+    std::vector<PairJoiner::Id> bytes;
+    for (const char byte : piece) bytes.push_back(1u + static_cast<unsigned char>(byte));
+    joiner.add_word(std::move(bytes), count);
+  }
+  joiner.run(size, 2);
+  BytePairRules rules;
+  rules.tokens = joiner.tokens();
+  rules.special = SpecialTokens({end_of_text});
+  rules.first = end_of_text;
+  for (const auto& [left, right] : joiner.joined())
+    rules.merges.emplace_back(rules.tokens[left], rules.tokens[right]);
+  return BytePairs(std::move(rules));
+}
+
+}  // namespace examples

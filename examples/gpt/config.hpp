@@ -1,0 +1,67 @@
+// The sizes of a causal decoder: GPT-2's shape, or Llama's.
+#pragma once
+
+#include <dhp/core/error.hpp>
+
+#include <algorithm>
+#include <cstdint>
+#include <string_view>
+#include <vector>
+
+namespace examples {
+
+struct GptConfig {
+  int layers = 2;
+  std::int64_t hidden = 128;
+  int heads = 2;
+  bool llama = false;  ///< RMSNorm, rotary positions and SwiGLU, without biases; else GPT-2's parts
+  int key_heads = 0;   ///< 0: as many as heads
+  std::int64_t inner = 0;   ///< of the feed-forward parts; 0: 4 * hidden
+  bool tied = true;         ///< the head's weight is the embedding's
+  bool exact_gelu = false;  ///< else in the tanh form, as GPT-2 has it
+  double epsilon = 1e-5;    ///< of the norms
+  double rotary_base = 10000;
+  std::int64_t vocabulary = 50257;
+  std::int64_t positions = 1024;
+  std::int64_t sequence_length = 128;
+  double dropout = 0.1;
+  bool recompute = false;           ///< keep only the inputs of half blocks
+  std::int32_t begin = 0;           ///< the token before a document
+  std::vector<std::int32_t> end{};  ///< tokens after a document; the first is trained with
+
+  [[nodiscard]] std::int64_t intermediate() const { return inner > 0 ? inner : 4 * hidden; }
+  [[nodiscard]] int heads_of_keys() const { return key_heads > 0 ? key_heads : heads; }
+  [[nodiscard]] bool ends(std::int32_t token) const {
+    return std::find(end.begin(), end.end(), token) != end.end();
+  }
+};
+
+[[nodiscard]] inline GptConfig gpt_preset(std::string_view name) {
+  if (name == "tiny") return {.layers = 2, .hidden = 128, .heads = 2};
+  if (name == "mini") return {.layers = 4, .hidden = 256, .heads = 4};
+  if (name == "small") return {.layers = 12, .hidden = 768, .heads = 12};
+  if (name == "medium") return {.layers = 24, .hidden = 1024, .heads = 16};
+  GptConfig llama{.llama = true, .dropout = 0};
+  const auto of = [&](int layers, std::int64_t hidden, int heads, int key_heads,
+                      std::int64_t inner) {
+    llama.layers = layers, llama.hidden = hidden, llama.inner = inner;
+    llama.heads = heads, llama.key_heads = key_heads;
+    return llama;
+  };
+  if (name == "llama-tiny") return of(2, 128, 4, 2, 384);
+  if (name == "llama-mini") return of(4, 256, 8, 4, 768);
+  if (name == "llama-small") return of(12, 768, 12, 4, 2048);
+  dhp::fail("unknown preset \"", name,
+            "\"; choose tiny, mini, small, medium, llama-tiny, llama-mini or llama-small");
+}
+
+/// Multiplications and additions in matrix products of a forward pass; pairs: of tokens that attend to each other.
+[[nodiscard]] inline double gpt_forward_flop(const GptConfig& config, double tokens, double pairs) {
+  const auto hidden = static_cast<double>(config.hidden);
+  const double keys = hidden * config.heads_of_keys() / config.heads;
+  const double inner = (config.llama ? 3 : 2) * static_cast<double>(config.intermediate());
+  const double block = 2 * tokens * hidden * (2 * hidden + 2 * keys + inner) + 4 * pairs * hidden;
+  return config.layers * block + 2 * tokens * hidden * static_cast<double>(config.vocabulary);
+}
+
+}  // namespace examples

@@ -1,0 +1,231 @@
+// A causal decoder assembled from dhp's layers: GPT-2 (Radford et al. 2019) or Llama (Touvron et al. 2023): embeddings,
+// pre-norm blocks, a last norm and the head. Names are Hugging Face's; of GPT-2's c_attn there are three parts, as
+// train/conv1d.hpp has them.
+#pragma once
+
+#include <dhp/nn/activation.hpp>
+#include <dhp/nn/cross_entropy.hpp>
+#include <dhp/nn/dropout.hpp>
+#include <dhp/nn/embedding.hpp>
+#include <dhp/nn/gated_feed_forward.hpp>
+#include <dhp/nn/layer_norm.hpp>
+#include <dhp/nn/recompute.hpp>
+#include <dhp/nn/residual.hpp>
+#include <dhp/nn/rms_norm.hpp>
+#include <dhp/nn/self_attention.hpp>
+#include <dhp/nn/sequential.hpp>
+
+#include "config.hpp"
+
+#include <cmath>
+#include <numeric>
+#include <optional>
+#include <string>
+#include <vector>
+
+namespace examples {
+
+/// How a decoder lies on the tensor axis.
+[[nodiscard]] inline dhp::Placements gpt_placements(const GptConfig& config) {
+  using P = dhp::Placement;
+  dhp::Placements table{
+      {config.llama ? "model.embed_tokens.weight" : "transformer.wte.weight", P::words}};
+  if (!config.tied) table.push_back({"lm_head.weight", P::words});
+  if (config.llama)
+    table.insert(table.end(), {{"*.self_attn.{q_proj,k_proj,v_proj}.weight", P::heads},
+                               {"*.mlp.{gate_proj,up_proj}.weight", P::columns},
+                               {"*.{o_proj,down_proj}.weight", P::rows}});
+  else
+    table.insert(table.end(), {{"*.attn.c_attn.{query,key,value}.*", P::heads},
+                               {"*.mlp.c_fc.*", P::columns},
+                               {"*.c_proj.weight", P::rows}});
+  table.push_back({"*", P::replicated});
+  return table;
+}
+
+/// Sum of the embeddings of token and, in GPT-2's shape, position; y [rows, hidden].
+template <class Dev>
+class GptEmbeddings {
+ public:
+  GptEmbeddings(dhp::ModelBuilder<Dev>& build, const GptConfig& config)
+      : words_(build, config.llama ? "model.embed_tokens" : "transformer.wte",
+               {.entries = config.vocabulary, .columns = config.hidden, .ids = "token_ids"}) {
+    if (!config.llama)
+      positions_.emplace(
+          build, "transformer.wpe",
+          dhp::EmbeddingOptions{
+              .entries = config.positions, .columns = config.hidden, .ids = "positions"});
+    after_.add("dropout", dhp::Dropout<Dev>(build, config.dropout));
+  }
+
+  [[nodiscard]] const dhp::ParameterList<Dev>& word_table() const { return words_.table(); }
+
+  dhp::Tensor<Dev> forward(Dev& dev, dhp::Tensor<Dev>, dhp::Tape<Dev>& tape) {
+    auto x = words_.forward(dev, {}, tape);
+    if (positions_) {
+      const auto positions = positions_->forward(dev, {}, tape);
+      add(dev, x.view(), positions.view(), x.mut());
+    }
+    return after_.forward(dev, std::move(x), tape);
+  }
+  dhp::Tensor<Dev> backward(Dev& dev, dhp::Tensor<Dev> dy, dhp::Tape<Dev>& tape) {
+    auto dx = after_.backward(dev, std::move(dy), tape);
+    if (positions_) positions_->backward(dev, dx.share(), tape);
+    return words_.backward(dev, std::move(dx), tape);
+  }
+  [[nodiscard]] dhp::Shape output_shape(const dhp::Shape& in,
+                                        const dhp::MicroBatch<Dev>& batch) const {
+    return words_.output_shape(in, batch);
+  }
+  [[nodiscard]] double flops(const dhp::Shape& in, const dhp::MicroBatch<Dev>& batch) const {
+    return 4.0 * static_cast<double>(output_shape(in, batch).count());
+  }
+  void parameters(dhp::ParameterList<Dev>& out) const {
+    words_.parameters(out);
+    if (positions_) positions_->parameters(out);
+    after_.parameters(out);
+  }
+
+ private:
+  dhp::Embedding<Dev> words_;
+  std::optional<dhp::Embedding<Dev>> positions_;
+  dhp::Sequential<Dev> after_;
+};
+
+/// Adds the norm of this name.
+template <class Dev>
+void add_gpt_norm(dhp::ModelBuilder<Dev>& build, const std::string& name, const GptConfig& config,
+                  dhp::Sequential<Dev>& to) {
+  if (config.llama) to.add("norm", dhp::RmsNorm<Dev>(build, name, config.hidden, config.epsilon));
+  else to.add("norm", dhp::LayerNorm<Dev>(build, name, config.hidden, config.epsilon));
+}
+
+/// The first half of a block: x + attention(norm(x)).
+template <class Dev>
+[[nodiscard]] dhp::Residual<Dev> gpt_attention(dhp::ModelBuilder<Dev>& build,
+                                               const std::string& block, const GptConfig& config) {
+  const auto name = block + (config.llama ? ".self_attn" : ".attn");
+  dhp::SelfAttentionOptions options{.heads = config.heads,
+                                    .columns = config.hidden,
+                                    .max_length = config.sequence_length,
+                                    .dropout = config.dropout,
+                                    .key_heads = config.heads_of_keys(),
+                                    .causal = true};
+  if (config.llama) {
+    options.rotary_base = config.rotary_base;
+    options.bias = false;
+    options.names = {"q_proj", "k_proj", "v_proj"};
+  }
+  dhp::Sequential<Dev> body;
+  add_gpt_norm(build, block + (config.llama ? ".input_layernorm" : ".ln_1"), config, body);
+  body.add("self", dhp::SelfAttention<Dev>(build, config.llama ? name : name + ".c_attn", options));
+  body.add("output",
+           dhp::Linear<Dev>(build, name + (config.llama ? ".o_proj" : ".c_proj"),
+                            {.in = config.hidden,
+                             .out = config.hidden,
+                             .bias = !config.llama,
+                             // Half blocks add up: their sum stays as large (Radford et al. 2019).
+                             .weight_init = dhp::normal(0.02 / std::sqrt(2.0 * config.layers))}));
+  body.add("dropout", dhp::Dropout<Dev>(build, config.dropout));
+  return dhp::Residual<Dev>(std::move(body));
+}
+
+/// The second half: x + feed_forward(norm(x)).
+template <class Dev>
+[[nodiscard]] dhp::Residual<Dev> gpt_feed_forward(dhp::ModelBuilder<Dev>& build,
+                                                  const std::string& block,
+                                                  const GptConfig& config) {
+  const auto name = block + ".mlp";
+  dhp::Sequential<Dev> body;
+  add_gpt_norm(build, block + (config.llama ? ".post_attention_layernorm" : ".ln_2"), config, body);
+  if (config.llama) {
+    body.add("gated", dhp::GatedFeedForward<Dev>(
+                          build, name + ".gate_proj", name + ".up_proj", name + ".down_proj",
+                          {.columns = config.hidden, .inner = config.intermediate()}));
+  } else {
+    body.add("first", dhp::Linear<Dev>(build, name + ".c_fc",
+                                       {.in = config.hidden, .out = config.intermediate()}));
+    body.add("gelu", dhp::ActivationLayer<Dev>(config.exact_gelu ? dhp::Activation::gelu
+                                                                 : dhp::Activation::gelu_tanh));
+    body.add("second",
+             dhp::Linear<Dev>(build, name + ".c_proj",
+                              {.in = config.intermediate(),
+                               .out = config.hidden,
+                               .weight_init = dhp::normal(0.02 / std::sqrt(2.0 * config.layers))}));
+  }
+  body.add("dropout", dhp::Dropout<Dev>(build, config.dropout));
+  return dhp::Residual<Dev>(std::move(body));
+}
+
+/// The last norm, the head, and the cross-entropy of the next token: the side input "labels" i32 [rows], -1 for none.
+template <class Dev>
+class GptLoss {
+ public:
+  GptLoss(dhp::ModelBuilder<Dev>& build, const GptConfig& config,
+          dhp::ParameterList<Dev> word_table)
+      : entropy_(build, config.vocabulary,
+                 build.placement(config.tied ? word_table[0]->spec.name : "lm_head.weight"), 0,
+                 config.tied) {
+    add_gpt_norm(build, config.llama ? "model.norm" : "transformer.ln_f", config, head_);
+    if (config.tied)
+      head_.add("decoder", dhp::Linear<Dev>(build, "lm_head", std::move(word_table),
+                                            {.bias = false, .padded = true}));
+    else
+      head_.add("decoder",
+                dhp::Linear<Dev>(build, "lm_head",
+                                 {.in = config.hidden, .out = config.vocabulary, .bias = false}));
+  }
+
+  [[nodiscard]] std::vector<std::string> term_names() const { return {"tokens"}; }
+  void forward(Dev& dev, dhp::Tensor<Dev> x, dhp::Tape<Dev>& tape, dhp::View<Dev> totals) {
+    entropy_.forward(dev, head_.forward(dev, std::move(x), tape), tape.batch().at("labels").view(),
+                     tape, totals.as({dhp::loss_fields}));
+  }
+  /// Scores of all tokens [chosen rows, vocabulary], at the side input "predicted_rows".
+  dhp::Tensor<Dev> predict(Dev& dev, dhp::Tensor<Dev> x, dhp::Tape<Dev>& tape) {
+    const auto& rows = tape.batch().at("predicted_rows");
+    dhp::Tensor<Dev> chosen(dev, x.dtype(), {rows.count(), x.columns()});
+    gather_rows(dev, x.view(), rows.view(), chosen.mut());
+    return entropy_.whole(dev, head_.forward(dev, std::move(chosen), tape));
+  }
+  dhp::Tensor<Dev> backward(Dev& dev, dhp::ConstView<Dev> scales, dhp::Tape<Dev>& tape) {
+    return head_.backward(
+        dev, entropy_.backward(dev, tape.batch().at("labels").view(), scales.slice(0, 1), tape),
+        tape);
+  }
+  [[nodiscard]] double flops(const dhp::Shape& in, const dhp::MicroBatch<Dev>& batch) const {
+    return head_.flops(in, batch) + entropy_.flops(head_.output_shape(in, batch));
+  }
+  void parameters(dhp::ParameterList<Dev>& out) const { head_.parameters(out); }
+
+ private:
+  dhp::Sequential<Dev> head_;
+  dhp::CrossEntropy<Dev> entropy_;
+};
+
+/// The whole model; half blocks are the places where a pipeline can cut it.
+template <class Dev>
+[[nodiscard]] dhp::Model<Dev> gpt(dhp::ModelBuilder<Dev>& build, const GptConfig& config) {
+  dhp::check(config.sequence_length <= config.positions, "gpt: --sequence-length ",
+             config.sequence_length, " is beyond the ", config.positions,
+             " positions of this model");
+  build.place(gpt_placements(config),
+              std::gcd(static_cast<std::int64_t>(config.heads_of_keys()), config.intermediate()));
+  dhp::Model<Dev> model;
+  GptEmbeddings<Dev> embeddings(build, config);
+  auto table = embeddings.word_table();
+  model.add("embeddings", std::move(embeddings));
+  const auto add_half = [&](const std::string& name, dhp::Residual<Dev> part) {
+    if (config.recompute) model.add(name, dhp::recompute<Dev>(std::move(part)));
+    else model.add(name, std::move(part));
+  };
+  for (int number = 0; number < config.layers; ++number) {
+    const auto block = dhp::concat(config.llama ? "model.layers." : "transformer.h.", number);
+    add_half(block + ".attention", gpt_attention(build, block, config));
+    add_half(block + ".feed_forward", gpt_feed_forward(build, block, config));
+  }
+  model.loss = GptLoss<Dev>(build, config, std::move(table));
+  return model;
+}
+
+}  // namespace examples

@@ -1,0 +1,111 @@
+// config.json of a causal decoder, as Hugging Face has it: model_type gpt2 or llama.
+#pragma once
+
+#include "../data/published_json.hpp"
+#include "config.hpp"
+
+#include <filesystem>
+#include <string>
+#include <vector>
+
+namespace examples {
+
+/// config.json, with which GPT2LMHeadModel or LlamaForCausalLM loads exported weights.
+[[nodiscard]] inline std::string published_config(const GptConfig& config) {
+  nlohmann::ordered_json json{
+      {"architectures", {config.llama ? "LlamaForCausalLM" : "GPT2LMHeadModel"}},
+      {"model_type", config.llama ? "llama" : "gpt2"},
+      {"vocab_size", config.vocabulary},
+      {"tie_word_embeddings", config.tied},
+      {"bos_token_id", config.begin},
+      {"eos_token_id", config.end.size() == 1 ? nlohmann::ordered_json(config.end[0])
+                                              : nlohmann::ordered_json(config.end)}};
+  if (config.llama)
+    json.update({{"hidden_act", "silu"},
+                 {"hidden_size", config.hidden},
+                 {"intermediate_size", config.intermediate()},
+                 {"num_hidden_layers", config.layers},
+                 {"num_attention_heads", config.heads},
+                 {"num_key_value_heads", config.heads_of_keys()},
+                 {"max_position_embeddings", config.positions},
+                 {"rms_norm_eps", config.epsilon},
+                 {"rope_theta", config.rotary_base},
+                 {"attention_dropout", config.dropout},
+                 {"attention_bias", false},
+                 {"mlp_bias", false}});
+  else
+    json.update({{"activation_function", config.exact_gelu ? "gelu" : "gelu_new"},
+                 {"n_embd", config.hidden},
+                 {"n_inner", config.intermediate()},
+                 {"n_layer", config.layers},
+                 {"n_head", config.heads},
+                 {"n_positions", config.positions},
+                 {"layer_norm_epsilon", config.epsilon},
+                 {"embd_pdrop", config.dropout},
+                 {"attn_pdrop", config.dropout},
+                 {"resid_pdrop", config.dropout}});
+  return json.dump(2) + "\n";
+}
+
+/// Throws where the model is another one, or has parts that dhp has not.
+[[nodiscard]] inline GptConfig load_gpt_config(const std::string& folder) {
+  const auto path = folder + "/config.json";
+  dhp::check(std::filesystem::exists(path), folder,
+             " has no config.json, which says what model it is");
+  const PublishedJson file(path);
+  const auto type = file.get<std::string>("model_type", "none");
+  dhp::check(type == "gpt2" || type == "llama", path, ": its model is ", type,
+             "; dhp has gpt2 and llama");
+  GptConfig made{.llama = type == "llama"};
+  const auto number = [&](const char* of_llama, const char* of_gpt2, std::int64_t usual) {
+    const auto* const key = made.llama ? of_llama : of_gpt2;
+    const auto found = file.get(key, usual);
+    dhp::check(found >= 1 && found <= 1 << 28, path, ": \"", key, "\" is ", found,
+               ", which is no size of a model");
+    return found;
+  };
+  const auto without = [&](const char* key, bool usual, const char* what) {
+    dhp::check(file.get(key, usual) == usual, path, ": ", key, " is ", !usual, "; dhp has ", what);
+  };
+  made.hidden = number("hidden_size", "n_embd", 768);
+  made.layers = static_cast<int>(number("num_hidden_layers", "n_layer", 12));
+  made.heads = static_cast<int>(number("num_attention_heads", "n_head", 12));
+  made.inner = number("intermediate_size", "n_inner", 4 * made.hidden);
+  made.vocabulary = number("vocab_size", "vocab_size", 50257);
+  made.positions = number("max_position_embeddings", "n_positions", 1024);
+  made.sequence_length = made.positions;
+  made.tied = file.get("tie_word_embeddings", !made.llama);
+  made.begin = file.get("bos_token_id", std::int32_t{0});
+  const auto ends = file.part("eos_token_id");
+  if (ends.is_array()) made.end = file.get("eos_token_id", made.end);
+  else made.end = {file.get("eos_token_id", made.begin)};
+  made.epsilon =
+      file.get(made.llama ? "rms_norm_eps" : "layer_norm_epsilon", made.llama ? 1e-6 : 1e-5);
+  dhp::check(made.epsilon > 0 && made.epsilon < 1, path, ": the norms' epsilon is ", made.epsilon,
+             ", which is no small number above 0");
+  made.dropout = file.get(made.llama ? "attention_dropout" : "resid_pdrop", made.llama ? 0 : 0.1);
+  if (!made.llama) {
+    const auto gelu = file.get<std::string>("activation_function", "gelu_new");
+    made.exact_gelu = gelu == "gelu";
+    dhp::check(gelu == "gelu_new" || gelu == "gelu" || gelu == "gelu_pytorch_tanh", path,
+               ": its activation is ", gelu, "; dhp has gelu_new and gelu");
+    without("scale_attn_weights", true, "attention with scaled scores");
+    without("scale_attn_by_inverse_layer_idx", false, "scores that do not depend on the layer");
+    without("add_cross_attention", false, "decoders without an encoder");
+    return made;
+  }
+  made.key_heads = static_cast<int>(number("num_key_value_heads", "", made.heads));
+  file.need(file.json(), "hidden_act", "silu", "activation");
+  without("attention_bias", false, "attention without biases");
+  without("mlp_bias", false, "feed-forward layers without biases");
+  dhp::check(file.get("head_dim", made.hidden / made.heads) * made.heads == made.hidden, path,
+             ": its heads are not hidden_size / num_attention_heads wide, as dhp's are");
+  const auto newer = file.part("rope_parameters"), scaling = file.part("rope_scaling");
+  for (const auto& rope : {newer, scaling})
+    if (rope.is_object())
+      for (const auto* const key : {"rope_type", "type"}) file.need(rope, key, "default", "rope");
+  made.rotary_base = file.get(newer, "rope_theta", file.get("rope_theta", 10000.0));
+  return made;
+}
+
+}  // namespace examples

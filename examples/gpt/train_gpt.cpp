@@ -1,0 +1,56 @@
+// Trains a causal decoder: the next token, on any text, in any layout of ranks.
+#include "../data/data.hpp"
+#include "../run/training.hpp"
+#include "model.hpp"
+
+#include <cmath>
+#include <iostream>
+
+namespace {
+
+int train(const examples::TextModelOptions& options, examples::ConnectedRank* met) {
+  const auto data = examples::load_gpt_text(options);
+  const auto& config = data.config;
+  const auto& tuning = options.run.tuning;
+  for (const auto* const third : {"c_attn.query", "c_attn.key", "c_attn.value"})
+    dhp::check(config.llama || tuning.export_adapter.empty() || !tuning.adapters.adapts(third),
+               "--export-adapter: PEFT has one adapter for all of GPT-2's c_attn, and here ", third,
+               " has its own; --export merges it into the weights");
+  if (options.run.speaks())
+    std::cerr << "text " << data.description << ", vocabulary " << config.vocabulary << "\n";
+  const auto measures = [](const std::vector<dhp::LossTerm>& terms) {
+    const auto& tokens = terms[0];
+    return examples::Measures{{"loss", tokens.mean()},
+                              {"perplexity", std::exp(tokens.mean())},
+                              {"accuracy", examples::share(tokens.correct, tokens.count)}};
+  };
+  return examples::run_training(
+      {.options = options.run,
+       .met = met,
+       .train = data.train,
+       .held_out = data.held_out,
+       .make_model =
+           [&](dhp::ModelBuilder<examples::Dev>& build) { return examples::gpt(build, config); },
+       .plan_model =
+           [&](dhp::ModelBuilder<dhp::Meta>& build, bool recompute) {
+             auto planned = config;
+             planned.recompute = recompute;
+             return examples::gpt(build, planned);
+           },
+       .measures = measures,
+       .forward_flop =
+           [&](const dhp::MicroBatch<examples::Dev>& batch) {
+             return examples::gpt_forward_flop(config,
+                                               static_cast<double>(batch.count_of("tokens")),
+                                               static_cast<double>(batch.count_of("token_pairs")));
+           },
+       .files = data.files});
+}
+
+}  // namespace
+
+int main(int argc, char** argv) {
+  auto parsed = examples::parse_gpt(argc, argv, examples::on_gpu);
+  return examples::run_trainer(parsed.options.run, parsed.exit_status,
+                               [&](auto* met) { return train(parsed.options, met); });
+}

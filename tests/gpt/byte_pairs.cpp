@@ -1,0 +1,164 @@
+// Byte-level BPE: pieces, tokens and their files. Expected pieces are those of Hugging Face's tokenizers 0.23;
+// bench/byte_pairs.py compares 10,000 lines of many scripts.
+#include <examples/gpt/tokenizer_json.hpp>
+#include <tests/support/folder.hpp>
+#include <tests/support/test.hpp>
+
+#include <fstream>
+
+using namespace examples;
+
+namespace {
+
+using Pieces = std::vector<std::string>;
+
+[[nodiscard]] Pieces pieces_of(const std::string& text, SplitRule rule) {
+  Pieces made;
+  Splitter(text, rule).pieces([&](std::string_view piece) { made.emplace_back(piece); });
+  return made;
+}
+
+TEST_CASE("byte pairs: the pieces that Hugging Face gives") {
+  struct Case {
+    std::string text;
+    Pieces gpt2, llama3, qwen2;
+  };
+  const std::vector<Case> cases = {
+      {"Hello, World!  It's 12345 o'clock.",
+       {"Hello", ",", " World", "!", " ", " It", "'s", " 12345", " o", "'", "clock", "."},
+       {"Hello", ",", " World", "!", " ", " It", "'s", " ", "123", "45", " o", "'clock", "."},
+       {"Hello", ",", " World", "!", " ", " It", "'s", " ", "1", "2", "3", "4", "5", " o", "'clock",
+        "."}},
+      {"I'LL we'Re they\u2019ve 'S '\u017Fo ''d x'm",
+       {"I", "'", "LL", " we", "'", "Re", " they", "\u2019", "ve", " '", "S", " '", "\u017Fo",
+        " ''", "d", " x", "'m"},
+       {"I", "'LL", " we", "'Re", " they", "\u2019ve", " '", "S", " '", "\u017Fo", " ''", "d", " x",
+        "'m"},
+       {"I", "'LL", " we", "'Re", " they", "\u2019ve", " '", "S", " '", "\u017Fo", " ''", "d", " x",
+        "'m"}},
+      {"  two   spaces \n\n new\r\n\r\n end  ",
+       {" ", " two", "  ", " spaces", " \n\n", " new", "\r\n\r\n", " end", "  "},
+       {" ", " two", "  ", " spaces", " \n\n", " new", "\r\n\r\n", " end", "  "},
+       {" ", " two", "  ", " spaces", " \n\n", " new", "\r\n\r\n", " end", "  "}},
+      {"tabs\t\tand\u00A0nbsp\u3000wide \302\205 nel",
+       {"tabs", "\t", "\t", "and", "\u00A0", "nbsp", "\u3000", "wide", " \302\205", " nel"},
+       {"tabs", "\t", "\tand", "\u00A0nbsp", "\u3000wide", " \302\205", " nel"},
+       {"tabs", "\t", "\tand", "\u00A0nbsp", "\u3000wide", " \302\205", " nel"}},
+      {"\u4E2D\u6587abc\u5B57 \u0627\u0644\u0639 \u0928\u092E\u0938\u094D\u0924\u0947 "
+       "\u00BD\u2167\uFF11\uFF12\uFF13\uFF14",
+       {"\u4E2D\u6587abc\u5B57", " \u0627\u0644\u0639", " \u0928\u092E\u0938", "\u094D", "\u0924",
+        "\u0947", " \u00BD\u2167\uFF11\uFF12\uFF13\uFF14"},
+       {"\u4E2D\u6587abc\u5B57", " \u0627\u0644\u0639", " \u0928\u092E\u0938", "\u094D\u0924",
+        "\u0947", " ", "\u00BD\u2167\uFF11", "\uFF12\uFF13\uFF14"},
+       {"\u4E2D\u6587abc\u5B57", " \u0627\u0644\u0639", " \u0928\u092E\u0938", "\u094D\u0924",
+        "\u0947", " ", "\u00BD", "\u2167", "\uFF11", "\uFF12", "\uFF13", "\uFF14"}},
+      {"\U0001F600\U0001F680! a_b #tag @x... (1,000.50%)\n",
+       {"\U0001F600\U0001F680!", " a", "_", "b", " #", "tag", " @", "x", "...", " (", "1", ",",
+        "000", ".", "50", "%)", "\n"},
+       {"\U0001F600\U0001F680!", " a", "_b", " #", "tag", " @", "x", "...", " (", "1", ",", "000",
+        ".", "50", "%)\n"},
+       {"\U0001F600\U0001F680!", " a", "_b", " #", "tag", " @", "x", "...", " (", "1", ",", "0",
+        "0", "0", ".", "5", "0", "%)\n"}},
+      {"e\u0301 \u200B\u00AD\034 \013",
+       {"e", "\u0301", " \u200B\u00AD\034", " \013"},
+       {"e", "\u0301", " \u200B\u00AD\034", " \013"},
+       {"e", "\u0301", " \u200B\u00AD\034", " \013"}},
+      {"don't 'tis rock'n'roll",
+       {"don", "'t", " '", "tis", " rock", "'", "n", "'", "roll"},
+       {"don", "'t", " '", "tis", " rock", "'n", "'roll"},
+       {"don", "'t", " '", "tis", " rock", "'n", "'roll"}},
+      {" ", {" "}, {" "}, {" "}},
+      {"\n", {"\n"}, {"\n"}, {"\n"}},
+      {"", {}, {}, {}},
+      {"a\n \n b", {"a", "\n \n", " b"}, {"a", "\n \n", " b"}, {"a", "\n \n", " b"}},
+      {"!\r\n\n?", {"!", "\r\n", "\n", "?"}, {"!\r\n\n", "?"}, {"!\r\n\n", "?"}},
+      {" 1 22 333 4444",
+       {" 1", " 22", " 333", " 4444"},
+       {" ", "1", " ", "22", " ", "333", " ", "444", "4"},
+       {" ", "1", " ", "2", "2", " ", "3", "3", "3", " ", "4", "4", "4", "4"}},
+  };
+  for (const auto& [text, gpt2, llama3, qwen2] : cases) {
+    CAPTURE(text);
+    CHECK(pieces_of(text, SplitRule::gpt2) == gpt2);
+    CHECK(pieces_of(text, SplitRule::llama3) == llama3);
+    CHECK(pieces_of(text, SplitRule::qwen2) == qwen2);
+  }
+  CHECK(pieces_of("a\xFF\xFE b", SplitRule::gpt2) == Pieces{"a", "\xFF\xFE", " b"});
+}
+
+TEST_CASE("byte pairs: merges in their order, bytes, special tokens, and back") {
+  const std::vector<std::string> texts{"low lower lowest low low newer newer wider", "low newest"};
+  const auto pairs = train_byte_pairs(texts, 264);
+  const auto& tokens = pairs.rules().tokens;
+  CHECK(tokens.size() == 264);
+  CHECK(tokens[0] == end_of_text);
+  CHECK(tokens[1 + 'a'] == "a");
+  CHECK(Pieces(tokens.begin() + 257, tokens.begin() + 260) == Pieces{"lo", "low", " low"});
+  const auto shown = [&](const std::string& text) {
+    Pieces made;
+    for (const auto id : pairs.encode(text)) made.push_back(tokens[static_cast<std::size_t>(id)]);
+    return made;
+  };
+  CHECK(shown("lowlow") == Pieces{"low", "low"});
+  CHECK(shown("a<|endoftext|>b") == Pieces{"a", "<|endoftext|>", "b"});
+  for (const std::string text : {"low\xFFlower \xE2\x82", "\u4E2D <|endof", "", "  \n"})
+    CHECK(pairs.decode(pairs.encode(text)) == text);
+  CHECK(pairs.decode(std::vector<std::int32_t>{264, 1 + 'a', -1}) == "a");
+  CHECK_THROWS_AS((void)train_byte_pairs(texts, 257), dhp::Error);
+}
+
+TEST_CASE("byte pairs: tokenizer.json comes back; other tokenizers are refused by name") {
+  const std::vector<std::string> texts{"one two\nthree \u4E2D\u6587 three two two",
+                                       "\x01\x7F\u00AD"};
+  const auto pairs = train_byte_pairs(texts, 270);
+  const auto text = tokenizer_json(pairs);
+  const auto again = load_byte_pairs(PublishedJson("again", text));
+  CHECK(again.rules().tokens == pairs.rules().tokens);
+  CHECK(again.rules().merges == pairs.rules().merges);
+  CHECK(again.rules().first == end_of_text);
+  CHECK(again.encode(texts[0] + end_of_text) == pairs.encode(texts[0] + end_of_text));
+
+  const auto with = [&](auto change) {
+    auto json = nlohmann::json::parse(text);
+    change(json);
+    return load_byte_pairs(PublishedJson("tokenizer.json", json.dump()));
+  };
+  const auto refuses = [&](auto change, const std::string& why) {
+    try {
+      (void)with(change);
+      FAIL(why);
+    } catch (const dhp::Error& error) {
+      CHECK(error.sentence().find(why) != std::string::npos);
+    }
+  };
+  using Json = nlohmann::json;
+  refuses([](Json& j) { j["model"]["type"] = "Unigram"; }, "its tokenizer is Unigram");
+  refuses([](Json& j) { j["model"]["byte_fallback"] = true; }, "byte_fallback");
+  refuses([](Json& j) { j["normalizer"] = {{"type", "NFC"}}; }, "it has a normalizer");
+  refuses([](Json& j) { j["pre_tokenizer"]["type"] = "Metaspace"; },
+          "its pre-tokenizer is Metaspace");
+  refuses([](Json& j) { j["pre_tokenizer"]["add_prefix_space"] = true; },
+          "a space before each text");
+  refuses([](Json& j) { j["model"]["merges"].push_back("q w"); }, "not in its vocabulary");
+  refuses([](Json& j) { j["added_tokens"][0]["lstrip"] = true; }, "has the rule lstrip");
+  refuses([](Json& j) { j["model"]["vocab"]["zz"] = 9999; }, "has the id 9999");
+  // Llama's: another split, merges as pairs, and whole words that are tokens.
+  const auto llama = with([](Json& j) {
+    const auto level = j["pre_tokenizer"];
+    j["pre_tokenizer"] = {{"type", "Sequence"},
+                          {"pretokenizers",
+                           {{{"type", "Split"},
+                             {"pattern", {{"Regex", llama3_pattern}}},
+                             {"behavior", "Isolated"},
+                             {"invert", false}},
+                            level}}};
+    j["pre_tokenizer"]["pretokenizers"][1]["use_regex"] = false;
+    j["model"]["ignore_merges"] = true;
+    j["model"]["merges"] = Json::array({Json::array({"w", "o"})});
+  });
+  CHECK(llama.rules().split == SplitRule::llama3);
+  CHECK(llama.encode(" two") == std::vector<std::int32_t>{pairs.find(" two")});
+  CHECK(llama.encode(" twot").size() == 4);
+}
+
+}  // namespace

@@ -1,0 +1,180 @@
+#!/usr/bin/env python3
+"""gpt.py TRAIN_GPT SCORE_GPT: train_gpt and score_gpt on a text that is made here: what is saved and exported, scores and generates
+the same in all kinds of layouts, from one checkpoint. Where Python has torch, transformers and tokenizers, random GPT-2 and Llama
+models of theirs beside: the loss of a text, its gradients, greedy tokens, tokens of the text; and what --export writes."""
+
+import importlib
+import json
+import pathlib
+import subprocess
+import sys
+import tempfile
+
+LAYOUTS = ((1, 1, 1), (2, 1, 1), (1, 2, 1), (1, 1, 2), (2, 2, 1))
+PROMPTS = ("The cat", "Dogs sat on")
+TEXT = "The cat sat on the mat. Dogs sat on 12 cats, didn't they?\n<|endoftext|>Every mat is the cat's mat; caf\u00e9 \u4e2d\u6587!\n" * 40
+
+
+def package(name):
+    try:
+        return importlib.import_module(name)
+    except ImportError as error:
+        print(f"not compared with {name}: {error}")
+        return None
+
+
+def run(*words):
+    done = subprocess.run([str(word) for word in words], capture_output=True, text=True, encoding="utf-8", errors="replace")
+    assert done.returncode == 0, (words, done.stderr)
+    return done.stdout
+
+
+def axes(layout):
+    return [word for name, size in zip(("data", "tensor", "pipeline"), layout) for word in (f"--{name}-parallel", str(size))]
+
+
+class Programs:
+    def __init__(self, train, score, folder):
+        self.train, self.score, self.folder = train, score, folder
+        self.text = folder / "text.txt"
+        self.text.write_text(TEXT, encoding="utf-8")
+
+    def scored(self, model, layout=(1, 1, 1), *options):
+        return json.loads(run(self.score, "--model", model, "--input", self.text, "--batch", 4, "--micro-batch", 2, *axes(layout), *options))
+
+    def generated(self, model, layout=(1, 1, 1), *options):
+        prompts = [word for prompt in PROMPTS for word in ("--prompt", prompt)]
+        return run(self.score, "--model", model, *prompts, "--tokens", 12, *axes(layout), *options)
+
+    def trained(self, *options, batch=8):
+        run(self.train, "--data", self.text, "--sequence-length", 32, "--global-batch", batch, "--micro-batch", 2, *options)
+
+
+def near(found, right, what, tolerance=1e-5):
+    assert abs(found - right) <= tolerance * max(1, abs(right)), (what, found, right)
+
+
+def alone(programs, preset):
+    """Of one's own: saved, exported, scored, gone on with."""
+    saved, exported = programs.folder / f"{preset} saved", programs.folder / f"{preset} exported"
+    programs.trained("--preset", preset, "--vocabulary-size", 300, "--steps", 6, "--tensor-parallel", 2, "--save", saved, "--export", exported)
+    first = programs.scored(saved)
+    assert first["tokens"] > 1000 and 1 < first["perplexity"] < 300, first
+    text = programs.generated(saved)
+    assert text.startswith(PROMPTS[0]) and PROMPTS[1] in text, text
+    for model, layout in zip((exported, saved, exported, saved), LAYOUTS[1:]):
+        near(programs.scored(model, layout)["loss"], first["loss"], layout)
+        assert programs.generated(model, layout) == text, layout
+    drawn = [programs.generated(saved, layout, "--temperature", 1, "--top-k", 40, "--top-p", 0.9, "--seed", seed)
+             for layout, seed in (((1, 1, 1), 1), ((2, 1, 1), 1), ((1, 1, 1), 2))]
+    assert drawn[0] == drawn[1] != drawn[2], drawn
+    again = programs.folder / f"{preset} again"
+    programs.trained("--load", exported, "--steps", 0, "--save", again)
+    near(programs.scored(again)["loss"], first["loss"], "begun again", 0)
+    adapted = programs.folder / f"{preset} adapted"
+    layers = "q_proj,v_proj,down_proj" if preset.startswith("llama") else "query,c_fc"
+    programs.trained("--load", exported, "--lora", layers, "--lr", 0.01, "--steps", 3, "--save", adapted, "--export", adapted / "weights")
+    loss = programs.scored(adapted / "weights")["loss"]
+    near(loss, programs.scored(adapted)["loss"], "merged adapters")
+    assert loss < first["loss"], (loss, first)
+
+
+def tokenizer_of(tokenizers, folder):
+    made = tokenizers.Tokenizer(tokenizers.models.BPE())
+    made.pre_tokenizer = tokenizers.pre_tokenizers.ByteLevel(add_prefix_space=False)
+    made.decoder = tokenizers.decoders.ByteLevel()
+    made.train_from_iterator([TEXT], tokenizers.trainers.BpeTrainer(
+        vocab_size=320, special_tokens=["<|endoftext|>"], initial_alphabet=tokenizers.pre_tokenizers.ByteLevel.alphabet(), show_progress=False))
+    made.save(str(folder / "tokenizer.json"))
+    return made
+
+
+def beside(programs, torch, transformers, tokenizers, kind):
+    """A random model of transformers: loss, gradients, greedy tokens."""
+    folder = programs.folder / kind
+    folder.mkdir()
+    tokenizer = tokenizer_of(tokenizers, folder)
+    ends = {"bos_token_id": 0, "eos_token_id": 0}
+    torch.manual_seed(1)
+    if kind == "gpt2":
+        model = transformers.GPT2LMHeadModel(transformers.GPT2Config(
+            vocab_size=320, n_embd=48, n_layer=2, n_head=4, n_positions=40, resid_pdrop=0, embd_pdrop=0, attn_pdrop=0, initializer_range=0.2, **ends))
+    else:
+        model = transformers.LlamaForCausalLM(transformers.LlamaConfig(
+            vocab_size=320, hidden_size=48, intermediate_size=80, num_hidden_layers=2, num_attention_heads=4, num_key_value_heads=2,
+            max_position_embeddings=40, initializer_range=0.2, tie_word_embeddings=kind == "llama-tied", **ends))
+    model.eval().save_pretrained(folder, safe_serialization=True)
+    model = model.double()
+    # The same samples: each document behind a token, cut into 32, attention within both.
+    rows = []
+    for document in TEXT.split("<|endoftext|>"):
+        if document.strip():
+            rows.append([0] + tokenizer.encode(document, add_special_tokens=False).ids)
+    assert sum(map(len, rows)) == programs.scored(folder, (1, 1, 1), "--sequence-length", 32)["tokens"]
+    at, total, count = 0, 0, 0
+    for row in rows:
+        labels = row[1:] + [0]
+        first = 0
+        while first < len(row):
+            last = min(len(row), first + 32 - at % 32)
+            logits = model(input_ids=torch.tensor([row[first:last]])).logits[0]
+            total = total + torch.nn.functional.cross_entropy(logits, torch.tensor(labels[first:last]), reduction="sum")
+            count += last - first
+            at += last - first
+            first = last
+    loss = total / count
+    loss.backward()
+    for layout in LAYOUTS[:4]:
+        near(programs.scored(folder, layout, "--sequence-length", 32)["loss"], loss.item(), (kind, layout))
+    # Gradients: what a step of rate 1 has taken off the weights.
+    stepped = folder / "stepped"
+    samples = (count + 31) // 32
+    programs.trained("--load", folder, "--load-all", "--optimizer", "sgd", "--momentum", 0, "--weight-decay", 0, "--clip", 0, "--lr", 1, "--lr-decay",
+                     "constant", "--dropout", 0, "--held-out", 0, "--steps", 1, "--tensor-parallel", 2,
+                     "--precision", "fp64", "--save", stepped, "--export", stepped / "weights", batch=samples + samples % 2)
+    load = importlib.import_module("safetensors.torch").load_file
+    after = load(stepped / "weights" / "model.safetensors")
+    for name, weight in model.named_parameters():
+        if name == "lm_head.weight" and name not in after:
+            continue
+        apart = (weight.detach() - after[name].double() - weight.grad).abs().max().item()
+        assert apart <= 1e-5 * max(weight.grad.abs().max().item(), 1e-3), (kind, name, apart)
+    # Greedy tokens.
+    model.float()
+    text = ""
+    for prompt in PROMPTS:
+        ids = tokenizer.encode(prompt).ids
+        ids = model.generate(torch.tensor([ids]), do_sample=False, max_new_tokens=12, pad_token_id=0)[0].tolist()
+        text += tokenizer.decode(ids) + "\n"
+    found = programs.generated(folder, (1, 2, 1))
+    assert found.encode("utf-8", "replace") == text.encode("utf-8", "replace"), (kind, found, text)
+    # What was exported loads, with nothing missing or left over.
+    again, info = type(model).from_pretrained(stepped / "weights", output_loading_info=True)
+    assert not any(info[key] for key in ("missing_keys", "unexpected_keys", "mismatched_keys")), info
+    print(f"{kind}: loss {loss.item():.6f} and {model.num_parameters()} gradients as transformers {transformers.__version__} has them")
+
+
+def own_tokenizer(programs, tokenizers):
+    path = programs.folder / "tiny exported" / "tokenizer.json"
+    theirs = tokenizers.Tokenizer.from_file(str(path))
+    documents = [text for text in TEXT.split("<|endoftext|>") if text.strip()]
+    count = sum(len(theirs.encode(text).ids) for text in documents)
+    assert count == programs.scored(programs.folder / "tiny exported")["tokens"], count
+
+
+def main():
+    torch, transformers, tokenizers = package("torch"), package("transformers"), package("tokenizers")
+    with tempfile.TemporaryDirectory() as folder:
+        programs = Programs(sys.argv[1], sys.argv[2], pathlib.Path(folder))
+        for preset in ("tiny", "llama-tiny"):
+            alone(programs, preset)
+        if tokenizers:
+            own_tokenizer(programs, tokenizers)
+        if torch and transformers and tokenizers:
+            for kind in ("gpt2", "llama", "llama-tied"):
+                beside(programs, torch, transformers, tokenizers, kind)
+    print("train_gpt and score_gpt agree with themselves")
+
+
+if __name__ == "__main__":
+    main()
