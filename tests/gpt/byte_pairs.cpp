@@ -105,6 +105,10 @@ TEST_CASE("byte pairs: merges in their order, bytes, special tokens, and back") 
     CHECK(pairs.decode(pairs.encode(text)) == text);
   CHECK(pairs.decode(std::vector<std::int32_t>{264, 1 + 'a', -1}) == "a");
   CHECK_THROWS_AS((void)train_byte_pairs(texts, 257), dhp::Error);
+  BytePairRules rules;  // of overlapping pairs the one that was found first is merged
+  rules.tokens = {"a", "b", "c", "bc", "ab"};
+  rules.merges = {{"b", "c"}, {"a", "b"}};
+  CHECK(BytePairs(rules).encode("abcabx") == std::vector<std::int32_t>{0, 3, 4});
 }
 
 TEST_CASE("byte pairs: tokenizer.json comes back; other tokenizers are refused by name") {
