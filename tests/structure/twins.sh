@@ -1,14 +1,17 @@
 #!/usr/bin/env bash
 # twins.sh INCLUDE_DIR: what a header of ops/ leaves to the device, name_on(dev, ...), is there for the Cpu (cpu/), for
-# GPUs (cuda/), and for tensors without data (ops/meta.hpp). A template that nobody instantiates for a GPU would hide that it is missing. Prints every
-# offence; 0 if there is none.
+# GPUs (cuda/), and for tensors without data (ops/meta.hpp). A template that nobody instantiates for a GPU would hide
+# that it is missing. Prints every offence; 0 if there is none.
 set -u
 cd "$1/dhp" || exit 1
 bad=0
 names=$(grep -rhoE '\b[a-z0-9_]+_on\(' ops | sort -u)
 [ -n "$names" ] || { echo "no header of ops/ leaves anything to the device: has name_on() another name now?"; exit 1; }
 for name in $names; do
-  for folder in cpu cuda ops/meta.hpp; do
+  folders="cpu cuda ops/meta.hpp"
+  # What only some devices fuse says in ops/ what the others do.
+  grep -rqE "${name%(}\\((Device auto|Dev)&," ops && folders=cuda
+  for folder in $folders; do
     grep -rqE "^[a-z].* ${name%(}\\(" "$folder" && continue
     echo "ops/ calls $name...), but $folder does not have it"
     bad=1

@@ -16,8 +16,7 @@ void activation_forward_on(std::same_as<Cpu> auto& dev, Activation kind, ConstVi
         return apply([](A v) { return v < A(0) ? A(0) : v; });  // NaN stays NaN
       case Activation::gelu: return apply([](A v) { return v * cpu::gaussian(v).below; });
       case Activation::gelu_tanh:
-        return apply(
-            [](A v) { return A(0.5) * v * (A(1) + cpu::fast_tanh(GeluTanhTerm<A>(v).u)); });
+        return apply([](A x) { return x * cpu::sigmoid(GeluTanhTerm<A>(x).v); });
       case Activation::tanh: return apply([](A v) { return cpu::fast_tanh(v); });
     }
   });
@@ -36,7 +35,7 @@ void activation_backward_on(std::same_as<Cpu> auto& dev, Activation kind, ConstV
       case Activation::gelu_tanh:
         return apply([](A x, A g) {
           const GeluTanhTerm<A> term(x);
-          return g * term.gradient(x, cpu::fast_tanh(term.u));
+          return g * term.gradient(x, cpu::sigmoid(term.v), cpu::sigmoid(-term.v));
         });
       case Activation::tanh: return apply([](A y, A g) { return g * (A(1) - y * y); });
     }

@@ -32,16 +32,17 @@ struct GeluGradient {
     return dy * (normal_below(x) + x * normal_density(x));
   }
 };
+template <class A>
+[[nodiscard]] constexpr A sigmoid(A x) {
+  return 1 / (1 + std::exp(-x));
+}
 struct GeluTanh {
-  constexpr auto operator()(auto x) const {
-    using A = decltype(x);
-    return A(0.5) * x * (A(1) + std::tanh(GeluTanhTerm<A>(x).u));
-  }
+  constexpr auto operator()(auto x) const { return x * sigmoid(GeluTanhTerm<decltype(x)>(x).v); }
 };
 struct GeluTanhGradient {
   constexpr auto operator()(auto x, auto dy) const {
     const GeluTanhTerm<decltype(x)> term(x);
-    return dy * term.gradient(x, std::tanh(term.u));
+    return dy * term.gradient(x, sigmoid(term.v), sigmoid(-term.v));
   }
 };
 struct Tanh {
@@ -51,10 +52,6 @@ struct TanhGradient {
   constexpr auto operator()(auto y, auto dy) const { return dy * (1 - y * y); }
 };
 
-template <class A>
-[[nodiscard]] constexpr A sigmoid(A x) {
-  return 1 / (1 + std::exp(-x));
-}
 struct Swiglu {
   constexpr auto operator()(auto gate, auto up) const { return gate * sigmoid(gate) * up; }
 };

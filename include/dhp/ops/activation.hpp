@@ -14,16 +14,16 @@ enum class Activation { relu, gelu, gelu_tanh, tanh };
 }
 
 namespace detail {
-/// The tanh form: x times (1 + tanh(u)) / 2, with u and its derivative as here.
+/// The tanh form, x (1 + tanh(v / 2)) / 2, is x times the sigmoid of v, which keeps the digits of small values.
 template <class A>
 struct GeluTanhTerm {
-  A u, slope;
+  A v, slope;  // and its derivative
   explicit constexpr GeluTanhTerm(A x)
-      : u(A(0.79788456080286535588) * (x + A(0.044715) * x * x * x)),
-        slope(A(0.79788456080286535588) * (A(1) + A(0.134145) * x * x)) {}
-  /// The derivative of the activation; t = tanh(u).
-  [[nodiscard]] constexpr A gradient(A x, A t) const {
-    return A(0.5) * (A(1) + t + x * (A(1) - t * t) * slope);
+      : v(A(1.5957691216057307117) * (x + A(0.044715) * x * x * x)),
+        slope(A(1.5957691216057307117) * (A(1) + A(0.134145) * x * x)) {}
+  /// The derivative of the activation; below, above: the sigmoids of v and -v.
+  [[nodiscard]] constexpr A gradient(A x, A below, A above) const {
+    return below + x * below * above * slope;
   }
 };
 }  // namespace detail
