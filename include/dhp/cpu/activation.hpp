@@ -16,7 +16,7 @@ void activation_forward_on(std::same_as<Cpu> auto& dev, Activation kind, ConstVi
         return apply([](A v) { return v < A(0) ? A(0) : v; });  // NaN stays NaN
       case Activation::gelu: return apply([](A v) { return v * cpu::gaussian(v).below; });
       case Activation::gelu_tanh:
-        return apply([](A x) { return x * cpu::sigmoid(GeluTanhTerm<A>(x).v); });
+        return apply([](A v) { return v * cpu::sigmoid(GeluTanhTerm<A>(v).v); });
       case Activation::tanh: return apply([](A v) { return cpu::fast_tanh(v); });
     }
   });
