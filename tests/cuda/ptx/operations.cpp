@@ -225,7 +225,13 @@ void conversions(Table& table, const std::string& from) {
   table["cvt.f64" + from] = of<double, From>([](From a) { return static_cast<double>(a); });
   if constexpr (std::is_floating_point_v<From>) {
     table["cvt.rzi" + from + from] = of<From, From>([](From a) { return std::trunc(a); });
+    table["cvt.rmi" + from + from] = of<From, From>([](From a) { return std::floor(a); });
     table["cvt.rni" + from + from] = of<From, From>([](From a) { return std::nearbyint(a); });
+    table["cvt.rzi.s64" + from] = of<std::int64_t, From>([](From a) {
+      return std::abs(a) < From(0x1p63) ? static_cast<std::int64_t>(a)
+             : a > 0                    ? std::numeric_limits<std::int64_t>::max()
+                                        : std::numeric_limits<std::int64_t>::min();
+    });
     table["cvt.sat" + from + from] =
         of<From, From>([](From a) { return std::fmin(std::fmax(a, From(0)), From(1)); });
   }
