@@ -5,7 +5,7 @@ set -u
 root=$1 folder=$2 trainers=$3
 python=${PYTHON:-python3}
 . "$(dirname "$0")/../support/expect.sh"
-mkdir -p "$folder" || exit 1
+rm -rf "$folder" && mkdir -p "$folder" || exit 1
 shows() {  # shows FILE LINE...: the file has each of the lines
   local file=$1 line
   shift
