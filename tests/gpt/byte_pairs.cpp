@@ -122,7 +122,7 @@ TEST_CASE("special tokens: the next one, of two at one place the longer, and wha
   };
   CHECK(parts_of("x<a><a><b>c<b>c<a>") ==
         Pieces{"x", "special <a>", "special <a><b>", "c<", "special b>c", "special <a>"});
-  CHECK(parts_of("<d>y<d") == Pieces{"special <d>", "y<d"});
+  CHECK(parts_of("<d><d>y<d") == Pieces{"special <d>", "special <d>", "y<d"});
   CHECK(parts_of("").empty());
 }
 
