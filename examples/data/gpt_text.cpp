@@ -55,11 +55,14 @@ struct DescribedGpt {
 
 [[nodiscard]] std::shared_ptr<const TokenText> synthetic(const TextModelOptions& options,
                                                          GptConfig& config) {
+  dhp::check(options.vocabulary.empty(), "--vocabulary ", options.vocabulary,
+             " does not fit --data synthetic, which has a vocabulary of its own");
   SyntheticTextOptions made{.documents = 2048};
   made.vocabulary_size = std::min(options.vocabulary_size, made.vocabulary_size);
-  if (options.run.resident()) {  // for measuring: full samples over the whole vocabulary
-    made.documents = 256;
-    made.shortest = made.longest = options.sequence_length;
+  if (options.run.resident()) {  // for measuring: each document is a sample
+    made.documents = 1024;
+    made.sentences = 1;
+    made.shortest = made.longest = options.sequence_length - 1;  // and the token before it
     made.vocabulary_size = options.vocabulary_size;
   }
   config.vocabulary = std::max(config.vocabulary, made.vocabulary_size);
@@ -85,8 +88,12 @@ struct DescribedGpt {
                                                       const std::string& column) {
   dhp::check(std::filesystem::exists(path), path, ": there is no such file or directory");
   check_is_prose(path, "a decoder");
+  const auto files = text_files(path);
+  dhp::check(column.empty() || std::any_of(files.begin(), files.end(), &SentenceFile::has_columns),
+             "--text-column ", column, ": ", path,
+             " has no .csv, .tsv or .jsonl file, and no columns");
   std::vector<std::string> documents;
-  for (const auto& file : text_files(path)) {
+  for (const auto& file : files) {
     const auto text = read_text_file(file, unpacker());
     if (SentenceFile::has_columns(file)) {
       for (auto& row : SentenceFile(text, file).sentences(column))
@@ -130,9 +137,13 @@ struct DescribedGpt {
 
 /// tokenizer.json of --load's model, or that of --vocabulary; none: the text's own is to be found.
 [[nodiscard]] std::optional<std::string> given_tokenizer(const TextModelOptions& options,
-                                                         const std::string& folder) {
+                                                         const DescribedGpt& model) {
+  const auto& folder = model.folder;
   const auto of_model = folder + "/tokenizer.json";
   const bool has = !folder.empty() && std::filesystem::exists(of_model);
+  dhp::check(has || !options.vocabulary.empty() || model.config.vocabulary == 0, folder,
+             " has no tokenizer.json, and the words of the model in it are not known; give its "
+             "tokenizer.json by --vocabulary FILE");
   if (!has && options.vocabulary.empty()) return std::nullopt;
   if (!has) return dhp::text_of(options.vocabulary);
   auto text = dhp::text_of(of_model);
@@ -154,11 +165,12 @@ void find_ends(const BytePairs& pairs, const std::string& name, GptConfig& confi
 }
 
 [[nodiscard]] std::shared_ptr<const TokenText> tokenise(const TextModelOptions& options,
-                                                        const std::string& folder,
-                                                        GptConfig& config,
+                                                        DescribedGpt& model,
                                                         std::map<std::string, std::string>& files) {
+  auto& config = model.config;
+  const auto& folder = model.folder;
   const auto& path = options.run.data;
-  const auto given = given_tokenizer(options, folder);
+  const auto given = given_tokenizer(options, model);
   const auto name =
       given ? (options.vocabulary.empty() ? folder + "/tokenizer.json" : options.vocabulary)
             : "the vocabulary of " + path;
@@ -167,6 +179,9 @@ void find_ends(const BytePairs& pairs, const std::string& name, GptConfig& confi
     const auto pairs = load_byte_pairs(PublishedJson(name, words));
     auto wanted = config;
     find_ends(pairs, name, wanted);
+    for (const auto id : {wanted.begin, wanted.end[0]})
+      dhp::check(id < pairs.size(), name, " has ", pairs.size(), " tokens, and the model parts ",
+                 "documents with token ", id, "; is it the tokenizer of another model?");
     return std::pair(pairs, wanted);
   };
   const auto make = [&] {
@@ -220,7 +235,7 @@ void find_ends(const BytePairs& pairs, const std::string& name, GptConfig& confi
   return {};
 }
 [[nodiscard]] std::shared_ptr<const TokenText> tokenise(const TextModelOptions& options,
-                                                        const std::string&, GptConfig&,
+                                                        DescribedGpt&,
                                                         std::map<std::string, std::string>&) {
   dhp::fail(
       "--data ", options.run.data,
@@ -229,16 +244,25 @@ void find_ends(const BytePairs& pairs, const std::string& name, GptConfig& confi
 }
 #endif
 
+void check_export(const FineTuning& tuning, bool llama) {
+  for (const auto* const third : {"c_attn.query", "c_attn.key", "c_attn.value"})
+    dhp::check(llama || tuning.export_adapter.empty() || !tuning.adapters.adapts(third),
+               "--export-adapter: PEFT has one adapter for all of GPT-2's c_attn, and here ", third,
+               " has its own; --export merges it into the weights");
+}
+
 }  // namespace
 
 GptData load_gpt_text(const TextModelOptions& options) {
   const auto& run = options.run;
-  auto [config, folder] = described_gpt(options);
+  auto model = described_gpt(options);
+  auto& config = model.config;
+  check_export(run.tuning, config.llama);
   dhp::check(!run.synthetic() || options.test_data.empty(), "--test-data ", options.test_data,
              " does not fit --data synthetic");
   GptData made;
   const auto text =
-      run.synthetic() ? synthetic(options, config) : tokenise(options, folder, config, made.files);
+      run.synthetic() ? synthetic(options, config) : tokenise(options, model, made.files);
   const DocumentSamples all(text, config.end[0], options.sequence_length);
   auto [train, held_out] = options.test_data.empty()
                                ? all.split(run.held_out, run.seed)

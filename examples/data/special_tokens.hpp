@@ -21,18 +21,21 @@ class SpecialTokens {
   /// one is taken.
   template <class TakeText, class TakeSpecial>
   void part(std::string_view whole, TakeText&& text, TakeSpecial&& special) const {
-    while (!whole.empty()) {
+    std::vector<std::size_t> places;  // where each token comes next
+    for (const auto& token : tokens_) places.push_back(whole.find(token));
+    for (std::size_t begin = 0; begin < whole.size();) {
       std::pair<std::size_t, std::string_view> next{whole.size(), {}};
-      for (const std::string_view token : tokens_) {
-        const auto at = whole.find(token);
-        if (at == whole.npos) continue;
+      for (std::size_t number = 0; number < places.size(); ++number) {
+        const std::string_view token = tokens_[number];
+        auto& at = places[number];
+        if (at < begin) at = whole.find(token, begin);
         if (at < next.first || (at == next.first && token.size() > next.second.size()))
           next = {at, token};
       }
-      if (next.first > 0) text(whole.substr(0, next.first));
+      if (next.first > begin) text(whole.substr(begin, next.first - begin));
       if (next.second.empty()) return;
       special(next.second);
-      whole.remove_prefix(next.first + next.second.size());
+      begin = next.first + next.second.size();
     }
   }
   [[nodiscard]] const std::vector<std::string>& tokens() const { return tokens_; }

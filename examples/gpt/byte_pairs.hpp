@@ -43,16 +43,18 @@ class BytePairs {
     dhp::check(!tokens.empty(), name, " has no tokens");
     for (std::size_t id = 0; id < tokens.size(); ++id)
       made->ids.try_emplace(tokens[id], static_cast<std::int32_t>(id));
-    const auto id_of = [&](const std::string& token) {
+    const auto id_of = [&](const std::string& token, const char* what = "a merge's token") {
       const auto found = made->ids.find(token);
-      dhp::check(found != made->ids.end(), name, ": its merges have the token \"", token,
-                 "\", which is not in its vocabulary");
+      dhp::check(found != made->ids.end(), name, ": ", what, " \"", token,
+                 "\" is not in its vocabulary");
       return found->second;
     };
     for (const auto& [left, right] : made->rules.merges)
       made->merges.try_emplace(pair_of(id_of(left), id_of(right)),
                                static_cast<std::int32_t>(made->merges.size()), id_of(left + right));
-    for (const auto& token : made->rules.special.tokens()) (void)id_of(token);
+    for (const auto& token : made->rules.special.tokens()) (void)id_of(token, "the special token");
+    if (const auto& first = made->rules.first; !first.empty())
+      (void)id_of(first, "the token before each text,");
     tables_ = std::move(made);
   }
 

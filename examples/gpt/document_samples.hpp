@@ -5,6 +5,7 @@
 //   token_ids, labels i32 [rows]      label -1: nothing to predict
 //   positions i32, row_numbers i64    positions begin anew with each document and sample
 //   offsets, lengths i32              of the documents' parts
+//   predicted_rows i32                the last row of each part, at which a next token is predicted
 #pragma once
 
 #include <dhp/data/collate.hpp>

@@ -181,7 +181,7 @@ class GptLoss {
     entropy_.forward(dev, head_.forward(dev, std::move(x), tape), tape.batch().at("labels").view(),
                      tape, totals.as({dhp::loss_fields}));
   }
-  /// Scores of all tokens [chosen rows, vocabulary], at the side input "predicted_rows".
+  /// Scores of all words of the vocabulary [chosen rows, vocabulary], at the side input "predicted_rows".
   dhp::Tensor<Dev> predict(Dev& dev, dhp::Tensor<Dev> x, dhp::Tape<Dev>& tape) {
     const auto& rows = tape.batch().at("predicted_rows");
     dhp::Tensor<Dev> chosen(dev, x.dtype(), {rows.count(), x.columns()});
@@ -226,6 +226,22 @@ template <class Dev>
   }
   model.loss = GptLoss<Dev>(build, config, std::move(table));
   return model;
+}
+
+/// What the device's libraries lack for the attention of one tensor rank, a sentence each.
+template <class Dev>
+[[nodiscard]] std::vector<std::string> gpt_attention_shortfalls(Dev& dev, const GptConfig& config,
+                                                                dhp::DType precision,
+                                                                std::int64_t micro_batch,
+                                                                int tensor) {
+  if constexpr (requires {
+                  attention_shortfalls(dev, precision, micro_batch, micro_batch, tensor,
+                                       micro_batch, config.dropout, tensor, true);
+                })
+    return attention_shortfalls(dev, precision, micro_batch, config.sequence_length,
+                                config.heads / tensor, config.hidden / tensor, config.dropout,
+                                config.heads_of_keys() / tensor, true);
+  else return {};
 }
 
 }  // namespace examples

@@ -75,10 +75,20 @@ namespace examples {
   made.positions = number("max_position_embeddings", "n_positions", 1024);
   made.sequence_length = made.positions;
   made.tied = file.get("tie_word_embeddings", !made.llama);
-  made.begin = file.get("bos_token_id", std::int32_t{0});
-  const auto ends = file.part("eos_token_id");
-  if (ends.is_array()) made.end = file.get("eos_token_id", made.end);
-  else made.end = {file.get("eos_token_id", made.begin)};
+  const auto tokens = [&](const char* key, std::int64_t usual) {
+    std::vector<std::int64_t> ids;
+    if (file.part(key).is_array()) ids = file.get(key, ids);
+    else if (!file.json().contains(key) || !file.part(key).is_null()) ids = {file.get(key, usual)};
+    for (const auto id : ids)
+      dhp::check(id >= 0 && id < made.vocabulary, path, ": \"", key, "\" is ", id,
+                 ", and the model has the tokens 0 to ", made.vocabulary - 1);
+    return std::vector<std::int32_t>(ids.begin(), ids.end());
+  };
+  // Where they are missing, Hugging Face's classes have these.
+  made.end = tokens("eos_token_id", made.llama ? 2 : 50256);
+  dhp::check(!made.end.empty(), path, ": \"eos_token_id\" names no token; which one ends a text?");
+  const auto begin = tokens("bos_token_id", made.llama ? 1 : 50256);
+  made.begin = begin.empty() ? made.end[0] : begin[0];
   made.epsilon =
       file.get(made.llama ? "rms_norm_eps" : "layer_norm_epsilon", made.llama ? 1e-6 : 1e-5);
   dhp::check(made.epsilon > 0 && made.epsilon < 1, path, ": the norms' epsilon is ", made.epsilon,

@@ -27,6 +27,8 @@ struct Sampling {
   const auto before = [&](std::int32_t a, std::int32_t b) {
     return score(a) != score(b) ? score(a) > score(b) : a < b;
   };
+  dhp::check(std::none_of(scores.begin(), scores.end(), [](double x) { return std::isnan(x); }),
+             "a score of the model is not a number");  // which has no place in an order
   const auto best = *std::min_element(order.begin(), order.end(), before);
   dhp::check(std::isfinite(score(best)), "the model's scores are not finite");
   if (sampling.temperature == 0) return best;

@@ -19,15 +19,22 @@ namespace {
 using Dev = dhp::DefaultDevice;
 using Tokens = std::vector<std::int32_t>;
 
+void print(const std::string& text) {
+  dhp::check(static_cast<bool>(std::cout << text << std::flush), "cannot write to standard output");
+}
+
 /// One line of JSON.
 void score(examples::ScoredRun& scored, const examples::GptScoring& of) {
   const auto term = scored.run.evaluate(scored.loader).terms[0];
   if (scored.run.mesh().world().rank() != 0) return;
-  std::cout << dhp::concat(
+  dhp::check(std::isfinite(term.mean()), "the loss of this text is not finite (", term.mean(),
+             "); are weights of the model, or is --precision too small for them?");
+  const auto perplexity = std::exp(term.mean());
+  print(dhp::concat(
       "{\"tokens\": ", term.count, ", \"loss\": ", term.mean(),
-      ", \"perplexity\": ", std::exp(term.mean()),
+      ", \"perplexity\": ", std::isfinite(perplexity) ? dhp::concat(perplexity) : "null",
       ", \"accuracy\": ", static_cast<double>(term.correct) / static_cast<double>(term.count),
-      ", \"bits_per_byte\": ", term.sum / std::log(2.0) / static_cast<double>(of.bytes), "}\n");
+      ", \"bits_per_byte\": ", term.sum / std::log(2.0) / static_cast<double>(of.bytes), "}\n"));
 }
 
 /// Each prompt is a micro-batch, so replicas share them. All that a token sees is computed anew for the next one.
@@ -80,8 +87,7 @@ void generate(examples::ScoredRun& scored, const examples::GptScoring& of,
   for (std::size_t number = 0; number < texts.size(); ++number) {
     const auto& text = texts[number];
     const auto prompt = static_cast<std::ptrdiff_t>(of.prompts[number].size());
-    std::cout << options.prompts[number] << of.decode(Tokens(text.begin() + prompt, text.end()))
-              << "\n";
+    print(options.prompts[number] + of.decode(Tokens(text.begin() + prompt, text.end())) + "\n");
   }
 }
 

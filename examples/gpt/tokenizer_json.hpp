@@ -82,38 +82,49 @@ class ByteLetters {
 
 /// The token that a template puts before each text; empty: none.
 [[nodiscard]] inline std::string first_of(const PublishedJson& file) {
-  auto process = file.part("post_processor");
-  if (process.is_object() && process.value("type", "") == "Sequence")
-    for (const auto& each : process.value("processors", nlohmann::json::array()))
-      if (each.value("type", "") == "TemplateProcessing") process = nlohmann::json(each);
-  if (!process.is_object() || process.value("type", "") != "TemplateProcessing") return {};
-  const auto single = process.value("single", nlohmann::json::array());
-  if (single.empty() || !single[0].contains("SpecialToken")) return {};
-  return single[0]["SpecialToken"].value("id", "");
+  const auto process = file.part("post_processor");
+  auto parts = nlohmann::json::array();
+  if (file.get<std::string>(process, "type", "none") == "Sequence")
+    parts = process.at("processors");
+  else if (!process.is_null()) parts.push_back(process);
+  std::string first;
+  for (const auto& part : parts) {
+    const auto type = part.at("type").get<std::string>();
+    if (type == "ByteLevel") continue;  // which changes no token
+    dhp::check(type == "TemplateProcessing", file.path(), ": its post-processor is ", type,
+               "; dhp has TemplateProcessing and ByteLevel");
+    const auto& single = part.at("single");
+    const bool begins = single.size() == 2 && single.at(0).contains("SpecialToken");
+    dhp::check(single.is_array() && single.size() == (begins ? 2 : 1) &&
+                   single.at(begins ? 1 : 0).contains("Sequence") && first.empty(),
+               file.path(), ": its post-processor makes ", single.dump(),
+               " of a text; dhp puts one token before it, or none");
+    if (begins) first = single.at(0).at("SpecialToken").at("id").get<std::string>();
+  }
+  return first;
 }
 
-}  // namespace published
-
-/// Throws where the tokenizer is another one than byte-level BPE.
-[[nodiscard]] inline BytePairs load_byte_pairs(const PublishedJson& file) {
+[[nodiscard]] inline BytePairs byte_pairs_of(const PublishedJson& file) {
   const auto& path = file.path();
   const auto model = file.part("model");
   file.need(model, "type", "BPE", "tokenizer");
-  dhp::check(file.part("normalizer").is_null(), path,
-             ": it has a normalizer; dhp takes texts as they are");
+  const auto normalizer = file.part("normalizer");
+  dhp::check(normalizer.is_null(), path, ": it has the normalizer ",
+             file.get<std::string>(normalizer, "type", "without a type"),
+             "; dhp takes texts as they are");
   dhp::check(
       !file.get(model, "byte_fallback", false), path,
       ": it falls back to bytes (byte_fallback), as SentencePiece's do; dhp has byte-level BPE");
   for (const auto* const part : {"continuing_subword_prefix", "end_of_word_suffix", "unk_token"})
     file.need(model, part, "", part);
   BytePairRules rules;
-  rules.split = published::split_of(file);
+  rules.split = split_of(file);
   rules.whole_words = file.get(model, "ignore_merges", false);
-  rules.first = published::first_of(file);
-  const published::ByteLetters letters;
-  rules.special = published::added_tokens(file, false);
+  rules.first = first_of(file);
+  const ByteLetters letters;
+  rules.special = added_tokens(file, false);
   const auto& special = rules.special.tokens();
-  for (const auto& token : published::tokens_by_id(file, model))
+  for (const auto& token : tokens_by_id(file, model))
     rules.tokens.push_back(std::find(special.begin(), special.end(), token) != special.end()
                                ? token
                                : letters.bytes(token));
@@ -130,6 +141,18 @@ class ByteLetters {
     rules.merges.emplace_back(letters.bytes(left), letters.bytes(right));
   }
   return BytePairs(std::move(rules), path);
+}
+
+}  // namespace published
+
+/// Throws where the tokenizer is another one than byte-level BPE.
+[[nodiscard]] inline BytePairs load_byte_pairs(const PublishedJson& file) {
+  try {
+    return published::byte_pairs_of(file);
+  } catch (const nlohmann::json::exception& error) {
+    const std::string_view what = error.what();  // behind "[json.exception.type_error.302] "
+    dhp::fail("", file.path(), " is damaged: ", what.substr(what.find("] ") + 2));
+  }
 }
 
 /// Contents of tokenizer.json for a tokenizer that was trained here.

@@ -11,11 +11,6 @@ namespace {
 int train(const examples::TextModelOptions& options, examples::ConnectedRank* met) {
   const auto data = examples::load_gpt_text(options);
   const auto& config = data.config;
-  const auto& tuning = options.run.tuning;
-  for (const auto* const third : {"c_attn.query", "c_attn.key", "c_attn.value"})
-    dhp::check(config.llama || tuning.export_adapter.empty() || !tuning.adapters.adapts(third),
-               "--export-adapter: PEFT has one adapter for all of GPT-2's c_attn, and here ", third,
-               " has its own; --export merges it into the weights");
   if (options.run.speaks())
     std::cerr << "text " << data.description << ", vocabulary " << config.vocabulary << "\n";
   const auto measures = [](const std::vector<dhp::LossTerm>& terms) {
@@ -44,7 +39,13 @@ int train(const examples::TextModelOptions& options, examples::ConnectedRank* me
                                                static_cast<double>(batch.count_of("tokens")),
                                                static_cast<double>(batch.count_of("token_pairs")));
            },
-       .files = data.files});
+       .files = data.files,
+       .shortfalls =
+           [&](examples::Dev& dev) {
+             return examples::gpt_attention_shortfalls(dev, config, options.run.precision,
+                                                       options.run.micro_batch,
+                                                       options.run.mesh.tensor);
+           }});
 }
 
 }  // namespace

@@ -168,6 +168,9 @@ class CommandLine : public CLI::App {
     } catch (const dhp::Error& error) {
       std::cerr << "error: " << error.sentence() << "\n";
       return wrong_status;
+    } catch (const std::exception& error) {
+      std::cerr << "error: " << error.what() << "\n";
+      return wrong_status;
     }
     return std::nullopt;
   }

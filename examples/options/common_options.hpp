@@ -66,7 +66,8 @@ inline constexpr std::array paths_of_a_host{"--data", "--test-data", "--vocabula
     const bool none = text.empty() || text == "false" || text == "[]" || text == "{}";
     made[name] = none ? "no " + name : text == "true" ? name : name + " " + text;
   }
-  return made.dump();
+  // Any bytes may be given, as a prompt or as a path.
+  return made.dump(-1, ' ', false, nlohmann::ordered_json::error_handler_t::replace);
 }
 
 }  // namespace examples

@@ -29,13 +29,16 @@ struct FineTuning {
                                   const auto& describe) {
   if (!tuning.freezes()) return describe(build);
   const auto found = std::make_shared<std::set<std::string>>();
+  const auto any = std::make_shared<std::string>();  // name of a parameter
   build.adapt(tuning.adapters);
-  build.train_only([=](const std::string& name) { return tuning.trains(name, head, *found); });
+  build.train_only([=](const std::string& name) {
+    if (any->empty()) *any = name;
+    return tuning.trains(name, head, *found);
+  });
   auto model = describe(build);
   for (const auto& pattern : tuning.freeze)
     dhp::check(found->contains(pattern), "--freeze ", pattern,
-               ": no parameter of the model has such a name; bert.encoder.layer.0.* would be all "
-               "of a first block");
+               ": no parameter of the model has such a name; one is called ", *any);
   return model;
 }
 

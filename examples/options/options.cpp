@@ -406,7 +406,13 @@ ParsedBert parse_bert(int argc, char** argv, bool gpu) {
   add_run_options(app, options.run, words);
   add_device_options(app, options.run, gpu);
   options.dropout = 0.1;
-  add_text_model_options(app, options, "tiny, mini, small, base or large", "A vocab.txt", 512);
+  add_text_model_options(
+      app, options,
+      {.presets = "tiny, mini, small, base or large",
+       .vocabulary = "A vocab.txt",
+       .longest = 512,
+       .columns = "; with --task classify the sentence, or two for pairs: premise,hypothesis",
+       .task = " (with --task classify)"});
   add_bert_text_options(app, options);
   add_classification_options(app, options);
   parsed.exit_status =
@@ -424,10 +430,12 @@ ParsedGpt parse_gpt(int argc, char** argv, bool gpu) {
   app.footer(gpt_examples);
   add_run_options(app, options.run, words);
   add_device_options(app, options.run, gpu);
-  add_text_model_options(app, options,
-                         "tiny, mini, small (GPT-2's 124 million), medium, llama-tiny, llama-mini "
-                         "or llama-small",
-                         "A tokenizer.json", 1 << 17);
+  add_text_model_options(
+      app, options,
+      {.presets = "tiny, mini, small (with GPT-2's tokenizer its 124 million weights), medium, "
+                  "llama-tiny, llama-mini or llama-small",
+       .vocabulary = "A tokenizer.json",
+       .longest = 1 << 17});
   parsed.exit_status = parse(app, argc, argv, options, words, [&] {
     dhp::check(options.text_columns.size() < 2, "--text-column: one has the text");
     dhp::check(!options.run.new_head, "--new-head: the head of a decoder is that of its tokens");

@@ -10,10 +10,11 @@ namespace examples {
 namespace {
 
 void add_common_options(CommandLine& app, ScoreOptions& options, bool gpu, const std::string& model,
-                        const std::string& input, const std::string& what) {
+                        const std::string& input, const std::string& what,
+                        std::int64_t micro_batch = 16) {
   auto& run = options.run;
-  run.global_batch = 256;
-  run.micro_batch = 16;
+  run.global_batch = 16 * micro_batch;
+  run.micro_batch = micro_batch;
   app.option_defaults()->always_capture_default();
   add_mesh_options(app, run);
   add_process_options(app, run);
@@ -37,7 +38,8 @@ void add_rows_options(CommandLine& app, ScoreOptions& options) {
                  "FILE.csv, FILE.jsonl or FILE.npy; else JSON lines on standard output");
 }
 void add_adapter_option(CommandLine& app, ScoreOptions& options) {
-  app.add_option("--text-column", options.text_column, "Its name");
+  app.add_option("--text-column", options.text_column,
+                 "The column of .csv, .tsv and .jsonl files that has the text");
   app.add_option("--adapter", options.run.tuning.adapter,
                  "Folder of an adapter of this model, in PEFT's format");
 }
@@ -95,7 +97,8 @@ ParsedScore parse_score_gpt(int argc, char** argv, bool gpu) {
       app, options, gpu,
       "A published folder (config.json, tokenizer.json, .safetensors), or checkpoints "
       "of train_gpt",
-      "A text, or a directory of them, as train_gpt reads them", "Sequences");
+      "A text, or a directory of them, as train_gpt reads them", "Sequences",
+      1);  // a sequence's scores of all words may take a GB
   add_adapter_option(app, options);
   app.add_option("--sequence-length", options.sequence_length,
                  "Tokens that are seen together; 0: as the model says")
@@ -117,6 +120,12 @@ ParsedScore parse_score_gpt(int argc, char** argv, bool gpu) {
         options.input.empty() != options.prompts.empty(),
         "--input says what text is to be scored, or --prompt what is to be gone on with; give "
         "one of them");
+    const auto refuse = [&](const char* name, const char* with) {
+      dhp::check(app.get_option(name)->count() == 0, name, " does nothing with ", with);
+    };
+    if (!options.prompts.empty()) return refuse("--text-column", "--prompt");
+    for (const auto* const name : {"--tokens", "--temperature", "--top-k", "--top-p", "--seed"})
+      refuse(name, "--input: it is for --prompt");
   });
   return parsed;
 }

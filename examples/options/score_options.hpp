@@ -11,11 +11,11 @@
 namespace examples {
 
 struct ScoreOptions {
-  RunOptions run{};    ///< layout, processes, precision, batches; run.load is the model
-  std::string input;   ///< sentences: a file of lines, or .csv, .tsv, .jsonl; or images
-  std::string output;  ///< .csv, .jsonl or .npy; empty: JSON lines on standard output
+  RunOptions run{};         ///< layout, processes, precision, batches; run.load is the model
+  std::string input;        ///< sentences: a file of lines, or .csv, .tsv, .jsonl; or images
+  std::string output;       ///< .csv, .jsonl or .npy; empty: JSON lines on standard output
+  std::string text_column;  ///< of a .csv, .tsv or .jsonl file
   // Of sentences:
-  std::string text_column;               ///< of a .csv, .tsv or .jsonl file
   std::string predict = "automatic";     ///< or "embeddings", "logits"
   std::optional<std::string> pooling{};  ///< "mean" or "first"; none: as the model says
   std::optional<bool> normalise{};       ///< none: as the model says

@@ -5,29 +5,34 @@
 
 namespace examples {
 
-/// presets: their names; vocabulary: what file has one; longest: sample.
+/// What of the options differs by the model.
+struct TextModelHelp {
+  std::string presets;     ///< their names
+  std::string vocabulary;  ///< what file has one
+  int longest = 0;         ///< sample
+  std::string columns{};   ///< what else --text-column may be
+  std::string task{};      ///< of --test-data
+};
+
 inline void add_text_model_options(CommandLine& app, TextModelOptions& options,
-                                   const std::string& presets, const std::string& vocabulary,
-                                   int longest) {
+                                   const TextModelHelp& help) {
   app.option_defaults()->group("Model");
   app.add_option("--preset", options.preset,
-                 presets + " (default: as the model of --load, else tiny)");
+                 help.presets + " (default: as the model of --load, else tiny)");
   app.add_option("--sequence-length", options.sequence_length, "Longest sample, in tokens",
-                 CLI::Range(8, longest));
+                 CLI::Range(8, help.longest));
   app.add_option("--dropout", options.dropout, "Probability")->check(number_up_to(0.9));
   app.option_defaults()->group("Data");
-  app.add_option("--vocabulary", options.vocabulary, vocabulary + "; else trained from the text");
+  app.add_option("--vocabulary", options.vocabulary,
+                 help.vocabulary + "; else trained from the text");
   app.add_option("--vocabulary-size", options.vocabulary_size, "Of a vocabulary trained here",
                  CLI::Range(16, 200000));
-  app.add_option(
-         "--text-column", options.text_columns,
-         "The column of .csv, .tsv and .jsonl files that has the text; of train_bert's classify "
-         "the sentence, or two for pairs: premise,hypothesis")
+  app.add_option("--text-column", options.text_columns,
+                 "The column of .csv, .tsv and .jsonl files that has the text" + help.columns)
       ->delimiter(',')
       ->default_str("");
-  app.add_option(
-      "--test-data", options.test_data,
-      "What to evaluate on (of train_bert with --task classify); else held out of --data");
+  app.add_option("--test-data", options.test_data,
+                 "What to evaluate on" + help.task + "; else held out of --data");
   app.add_option("--text-cache", options.text_cache,
                  "Directory that keeps the text as tokens, for other processes and runs");
 }

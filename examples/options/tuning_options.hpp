@@ -12,7 +12,7 @@ inline void add_tuning_options(CommandLine& app, RunOptions& options) {
   auto& tuning = options.tuning;
   app.option_defaults()->group("Model");
   app.add_option("--freeze", tuning.freeze,
-                 "Parameters that are not trained: names with * and ?, bert.embeddings.*,...")
+                 "Parameters that are not trained: names with * and ?, *.bias,...")
       ->delimiter(',')
       ->default_str("");
   app.add_option("--lora", tuning.adapters.layers,

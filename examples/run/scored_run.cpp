@@ -66,13 +66,14 @@ void start_scoring(const ScoreOptions& options, const Scoring& scoring,
                    const dhp::TrainingRun<Dev>::Describe& describe) {
   start_loaded(options, {describe, scoring.adapters, scoring.samples, scoring.description},
                [&](ScoredRun& scored) {
+                 auto& run = scored.run;
                  auto& loader = scored.loader;
-                 const bool writes = scored.run.mesh().world().rank() == 0;
+                 const bool writes = run.mesh().world().rank() == 0;
                  std::unique_ptr<RowFile> file;
                  if (writes) file = std::make_unique<RowFile>(scoring.output);
                  const auto began = std::chrono::steady_clock::now();
                  for (std::size_t next = 0; !loader.finished();) {
-                   const auto arrays = scored.run.predict(loader.next());
+                   const auto arrays = run.predict(loader.next());
                    if (writes) write_rows(arrays, scoring, options.run.micro_batch, next, *file);
                  }
                  if (writes) file->finish();

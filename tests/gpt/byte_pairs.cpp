@@ -111,6 +111,21 @@ TEST_CASE("byte pairs: merges in their order, bytes, special tokens, and back") 
   CHECK(BytePairs(rules).encode("abcabx") == std::vector<std::int32_t>{0, 3, 4});
 }
 
+TEST_CASE("special tokens: the next one, of two at one place the longer, and what lies between") {
+  const SpecialTokens tokens({"<a>", "<a><b>", "b>c", "<d>"});
+  const auto parts_of = [&](std::string_view text) {
+    Pieces made;
+    tokens.part(
+        text, [&](std::string_view part) { made.emplace_back(part); },
+        [&](std::string_view token) { made.push_back("special " + std::string(token)); });
+    return made;
+  };
+  CHECK(parts_of("x<a><a><b>c<b>c<a>") ==
+        Pieces{"x", "special <a>", "special <a><b>", "c<", "special b>c", "special <a>"});
+  CHECK(parts_of("<d><d>y<d") == Pieces{"special <d>", "special <d>", "y<d"});
+  CHECK(parts_of("").empty());
+}
+
 TEST_CASE("byte pairs: tokenizer.json comes back; other tokenizers are refused by name") {
   const std::vector<std::string> texts{"one two\nthree \u4E2D\u6587 three two two",
                                        "\x01\x7F\u00AD"};
@@ -138,12 +153,48 @@ TEST_CASE("byte pairs: tokenizer.json comes back; other tokenizers are refused b
   using Json = nlohmann::json;
   refuses([](Json& j) { j["model"]["type"] = "Unigram"; }, "its tokenizer is Unigram");
   refuses([](Json& j) { j["model"]["byte_fallback"] = true; }, "byte_fallback");
-  refuses([](Json& j) { j["normalizer"] = {{"type", "NFC"}}; }, "it has a normalizer");
+  refuses([](Json& j) { j["normalizer"] = {{"type", "NFC"}}; }, "it has the normalizer NFC");
   refuses([](Json& j) { j["pre_tokenizer"]["type"] = "Metaspace"; },
           "its pre-tokenizer is Metaspace");
   refuses([](Json& j) { j["pre_tokenizer"]["add_prefix_space"] = true; },
           "a space before each text");
   refuses([](Json& j) { j["model"]["merges"].push_back("q w"); }, "not in its vocabulary");
+  refuses([](Json& j) { j["model"]["merges"] = {{1, 2}}; }, "tokenizer.json is damaged: ");
+  refuses(
+      [](Json& j) {
+        j["pre_tokenizer"] = {{"type", "Sequence"}, {"pretokenizers", "x"}};
+      },
+      "tokenizer.json is damaged: ");
+  // What is put around a text: one token before it, or nothing.
+  const auto template_of = [](Json& j) -> Json& { return j["post_processor"]["single"]; };
+  refuses([&](Json& j) { template_of(j)[0]["SpecialToken"]["id"] = "[no]"; },
+          "the token before each text, \"[no]\" is not in its vocabulary");
+  refuses([&](Json& j) { template_of(j).push_back(template_of(j)[0]); }, "of a text; dhp puts one");
+  refuses(
+      [&](Json& j) {
+        template_of(j) = {template_of(j)[1], template_of(j)[0]};
+      },
+      "of a text; dhp puts one");
+  refuses([&](Json& j) { template_of(j) = Json::object(); }, "makes {} of a text");
+  refuses(
+      [](Json& j) {
+        j["post_processor"] = {{"type", "RobertaProcessing"}};
+      },
+      "its post-processor is RobertaProcessing");
+  refuses(
+      [](Json& j) {
+        j["post_processor"] = {{"type", "Sequence"}, {"processors", {3}}};
+      },
+      "tokenizer.json is damaged: ");
+  CHECK(with([&](Json& j) { template_of(j) = Json::array({template_of(j)[1]}); }).rules().first ==
+        "");
+  CHECK(with([](Json& j) {
+          const auto before = j["post_processor"];
+          j["post_processor"] = {{"type", "Sequence"},
+                                 {"processors", {{{"type", "ByteLevel"}}, before}}};
+        })
+            .rules()
+            .first == end_of_text);
   refuses([](Json& j) { j["added_tokens"][0]["lstrip"] = true; }, "has the rule lstrip");
   refuses([](Json& j) { j["model"]["vocab"]["zz"] = 9999; }, "has the id 9999");
   // Llama's: another split, merges as pairs, and whole words that are tokens.

@@ -84,8 +84,10 @@ TEST_CASE("a token is the likeliest, or drawn from the likeliest") {
   CHECK(shares({.temperature = 1, .top_p = 0.6}) == Counts{{1, 600}, {3, 600}});
   CHECK(shares({.temperature = 1, .top_p = 0.7}) == Counts{{1, 480}, {2, 240}, {3, 480}});
   CHECK(shares({.temperature = 1, .top_p = 0}) == Counts{{1, 1200}});
-  const std::vector<double> broken{std::nan(""), std::nan("")};
-  CHECK_THROWS_AS((void)chosen_token(broken, {}, 0), dhp::Error);
+  for (const std::vector<double>& broken : {{std::nan(""), std::nan("")},
+                                            std::vector<double>{1, 0, std::nan("")},
+                                            {-INFINITY, -INFINITY}})
+    CHECK_THROWS_AS((void)chosen_token(broken, {}, 0), dhp::Error);
 }
 
 }  // namespace

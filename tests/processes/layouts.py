@@ -12,7 +12,7 @@ import tempfile
 import ranks
 
 MPIRUN = pathlib.Path(__file__).parent.parent / "launch" / "mpirun.sh"
-LAYOUTS = [(4, 1, 1), (1, 1, 2), (1, 2, 2), (2, 2, 2)]  # each axis, beside others and alone
+LAYOUTS = [(4, 1, 1), (1, 2, 1), (1, 1, 2), (1, 2, 2), (2, 2, 2)]  # each axis, beside others and alone
 COMMON = ["--steps", "3", "--global-batch", "16", "--micro-batch", "2", "--evaluate-samples", "8", "--deterministic",
           "--lr", "0.01"]
 MODELS = {

@@ -11,6 +11,16 @@ import sys
 import tempfile
 
 PNG = b"\x89PNG\r\n\x1a\n" + bytes(32)
+GPT_CONFIG = {"model_type": "gpt2", "n_embd": 16, "n_layer": 1, "n_head": 2, "n_positions": 16, "vocab_size": 4, "bos_token_id": 0,
+              "eos_token_id": 0}
+GPT_WORDS = {"model": {"type": "BPE", "vocab": {"<|endoftext|>": 0, "a": 1, "b": 2, "ab": 3}, "merges": ["a b"]},
+             "pre_tokenizer": {"type": "ByteLevel", "add_prefix_space": False}}
+# Folders of decoders: what config.json and tokenizer.json have instead; None: there is no such file.
+DECODERS = {
+    "torn": ("{", GPT_WORDS), "endless": ({**GPT_CONFIG, "eos_token_id": []}, GPT_WORDS),
+    "beyond": ({**GPT_CONFIG, "eos_token_id": [0, 4]}, GPT_WORDS), "wordless": (GPT_CONFIG, None),
+    "numbers": (GPT_CONFIG, {**GPT_WORDS, "model": {**GPT_WORDS["model"], "merges": [[1, 2]]}}),
+    "few": ({**GPT_CONFIG, "vocab_size": 9, "eos_token_id": 8}, GPT_WORDS)}
 LITTLE = ["--steps", "2", "--global-batch", "4", "--micro-batch", "2", "--held-out", "0"]
 BERT = [*LITTLE, "--preset", "tiny", "--sequence-length", "16"]
 CLASSES = [*BERT, "--task", "classify", "--vocabulary-size", "40", "--text-column", "text", "--label-column", "label", "--data"]
@@ -140,6 +150,19 @@ TABLE = [
     ("bert", ["--data", "nowhere"], 1, "--data nowhere: there is no such file or directory"),
     ("resnet", ["--data", "lines.jsonl"], 1, "--data lines.jsonl: is a file; images come from a directory"),
     ("resnet", ["--data", "images", "--test-data", "shards"], 1, "shards: holds no directory of a class"),
+    # decoders
+    ("score_gpt", ["--model", "torn", "--prompt", "a"], 1, "torn/config.json is damaged: it is no JSON object"),
+    ("score_gpt", ["--model", "endless", "--prompt", "a"], 1, 'endless/config.json: "eos_token_id" names no token; which one ends'),
+    ("score_gpt", ["--model", "beyond", "--prompt", "a"], 1, '"eos_token_id" is 4, and the model has the tokens 0 to 3'),
+    ("score_gpt", ["--model", "numbers", "--prompt", "a"], 1, "numbers/tokenizer.json is damaged: type must be string, but is number"),
+    ("score_gpt", ["--model", "nowhere", "--prompt", os.fsdecode(b"caf\xe9")], 1, "--model nowhere: there is no such folder or file"),
+    ("score_gpt", ["--model", "few", "--input", "lines.jsonl", "--top-k", "2"], 2, "--top-k does nothing with --input: it is for --prompt"),
+    ("score_gpt", ["--model", "few", "--prompt", "a", "--text-column", "text"], 2, "--text-column does nothing with --prompt"),
+    ("gpt", ["--load", "wordless", "--data", "typo.toml"], 1, "wordless has no tokenizer.json, and the words of the model in it are not"),
+    ("gpt", ["--load", "few", "--data", "typo.toml"], 1, "tokenizer.json has 4 tokens, and the model parts documents with token 8; is it"),
+    ("gpt", ["--data", "typo.toml", "--text-column", "text"], 1, "--text-column text: typo.toml has no .csv, .tsv or .jsonl file, and no"),
+    ("gpt", ["--vocabulary", "typo.toml"], 1, "--vocabulary typo.toml does not fit --data synthetic, which has a vocabulary of its own"),
+    ("gpt", ["--lora", "query", "--save", "s", "--export-adapter", "a", "--data", "nowhere"], 1, "--export-adapter: PEFT has one adapter"),
     # shards
     ("resnet", ["--data", "shards"], 1, "shards/torn.tar, byte 0: the file ends in the middle of a tar header; --skip-bad leaves out"),
     ("resnet", ["--data", "shards", "--skip-bad"], 1, "shards/torn.tar: holds no sample that can be read"),
@@ -179,6 +202,11 @@ def mistakes(programs, folder):
     (folder / "shards").mkdir()
     (folder / "shards" / "torn.tar").write_bytes(bytes(100))
     (folder / "noise.tfrecord").write_bytes(bytes(range(100)))
+    for name, files in DECODERS.items():
+        (folder / name).mkdir()
+        for file, contents in zip(("config.json", "tokenizer.json"), files):
+            if contents is not None:
+                (folder / name / file).write_text(contents if isinstance(contents, str) else json.dumps(contents))
     for name, text, _, _ in TABLES:
         (folder / name).write_text(text, encoding="utf-8")
     (folder / "lines.jsonl").write_text('{"text": "A sentence. Another one."}\n')
@@ -246,7 +274,7 @@ def configurations(programs, folder):
 def main():
     here = pathlib.Path(sys.argv[1]).resolve().parent
     programs = {"bert": "train_bert", "resnet": "train_resnet50", "score_bert": "score_bert", "score_resnet": "score_resnet50",
-                "compare": "dhp_compare", "doctor": "dhp_doctor", "onnx": "export_onnx"}
+                "compare": "dhp_compare", "doctor": "dhp_doctor", "onnx": "export_onnx", "gpt": "train_gpt", "score_gpt": "score_gpt"}
     programs = {name: str(here / file) for name, file in programs.items() if (here / file).exists()}
     with tempfile.TemporaryDirectory() as temporary:
         folder = pathlib.Path(temporary)

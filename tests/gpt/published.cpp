@@ -1,0 +1,38 @@
+// config.json of a decoder: the tokens that begin and end texts.
+#include <examples/gpt/published.hpp>
+#include <tests/support/folder.hpp>
+#include <tests/support/test.hpp>
+
+#include <fstream>
+
+using namespace examples;
+
+TEST_CASE("published decoders: tokens before and after a text are the model's own") {
+  const tests::Folder folder;
+  const auto load = [&](const nlohmann::json& tokens) {
+    nlohmann::json config{{"model_type", "gpt2"}, {"vocab_size", 60000}};
+    config.update(tokens);
+    std::ofstream(folder / "config.json") << config;
+    return load_gpt_config(folder.path);
+  };
+  using Ids = std::vector<std::int32_t>;
+  const auto usual = load(nlohmann::json::object());
+  CHECK(usual.begin == 50256);
+  CHECK(usual.end == Ids{50256});
+  const auto of_llama = load({{"model_type", "llama"}});
+  CHECK(of_llama.begin == 1);
+  CHECK(of_llama.end == Ids{2});
+  const auto several = load({{"bos_token_id", nullptr}, {"eos_token_id", {7, 59999}}});
+  CHECK(several.begin == 7);
+  CHECK(several.end == Ids{7, 59999});
+  const auto refuses = [&](const nlohmann::json& tokens, const char* words) {
+    CHECK_THROWS_WITH_AS((void)load(tokens), Contains(words), dhp::Error);
+  };
+  refuses({{"eos_token_id", nlohmann::json::array()}}, "\"eos_token_id\" names no token");
+  refuses({{"eos_token_id", nullptr}}, "\"eos_token_id\" names no token");
+  refuses({{"eos_token_id", {0, 60000}}}, "\"eos_token_id\" is 60000");
+  refuses({{"bos_token_id", -1}}, "\"bos_token_id\" is -1");
+  refuses({{"bos_token_id", 4294967296}}, "\"bos_token_id\" is 4294967296");
+  refuses({{"vocab_size", 320}},
+          "\"eos_token_id\" is 50256, and the model has the tokens 0 to 319");
+}
