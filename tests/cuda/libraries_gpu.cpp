@@ -4,12 +4,14 @@
 #include <dhp/cpu/conv2d.hpp>
 #include <dhp/cpu/gemm.hpp>
 #include <dhp/cpu/rows.hpp>
+#include <dhp/cuda/activation.hpp>
 #include <dhp/cuda/cublas_epilogue.hpp>
 #include <dhp/cuda/cudnn_attention.hpp>
 #include <dhp/cuda/cudnn_batch_norm.hpp>
 #include <dhp/cuda/cudnn_conv2d.hpp>
 #include <dhp/cuda/elementwise.hpp>
 #include <dhp/cuda/library_report.hpp>
+#include <dhp/cuda/reduce.hpp>
 #include <dhp/cuda/rows.hpp>
 #include <tests/cuda/gpu.hpp>
 #include <tests/support/thirds.hpp>
