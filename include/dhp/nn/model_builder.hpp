@@ -107,10 +107,10 @@ class ModelBuilder {
   void check_described() const {
     placements_.check_used(tensor.size());
     for (const auto& entry : low_rank_.layers)
-      check(std::find(adapted_.begin(), adapted_.end(), entry) != adapted_.end(),
-            "no linear layer of the model is called ", entry,
-            ", and none can be adapted; a name is the end of one such as "
-            "encoder.layer.0.attention.self.query");
+      check(
+          std::find(adapted_.begin(), adapted_.end(), entry) != adapted_.end(),
+          "no linear layer of the model is called ", entry,
+          ", and none can be adapted; a name is the end of a layer's name, from a dot on or whole");
   }
 
   [[nodiscard]] std::uint32_t next_use() { return uses_++; }

@@ -10,7 +10,7 @@ void check_like(const char* what, const auto& view, const auto& x) {
   check(view.count() == x.count() && view.dtype() == x.dtype(), what, " ", view.shape(), " of ",
         view.dtype(), " does not fit ", x.shape(), " of ", x.dtype());
 }
-/// Throws unless `vector` has one element of the accumulation type per column of x, or if padded fewer.
+/// Throws unless `vector` has one element of the accumulation type per column of x; if padded, it may have fewer.
 void check_columns(const char* what, const auto& vector, const auto& x, bool padded = false) {
   check((padded ? vector.count() <= x.columns() : vector.count() == x.columns()) &&
             vector.dtype() == accumulation_type(x.dtype()),

@@ -1,5 +1,6 @@
 // A checkpoint's weights as one file, for others: whole tensors under the names and in the axis order that PyTorch's
-// models have. One tensor is in memory at a time. Needs nlohmann/json.
+// models have, of which GPT-2's joins queries, keys and values. A tensor of the file is in memory at a time. Needs
+// nlohmann/json.
 #pragma once
 
 #include <dhp/core/function_ref.hpp>
