@@ -1,6 +1,6 @@
 // dhp_compare: two runs, by their metrics files, checkpoints or traced values: where they differ first. Or the flight
-// records of a job's ranks (--flight-record of the trainers): what they were at, and who is waited for. Exit status: 0 no
-// difference, or nothing is under way; 1 a difference, or somebody waits; 2 the command line or a file is wrong.
+// records of a job's ranks (--flight-record of the trainers): what they were at, and who is waited for. Exit status: 0
+// no difference, or nothing is under way; 1 a difference, or somebody waits; 2 the command line or a file is wrong.
 #include "../options/checked_options.hpp"
 #include "checkpoints.hpp"
 #include "flight_comparison.hpp"

@@ -113,8 +113,8 @@ struct GptData {
   std::string description;
 };
 
-/// "synthetic", a text file, or a directory of them: each is a document, or several between <|endoftext|>; rows of .csv,
-/// .tsv and .jsonl files are documents, too.
+/// "synthetic", a text file, or a directory of them: each is a document, or several between <|endoftext|>; rows of
+/// .csv, .tsv and .jsonl files are documents, too.
 [[nodiscard]] GptData load_gpt_text(const TextModelOptions& options);
 
 struct LabelledText {

@@ -1,6 +1,6 @@
 // PairJoiner finds a vocabulary of pieces by joining, again and again, the pair of neighbours that is most frequent in
-// the words of a text (Sennrich et al. 2016). Of equally frequent pairs the one whose pieces were found first is joined,
-// so the same words give the same vocabulary everywhere.
+// the words of a text (Sennrich et al. 2016). Of equally frequent pairs the one whose pieces were found first is
+// joined, so the same words give the same vocabulary everywhere.
 #pragma once
 
 #include <algorithm>

@@ -1,5 +1,5 @@
-// What tokenizer.json says of a vocabulary, whatever its kind: tokens by their ids, and special tokens, which are looked
-// for in a text before it is parted into words.
+// What tokenizer.json says of a vocabulary, whatever its kind: tokens by their ids, and special tokens, which are
+// looked for in a text before it is parted into words.
 #pragma once
 
 #include "published_json.hpp"

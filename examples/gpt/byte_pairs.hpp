@@ -1,6 +1,6 @@
-// Byte-level byte-pair encoding (Sennrich et al. 2016; Radford et al. 2019, "GPT-2"): a text is bytes, each a token, and
-// pairs of neighbours are merged in the order in which training has found them. Any bytes can be encoded; what is not
-// UTF-8 counts as punctuation.
+// Byte-level byte-pair encoding (Sennrich et al. 2016; Radford et al. 2019, "GPT-2"): a text is bytes, each a token,
+// and pairs of neighbours are merged in the order in which training has found them. Any bytes can be encoded; what is
+// not UTF-8 counts as punctuation.
 #pragma once
 
 #include "../data/pair_joiner.hpp"
@@ -87,8 +87,8 @@ class BytePairs {
     append(text, ids, known);
     return ids;
   }
-  /// The bytes of the tokens, which may end within a letter. A model may have more ids than there are tokens: these have
-  /// none.
+  /// The bytes of the tokens, which may end within a letter. A model may have more ids than there are tokens: these
+  /// have none.
   [[nodiscard]] std::string decode(std::span<const std::int32_t> ids) const {
     std::string text;
     for (const auto id : ids)

@@ -12,8 +12,8 @@ namespace lesson {
 using namespace dhp;
 using eigen::columns_of, eigen::rows_of;
 
-/// Y = sin(W X), X and Y with one sample per column. Under H, by columns (of the tensor y), each rank has some rows of W,
-/// so some of Y, and the gradient of X is summed.
+/// Y = sin(W X), X and Y with one sample per column. Under H, by columns (of the tensor y), each rank has some rows of
+/// W, so some of Y, and the gradient of X is summed.
 /// lazyProduct suits small matrices; Eigen's `*` also has blocks for large ones, and takes longer to compile.
 class SineLayer {
  public:

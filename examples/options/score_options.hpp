@@ -1,4 +1,5 @@
-// What score_bert, score_gpt and score_resnet50 take on their command lines. Parsing is compiled apart (score_options.cpp).
+// What score_bert, score_gpt and score_resnet50 take on their command lines. Parsing is compiled apart
+// (score_options.cpp).
 #pragma once
 
 #include "options.hpp"

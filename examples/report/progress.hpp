@@ -40,9 +40,9 @@ class Progress : dhp::detail::NonCopyable {
 /// One JSON object a line, written through at once; numbers in their shortest exact form.
 class Metrics {
  public:
-  /// An empty path writes nothing. What a file has of steps up to steps_before stays, so that a run that goes on has each
-  /// step once. A run that begins replaces a file of up to `replaces` steps. Throws where the file has more, cannot be
-  /// written, or is another run's now; shared: the rank 0 of before may have it open.
+  /// An empty path writes nothing. What a file has of steps up to steps_before stays, so that a run that goes on has
+  /// each step once. A run that begins replaces a file of up to `replaces` steps. Throws where the file has more,
+  /// cannot be written, or is another run's now; shared: the rank 0 of before may have it open.
   Metrics(const std::string& path, std::int64_t steps_before,
           std::int64_t replaces = std::numeric_limits<std::int64_t>::max(), bool shared = false);
   void write(const std::vector<std::pair<std::string, double>>& fields);

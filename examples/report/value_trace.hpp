@@ -1,5 +1,5 @@
-// ValueTrace: fingerprints of what each layer computes in training, for --trace-values. Two runs that should compute the
-// same bits differ first where one of them goes wrong (dhp_compare).
+// ValueTrace: fingerprints of what each layer computes in training, for --trace-values. Two runs that should compute
+// the same bits differ first where one of them goes wrong (dhp_compare).
 #pragma once
 
 #include <dhp/comm/gather.hpp>

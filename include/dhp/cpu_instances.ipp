@@ -1,7 +1,7 @@
 // The instances of dhp for the Cpu. One source file of a program has nothing but
 //   #include <dhp/cpu_instances.ipp>
-// and compiles them; all others include dhp/cpu_declared.hpp, and compile in a fraction of the time. dhp::cpu_compiled is
-// made of this list, too: its sections compile side by side.
+// and compiles them; all others include dhp/cpu_declared.hpp, and compile in a fraction of the time. dhp::cpu_compiled
+// is made of this list, too: its sections compile side by side.
 #include <dhp/cpu.hpp>
 
 #ifndef DHP_INSTANCE
@@ -46,10 +46,14 @@ DHP_INSTANCE decltype(detail::cross_entropy_backward_on<Cpu>) detail::cross_entr
 // cpu/dropout
 DHP_INSTANCE decltype(detail::dropout_on<Cpu>) detail::dropout_on<Cpu>;
 // cpu/elementwise
-DHP_INSTANCE decltype(detail::fill_on<Cpu>) detail::fill_on<Cpu>; DHP_INSTANCE decltype(detail::add_on<Cpu>) detail::add_on<Cpu>;
-DHP_INSTANCE decltype(detail::axpy_on<Cpu>) detail::axpy_on<Cpu>; DHP_INSTANCE decltype(detail::add_both_on<Cpu>) detail::add_both_on<Cpu>;
-DHP_INSTANCE decltype(detail::scale_on<Cpu>) detail::scale_on<Cpu>; DHP_INSTANCE decltype(detail::scale_by_on<Cpu>) detail::scale_by_on<Cpu>;
-DHP_INSTANCE decltype(detail::cast_on<Cpu>) detail::cast_on<Cpu>; DHP_INSTANCE decltype(detail::rsqrt_on<Cpu>) detail::rsqrt_on<Cpu>;
+DHP_INSTANCE decltype(detail::fill_on<Cpu>) detail::fill_on<Cpu>;
+DHP_INSTANCE decltype(detail::add_on<Cpu>) detail::add_on<Cpu>;
+DHP_INSTANCE decltype(detail::axpy_on<Cpu>) detail::axpy_on<Cpu>;
+DHP_INSTANCE decltype(detail::add_both_on<Cpu>) detail::add_both_on<Cpu>;
+DHP_INSTANCE decltype(detail::scale_on<Cpu>) detail::scale_on<Cpu>;
+DHP_INSTANCE decltype(detail::scale_by_on<Cpu>) detail::scale_by_on<Cpu>;
+DHP_INSTANCE decltype(detail::cast_on<Cpu>) detail::cast_on<Cpu>;
+DHP_INSTANCE decltype(detail::rsqrt_on<Cpu>) detail::rsqrt_on<Cpu>;
 // cpu/embedding
 DHP_INSTANCE decltype(detail::embedding_forward_on<Cpu>) detail::embedding_forward_on<Cpu>;
 DHP_INSTANCE decltype(detail::embedding_backward_on<Cpu>) detail::embedding_backward_on<Cpu>;
@@ -81,7 +85,8 @@ DHP_INSTANCE decltype(detail::max_pool_backward_on<Cpu>) detail::max_pool_backwa
 DHP_INSTANCE decltype(detail::global_average_pool_forward_on<Cpu>) detail::global_average_pool_forward_on<Cpu>;
 DHP_INSTANCE decltype(detail::global_average_pool_backward_on<Cpu>) detail::global_average_pool_backward_on<Cpu>;
 // cpu/reduce
-DHP_INSTANCE decltype(detail::column_sums_on<Cpu>) detail::column_sums_on<Cpu>; DHP_INSTANCE decltype(detail::sum_on<Cpu>) detail::sum_on<Cpu>;
+DHP_INSTANCE decltype(detail::column_sums_on<Cpu>) detail::column_sums_on<Cpu>;
+DHP_INSTANCE decltype(detail::sum_on<Cpu>) detail::sum_on<Cpu>;
 DHP_INSTANCE decltype(detail::sum_of_squares_on<Cpu>) detail::sum_of_squares_on<Cpu>;
 DHP_INSTANCE decltype(detail::sum_of_magnitudes_on<Cpu>) detail::sum_of_magnitudes_on<Cpu>;
 DHP_INSTANCE decltype(detail::find_nonfinite_on<Cpu>) detail::find_nonfinite_on<Cpu>;

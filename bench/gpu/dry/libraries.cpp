@@ -1,7 +1,7 @@
-// CUDA's libraries for a dry run: fakes that compute nothing, and write what is issued into the ledger with the bytes and
-// FLOP that its descriptors tell. They accept everything, with one algorithm each, so that nothing is timed. A graph of
-// cuDNN moves each of its tensors that is no intermediate once, and what a batch norm sums up once more, since the sums of
-// all rows come before the first result.
+// CUDA's libraries for a dry run: fakes that compute nothing, and write what is issued into the ledger with the bytes
+// and FLOP that its descriptors tell. They accept everything, with one algorithm each, so that nothing is timed. A
+// graph of cuDNN moves each of its tensors that is no intermediate once, and what a batch norm sums up once more, since
+// the sums of all rows come before the first result.
 #include <tests/cuda/fake_cublas.hpp>
 #include <tests/cuda/fake_cudnn.hpp>
 

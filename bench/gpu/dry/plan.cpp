@@ -1,6 +1,6 @@
 // A dry trainer: the command line, data and model of a trainer, and instead of training one step on Cuda over a dry
-// CUDA, whose launches, and what libraries are asked for, it prints as JSON. It is one rank of the layout, DHP_DRY_RANK,
-// and alone. It takes the place of the trainers' run/training.cpp. All micro-batches
+// CUDA, whose launches, and what libraries are asked for, it prints as JSON. It is one rank of the layout,
+// DHP_DRY_RANK, and alone. It takes the place of the trainers' run/training.cpp. All micro-batches
 // of the step must fit into one, since tokens are counted in the first.
 #include <bench/gpu/dry/ledger.hpp>
 #include <dhp/comm/meta_comm.hpp>

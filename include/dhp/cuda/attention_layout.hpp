@@ -37,8 +37,8 @@ struct AttentionSeed {
   }
 };
 
-/// element_offsets[n] = offsets[n] columns, wide_offsets[n] = offsets[n] stride, key_offsets[n] = offsets[n] key_stride,
-/// lengths_out[n] = lengths[n]; 0 from `samples` on.
+/// element_offsets[n] = offsets[n] columns, wide_offsets[n] = offsets[n] stride, key_offsets[n] = offsets[n]
+/// key_stride, lengths_out[n] = lengths[n]; 0 from `samples` on.
 struct DescribeSamples {
   std::int64_t samples, graph_samples, columns, stride, key_stride;
   const std::int32_t *offsets, *lengths;

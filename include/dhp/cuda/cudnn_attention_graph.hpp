@@ -59,8 +59,9 @@ enum class DqSums { none, rows, dense };
 
 /// Argument numbers. offsets: i64 [samples + 1], in elements, of y, dy and dq_sums; wide_offsets: of q, k, v, dq, dk,
 /// dv; key_offsets: of k, v, dk and dv where heads share them; then dk_of_heads and dv_of_heads are scratch, dense:
-/// [samples, heads, length, head_size]. lengths: i32 [samples], for queries and for keys; statistics (logsumexp): f32 [samples, heads, length, 1]; mask, 1 if kept, 0 if
-/// dropped: q's type, [samples, heads, length, length]; seed and seed_offset: i64 [1].
+/// [samples, heads, length, head_size]. lengths: i32 [samples], for queries and for keys; statistics (logsumexp): f32
+/// [samples, heads, length, 1]; mask, 1 if kept, 0 if dropped: q's type, [samples, heads, length, length]; seed and
+/// seed_offset: i64 [1].
 struct AttentionUids {
   static constexpr std::int64_t q = 1, k = 2, v = 3, y = 4, statistics = 5, offsets = 6,
                                 query_lengths = 7, key_lengths = 8, dy = 9, dq = 10, dk = 11,

@@ -165,8 +165,8 @@ struct AttentionInner {
 // With probabilities p and scaled dropout mask m: dv = (p m)^T dy and ds = p (m (dy v^T) - dy . y),
 // because sum_j p m (dy v^T) = dy . y for each query.
 
-/// dq: one block per `warps` queries, looping over keys. With of_keys dk, dv: queries and keys swap, and the queries are
-/// those of all heads that share the keys.
+/// dq: one block per `warps` queries, looping over keys. With of_keys dk, dv: queries and keys swap, and the queries
+/// are those of all heads that share the keys.
 template <class T, bool of_keys_>
 struct AttentionGradient {
   static constexpr bool of_keys = of_keys_;

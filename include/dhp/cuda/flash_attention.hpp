@@ -176,8 +176,8 @@ constexpr void hide_columns(const B& block, int count, WarpSums<n>& scores) {
   });
 }
 
-/// Keys behind their query get a probability of 0. Rows are queries, or with of_keys keys; diagonal: the position of the
-/// first row less that of the first column.
+/// Keys behind their query get a probability of 0. Rows are queries, or with of_keys keys; diagonal: the position of
+/// the first row less that of the first column.
 template <bool of_keys, class B, int n>
 constexpr void hide_later_keys(const B& block, int diagonal, WarpSums<n>& scores) {
   const int row = diagonal + block.thread() % warp_size / 4, column = block.thread() % 4 * 2;

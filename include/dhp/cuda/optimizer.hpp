@@ -16,8 +16,8 @@ struct UpdateTensors {
 };
 
 /// Updates all weights; T is the type of 16-bit values. Rule: prepare(state) gives per-thread
-/// constants; step(constants, state, tile) gives a function (weight, gradient, moments...) -> new weight. Rule::moments:
-/// none, m, or m and v. If that were known at run time only, nvcc would not store in packs.
+/// constants; step(constants, state, tile) gives a function (weight, gradient, moments...) -> new weight.
+/// Rule::moments: none, m, or m and v. If that were known at run time only, nvcc would not store in packs.
 template <class T, class Rule>
 struct UpdateWeights {
   using A = Accumulator<T>;

@@ -94,8 +94,8 @@ template <Dataset D>
 }
 
 namespace detail {
-/// One part of `all` samples, of which some are held out, evenly spaced: number k of h is (k all + shift) / h, with shift
-/// in [0, all). Each part is in the dataset's order, so neighbors stay close.
+/// One part of `all` samples, of which some are held out, evenly spaced: number k of h is (k all + shift) / h, with
+/// shift in [0, all). Each part is in the dataset's order, so neighbors stay close.
 struct EvenOrder {
   std::int64_t all, held_out, shift;
   bool is_held_out;

@@ -211,8 +211,8 @@ class Conv2d final {
       weights[static_cast<std::size_t>(at)]->accumulate(dev, parts.slice(at, at + 1));
   }
 
-  /// A device of this kind computes an output or a weight's gradient with the same bits beside any others, so what splits
-  /// these is computed for all groups at once: pieces have few channels.
+  /// A device of this kind computes an output or a weight's gradient with the same bits beside any others, so what
+  /// splits these is computed for all groups at once: pieces have few channels.
   static constexpr bool at_once = Dev::host_accessible;
 
   Conv2dGeometry geometry_;

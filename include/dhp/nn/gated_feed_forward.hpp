@@ -15,8 +15,8 @@ struct GatedFeedForwardOptions {
   Initializer weight_init = LinearOptions{}.weight_init;
 };
 
-/// x and y [.., columns]; weights "gate.weight" and "up.weight" [inner, columns], "down.weight" [columns, inner]. On the
-/// tensor axis gate and up are placed by columns and down by rows, or all are replicated.
+/// x and y [.., columns]; weights "gate.weight" and "up.weight" [inner, columns], "down.weight" [columns, inner]. On
+/// the tensor axis gate and up are placed by columns and down by rows, or all are replicated.
 template <class Dev>
 class GatedFeedForward final {
  public:

@@ -73,8 +73,8 @@ class GroupSum {
     return sum(dev, type, shape, std::move(onto), std::max<std::int64_t>(shape[0], 1),
                [&](int piece, Range, View<Dev> out, double beta) { write(piece, out, beta); });
   }
-  /// The same where rows, or images, are independent: on a CPU few at a time, so that the summands of all pieces stay in
-  /// its cache.
+  /// The same where rows, or images, are independent: on a CPU few at a time, so that the summands of all pieces stay
+  /// in its cache.
   [[nodiscard]] Tensor<Dev> by_rows(Dev& dev, DType type, const Shape& shape, Tensor<Dev> onto,
                                     WriteRows write) {
     auto rows = std::max<std::int64_t>(shape[0], 1);

@@ -1,7 +1,7 @@
 // LowRank: the adapter of a linear layer (Hu et al. 2021, "LoRA", section 4.1): y += (alpha / r) B A dropout(x). A
 // [r, in] and B [out, r] are trained, usually with frozen base weights. B starts at zero, so the layer's output is
-// unchanged at first. Its factors are placed as the layer is: by rows, A is split and B replicated; by columns, heads or
-// words, B is split and A replicated. Replicated factors get equal gradients from a sum of [rows, r].
+// unchanged at first. Its factors are placed as the layer is: by rows, A is split and B replicated; by columns, heads
+// or words, B is split and A replicated. Replicated factors get equal gradients from a sum of [rows, r].
 #pragma once
 
 #include <dhp/nn/dropout.hpp>

@@ -59,16 +59,16 @@ class ModelBuilder {
       : tensor(std::move(tensor_axis)), data(std::move(data_axis)) {}
 
   /// The model's table of placements on the tensor axis, before its layers. Without one, all is replicated.
-  /// divisible: what the table splits, such as heads, can be cut into as many equal groups as divide this number; 0: the
-  /// model has no tensor groups.
+  /// divisible: what the table splits, such as heads, can be cut into as many equal groups as divide this number; 0:
+  /// the model has no tensor groups.
   void place(Placements table, std::int64_t divisible = 0) {
     check(parameters_ == 0, "place() comes before the layers of the model, which follow its table");
     placements_ = detail::PlacementTable(std::move(table));
     groups_ = groups_of(divisible);
   }
-  /// Before place(). Layers then compute what the tensor axis splits in `groups` pieces of equal size, whatever the size
-  /// of the axis, and add up their sums in one order: the axis changes no bit. 0: as many as the model can be cut into,
-  /// up to 12. Layers of your own do so if they make their parameters with pieces().
+  /// Before place(). Layers then compute what the tensor axis splits in `groups` pieces of equal size, whatever the
+  /// size of the axis, and add up their sums in one order: the axis changes no bit. 0: as many as the model can be cut
+  /// into, up to 12. Layers of your own do so if they make their parameters with pieces().
   void group(int groups = 0) { wanted_groups_ = groups; }
   /// The number of tensor groups; 0 without them.
   [[nodiscard]] int groups() const { return groups_; }

@@ -84,7 +84,8 @@ void check_attention(In<Dev> q, In<Dev> k, In<Dev> v, In<Dev> y, In<Dev> logsume
 }
 }  // namespace detail
 
-/// q, y [R, heads * head size]; k, v [R, key heads * head size]; logsumexp [heads, R] in the accumulation type, for backward.
+/// q, y [R, heads * head size]; k, v [R, key heads * head size]; logsumexp [heads, R] in the accumulation type, for
+/// backward.
 template <Device Dev>
 void attention_forward(Dev& dev, In<Dev> q, In<Dev> k, In<Dev> v, const Sequences<Dev>& sequences,
                        const AttentionOptions& options, Out<Dev> y, Out<Dev> logsumexp) {

@@ -1,6 +1,6 @@
 // Layer normalization (Ba et al. 2016) over the last dim, alone or fused with dropout and a
-// residual; and by the root mean square (Zhang and Sennrich 2019, section 3), which has no mean and no shift. x [.., C];
-// gamma and beta [C], mean and inv_std one per row, in the accumulation type.
+// residual; and by the root mean square (Zhang and Sennrich 2019, section 3), which has no mean and no shift. x [..,
+// C]; gamma and beta [C], mean and inv_std one per row, in the accumulation type.
 #pragma once
 
 #include <dhp/ops/dropout.hpp>

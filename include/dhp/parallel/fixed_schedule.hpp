@@ -11,8 +11,8 @@
 
 namespace dhp {
 
-/// Steps with fewer micro-batches leave out the others; a step with more is refused. What the schedule as a whole has to
-/// hold is proved before it runs (schedule_check.hpp).
+/// Steps with fewer micro-batches leave out the others; a step with more is refused. What the schedule as a whole has
+/// to hold is proved before it runs (schedule_check.hpp).
 struct FixedSchedule {
   std::string name;
   StageLists lists;

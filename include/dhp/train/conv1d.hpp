@@ -1,5 +1,5 @@
-// GPT-2's matrices in its files: Conv1D, whose weights are [in, out], and whose queries, keys and values lie side by side
-// in one. dhp's models have [out, in], each of its own: c_attn.query, c_attn.key and c_attn.value.
+// GPT-2's matrices in its files: Conv1D, whose weights are [in, out], and whose queries, keys and values lie side by
+// side in one. dhp's models have [out, in], each of its own: c_attn.query, c_attn.key and c_attn.value.
 #pragma once
 
 #include <dhp/core/shape.hpp>

@@ -27,7 +27,8 @@ struct MemoryPlan {
   /// Where most is in use: the scopes of a trace, outermost first.
   std::vector<std::string> peak{};
   int in_flight = 0;  ///< most micro-batches whose activations are held at the same time
-  /// From the start of a step's schedule to its end, of any stage; of layers, where a backward pass is two forward ones.
+  /// From the start of a step's schedule to its end, of any stage; of layers, where a backward pass is two forward
+  /// ones.
   double flop = 0;
   double sent_bytes = 0;  ///< in a step, in collectives and messages
 

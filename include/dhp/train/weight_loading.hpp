@@ -1,5 +1,5 @@
-// Weights of other programs and runs: a run begins with them at step 0, whatever their spelling and its layout. Each rank
-// reads its pieces, and all ranks know together what fits, what is new and what is left over.
+// Weights of other programs and runs: a run begins with them at step 0, whatever their spelling and its layout. Each
+// rank reads its pieces, and all ranks know together what fits, what is new and what is left over.
 #pragma once
 
 #include <dhp/comm/gather.hpp>
