@@ -1,9 +1,10 @@
 """What the loss of a rank costs: an elastic job that goes on, and jobs that are started again from their newest checkpoint.
 
-elastic.py TRAIN_BERT [--kills N] [--restarts N] [--every N,N] [--python PYTHON] [--preset NAME] [--json FILE]: BERT-tiny on
-four processes over Gloo; one of them, never the first, is killed again and again (SIGKILL) at a random moment.
+elastic.py TRAIN_BERT [--kills N] [--restarts N] [--every N,N] [--python PYTHON] [--preset NAME] [--layouts DxHxP,DxHxP]
+[--json FILE]: BERT-tiny on four processes over Gloo; one of them, never the first, is killed again and again (SIGKILL) at a random moment.
 
-  elastic      train_bert --elastic 1:4; the process that was killed is replaced after each loss
+  elastic      train_bert --elastic 1:4; the process that was killed is replaced after each loss; --layouts: also with
+               one process for each rank of these layouts, where a loss changes all axes
   started again   the same job without --elastic that saves after each N steps: when all its processes have ended, it is
                   started with --load at once
   torchrun     a model of the same size in PyTorch that saves as often (peer_elastic.py): torchrun starts all workers again
@@ -36,15 +37,17 @@ RUN = ["--preset", "tiny", "--vocabulary-size", "512", "--sequence-length", "32"
 PEER = str(pathlib.Path(__file__).resolve().parent / "peer_elastic.py")
 
 
-def elastic(program, folder, kills):
-    metrics = folder / "elastic.json"
+def elastic(program, folder, kills, data=RANKS, tensor=1, pipeline=1):
+    metrics, size = folder / "elastic.json", data * tensor * pipeline
     metrics.unlink(missing_ok=True)
-    command = [program, *RUN, "--elastic", "1:4", "--metrics", str(metrics)]
+    command = [program, *RUN, "--elastic", f"1:{data}", "--metrics", str(metrics)]
+    if size > data:
+        command += ["--elastic-axes", "all", "--tensor-parallel", str(tensor), "--pipeline-parallel", str(pipeline)]
     rows, number = [], 1
-    with ranks.Job(RANKS, command) as job:
+    with ranks.Job(size, command) as job:
         steps = Steps(metrics)
         steps.wait_for(20)
-        alive = {rank: job.processes[rank] for rank in range(1, RANKS)}
+        alive = {rank: job.processes[rank] for rank in range(1, size)}
         for _ in range(kills):
             steps.wait_for(steps.now() + 10)
             time.sleep(random.uniform(0, 0.1))
@@ -209,6 +212,7 @@ def main():
     parser.add_argument("--python", help="has PyTorch: torchrun is measured, too")
     parser.add_argument("--torchft", type=int, action="append", default=[], metavar="HEARTBEAT_MS")
     parser.add_argument("--preset", default="tiny")
+    parser.add_argument("--layouts", default="", help="such as 2x2x2,4x1x2: elastic jobs that change all axes")
     parser.add_argument("--json")
     asked = parser.parse_args()
     RUN[1] = asked.preset
@@ -218,7 +222,9 @@ def main():
         folder = pathlib.Path(temporary)
         half = asked.kills // 2
         found["elastic"] += elastic(asked.program, folder, half)
-        for every in map(int, asked.every.split(",")):
+        for layout in filter(None, asked.layouts.split(",")):
+            found[f"elastic, all axes, {layout}"] = elastic(asked.program, folder, asked.kills, *map(int, layout.split("x")))
+        for every in map(int, filter(None, asked.every.split(","))):
             found[f"started again, a checkpoint each {every}"] = restarted(asked.program, folder, asked.restarts, every)
             if asked.python:
                 rows, apart = by_torchrun(asked.python, folder, asked.restarts, every)
@@ -238,7 +244,8 @@ def main():
     for part in PARTS:
         print("  elastic, %-10s %.3f s" % (part, statistics.median(row[part] for row in found["elastic"])))
     same = [row["same"] for rows in found.values() for row in rows if "same" in row]
-    print("started again: %d of %d times all repeated steps had their first loss" % (sum(same), len(same)))
+    if same:
+        print("started again: %d of %d times all repeated steps had their first loss" % (sum(same), len(same)))
     if asked.json:
         pathlib.Path(asked.json).write_text(json.dumps(dict(load=[load, os.getloadavg()[0]], **found), indent=1) + "\n")
 

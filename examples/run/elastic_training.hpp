@@ -116,6 +116,9 @@ class ElasticTraining : dhp::detail::NonCopyable {
     }
     auto& program = built_.back()->program;
     report_generation(rank, program, built_s);
+    // Who proposes the next generation has then planned the likeliest layouts, and nobody waits for that.
+    if (rank.now.number == 1 && rank.world.rank() == 0)
+      (void)dhp::next_layout(rank.world.size() - 1, rank.now.layout, elastic_.layouts);
     const auto end = program.run();
     if (end != RunEnd::changes) {
       built_.clear();  // its communicators end while all ranks are here

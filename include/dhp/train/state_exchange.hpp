@@ -1,5 +1,5 @@
 // StateExchange: ranks that hold pieces of weights and optimizer state send them to the ranks that need them, between
-// any two layouts. All holders of a large piece send parts of it at the same time.
+// any two layouts. All holders of a large piece send parts of it at the same time; small ones travel together.
 #pragma once
 
 #include <dhp/comm/gather.hpp>
@@ -48,6 +48,17 @@ class StateExchange {
   struct Stretch {
     std::int64_t from, to, count;
   };
+  /// How far it is to the receiver in the ring of ranks, and the sender: so each round has a message for every rank.
+  using Way = std::pair<int, int>;
+  /// What waits to go this way, one part behind the other.
+  struct Message {
+    struct Part {
+      std::size_t held, needed;
+      std::vector<Stretch> stretches;  // in bytes
+    };
+    std::vector<Part> parts;  // on the two ranks only
+    std::int64_t bytes = 0;   // on all
+  };
 
   StateExchange(Dev& dev, Comm<Dev>& world, const Pieces& held, const Pieces& needed)
       : dev_(dev), world_(world), held_(held), needed_(needed) {
@@ -73,6 +84,8 @@ class StateExchange {
       const auto& pieces = tables_[static_cast<std::size_t>(to)].needed;
       for (std::size_t at = 0; at < pieces.size(); ++at) bring(to, at);
     }
+    for (auto& [way, message] : messages_)
+      if (message.bytes > 0) deliver(way, message);
   }
   void bring(int to, std::size_t at) {
     const auto& piece = tables_[static_cast<std::size_t>(to)].needed[at];
@@ -110,36 +123,47 @@ class StateExchange {
     open = std::move(still);
     if (!stretches.empty()) move(source, to, at, std::move(stretches));
   }
-  /// Within this rank, or by a message that has the stretches one behind the other.
+  /// Within this rank at once; else with the next message from that rank to this one.
   void move(const Source& source, int to, std::size_t at, std::vector<Stretch> stretches) {
     const int me = world_.rank();
     const auto width = static_cast<std::int64_t>(
         size_of(tables_[static_cast<std::size_t>(source.rank)].held[source.piece].dtype));
-    if (source.rank == to) {
-      if (me == to)
-        copy(needed_[at].data.bytes(), held_[source.piece].data.bytes(), stretches, width);
-      return;
-    }
-    std::int64_t count = 0;
+    std::int64_t bytes = 0;
     for (auto& stretch : stretches) {
-      (me == to ? stretch.from : stretch.to) = count;
-      count += stretch.count;
+      stretch = {stretch.from * width, stretch.to * width, stretch.count * width};
+      bytes += stretch.count;
+      if (source.rank == to && me == to)
+        dev_.copy(needed_[at].data.bytes() + stretch.to,
+                  held_[source.piece].data.bytes() + stretch.from,
+                  static_cast<std::size_t>(stretch.count));
     }
-    outcome_.moved_bytes += static_cast<std::size_t>(count * width);
-    if (me != source.rank && me != to) return;
-    Tensor<Dev> message(dev_, DType::u8, {count * width});
-    if (me == to) {
-      world_.recv(dev_, message.mut(), source.rank);
-      return copy(needed_[at].data.bytes(), message.view().bytes(), stretches, width);
-    }
-    copy(message.mut().bytes(), held_[source.piece].data.bytes(), stretches, width);
-    world_.send(dev_, std::move(message), to);
+    if (source.rank == to) return;
+    outcome_.moved_bytes += static_cast<std::size_t>(bytes);
+    const Way way{(to - source.rank + world_.size()) % world_.size(), source.rank};
+    auto& message = messages_[way];
+    if (message.bytes > 0 && message.bytes + bytes > chunk_bytes) deliver(way, message);
+    message.bytes += bytes;
+    if (me == source.rank || me == to)
+      message.parts.push_back({source.piece, at, std::move(stretches)});
   }
-  void copy(std::byte* to, const std::byte* from, const std::vector<Stretch>& stretches,
-            std::int64_t width) {
-    for (const auto& stretch : stretches)
-      dev_.copy(to + stretch.to * width, from + stretch.from * width,
-                static_cast<std::size_t>(stretch.count * width));
+  void deliver(const Way& way, Message& message) {
+    const auto [distance, from] = way;
+    const int to = (from + distance) % world_.size();
+    const bool sends = world_.rank() == from;
+    if (sends || world_.rank() == to) {
+      Tensor<Dev> bytes(dev_, DType::u8, {message.bytes});
+      if (!sends) world_.recv(dev_, bytes.mut(), from);
+      auto* next = bytes.mut().bytes();
+      for (const auto& part : message.parts)
+        for (const auto& stretch : part.stretches) {
+          const auto count = static_cast<std::size_t>(stretch.count);
+          if (sends) dev_.copy(next, held_[part.held].data.bytes() + stretch.from, count);
+          else dev_.copy(needed_[part.needed].data.bytes() + stretch.to, next, count);
+          next += count;
+        }
+      if (sends) world_.send(dev_, std::move(bytes), to);
+    }
+    message = {};
   }
 
   static constexpr std::int64_t chunk_bytes = 1 << 20;
@@ -150,6 +174,7 @@ class StateExchange {
   const Pieces& needed_;
   std::vector<Table> tables_;  // by rank
   std::map<std::string, std::vector<Source>> sources_;
+  std::map<Way, Message> messages_;
   Outcome outcome_;
 };
 

@@ -312,7 +312,7 @@ class Membership {
     return {};
   }
 
-  static constexpr double proposer_s = 0.1;
+  static constexpr double proposer_s = 1;  // a layout among many takes a while to choose
   static constexpr double newcomer_s = 1;  // between two looks
 
   std::shared_ptr<KeyValueStore> store_;

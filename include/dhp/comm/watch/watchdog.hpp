@@ -157,6 +157,8 @@ class Watchdog : public Latch {
     auto why = detector_.judge(now_s);
     return {why.empty() ? trouble : std::move(why), detector_.all_finished()};
   }
+  /// A cheap look between two others, each glimpse_period_s_: whether the next one is due at once.
+  [[nodiscard]] virtual bool glimpse() { return false; }
   /// The world has ended, and no channel has so far.
   virtual void publish_end(detail::RankState, bool /*has_channels*/) {}
 
@@ -181,7 +183,8 @@ class Watchdog : public Latch {
   States states_;                     ///< of the ranks of this process
   std::chrono::seconds grace_{0};     ///< of a wait in one engine: the detector can say more
   double channels_period_s_ = 0.05;   ///< between two looks at channels
-  bool reported_finish_ = false;      ///< after finish(): the look at it is over
+  double glimpse_period_s_ = 1e6;
+  bool reported_finish_ = false;  ///< after finish(): the look at it is over
   bool over_ = false;
 
  private:
@@ -201,8 +204,7 @@ class Watchdog : public Latch {
       reported_finish_ = states.front().finished;
       over_ = over;
       if (reported_finish_) changed_.notify_all();
-      if (!ended_ && !over_)
-        changed_.wait_for(lock, seconds(period_s()), [this] { return stop_ || hurry_ || ended_; });
+      if (!ended_ && !over_) rest(lock);
     }
     if (!ended_) return;
     const auto ended_at = Clock::now();
@@ -224,6 +226,21 @@ class Watchdog : public Latch {
     const bool stuck = !stop_ && !noticed_;
     lock.unlock();
     if (stuck) options_.stuck(message_);
+  }
+  // Until the next look, which comes early when something happens here or at another rank.
+  void rest(std::unique_lock<std::mutex>& lock) {
+    const auto later = [](double s) {
+      return Clock::now() + std::chrono::duration_cast<Clock::duration>(seconds(s));
+    };
+    const auto next = later(period_s());
+    const auto woken = [this] { return stop_ || hurry_ || ended_; };
+    while (!changed_.wait_until(lock, std::min(next, later(glimpse_period_s_)), woken) &&
+           Clock::now() < next) {
+      lock.unlock();
+      const bool early = glimpse();
+      lock.lock();
+      if (early) return;
+    }
   }
   // A short limit wants frequent looks.
   [[nodiscard]] double period_s() const {
