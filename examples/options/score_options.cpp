@@ -115,6 +115,8 @@ ParsedScore parse_score_gpt(int argc, char** argv, bool gpu) {
                  "Draw from the likeliest tokens that have this share together")
       ->check(number_up_to(1));
   app.add_option("--seed", options.run.seed, "Of what is drawn");
+  app.add_flag("!--no-cache", options.cache,
+               "Compute all that a token sees anew for the next one, to compare");
   parse(app, argc, argv, parsed, [&] {
     dhp::check(
         options.input.empty() != options.prompts.empty(),
@@ -124,7 +126,8 @@ ParsedScore parse_score_gpt(int argc, char** argv, bool gpu) {
       dhp::check(app.get_option(name)->count() == 0, name, " does nothing with ", with);
     };
     if (!options.prompts.empty()) return refuse("--text-column", "--prompt");
-    for (const auto* const name : {"--tokens", "--temperature", "--top-k", "--top-p", "--seed"})
+    for (const auto* const name :
+         {"--tokens", "--temperature", "--top-k", "--top-p", "--seed", "--no-cache"})
       refuse(name, "--input: it is for --prompt");
   });
   return parsed;

@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""gpt.py TRAIN_GPT SCORE_GPT: train_gpt and score_gpt on a text that is made here: what is saved and exported, scores and generates
+"""gpt.py TRAIN_GPT SCORE_GPT [gloo]: train_gpt and score_gpt on a text that is made here: what is saved and exported, scores and generates
 the same in all kinds of layouts, from one checkpoint. Where Python has torch, transformers and tokenizers, random GPT-2 and Llama
 models of theirs beside: the loss of a text, its gradients, greedy tokens, tokens of the text; and what --export writes."""
 
@@ -10,17 +10,14 @@ import subprocess
 import sys
 import tempfile
 
-LAYOUTS = ((1, 1, 1), (2, 1, 1), (1, 2, 1), (1, 1, 2), (2, 2, 1))
+HERE = pathlib.Path(__file__).resolve().parent
+sys.path += [str(HERE.parent / "support"), str(HERE.parent / "processes")]
+import ranks  # noqa: E402
+from packages import package  # noqa: E402
+
+LAYOUTS = ((1, 1, 1), (2, 1, 1), (1, 2, 1), (1, 1, 2), (1, 2, 2), (2, 2, 1))
 PROMPTS = ("The cat", "Dogs sat on")
 TEXT = "The cat sat on the mat. Dogs sat on 12 cats, didn't they?\n<|endoftext|>Every mat is the cat's mat; caf\u00e9 \u4e2d\u6587!\n" * 40
-
-
-def package(name):
-    try:
-        return importlib.import_module(name)
-    except ImportError as error:
-        print(f"not compared with {name}: {error}")
-        return None
 
 
 def run(*words):
@@ -42,9 +39,12 @@ class Programs:
     def scored(self, model, layout=(1, 1, 1), *options):
         return json.loads(run(self.score, "--model", model, "--input", self.text, "--batch", 4, "--micro-batch", 2, *axes(layout), *options))
 
-    def generated(self, model, layout=(1, 1, 1), *options):
+    def generating(self, model, layout, *options):
         prompts = [word for prompt in PROMPTS for word in ("--prompt", prompt)]
-        return run(self.score, "--model", model, *prompts, "--tokens", 12, *axes(layout), *options)
+        return [str(word) for word in (self.score, "--model", model, *prompts, "--tokens", 12, *axes(layout), *options)]
+
+    def generated(self, model, layout=(1, 1, 1), *options):
+        return run(*self.generating(model, layout, *options))
 
     def trained(self, *options, batch=8):
         run(self.train, "--data", self.text, "--sequence-length", 32, "--global-batch", batch, "--micro-batch", 2, *options)
@@ -62,12 +62,19 @@ def alone(programs, preset):
     assert first["tokens"] > 1000 and 1 < first["perplexity"] < 300, first
     text = programs.generated(saved)
     assert text.startswith(PROMPTS[0]) and PROMPTS[1] in text, text
-    for model, layout in zip((exported, saved, exported, saved), LAYOUTS[1:]):
+    for options in ((), ("--micro-batch", 2), ("--sequence-length", 10)):  # the last is shorter than the texts
+        assert programs.generated(saved, (1, 1, 1), *options) == programs.generated(saved, (1, 1, 1), "--no-cache", *options), options
+    for model, layout in zip((exported, saved) * 3, LAYOUTS[1:]):
         near(programs.scored(model, layout)["loss"], first["loss"], layout)
         assert programs.generated(model, layout) == text, layout
-    drawn = [programs.generated(saved, layout, "--temperature", 1, "--top-k", 40, "--top-p", 0.9, "--seed", seed)
-             for layout, seed in (((1, 1, 1), 1), ((2, 1, 1), 1), ((1, 1, 1), 2))]
-    assert drawn[0] == drawn[1] != drawn[2], drawn
+    drawing = ("--temperature", 1, "--top-k", 40, "--top-p", 0.9, "--precision", "fp64")
+    drawn = programs.generated(saved, (1, 1, 1), "--no-cache", *drawing, "--seed", 1)
+    for layout in LAYOUTS:
+        assert programs.generated(saved, layout, *drawing, "--seed", 1) == drawn, layout
+    assert drawn != programs.generated(saved, (1, 1, 1), *drawing, "--seed", 2), drawn
+    if "gloo" in sys.argv:
+        end = ranks.run(4, programs.generating(saved, (1, 2, 2), *drawing, "--seed", 1, "--transport", "gloo"))[0]
+        assert drawn in end.output, (drawn, end.output)
     again = programs.folder / f"{preset} again"
     programs.trained("--load", exported, "--steps", 0, "--save", again)
     near(programs.scored(again)["loss"], first["loss"], "begun again", 0)
