@@ -15,6 +15,7 @@
 #include <cmath>
 #include <iostream>
 #include <memory>
+#include <numeric>
 
 namespace {
 
@@ -75,6 +76,18 @@ struct PromptGroup {
   return rows.finish(static_cast<std::int64_t>(seen));
 }
 
+[[nodiscard]] std::unique_ptr<examples::RowFile> open_scores(
+    const examples::GptScoring& of, const examples::ScoreOptions& options) {
+  examples::RowFileOptions file{.path = options.output,
+                                .what = "scores",
+                                .columns = {},
+                                .rows = std::ssize(of.prompts),
+                                .wide = options.run.precision == dhp::DType::f64};
+  for (std::int64_t token = 0; token < of.config.vocabulary; ++token)
+    file.columns.push_back(dhp::concat(token));
+  return std::make_unique<examples::RowFile>(std::move(file));
+}
+
 void generate(examples::ScoredRun& scored, const examples::GptScoring& of,
               const examples::ScoreOptions& options) {
   auto& run = scored.run;
@@ -88,6 +101,8 @@ void generate(examples::ScoredRun& scored, const examples::GptScoring& of,
         {first, std::min(first + static_cast<std::size_t>(options.run.micro_batch), texts.size()),
          nullptr});
   const auto mine = dhp::part_of(std::ssize(groups), mesh.data().size(), mesh.data().rank());
+  std::unique_ptr<examples::RowFile> file;
+  if (mesh.world().rank() == 0 && !options.output.empty()) file = open_scores(of, options);
   const auto began = std::chrono::steady_clock::now();
   std::int64_t generated = 0;
   for (std::int64_t step = 0; step < options.tokens; ++step) {
@@ -111,6 +126,11 @@ void generate(examples::ScoredRun& scored, const examples::GptScoring& of,
     std::vector<double> tokens;
     for (const auto& scores : run.predict(batches)) {
       const auto all = doubles(scores);
+      if (file && step == 0) {
+        std::vector<std::int64_t> numbers(static_cast<std::size_t>(scores.shape()[0]));
+        std::iota(numbers.begin(), numbers.end(), static_cast<std::int64_t>(tokens.size()) + 1);
+        file->add(scores, numbers);
+      }
       for (std::span<const double> rest(all); !rest.empty();) {
         const auto words = static_cast<std::size_t>(scores.shape().back());
         dhp::SampleRandom random(options.run.seed, step,
@@ -122,6 +142,7 @@ void generate(examples::ScoredRun& scored, const examples::GptScoring& of,
         rest = rest.subspan(words);
       }
     }
+    if (file && step == 0) file->finish();
     tokens.resize(asked.size());
     tokens = dhp::gather(dev, mesh.world(), tokens);  // those of rank 0 come first
     for (std::size_t at = 0; at < asked.size(); ++at) {
