@@ -95,12 +95,13 @@ TEST_CASE("plans fake: the first process compiles each candidate once, later one
 TEST_CASE("plans fake: gradients by heads that would fill the GPU are not cuDNN's") {
   using namespace dhp::detail::cuda;
   auto problem = attention_problem(DType::bf16, 300, 256, 4, 256);  // rounded to 512 samples
+  const auto memory =
+      std::exchange(fake::gpu_memory.total, (std::size_t{512} * 4 * 256 * 64 * 4 - 1) * 16);
   Cuda dev({.device = 0, .pinned_bytes = 1 << 12, .workspace_bytes = 256});
-  const auto memory = fake::gpu_memory.total;
+  fake::gpu_memory.total = memory;
   const auto plans = [&](std::int64_t key_heads, DqSums sums) {
     problem.key_heads = key_heads;
     const auto bytes = attention_gradient_bytes(problem, sums);
-    fake::gpu_memory.total = (std::size_t{512} * 4 * 256 * 64 * 4 - 1) * 16;
     return plans_for_attention(dev, problem, backward_text(problem, sums), {}, bytes) != nullptr;
   };
   CHECK(plans(0, DqSums::rows));
@@ -108,7 +109,6 @@ TEST_CASE("plans fake: gradients by heads that would fill the GPU are not cuDNN'
   CHECK_FALSE(plans(0, DqSums::dense));
   problem.own_numbers = true;  // nothing else has these
   CHECK(plans(2, DqSums::rows));
-  fake::gpu_memory.total = memory;
   const auto said = library_refusals(dev);
   REQUIRE(said.size() == 2);
   CHECK(said[0].find("its gradients by heads would take 128 MiB") != std::string::npos);

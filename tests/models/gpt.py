@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""gpt.py TRAIN_GPT SCORE_GPT [gloo]: train_gpt and score_gpt on a text that is made here: what is saved and exported, scores and generates
+"""gpt.py TRAIN_GPT SCORE_GPT [EXPORT_ONNX] [gloo]: train_gpt and score_gpt on a text that is made here: what is saved and exported, scores and generates
 the same in all kinds of layouts, from one checkpoint. Where Python has torch, transformers and tokenizers, random GPT-2 and Llama
 models of theirs beside: logits, the loss of a text, its gradients, greedy tokens, tokens of the text; and what --export writes."""
 
@@ -145,6 +145,22 @@ def samples_of(tokenizer):
             first = last
 
 
+def through_onnx(programs, torch, folder, rows, model):
+    """What export_onnx makes of a model, at all positions."""
+    exporters = [word for word in sys.argv[3:] if word != "gloo"]
+    onnxruntime = package("onnxruntime")
+    if not exporters or not onnxruntime:
+        return
+    run(*exporters, folder, folder / "model.onnx")
+    session = onnxruntime.InferenceSession(str(folder / "model.onnx"), providers=["CPUExecutionProvider"])
+    for row in rows:
+        found = torch.tensor(session.run(["logits"], {"input_ids": torch.tensor([row, row]).numpy()})[0])
+        wanted = model(input_ids=torch.tensor([row])).logits.detach()
+        apart = ((found - wanted).abs().max() / wanted.abs().max()).item()
+        assert apart <= 1e-5, (folder, apart)
+    print(f"{folder.name}: as ONNX, logits apart by {apart:.0e} of the largest")
+
+
 def beside(programs, torch, transformers, tokenizers, kind):
     """A random model of transformers: logits, loss, gradients, greedy tokens; in fp32 and in fp64."""
     folder = programs.folder / kind
@@ -172,6 +188,8 @@ def beside(programs, torch, transformers, tokenizers, kind):
             found = torch.tensor(programs.logits(folder, prompts, layout, *options), dtype=torch.float64)
             apart[precision] = ((found - logits).abs().max() / logits.abs().max()).item()
             assert apart[precision] <= tolerance, (kind, layout, apart)
+        if precision == "fp32":
+            through_onnx(programs, torch, folder, [tokenizer.encode(prompt).ids for prompt in prompts], model)
         # Gradients: what a step of this rate has taken off the weights.
         rate, stepped = 64, folder / f"stepped in {precision}"
         programs.trained("--load", folder, "--load-all", "--optimizer", "sgd", "--momentum", 0, "--weight-decay", 0, "--clip", 0, "--lr", rate,

@@ -31,6 +31,7 @@ struct AppendToCache {
   }
 };
 
+/// A row without a place becomes NaN.
 template <class T>
 struct AttentionStep {
   using A = Accumulator<T>;
@@ -47,7 +48,8 @@ struct AttentionStep {
     const auto sample = block.index() / heads, head = block.index() % heads;
     const int warp = block.thread() / warp_size, warps = block.threads() / warp_size;
     const int lane = block.thread() % warp_size;
-    const auto seen = rows_present(positions[sample] + std::int64_t{1}, static_cast<int>(capacity));
+    const std::int64_t position = positions[sample];
+    const auto seen = position < 0 || position >= capacity ? 0 : position + 1;
     const auto first = sample * capacity * key_columns + head / sharing * size;
     const T* const query = q + sample * stride + head * size;
     A own[most_per_lane] = {}, mixed[most_per_lane] = {};

@@ -52,8 +52,7 @@ enum class DqSums { none, rows, dense };
 }
 /// Bytes of what gradients are summed up from, by head of the padded samples: dense sums of dq in f32, and dk and dv in
 /// 16 bits of heads that share keys.
-[[nodiscard]] constexpr double attention_gradient_bytes(const AttentionProblem& problem,
-                                                        DqSums sums) {
+[[nodiscard]] inline double attention_gradient_bytes(const AttentionProblem& problem, DqSums sums) {
   const auto elements = static_cast<double>(problem.samples * problem.heads) *
                         static_cast<double>(problem.length * problem.head_size);
   return elements * ((sums == DqSums::dense ? 4 : 0) + (problem.shares_keys() ? 4 : 0));
