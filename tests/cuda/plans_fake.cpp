@@ -110,7 +110,7 @@ TEST_CASE("plans fake: gradients by heads that would fill the GPU are not cuDNN'
   problem.own_numbers = true;  // nothing else has these
   CHECK(plans(2, DqSums::rows));
   const auto said = library_refusals(dev);
-  REQUIRE(said.size() == 2);
+  REQUIRE(said.size() == 1);  // for each kind of problem
   CHECK(said[0].find("its gradients by heads would take 128 MiB") != std::string::npos);
 }
 

@@ -75,18 +75,17 @@ struct AttentionStep {
       mine[column] = mixed[part];
     if (lane == 0) mine[size] = most, mine[size + 1] = sum;
     block.sync();
-    A highest = most, total = 0;
+    A highest = most;
     for (int each = 0; each < warps; ++each)
       highest = Largest{}(highest, sums[each * (size + 2) + size]);
-    for (int each = 0; each < warps; ++each) {
-      const A* const of = sums + each * (size + 2);
-      if (of[size + 1] > 0) total += of[size + 1] * std::exp(of[size] - highest);
-    }
     for (int column = block.thread(); column < size; column += block.threads()) {
-      A value = 0;
+      A value = 0, total = 0;
       for (int each = 0; each < warps; ++each) {
         const A* const of = sums + each * (size + 2);
-        if (of[size + 1] > 0) value += of[column] * std::exp(of[size] - highest);
+        if (of[size + 1] == 0) continue;  // without a key
+        const A power = std::exp(of[size] - highest);
+        value += of[column] * power;
+        total += of[size + 1] * power;
       }
       y[(sample * heads + head) * size + column] = static_cast<T>(value / total);
     }
