@@ -296,6 +296,7 @@ GptScoring prepare_gpt(const ScoreOptions& options) {
              config.sequence_length, ": this model takes ", config.positions, " tokens at most");
   made.decode = [pairs](const std::vector<std::int32_t>& ids) { return pairs.decode(ids); };
   if (!options.prompts.empty()) {
+    if (!options.output.empty()) RowFile::check_name(options.output);
     std::int64_t tokens = 0;
     for (const auto& prompt : options.prompts) {
       std::vector<std::int32_t> ids;

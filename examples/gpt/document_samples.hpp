@@ -25,12 +25,14 @@ namespace examples {
 /// The arrays of a micro-batch while it grows.
 class SequenceRows {
  public:
-  void begin_part() {
+  /// before: how many rows of this part earlier passes had.
+  void begin_part(std::size_t before = 0) {
     if (offsets_.back() != rows()) offsets_.push_back(rows());
+    first_position_ = static_cast<std::int32_t>(before);
   }
   /// number: of the row in all of the micro-batch, as if its samples had equally many.
   void add(std::int32_t token, std::int32_t label, std::int64_t number) {
-    positions_.push_back(rows() - offsets_.back());
+    positions_.push_back(first_position_ + rows() - offsets_.back());
     tokens_.push_back(token);
     labels_.push_back(label);
     numbers_.push_back(number);
@@ -69,6 +71,7 @@ class SequenceRows {
 
   std::vector<std::int32_t> tokens_, labels_, positions_, offsets_{0};
   std::vector<std::int64_t> numbers_;
+  std::int32_t first_position_ = 0;
 };
 
 /// Cheap to copy: the text is shared. Its documents have one sentence each, which begins with the token before a text.

@@ -10,8 +10,11 @@
 #include "model.hpp"
 #include "sampling.hpp"
 
+#include <algorithm>
+#include <chrono>
 #include <cmath>
 #include <iostream>
+#include <memory>
 #include <numeric>
 
 namespace {
@@ -37,53 +40,126 @@ void score(examples::ScoredRun& scored, const examples::GptScoring& of) {
       ", \"bits_per_byte\": ", term.sum / std::log(2.0) / static_cast<double>(of.bytes), "}\n"));
 }
 
-/// Each prompt is a micro-batch, so replicas share them. All that a token sees is computed anew for the next one.
+[[nodiscard]] std::vector<double> doubles(const dhp::HostArray& scores) {
+  const auto copy = [](const auto& all) { return std::vector<double>(all.begin(), all.end()); };
+  return scores.dtype() == dhp::DType::f64 ? copy(scores.values<double>())
+                                           : copy(scores.values<float>());
+}
+
+/// Prompts that are a micro-batch together; their replica keeps the cache.
+struct PromptGroup {
+  std::size_t first, last;
+  std::shared_ptr<dhp::MicroBatch<Dev>::Cache> cache;
+};
+
+/// With a cache a step computes only the last token of each text, and at first, or when a text is longer than what is
+/// seen together, all that is seen.
+[[nodiscard]] dhp::HostBatch next_rows(PromptGroup& group, const std::vector<Tokens>& texts,
+                                       const examples::ScoreOptions& options, std::size_t seen) {
+  std::size_t longest = 0;
+  for (auto at = group.first; at < group.last; ++at) longest = std::max(longest, texts[at].size());
+  const bool begins = group.cache == nullptr;
+  if (!options.cache || longest > seen) {
+    group.cache = nullptr;
+  } else if (begins) {
+    group.cache = std::make_shared<dhp::MicroBatch<Dev>::Cache>();
+    group.cache->capacity = static_cast<std::int64_t>(
+        std::min(seen, longest + static_cast<std::size_t>(options.tokens)));
+  }
+  examples::SequenceRows rows;
+  for (auto at = group.first; at < group.last; ++at) {
+    const std::span text(texts[at]);
+    const auto count = begins || !group.cache ? std::min(text.size(), seen) : 1;
+    rows.begin_part(group.cache ? text.size() - count : 0);
+    for (const auto token : text.last(count)) rows.add(token, -1, 0);
+  }
+  return rows.finish(static_cast<std::int64_t>(seen));
+}
+
+[[nodiscard]] std::unique_ptr<examples::RowFile> open_scores(
+    const examples::GptScoring& of, const examples::ScoreOptions& options) {
+  examples::RowFileOptions file{.path = options.output,
+                                .what = "scores",
+                                .columns = {},
+                                .rows = std::ssize(of.prompts),
+                                .wide = options.run.precision == dhp::DType::f64};
+  for (std::int64_t token = 0; token < of.config.vocabulary; ++token)
+    file.columns.push_back(dhp::concat(token));
+  return std::make_unique<examples::RowFile>(std::move(file));
+}
+
 void generate(examples::ScoredRun& scored, const examples::GptScoring& of,
               const examples::ScoreOptions& options) {
   auto& run = scored.run;
   auto& dev = run.device();
-  auto& world = run.mesh().world();
-  const auto seen = static_cast<std::size_t>(of.config.sequence_length);
+  auto& mesh = run.mesh();
   auto texts = of.prompts;
-  std::vector<std::size_t> open(texts.size());  // those that have not ended
-  std::iota(open.begin(), open.end(), 0);
-  for (std::int64_t step = 0; step < options.tokens && !open.empty(); ++step) {
-    std::vector<dhp::MicroBatch<Dev>> batches;
-    for (const auto number : open) {
-      const std::span text(texts[number]);
-      examples::SequenceRows rows;
-      for (const auto token : text.last(std::min(text.size(), seen))) rows.add(token, -1, 0);
-      const auto index = static_cast<std::int64_t>(batches.size());
-      batches.push_back(
-          dhp::upload(dev, rows.finish(of.config.sequence_length), index, {index, index + 1}));
+  std::vector<bool> ended(texts.size());
+  std::vector<PromptGroup> groups;
+  for (std::size_t first = 0; first < texts.size(); first = groups.back().last)
+    groups.push_back(
+        {first, std::min(first + static_cast<std::size_t>(options.run.micro_batch), texts.size()),
+         nullptr});
+  const auto mine = dhp::part_of(std::ssize(groups), mesh.data().size(), mesh.data().rank());
+  std::unique_ptr<examples::RowFile> file;
+  if (mesh.world().rank() == 0 && !options.output.empty()) file = open_scores(of, options);
+  const auto began = std::chrono::steady_clock::now();
+  std::int64_t generated = 0;
+  for (std::int64_t step = 0; step < options.tokens; ++step) {
+    dhp::StepBatches<Dev> batches;
+    std::vector<std::size_t> asked;  // texts whose next token is predicted
+    for (std::int64_t number = 0; number < std::ssize(groups); ++number) {
+      auto& group = groups[static_cast<std::size_t>(number)];
+      bool goes_on = false;
+      for (auto at = group.first; at < group.last; ++at) goes_on = goes_on || !ended[at];
+      if (!goes_on) continue;
+      for (auto at = group.first; at < group.last; ++at) asked.push_back(at);
+      const auto index = batches.micro_batches++;
+      if (number < mine.first || number >= mine.last) continue;
+      batches.batches.push_back(dhp::upload(
+          dev,
+          next_rows(group, texts, options, static_cast<std::size_t>(of.config.sequence_length)),
+          index, {static_cast<std::int64_t>(group.first), static_cast<std::int64_t>(group.last)}));
+      batches.batches.back().cache = group.cache;
     }
-    const auto scores = run.predict(batches);
-    std::vector<double> tokens(open.size(), 0);
-    for (std::size_t at = 0; at < scores.size(); ++at) {
-      std::vector<double> values;
-      if (scores[at].dtype() == dhp::DType::f64) {
-        const auto all = scores[at].values<double>();
-        values.assign(all.begin(), all.end());
-      } else {
-        const auto all = scores[at].values<float>();
-        values.assign(all.begin(), all.end());
+    if (asked.empty()) break;
+    std::vector<double> tokens;
+    for (const auto& scores : run.predict(batches)) {
+      const auto all = doubles(scores);
+      if (file && step == 0) {
+        std::vector<std::int64_t> numbers(static_cast<std::size_t>(scores.shape()[0]));
+        std::iota(numbers.begin(), numbers.end(), static_cast<std::int64_t>(tokens.size()) + 1);
+        file->add(scores, numbers);
       }
-      dhp::SampleRandom random(options.run.seed, step, static_cast<std::int64_t>(open[at]),
-                               dhp::DataUse::user);
-      tokens[at] = examples::chosen_token(
-          values, {options.temperature, options.top_k, options.top_p}, random.uniform());
+      for (std::span<const double> rest(all); !rest.empty();) {
+        const auto words = static_cast<std::size_t>(scores.shape().back());
+        dhp::SampleRandom random(options.run.seed, step,
+                                 static_cast<std::int64_t>(asked[tokens.size()]),
+                                 dhp::DataUse::user);
+        tokens.push_back(examples::chosen_token(rest.first(words),
+                                                {options.temperature, options.top_k, options.top_p},
+                                                random.uniform()));
+        rest = rest.subspan(words);
+      }
     }
-    tokens = dhp::gather(dev, world, tokens);  // those of rank 0 come first
-    std::vector<std::size_t> still_open;
-    for (std::size_t at = 0; at < open.size(); ++at) {
+    if (file && step == 0) file->finish();
+    tokens.resize(asked.size());
+    tokens = dhp::gather(dev, mesh.world(), tokens);  // those of rank 0 come first
+    for (std::size_t at = 0; at < asked.size(); ++at) {
       const auto token = static_cast<std::int32_t>(tokens[at]);
-      if (of.config.ends(token)) continue;
-      texts[open[at]].push_back(token);
-      still_open.push_back(open[at]);
+      if (ended[asked[at]] || of.config.ends(token)) {
+        ended[asked[at]] = true;
+        continue;
+      }
+      texts[asked[at]].push_back(token);
+      ++generated;
     }
-    open = std::move(still_open);
   }
-  if (world.rank() != 0) return;
+  const std::chrono::duration<double> took = std::chrono::steady_clock::now() - began;
+  scored.say(dhp::concat(generated, " tokens in ", examples::short_number(took.count()), " s (",
+                         examples::short_number(static_cast<double>(generated) / took.count()),
+                         " tokens/s)"));
+  if (mesh.world().rank() != 0) return;
   for (std::size_t number = 0; number < texts.size(); ++number) {
     const auto& text = texts[number];
     const auto prompt = static_cast<std::ptrdiff_t>(of.prompts[number].size());

@@ -1,10 +1,12 @@
-// Writes a saved model as an ONNX file, for other programs to run: a BERT that was published or that train_bert has
-// saved, or a ResNet of train_resnet50.
+// Writes a saved model as an ONNX file, for other programs to run: a BERT or a decoder that was published or that a
+// trainer has saved, or a ResNet of train_resnet50.
 #include "../data/model_folder.hpp"
+#include "../gpt/published.hpp"
 #include "../options/checked_options.hpp"
 #include "../options/fine_tuning.hpp"
 #include "../report/progress.hpp"
 #include "bert_graph.hpp"
+#include "gpt_graph.hpp"
 #include "resnet_graph.hpp"
 
 #include <iostream>
@@ -15,15 +17,18 @@ namespace {
 using namespace examples;
 using Planned = dhp::ModelBuilder<dhp::Meta>;
 
+[[nodiscard]] dhp::LowRankOptions adapters_in(const std::string& folder) {
+  if (!std::filesystem::exists(folder + "/adapter_config.json")) return {};
+  return read_adapter_config(folder);
+}
+
 /// Returns what was written, for people.
 std::string export_bert(const std::string& model, const std::string& folder,
                         const std::string& predict, OnnxGraph& graph) {
   const auto bert = load_published_bert(folder);
   const auto head = head_to_predict(bert, predict);
   const auto pooling = load_sentence_pooling(folder);
-  dhp::LowRankOptions adapters;
-  if (std::filesystem::exists(folder + "/adapter_config.json"))
-    adapters = read_adapter_config(folder);
+  const auto adapters = adapters_in(folder);
   const auto describe = [&](Planned& build) {
     build.adapt(adapters);
     return bert_with(build, bert, head);
@@ -33,6 +38,22 @@ std::string export_bert(const std::string& model, const std::string& folder,
   const auto longest = pooling.longest > 0 ? pooling.longest : bert.config.positions;
   graph.note("max_sequence_length", dhp::concat(longest));
   if (head == BertHead::classes) graph.note("labels", nlohmann::json(bert.labels).dump());
+  return weights.from();
+}
+
+std::string export_gpt(const std::string& model, const std::string& folder,
+                       const std::string& predict, OnnxGraph& graph) {
+  dhp::check(predict != "embeddings", "--predict embeddings: ", model,
+             " is a decoder, which gives logits");
+  const auto config = load_gpt_config(folder);
+  const auto adapters = adapters_in(folder);
+  const auto describe = [&](Planned& build) {
+    build.adapt(adapters);
+    return gpt(build, config);
+  };
+  const OnnxWeights weights(model, describe, OnnxGraph::most_bytes, adapters.scale());
+  OnnxGpt(graph, weights, config).build();
+  graph.note("max_sequence_length", dhp::concat(config.positions));
   return weights.from();
 }
 
@@ -56,11 +77,12 @@ void run(const std::string& model, const std::string& output, const std::string&
   dhp::check(std::filesystem::exists(path), folder,
              " has no config.json, which says what model it is");
   const auto kind = PublishedJson(path).get("model_type", std::string("a model without a name"));
-  dhp::check(kind == "bert" || kind == "resnet", path, ": its model is ", kind,
-             "; dhp has bert and resnet");
+  const bool decoder = kind == "gpt2" || kind == "llama";
+  dhp::check(decoder || kind == "bert" || kind == "resnet", path, ": its model is ", kind,
+             "; dhp has bert, gpt2, llama and resnet");
   OnnxGraph graph(kind);
-  const auto from = kind == "bert" ? export_bert(model, folder, predict, graph)
-                                   : export_resnet(model, folder, predict, graph);
+  const auto write = decoder ? export_gpt : kind == "bert" ? export_bert : export_resnet;
+  const auto from = write(model, folder, predict, graph);
   graph.write(output);
   std::cerr << dhp::concat("loaded ", from, "; wrote ", output, ": ", graph.nodes(), " nodes, ",
                            graph.weight_bytes() / 1000000, " MB of weights, opset ",
@@ -71,10 +93,10 @@ void run(const std::string& model, const std::string& output, const std::string&
 
 int main(int argc, char** argv) {
   std::string model, output, predict = "automatic";
-  CommandLine app("Writes a saved BERT or ResNet as an ONNX file.");
+  CommandLine app("Writes a saved BERT, decoder or ResNet as an ONNX file.");
   app.add_option("MODEL", model,
                  "Checkpoints of a trainer, one of them, what --export has written, or a published "
-                 "BERT's folder")
+                 "model's folder")
       ->required();
   app.add_option("OUTPUT", output, "FILE.onnx")->required();
   app.add_option("--predict", predict,

@@ -6,6 +6,7 @@
 #include "graph.hpp"
 #include "weights.hpp"
 
+#include <array>
 #include <cmath>
 #include <string>
 #include <utility>
@@ -28,7 +29,7 @@ class OnnxLayers {
   }
 
   /// y = x W^T + b for x [..., in] and the weight W [out, in], which the file has as [in, out].
-  Value linear(const std::string& name, const Value& x) {
+  Value linear(const std::string& name, const Value& x, bool bias = true) {
     const auto tensor = weights_.at(name + ".weight");
     const auto out = tensor.shape[0], in = tensor.shape[1];
     std::vector<float> turned(tensor.values.size());
@@ -37,7 +38,8 @@ class OnnxLayers {
         turned[static_cast<std::size_t>(column * out + row)] =
             tensor.values[static_cast<std::size_t>(row * in + column)];
     const auto weight = graph_.floats(name + ".weight", {in, out}, turned);
-    return graph_.node("Add", {graph_.node("MatMul", {x, weight}), weights(name + ".bias")});
+    const auto y = graph_.node("MatMul", {x, weight});
+    return bias ? add(y, weights(name + ".bias")) : y;
   }
   /// Rows of a table [entries, columns] by ids [...]; y [..., columns].
   Value embedding(const std::string& name, const Value& ids) {
@@ -49,6 +51,13 @@ class OnnxLayers {
                        {x, weights(name + ".weight"), weights(name + ".bias")},
                        {{"axis", std::int64_t{-1}}, {"epsilon", static_cast<float>(epsilon)}});
   }
+  /// Over the last dim.
+  Value rms_norm(const std::string& name, const Value& x, double epsilon) {
+    const auto mean = graph_.node("ReduceMean", {graph_.node("Mul", {x, x})},
+                                  {{"axes", std::vector<std::int64_t>{-1}}});
+    const auto root = graph_.node("Sqrt", {add(mean, graph_.scalar(static_cast<float>(epsilon)))});
+    return graph_.node("Mul", {graph_.node("Div", {x, root}), weights(name + ".weight")});
+  }
   /// x Phi(x), with the error function.
   Value gelu(const Value& x) {
     const auto scaled = graph_.node("Div", {x, graph_.scalar(std::sqrt(2.0F))});
@@ -56,22 +65,43 @@ class OnnxLayers {
     return graph_.node("Mul", {graph_.node("Mul", {x, twice}), graph_.scalar(0.5F)});
   }
 
+  /// x Phi(x) in the tanh form.
+  Value gelu_tanh(const Value& x) {
+    const auto cube = graph_.node("Mul", {graph_.node("Mul", {x, x}), x});
+    const auto sum = add(x, graph_.node("Mul", {cube, graph_.scalar(0.044715F)}));
+    const auto open = tanh(graph_.node("Mul", {sum, graph_.scalar(0.7978845608F)}));
+    const auto twice = add(open, graph_.scalar(1));
+    return graph_.node("Mul", {graph_.node("Mul", {x, twice}), graph_.scalar(0.5F)});
+  }
+
   struct Attention {
     std::int64_t heads = 1;
     std::int64_t columns = 0;
+    std::int64_t key_heads = 0;  ///< 0: as many as heads
+    bool bias = true;            ///< of the projections
+    std::array<std::string, 3> names{"query", "key", "value"};
+    Value cosines{}, sines{};  ///< of rotary positions [sequence, 1, columns / heads]; or none
   };
-  /// softmax(q k^T / sqrt(d) + bias) v for each head, for x [batch, sequence, columns]; bias [batch, 1, 1, sequence]
-  /// is added to the scores of keys.
-  Value self_attention(const std::string& name, const Value& x, const Value& bias, Attention of) {
+  /// softmax(q k^T / sqrt(d) + bias) v for each head, for x [batch, sequence, columns]; the bias of scores is like
+  /// [batch, heads, sequence of queries, sequence of keys].
+  Value self_attention(const std::string& name, const Value& x, const Value& bias,
+                       const Attention& of) {
     const auto width = of.columns / of.heads;
+    const auto sharing = of.key_heads == 0 ? 1 : of.heads / of.key_heads;
     const auto heads = graph_.integers({0, 0, of.heads, width});
-    const auto part = [&](const char* which, std::vector<std::int64_t> order) {
-      const auto rows = linear(name + "." + which, x);
-      return graph_.node("Transpose", {graph_.node("Reshape", {rows, heads})},
-                         {{"perm", std::move(order)}});
+    const auto part = [&](std::size_t which, std::vector<std::int64_t> order) {
+      auto rows = linear(name + "." + of.names[which], x, of.bias);
+      if (which > 0 && sharing > 1) {
+        const auto apart =
+            graph_.node("Reshape", {rows, graph_.integers({0, 0, of.key_heads, 1, width})});
+        rows = graph_.node("Expand", {apart, graph_.integers({1, 1, 1, sharing, 1})});
+      }
+      rows = graph_.node("Reshape", {rows, heads});
+      if (which < 2 && !of.cosines.empty()) rows = rotated(rows, width, of);
+      return graph_.node("Transpose", {rows}, {{"perm", std::move(order)}});
     };
-    const auto query = part("query", {0, 2, 1, 3}), value = part("value", {0, 2, 1, 3});
-    const auto key = part("key", {0, 2, 3, 1});  // [batch, heads, width, sequence]
+    const auto query = part(0, {0, 2, 1, 3}), value = part(2, {0, 2, 1, 3});
+    const auto key = part(1, {0, 2, 3, 1});  // [batch, heads, width, sequence]
     const auto root = graph_.scalar(std::sqrt(static_cast<float>(width)));
     const auto scores = graph_.node("Div", {graph_.node("MatMul", {query, key}), root});
     const auto shares =
@@ -115,6 +145,17 @@ class OnnxLayers {
   [[nodiscard]] OnnxGraph& graph() { return graph_; }
 
  private:
+  /// x [batch, sequence, heads, width].
+  Value rotated(const Value& x, std::int64_t width, const Attention& of) {
+    const auto half = [&](std::int64_t first) {
+      return graph_.node("Slice", {x, graph_.integers({first}),
+                                   graph_.integers({first + width / 2}), graph_.integers({3})});
+    };
+    const auto turned = graph_.node("Concat", {graph_.node("Neg", {half(width / 2)}), half(0)},
+                                    {{"axis", std::int64_t{-1}}});
+    return add(graph_.node("Mul", {x, of.cosines}), graph_.node("Mul", {turned, of.sines}));
+  }
+
   OnnxGraph& graph_;
   const OnnxWeights& weights_;
 };

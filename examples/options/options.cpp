@@ -360,8 +360,13 @@ void recall(CLI::App& app, RunOptions& options, const Saved& saved) {
   }
   nlohmann::ordered_json remembered = nlohmann::ordered_json::object();
   for (auto* option : options_of_the_run(app))
-    if (option->count() > 0) remembered[option->get_name()] = option->results();
-  options.remembered = remembered.dump();
+    if (option->count() > 0) try {
+        remembered[option->get_name()] = option->results();
+        options.remembered = remembered.dump();
+      } catch (const nlohmann::json::type_error&) {
+        dhp::fail("", option->get_name(),
+                  ": what is given is not UTF-8, in which checkpoints keep it; rename it");
+      }
 }
 
 std::optional<int> parse(CommandLine& app, int argc, char** argv, auto& options, const Words& words,
@@ -381,6 +386,15 @@ std::optional<int> parse(CommandLine& app, int argc, char** argv, auto& options,
   });
 }
 
+/// words outlives the parsing.
+void add_text_run_options(CommandLine& app, RunOptions& run, Words& words, bool gpu) {
+  words = {.optimizer = "adamw", .weight_decay = 0.01};
+  run.learning_rate = {.peak = 1e-3, .decay = dhp::Decay::linear};
+  run.clip = 1;
+  add_run_options(app, run, words);
+  add_device_options(app, run, gpu);
+}
+
 }  // namespace
 
 std::string precision_name(dhp::DType precision) {
@@ -398,13 +412,10 @@ dhp::DType parse_precision(const std::string& word) {
 ParsedBert parse_bert(int argc, char** argv, bool gpu) {
   ParsedBert parsed;
   auto& options = parsed.options;
-  Words words{.optimizer = "adamw", .weight_decay = 0.01};
-  options.run.learning_rate = {.peak = 1e-3, .decay = dhp::Decay::linear};
-  options.run.clip = 1;
   CommandLine app("Pre-trains a BERT on text: masked tokens and next sentences.");
   app.footer(bert_examples);
-  add_run_options(app, options.run, words);
-  add_device_options(app, options.run, gpu);
+  Words words;
+  add_text_run_options(app, options.run, words, gpu);
   options.dropout = 0.1;
   add_text_model_options(
       app, options,
@@ -423,13 +434,10 @@ ParsedBert parse_bert(int argc, char** argv, bool gpu) {
 ParsedGpt parse_gpt(int argc, char** argv, bool gpu) {
   ParsedGpt parsed;
   auto& options = parsed.options;
-  Words words{.optimizer = "adamw", .weight_decay = 0.01};
-  options.run.learning_rate = {.peak = 1e-3, .decay = dhp::Decay::linear};
-  options.run.clip = 1;
   CommandLine app("Trains a causal decoder on text, of GPT-2's shape or Llama's: the next token.");
   app.footer(gpt_examples);
-  add_run_options(app, options.run, words);
-  add_device_options(app, options.run, gpu);
+  Words words;
+  add_text_run_options(app, options.run, words, gpu);
   add_text_model_options(
       app, options,
       {.presets = "tiny, mini, small (with GPT-2's tokenizer its 124 million weights), medium, "

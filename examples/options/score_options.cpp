@@ -103,6 +103,9 @@ ParsedScore parse_score_gpt(int argc, char** argv, bool gpu) {
   app.add_option("--sequence-length", options.sequence_length,
                  "Tokens that are seen together; 0: as the model says")
       ->check(not_negative_number());
+  app.add_option("--output", options.output,
+                 "FILE.csv, FILE.jsonl or FILE.npy: scores of all tokens for the first after each "
+                 "prompt");
   app.add_option("--prompt", options.prompts, "A text to go on with; may be given several times")
       ->allow_extra_args(false);
   app.add_option("--tokens", options.tokens, "To generate at most")->check(positive_number());
@@ -115,6 +118,8 @@ ParsedScore parse_score_gpt(int argc, char** argv, bool gpu) {
                  "Draw from the likeliest tokens that have this share together")
       ->check(number_up_to(1));
   app.add_option("--seed", options.run.seed, "Of what is drawn");
+  app.add_flag("!--no-cache", options.cache,
+               "Compute all that a token sees anew for the next one, to compare");
   parse(app, argc, argv, parsed, [&] {
     dhp::check(
         options.input.empty() != options.prompts.empty(),
@@ -124,7 +129,8 @@ ParsedScore parse_score_gpt(int argc, char** argv, bool gpu) {
       dhp::check(app.get_option(name)->count() == 0, name, " does nothing with ", with);
     };
     if (!options.prompts.empty()) return refuse("--text-column", "--prompt");
-    for (const auto* const name : {"--tokens", "--temperature", "--top-k", "--top-p", "--seed"})
+    for (const auto* const name :
+         {"--tokens", "--temperature", "--top-k", "--top-p", "--seed", "--no-cache", "--output"})
       refuse(name, "--input: it is for --prompt");
   });
   return parsed;

@@ -7,6 +7,7 @@
 #include <dhp/cpu/activation.hpp>
 #include <dhp/cpu/attention.hpp>
 #include <dhp/cpu/batch_norm.hpp>
+#include <dhp/cpu/cached_attention.hpp>
 #include <dhp/cpu/compression.hpp>
 #include <dhp/cpu/conv2d.hpp>
 #include <dhp/cpu/cross_entropy.hpp>

@@ -26,6 +26,9 @@ DHP_INSTANCE decltype(detail::batch_norm_backward_sums_on<Cpu>) detail::batch_no
 DHP_INSTANCE decltype(detail::batch_norm_residual_backward_sums_on<Cpu>) detail::batch_norm_residual_backward_sums_on<Cpu>;
 DHP_INSTANCE decltype(detail::batch_norm_backward_apply_on<Cpu>) detail::batch_norm_backward_apply_on<Cpu>;
 DHP_INSTANCE decltype(detail::batch_norm_from_sums_on<Cpu>) detail::batch_norm_from_sums_on<Cpu>;
+// cpu/cached_attention
+DHP_INSTANCE decltype(detail::append_to_cache_on<Cpu>) detail::append_to_cache_on<Cpu>;
+DHP_INSTANCE decltype(detail::attention_step_on<Cpu>) detail::attention_step_on<Cpu>;
 // cpu/compression
 DHP_INSTANCE decltype(detail::keep_if_applied_on<Cpu>) detail::keep_if_applied_on<Cpu>;
 DHP_INSTANCE decltype(detail::take_largest_on<Cpu>) detail::take_largest_on<Cpu>;

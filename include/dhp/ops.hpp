@@ -4,6 +4,7 @@
 #include <dhp/ops/activation.hpp>
 #include <dhp/ops/attention.hpp>
 #include <dhp/ops/batch_norm.hpp>
+#include <dhp/ops/cached_attention.hpp>
 #include <dhp/ops/compression.hpp>
 #include <dhp/ops/conv2d.hpp>
 #include <dhp/ops/cross_entropy.hpp>

@@ -86,6 +86,14 @@ TEST_CASE("attention: what cuDNN lacks is said in a sentence, with its time and 
   CHECK(
       without_mask[0].starts_with("the dropout mask of 256 MiB is too large for cuDNN for "
                                   "attention forward bf16 samples 32"));
+  auto many = attention_problem(DType::bf16, 512, 1024, 32, 32 * 128);
+  many.key_heads = 8;
+  many.causal = true;
+  const auto of_many = attention_shortfalls(many, a100, as_asked, false);
+  REQUIRE(of_many.size() == 1);
+  CHECK(
+      of_many[0].starts_with("the scratch for gradients by heads of 16384 MiB is too large for "
+                             "cuDNN for attention backward bf16 samples 512"));
   problem.own_numbers = true;
   CHECK(message_of([&] { (void)said(small, true); })
             .ends_with(", so it cannot draw the dropout: run without --library-dropout "

@@ -124,9 +124,9 @@ TEST_CASE("how large a mask may be") {
   // BERT-large on an H200: 256 MiB of 140 GB. On a GPU of 4 GiB they are just a sixteenth.
   const auto bytes = detail::cuda::attention_mask_bytes(32, 16, 512);
   CHECK(bytes == 256 << 20);
-  CHECK(detail::cuda::attention_mask_fits(bytes, 140'000'000'000));
-  CHECK(detail::cuda::attention_mask_fits(bytes, std::size_t{4} << 30));
-  CHECK_FALSE(detail::cuda::attention_mask_fits(bytes, (std::size_t{4} << 30) - 1));
-  CHECK_FALSE(detail::cuda::attention_mask_fits(detail::cuda::attention_mask_bytes(512, 16, 512),
-                                                std::size_t{1} << 40));
+  CHECK(detail::cuda::attention_scratch_fits(bytes, 140'000'000'000));
+  CHECK(detail::cuda::attention_scratch_fits(bytes, std::size_t{4} << 30));
+  CHECK_FALSE(detail::cuda::attention_scratch_fits(bytes, (std::size_t{4} << 30) - 1));
+  CHECK_FALSE(detail::cuda::attention_scratch_fits(detail::cuda::attention_mask_bytes(512, 16, 512),
+                                                   std::size_t{1} << 40));
 }

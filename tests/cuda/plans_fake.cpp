@@ -3,6 +3,7 @@
 #include <tests/cuda/fake_cublas.hpp>
 #include <tests/cuda/fake_cudnn.hpp>
 // The fakes first: what follows calls them.
+#include <dhp/cuda/cudnn_attention.hpp>
 #include <dhp/cuda/library_report.hpp>
 #include <tests/comm/ranks.hpp>
 
@@ -89,6 +90,28 @@ TEST_CASE("plans fake: the first process compiles each candidate once, later one
   CHECK(process({.plan_cache = all.choices}, {"a", "b"}).compilations == fake::engines);
   CHECK(all.files().size() == 2);
   CHECK(process({.plan_cache = all.choices}, {"a", "b"}).compilations == 0);
+}
+
+TEST_CASE("plans fake: gradients by heads that would fill the GPU are not cuDNN's") {
+  using namespace dhp::detail::cuda;
+  auto problem = attention_problem(DType::bf16, 300, 256, 4, 256);  // rounded to 512 samples
+  const auto memory =
+      std::exchange(fake::gpu_memory.total, (std::size_t{512} * 4 * 256 * 64 * 4 - 1) * 16);
+  Cuda dev({.device = 0, .pinned_bytes = 1 << 12, .workspace_bytes = 256});
+  fake::gpu_memory.total = memory;
+  const auto plans = [&](std::int64_t key_heads, DqSums sums) {
+    problem.key_heads = key_heads;
+    const auto bytes = attention_gradient_bytes(problem, sums);
+    return plans_for_attention(dev, problem, backward_text(problem, sums), {}, bytes) != nullptr;
+  };
+  CHECK(plans(0, DqSums::rows));
+  CHECK_FALSE(plans(2, DqSums::rows));
+  CHECK_FALSE(plans(0, DqSums::dense));
+  problem.own_numbers = true;  // nothing else has these
+  CHECK(plans(2, DqSums::rows));
+  const auto said = library_refusals(dev);
+  REQUIRE(said.size() == 1);  // for each kind of problem
+  CHECK(said[0].find("its gradients by heads would take 128 MiB") != std::string::npos);
 }
 
 TEST_CASE("plans fake: candidates are compiled at once, by as many threads as there may be") {

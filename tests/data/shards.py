@@ -4,7 +4,6 @@ losses, to the bit; a window, replicas, the index, the cache and damage of shard
 the packages webdataset and tfrecord where these are installed. PHOTOS: a folder of classes with images to take instead of
 drawn ones. Exit status 77: the rest is well, but one of the packages is not installed."""
 
-import importlib
 import json
 import pathlib
 import random
@@ -18,15 +17,11 @@ import tempfile
 import io
 import zlib
 
+sys.path.append(str(pathlib.Path(__file__).resolve().parents[1] / "support"))
+from packages import package  # noqa: E402
+
 RUN = ["--depth", "14", "--width", "8", "--image-size", "16", "--global-batch", "8", "--micro-batch", "2", "--epochs", "2",
        "--deterministic", "--augment", "--overwrite", "--metrics", "metrics.jsonl"]
-
-
-def package(name):
-    try:
-        return importlib.import_module(name)
-    except ImportError:
-        return None
 
 
 def png(width, height, seed, more=()):

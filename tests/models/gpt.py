@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
-"""gpt.py TRAIN_GPT SCORE_GPT: train_gpt and score_gpt on a text that is made here: what is saved and exported, scores and generates
+"""gpt.py TRAIN_GPT SCORE_GPT [EXPORT_ONNX] [gloo]: train_gpt and score_gpt on a text that is made here: what is saved and exported, scores and generates
 the same in all kinds of layouts, from one checkpoint. Where Python has torch, transformers and tokenizers, random GPT-2 and Llama
-models of theirs beside: the loss of a text, its gradients, greedy tokens, tokens of the text; and what --export writes."""
+models of theirs beside: logits, the loss of a text, its gradients, greedy tokens, tokens of the text; and what --export writes."""
 
 import importlib
 import json
@@ -10,17 +10,14 @@ import subprocess
 import sys
 import tempfile
 
-LAYOUTS = ((1, 1, 1), (2, 1, 1), (1, 2, 1), (1, 1, 2), (2, 2, 1))
+HERE = pathlib.Path(__file__).resolve().parent
+sys.path += [str(HERE.parent / "support"), str(HERE.parent / "processes")]
+import ranks  # noqa: E402
+from packages import package  # noqa: E402
+
+LAYOUTS = ((1, 1, 1), (2, 1, 1), (1, 2, 1), (1, 1, 2), (1, 2, 2), (2, 2, 1))
 PROMPTS = ("The cat", "Dogs sat on")
 TEXT = "The cat sat on the mat. Dogs sat on 12 cats, didn't they?\n<|endoftext|>Every mat is the cat's mat; caf\u00e9 \u4e2d\u6587!\n" * 40
-
-
-def package(name):
-    try:
-        return importlib.import_module(name)
-    except ImportError as error:
-        print(f"not compared with {name}: {error}")
-        return None
 
 
 def run(*words):
@@ -42,9 +39,19 @@ class Programs:
     def scored(self, model, layout=(1, 1, 1), *options):
         return json.loads(run(self.score, "--model", model, "--input", self.text, "--batch", 4, "--micro-batch", 2, *axes(layout), *options))
 
-    def generated(self, model, layout=(1, 1, 1), *options):
+    def generating(self, model, layout, *options):
         prompts = [word for prompt in PROMPTS for word in ("--prompt", prompt)]
-        return run(self.score, "--model", model, *prompts, "--tokens", 12, *axes(layout), *options)
+        return [str(word) for word in (self.score, "--model", model, *prompts, "--tokens", 12, *axes(layout), *options)]
+
+    def generated(self, model, layout=(1, 1, 1), *options):
+        return run(*self.generating(model, layout, *options))
+
+    def logits(self, model, prompts, layout, *options):
+        """Of the first token after each prompt."""
+        path = self.folder / "logits.jsonl"
+        run(self.score, "--model", model, *(word for prompt in prompts for word in ("--prompt", prompt)), "--tokens", 1, "--output", path,
+            *axes(layout), *options)
+        return [json.loads(line)["scores"] for line in path.read_text().splitlines()]
 
     def trained(self, *options, batch=8):
         run(self.train, "--data", self.text, "--sequence-length", 32, "--global-batch", batch, "--micro-batch", 2, *options)
@@ -62,12 +69,19 @@ def alone(programs, preset):
     assert first["tokens"] > 1000 and 1 < first["perplexity"] < 300, first
     text = programs.generated(saved)
     assert text.startswith(PROMPTS[0]) and PROMPTS[1] in text, text
-    for model, layout in zip((exported, saved, exported, saved), LAYOUTS[1:]):
+    for options in ((), ("--micro-batch", 2), ("--sequence-length", 10)):  # the last is shorter than the texts
+        assert programs.generated(saved, (1, 1, 1), *options) == programs.generated(saved, (1, 1, 1), "--no-cache", *options), options
+    for model, layout in zip((exported, saved) * 3, LAYOUTS[1:]):
         near(programs.scored(model, layout)["loss"], first["loss"], layout)
         assert programs.generated(model, layout) == text, layout
-    drawn = [programs.generated(saved, layout, "--temperature", 1, "--top-k", 40, "--top-p", 0.9, "--seed", seed)
-             for layout, seed in (((1, 1, 1), 1), ((2, 1, 1), 1), ((1, 1, 1), 2))]
-    assert drawn[0] == drawn[1] != drawn[2], drawn
+    drawing = ("--temperature", 1, "--top-k", 40, "--top-p", 0.9, "--precision", "fp64")
+    drawn = programs.generated(saved, (1, 1, 1), "--no-cache", *drawing, "--seed", 1)
+    for layout in LAYOUTS:
+        assert programs.generated(saved, layout, *drawing, "--seed", 1) == drawn, layout
+    assert drawn != programs.generated(saved, (1, 1, 1), *drawing, "--seed", 2), drawn
+    if "gloo" in sys.argv:
+        end = ranks.run(4, programs.generating(saved, (1, 2, 2), *drawing, "--seed", 1, "--transport", "gloo"))[0]
+        assert drawn in end.output, (drawn, end.output)
     again = programs.folder / f"{preset} again"
     programs.trained("--load", exported, "--steps", 0, "--save", again)
     near(programs.scored(again)["loss"], first["loss"], "begun again", 0)
@@ -89,58 +103,105 @@ def tokenizer_of(tokenizers, folder):
     return made
 
 
-def beside(programs, torch, transformers, tokenizers, kind):
-    """A random model of transformers: loss, gradients, greedy tokens."""
-    folder = programs.folder / kind
-    folder.mkdir()
-    tokenizer = tokenizer_of(tokenizers, folder)
+def random_model(torch, transformers, kind):
     ends = {"bos_token_id": 0, "eos_token_id": 0}
     torch.manual_seed(1)
     if kind == "gpt2":
-        model = transformers.GPT2LMHeadModel(transformers.GPT2Config(
+        return transformers.GPT2LMHeadModel(transformers.GPT2Config(
             vocab_size=320, n_embd=48, n_layer=2, n_head=4, n_positions=40, resid_pdrop=0, embd_pdrop=0, attn_pdrop=0, initializer_range=0.2, **ends))
-    else:
-        model = transformers.LlamaForCausalLM(transformers.LlamaConfig(
-            vocab_size=320, hidden_size=48, intermediate_size=80, num_hidden_layers=2, num_attention_heads=4, num_key_value_heads=2,
-            max_position_embeddings=40, initializer_range=0.2, tie_word_embeddings=kind == "llama-tied", **ends))
-    model.eval().save_pretrained(folder, safe_serialization=True)
-    model = model.double()
-    # The same samples: each document behind a token, cut into 32, attention within both.
-    rows = []
-    for document in TEXT.split("<|endoftext|>"):
-        if document.strip():
-            rows.append([0] + tokenizer.encode(document, add_special_tokens=False).ids)
-    assert sum(map(len, rows)) == programs.scored(folder, (1, 1, 1), "--sequence-length", 32)["tokens"]
-    at, total, count = 0, 0, 0
+    return transformers.LlamaForCausalLM(transformers.LlamaConfig(
+        vocab_size=320, hidden_size=48, intermediate_size=80, num_hidden_layers=2, num_attention_heads=4, num_key_value_heads=2,
+        max_position_embeddings=40, initializer_range=0.2, tie_word_embeddings=kind == "llama-tied", **ends))
+
+
+def in_double(torch, model):
+    """Llama's norms and rotary positions, too, which transformers computes in fp32."""
+    def norm(part):
+        return lambda x: part.weight * x * torch.rsqrt(x.pow(2).mean(-1, keepdim=True) + part.variance_epsilon)
+
+    def rotary(size):
+        def forward(x, position_ids):
+            angles = position_ids[..., None] * 10000.0 ** (-torch.arange(0, size, 2).double() / size).repeat(2)
+            return angles.cos(), angles.sin()
+        return forward
+
+    for part in model.double().modules():
+        if hasattr(part, "variance_epsilon"):
+            part.forward = norm(part)
+        elif hasattr(part, "inv_freq"):
+            part.forward = rotary(2 * len(part.inv_freq))
+
+
+def samples_of(tokenizer):
+    """Tokens and labels as dhp has them: each document behind a token, cut into 32, attention within both."""
+    rows = [[0] + tokenizer.encode(text, add_special_tokens=False).ids for text in TEXT.split("<|endoftext|>") if text.strip()]
+    at = 0
     for row in rows:
-        labels = row[1:] + [0]
         first = 0
         while first < len(row):
             last = min(len(row), first + 32 - at % 32)
-            logits = model(input_ids=torch.tensor([row[first:last]])).logits[0]
-            total = total + torch.nn.functional.cross_entropy(logits, torch.tensor(labels[first:last]), reduction="sum")
-            count += last - first
+            yield row[first:last], (row[1:] + [0])[first:last]
             at += last - first
             first = last
-    loss = total / count
-    loss.backward()
-    for layout in LAYOUTS[:4]:
-        near(programs.scored(folder, layout, "--sequence-length", 32)["loss"], loss.item(), (kind, layout))
-    # Gradients: what a step of rate 1 has taken off the weights.
-    stepped = folder / "stepped"
-    samples = (count + 31) // 32
-    programs.trained("--load", folder, "--load-all", "--optimizer", "sgd", "--momentum", 0, "--weight-decay", 0, "--clip", 0, "--lr", 1, "--lr-decay",
-                     "constant", "--dropout", 0, "--held-out", 0, "--steps", 1, "--tensor-parallel", 2,
-                     "--precision", "fp64", "--save", stepped, "--export", stepped / "weights", batch=samples + samples % 2)
+
+
+def through_onnx(programs, torch, folder, rows, model):
+    """What export_onnx makes of a model, at all positions."""
+    exporters = [word for word in sys.argv[3:] if word != "gloo"]
+    onnxruntime = package("onnxruntime")
+    if not exporters or not onnxruntime:
+        return
+    run(*exporters, folder, folder / "model.onnx")
+    session = onnxruntime.InferenceSession(str(folder / "model.onnx"), providers=["CPUExecutionProvider"])
+    for row in rows:
+        found = torch.tensor(session.run(["logits"], {"input_ids": torch.tensor([row, row]).numpy()})[0])
+        wanted = model(input_ids=torch.tensor([row])).logits.detach()
+        apart = ((found - wanted).abs().max() / wanted.abs().max()).item()
+        assert apart <= 1e-5, (folder, apart)
+    print(f"{folder.name}: as ONNX, logits apart by {apart:.0e} of the largest")
+
+
+def beside(programs, torch, transformers, tokenizers, kind):
+    """A random model of transformers: logits, loss, gradients, greedy tokens; in fp32 and in fp64."""
+    folder = programs.folder / kind
+    folder.mkdir()
+    tokenizer = tokenizer_of(tokenizers, folder)
+    model = random_model(torch, transformers, kind).eval()
+    model.save_pretrained(folder, safe_serialization=True)
+    samples = list(samples_of(tokenizer))
+    count = sum(len(row) for row, _ in samples)
+    assert count == programs.scored(folder, (1, 1, 1), "--sequence-length", 32)["tokens"]
+    prompts = [TEXT[:length] for length in (1, 7, 30, 55)]
     load = importlib.import_module("safetensors.torch").load_file
-    after = load(stepped / "weights" / "model.safetensors")
-    for name, weight in model.named_parameters():
-        if name == "lm_head.weight" and name not in after:
-            continue
-        apart = (weight.detach() - after[name].double() - weight.grad).abs().max().item()
-        assert apart <= 1e-5 * max(weight.grad.abs().max().item(), 1e-3), (kind, name, apart)
+    apart = {}
+    for precision, tolerance in (("fp32", 1e-5), ("fp64", 1e-12)):
+        if precision == "fp64":
+            in_double(torch, model)
+        model.zero_grad()
+        loss = sum(torch.nn.functional.cross_entropy(model(input_ids=torch.tensor([row])).logits[0], torch.tensor(labels), reduction="sum")
+                   for row, labels in samples) / count
+        loss.backward()
+        logits = torch.stack([model(input_ids=torch.tensor([tokenizer.encode(prompt).ids])).logits[0, -1] for prompt in prompts]).detach()
+        for layout in LAYOUTS[:4]:
+            options = ("--precision", precision)
+            near(programs.scored(folder, layout, "--sequence-length", 32, *options)["loss"], loss.item(), (kind, layout, precision), tolerance)
+            found = torch.tensor(programs.logits(folder, prompts, layout, *options), dtype=torch.float64)
+            apart[precision] = ((found - logits).abs().max() / logits.abs().max()).item()
+            assert apart[precision] <= tolerance, (kind, layout, apart)
+        if precision == "fp32":
+            through_onnx(programs, torch, folder, [tokenizer.encode(prompt).ids for prompt in prompts], model)
+        # Gradients: what a step of this rate has taken off the weights.
+        rate, stepped = 64, folder / f"stepped in {precision}"
+        programs.trained("--load", folder, "--load-all", "--optimizer", "sgd", "--momentum", 0, "--weight-decay", 0, "--clip", 0, "--lr", rate,
+                         "--lr-decay", "constant", "--dropout", 0, "--held-out", 0, "--steps", 1, "--tensor-parallel", 2,
+                         *options, "--save", stepped, "--export", stepped / "weights", batch=(count + 63) // 64 * 2)
+        after = load(stepped / "weights" / "model.safetensors")
+        for name, weight in model.named_parameters():
+            if name == "lm_head.weight" and name not in after:
+                continue
+            taken = (weight.detach().double() - after[name].double()) / rate - weight.grad.double()
+            assert taken.abs().max() <= tolerance * max(weight.grad.abs().max().item(), 1e-3), (kind, precision, name, taken.abs().max())
     # Greedy tokens.
-    model.float()
     text = ""
     for prompt in PROMPTS:
         ids = tokenizer.encode(prompt).ids
@@ -151,7 +212,8 @@ def beside(programs, torch, transformers, tokenizers, kind):
     # What was exported loads, with nothing missing or left over.
     again, info = type(model).from_pretrained(stepped / "weights", output_loading_info=True)
     assert not any(info[key] for key in ("missing_keys", "unexpected_keys", "mismatched_keys")), info
-    print(f"{kind}: loss {loss.item():.6f} and {model.num_parameters()} gradients as transformers {transformers.__version__} has them")
+    print(f"{kind}: logits (apart by {apart['fp32']:.0e} of the largest in fp32, {apart['fp64']:.0e} in fp64), loss {loss.item():.6f} and "
+          f"{model.num_parameters()} gradients as transformers {transformers.__version__} has them")
 
 
 def own_tokenizer(programs, tokenizers):

@@ -56,7 +56,7 @@ class Job:
                 del variables[name]
         variables.update(self.variables, RANK=str(rank), LOCAL_RANK=str(rank))
         variables.update(self.environment(rank) if callable(self.environment) else self.environment or {})
-        output = tempfile.TemporaryFile("w+")
+        output = tempfile.TemporaryFile("w+", encoding="utf-8", errors="replace")
         self.outputs.append(output)
         line = self.command(rank) if callable(self.command) else self.command
         self.processes.append(subprocess.Popen(self.prefix(rank) + line, env=variables, stdin=subprocess.DEVNULL,

@@ -157,6 +157,8 @@ TABLE = [
     ("score_gpt", ["--model", "numbers", "--prompt", "a"], 1, "numbers/tokenizer.json is damaged: type must be string, but is number"),
     ("score_gpt", ["--model", "nowhere", "--prompt", os.fsdecode(b"caf\xe9")], 1, "--model nowhere: there is no such folder or file"),
     ("score_gpt", ["--model", "few", "--input", "lines.jsonl", "--top-k", "2"], 2, "--top-k does nothing with --input: it is for --prompt"),
+    ("score_gpt", ["--model", "few", "--input", "lines.jsonl", "--output", "x.npy"], 2, "--output does nothing with --input: it is for --prompt"),
+    ("gpt", ["--data", os.fsdecode(b"caf\xe9")], 2, "--data: what is given is not UTF-8, in which checkpoints keep it; rename it"),
     ("score_gpt", ["--model", "few", "--prompt", "a", "--text-column", "text"], 2, "--text-column does nothing with --prompt"),
     ("gpt", ["--load", "wordless", "--data", "typo.toml"], 1, "wordless has no tokenizer.json, and the words of the model in it are not"),
     ("gpt", ["--load", "few", "--data", "typo.toml"], 1, "tokenizer.json has 4 tokens, and the model parts documents with token 8; is it"),

@@ -75,22 +75,30 @@ struct AttentionGpu {
                                                                    const AttentionGpu& gpu,
                                                                    bool deterministic) {
   const bool drawn = problem.dropout > 0 && !problem.own_numbers;
-  const auto mask_bytes = attention_mask_bytes(problem.samples, problem.heads, problem.length);
-  const bool masked = !drawn || attention_mask_fits(mask_bytes, gpu.memory_bytes);
+  const auto mask_bytes =
+      drawn ? attention_mask_bytes(problem.samples, problem.heads, problem.length) : 0;
+  const auto gradient_bytes =
+      attention_gradient_bytes(problem, dq_sums_for(problem, gpu.major, deterministic));
+  const bool masked = attention_scratch_fits(mask_bytes, gpu.memory_bytes);
+  const bool sums = problem.own_numbers || attention_scratch_fits(gradient_bytes, gpu.memory_bytes);
   AttentionEngines engines;
   if (masked) engines = attention_engines(problem, target, gpu.major, deterministic);
-  const auto lacks =
-      masked ? concat("cuDNN ", cudnnGetVersion(), " has no engine")
-             : concat("the dropout mask of ", static_cast<std::int64_t>(mask_bytes / 0x1p20),
-                      " MiB is too large for cuDNN");
+  if (!sums) engines.backward = 0;
+  const auto too_large = [](const char* what, double bytes) {
+    return concat("the ", what, " of ", static_cast<std::int64_t>(bytes / 0x1p20),
+                  " MiB is too large for cuDNN");
+  };
   std::string way_out;
-  if (masked && deterministic && attention_engines(problem, target, gpu.major, false).all())
+  if (masked && sums && deterministic && attention_engines(problem, target, gpu.major, false).all())
     way_out = "; cuDNN does it without --deterministic and without a tensor axis";
   std::vector<std::string> sentences;
   for (const bool backward : {false, true}) {
     if ((backward ? engines.backward : engines.forward) > 0) continue;
     const auto text = concat(
-        lacks, " for ",
+        !masked             ? too_large("dropout mask", mask_bytes)
+        : backward && !sums ? too_large("scratch for gradients by heads", gradient_bytes)
+                            : concat("cuDNN ", cudnnGetVersion(), " has no engine"),
+        " for ",
         problem.text(backward ? deterministic ? "backward in order" : "backward" : "forward"),
         " on ", gpu.name, " (compute capability ", gpu.major, ".", gpu.minor, ")");
     check(!problem.own_numbers, text,

@@ -89,9 +89,9 @@ struct AttentionMask {
          static_cast<double>(length) * static_cast<double>(length);
 }
 
-/// Whether the mask may be allocated: at most a sixteenth of the GPU's memory, since more is seldom
+/// Whether a mask, or other scratch, may be allocated: at most a sixteenth of the GPU's memory, since more is seldom
 /// free, and fewer than 2^31 elements, in case library kernels count in 32 bits.
-[[nodiscard]] constexpr bool attention_mask_fits(double bytes, std::size_t memory_bytes) {
+[[nodiscard]] constexpr bool attention_scratch_fits(double bytes, std::size_t memory_bytes) {
   return bytes <= static_cast<double>(memory_bytes) / 16 && bytes < 0x1p32;
 }
 

@@ -91,11 +91,16 @@ struct AttentionTile {
 };
 
 template <class Dev>
-[[nodiscard]] AttentionPlace attention_place(ConstView<Dev> q, const Sequences<Dev>& sequences,
-                                             const AttentionOptions& options) {
+[[nodiscard]] int attention_head_size(ConstView<Dev> q, const AttentionOptions& options) {
   const auto size = q.columns() / options.heads;
   check(size <= AttentionTile::most_per_lane * warp_size, "attention: heads of ", size,
         " columns; on a GPU they have at most ", AttentionTile::most_per_lane * warp_size);
+  return static_cast<int>(size);
+}
+template <class Dev>
+[[nodiscard]] AttentionPlace attention_place(ConstView<Dev> q, const Sequences<Dev>& sequences,
+                                             const AttentionOptions& options) {
+  const auto size = attention_head_size(q, options);
   return {sequences.offsets.template data<std::int32_t>(),
           sequences.lengths.template data<std::int32_t>(),
           sequences.row_numbers.template data<std::int64_t>(),
@@ -107,7 +112,7 @@ template <class Dev>
           options.heads,
           options.first_head,
           options.total_heads,
-          static_cast<int>(size),
+          size,
           options.sharing(),
           options.causal,
           1.0 / std::sqrt(static_cast<double>(size)),

@@ -1,8 +1,8 @@
 // Attention on a GPU: cuDNN's fused kernels for bf16 and f16, dhp's for the rest. Graphs are built
 // for rounded-up sizes, so that similar batches share one. Padding rows must hold finite numbers;
 // their results are 0. Dropout needs a mask in memory (docs/gpu.md), because cuDNN's own random
-// numbers depend on the layout; without room for it dhp's kernels run. A device may allow those
-// numbers; then cuDNN does both passes, or says why it cannot.
+// numbers depend on the layout; without room for it, or for gradients by heads, dhp's kernels run. A
+// device may allow those numbers; then cuDNN does both passes, or says why it cannot.
 #pragma once
 
 #include <dhp/cuda/attention_engines.hpp>
@@ -53,11 +53,12 @@ inline void check_another_can(const AttentionProblem& problem, const std::string
 }
 
 /// The device's plans; none if cuDNN does not support the sizes or addresses, has refused `problem`
-/// earlier, or if the mask does not fit.
+/// earlier, or if the mask or the gradients' scratch does not fit.
 template <class Dev>
 [[nodiscard]] CudnnPlans* plans_for_attention(Dev& dev, const AttentionProblem& problem,
                                               const std::string& text,
-                                              std::initializer_list<ConstView<Dev>> views) {
+                                              std::initializer_list<ConstView<Dev>> views,
+                                              double gradient_bytes = 0) {
   const auto fits = [](const ConstView<Dev>& view) {
     return size_of(view.dtype()) == 2 && alignment_of(view.bytes()) >= 16;
   };
@@ -66,13 +67,18 @@ template <class Dev>
     return nullptr;
   auto& plans = dev.template cached<CudnnPlans>();
   if (plans.refused(text)) return nullptr;
-  const auto bytes = attention_mask_bytes(problem.samples, problem.heads, problem.length);
-  if (problem.dropout == 0 || problem.own_numbers ||
-      attention_mask_fits(bytes, dev.properties().totalGlobalMem))
-    return &plans;
-  plans.refuse(text, concat("its dropout mask would take ",
-                            static_cast<std::int64_t>(bytes / 0x1p20), " MiB"));
-  return nullptr;
+  if (problem.own_numbers) return &plans;
+  const auto mask_bytes =
+      problem.dropout == 0 ? 0
+                           : attention_mask_bytes(problem.samples, problem.heads, problem.length);
+  for (const auto& [what, bytes] : {std::pair("its dropout mask", mask_bytes),
+                                    std::pair("its gradients by heads", gradient_bytes)})
+    if (!attention_scratch_fits(bytes, dev.properties().totalGlobalMem)) {
+      plans.refuse(text,
+                   concat(what, " would take ", static_cast<std::int64_t>(bytes / 0x1p20), " MiB"));
+      return nullptr;
+    }
+  return &plans;
 }
 
 /// The inputs that both passes share.
@@ -216,7 +222,8 @@ void attention_backward_on(Dev& dev, ConstView<Dev> dy, ConstView<Dev> q, ConstV
   const auto dq_sums = cuda::dq_sums_for(problem, dev.properties().major, deterministic);
   const auto text = cuda::backward_text(problem, dq_sums);
   if (auto* const plans =
-          cuda::plans_for_attention<Dev>(dev, problem, text, {q, k, v, y, dy, dq, dk, dv})) {
+          cuda::plans_for_attention<Dev>(dev, problem, text, {q, k, v, y, dy, dq, dk, dv},
+                                         cuda::attention_gradient_bytes(problem, dq_sums))) {
     cuda::CudnnAttention<Dev> attention(dev, problem, q, sequences, options);
     const auto queries = problem.samples * problem.heads * problem.length;
     const Tensor<Dev> inner_products(dev, DType::f32, {queries});

@@ -50,6 +50,13 @@ enum class DqSums { none, rows, dense };
 [[nodiscard]] constexpr bool wants_matrices_apart(const AttentionProblem& problem, int major) {
   return major == 12 && problem.row_stride > problem.heads * problem.head_size;
 }
+/// Bytes of what gradients are summed up from, by head of the padded samples: dense sums of dq in f32, and dk and dv in
+/// 16 bits of heads that share keys.
+[[nodiscard]] inline double attention_gradient_bytes(const AttentionProblem& problem, DqSums sums) {
+  const auto elements = static_cast<double>(problem.samples * problem.heads) *
+                        static_cast<double>(problem.length * problem.head_size);
+  return elements * ((sums == DqSums::dense ? 4 : 0) + (problem.shares_keys() ? 4 : 0));
+}
 [[nodiscard]] inline std::string backward_text(const AttentionProblem& problem, DqSums sums) {
   const bool unusual = sums == DqSums::dense && problem.head_size % 16 == 0;
   return problem.text(sums == DqSums::none ? "backward in order"

@@ -3,6 +3,7 @@
 
 #include <dhp/cuda/activation.hpp>
 #include <dhp/cuda/batch_norm.hpp>
+#include <dhp/cuda/cached_attention.hpp>
 #include <dhp/cuda/compression.hpp>
 #include <dhp/cuda/cross_entropy.hpp>
 #include <dhp/cuda/dropout.hpp>

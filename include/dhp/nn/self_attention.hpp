@@ -1,11 +1,14 @@
 // Multi-head self-attention (Vaswani et al. 2017, section 3.2) without the output projection, which is another layer.
 // Samples are ragged and attend only to themselves: side inputs "offsets", "lengths", "row_numbers"
-// (ops/attention.hpp). For decoders: causal, with grouped-query heads and rotary positions (ops/rotary.hpp).
+// (ops/attention.hpp). For decoders: causal, with grouped-query heads and rotary positions (ops/rotary.hpp), which are
+// the side input "positions". Where a batch has a cache, an evaluation pass keeps keys and values in it; the next ones
+// have one row for each sample, at its position (ops/cached_attention.hpp).
 #pragma once
 
 #include <dhp/nn/fused_parameters.hpp>
 #include <dhp/nn/linear.hpp>
 #include <dhp/ops/attention.hpp>
+#include <dhp/ops/cached_attention.hpp>
 #include <dhp/ops/rotary.hpp>
 
 #include <algorithm>
@@ -22,7 +25,7 @@ struct SelfAttentionOptions {
   double dropout = 0;
   int key_heads = 0;       ///< divides heads, which share keys and values; 0: as many as heads
   bool causal = false;     ///< a token sees itself and those before it in its sample
-  double rotary_base = 0;  ///< of rotary positions, counted in each sample; 0: none
+  double rotary_base = 0;  ///< of rotary positions; 0: none
   bool bias = true;        ///< of the projections
   std::array<std::string, 3> names{"query", "key", "value"};  ///< of the projections
 };
@@ -78,8 +81,8 @@ class SelfAttention final {
     Tensor<Dev> y(dev, qkv.dtype(), {qkv.rows(), columns});
     Tensor<Dev> logsumexp(dev, accumulation_type(qkv.dtype()), {heads_of_piece_, qkv.rows()});
     const auto in = qkv.view();
-    attention_forward(dev, third(in, 0), third(in, 1), third(in, 2), sequences(tape),
-                      options_for(tape, 0, 3 * columns), y.mut(), logsumexp.mut());
+    attend(dev, third(in, 0), third(in, 1), third(in, 2), 0, 3 * columns, tape, y.mut(),
+           logsumexp.mut());
     tape.push(std::move(qkv));
     tape.push(y.share());
     tape.push(std::move(logsumexp));
@@ -150,9 +153,8 @@ class SelfAttention final {
     Tensor<Dev> y(dev, q.dtype(), q.shape());
     Tensor<Dev> logsumexp(dev, accumulation_type(q.dtype()), {pieces(), heads_of_piece_, x.rows()});
     for (int at = 0; at < pieces(); ++at)
-      attention_forward(dev, piece(q.view(), at), piece(k.view(), at), piece(v.view(), at),
-                        sequences(tape), options_for(tape, at, 0), piece(y.mut(), at),
-                        logsumexp.mut().slice(at, at + 1));
+      attend(dev, piece(q.view(), at), piece(k.view(), at), piece(v.view(), at), at, 0, tape,
+             piece(y.mut(), at), logsumexp.mut().slice(at, at + 1));
     for (auto& part : qkv) tape.push(std::move(part));
     tape.push(y.share());
     tape.push(std::move(logsumexp));
@@ -179,11 +181,31 @@ class SelfAttention final {
     return Linear<Dev>::backward_of_all(dev, projections_, gradients, std::move(onto), tape);
   }
 
+  /// q, k and v of one piece; keys and values in the batch's cache come before them.
+  void attend(Dev& dev, ConstView<Dev> q, ConstView<Dev> k, ConstView<Dev> v, int piece,
+              std::int64_t row_stride, const Tape<Dev>& tape, View<Dev> y,
+              View<Dev> logsumexp) const {
+    const auto options = options_for(tape, piece, row_stride);
+    const auto all = sequences(tape);
+    const auto& batch = tape.batch();
+    if (!batch.cache || tape.context().training())
+      return attention_forward(dev, q, k, v, all, options, y, logsumexp);
+    const auto positions = batch.at("positions").view();
+    auto& cache = batch.cache->attention[{use_, piece}];
+    const bool begins = cache.empty();
+    if (begins)
+      cache =
+          Tensor<Dev>(dev, k.dtype(), {2, all.lengths.count(), batch.cache->capacity, k.columns()});
+    detail::append_to_cache(dev, k, v, all.offsets, positions, row_stride, cache.mut());
+    if (begins) attention_forward(dev, q, k, v, all, options, y, logsumexp);
+    else detail::attention_step(dev, q, cache.view(), positions, options, y);
+  }
+
   /// The positions of queries or keys, or with `inverse` of their gradients.
   void rotate(Dev& dev, View<Dev> x, int heads, std::int64_t row_stride, const Tape<Dev>& tape,
               bool inverse) const {
     if (options_.rotary_base != 0)
-      detail::rotary(dev, x, tape.batch().at("offsets").view(),
+      detail::rotary(dev, x, tape.batch().at("positions").view(),
                      {.heads = heads,
                       .base = options_.rotary_base,
                       .inverse = inverse,

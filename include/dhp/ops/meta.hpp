@@ -60,7 +60,9 @@ void adamw_update_on(std::same_as<Meta> auto&, const auto&...) {}
 void add_both_on(std::same_as<Meta> auto&, const auto&...) {}
 void add_on(std::same_as<Meta> auto&, const auto&...) {}
 void add_signs_on(std::same_as<Meta> auto&, const auto&...) {}
+void append_to_cache_on(std::same_as<Meta> auto&, const auto&...) {}
 void axpy_on(std::same_as<Meta> auto&, const auto&...) {}
+void attention_step_on(std::same_as<Meta> auto&, const auto&...) {}
 void batch_norm_apply_on(std::same_as<Meta> auto&, const auto&...) {}
 void batch_norm_backward_apply_on(std::same_as<Meta> auto&, const auto&...) {}
 void batch_norm_backward_sums_on(std::same_as<Meta> auto&, const auto&...) {}

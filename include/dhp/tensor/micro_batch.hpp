@@ -5,6 +5,9 @@
 
 #include <dhp/tensor/tensor.hpp>
 
+#include <cstdint>
+#include <map>
+#include <memory>
 #include <span>
 #include <string>
 #include <string_view>
@@ -23,10 +26,17 @@ struct MicroBatch {
   std::vector<std::pair<std::string, Tensor<Dev>>> side;
   /// The number of tokens or samples that each loss term counts here.
   std::vector<std::pair<std::string, std::int64_t>> counts;
+  /// What layers keep of the samples' rows, for evaluation passes over the rows that come after them. Null: nothing.
+  struct Cache {
+    std::int64_t capacity = 0;  ///< rows of a sample, at most
+    /// Keys and values [2, N, capacity, columns], by the layer's random use and its tensor group.
+    std::map<std::pair<std::uint32_t, int>, Tensor<Dev>> attention{};
+  };
+  std::shared_ptr<Cache> cache{};
 
   /// A second owner of the same tensors.
   [[nodiscard]] MicroBatch share() const {
-    MicroBatch second{index, first_sample, samples, input.share(), {}, counts};
+    MicroBatch second{index, first_sample, samples, input.share(), {}, counts, cache};
     for (const auto& [name, tensor] : side) second.side.emplace_back(name, tensor.share());
     return second;
   }

@@ -2,19 +2,13 @@
 and resnet50 of torchvision load what --export writes, with nothing missing, left over or of another shape. Exit status 77: none
 of the three is installed."""
 
-import importlib
 import pathlib
 import subprocess
 import sys
 import tempfile
 
-
-def package(name):
-    try:
-        return importlib.import_module(name)
-    except ImportError as error:
-        print(f"not compared with {name}: {error}")
-        return None
+sys.path.append(str(pathlib.Path(__file__).resolve().parents[2] / "support"))
+from packages import package  # noqa: E402
 
 
 def trained(program, root, *options):

@@ -1,0 +1,107 @@
+// A causal decoder as a graph, layer by layer as in gpt/model.hpp. Rows of a batch are as long as each other; what is
+// padded at the end changes nothing before it.
+#pragma once
+
+#include <dhp/ops/rotary.hpp>
+
+#include "../gpt/model.hpp"
+#include "layers.hpp"
+
+#include <string>
+#include <vector>
+
+namespace examples {
+
+class OnnxGpt {
+ public:
+  using Value = OnnxGraph::Value;
+
+  /// Keeps references.
+  OnnxGpt(OnnxGraph& graph, const OnnxWeights& weights, const GptConfig& config)
+      : graph_(graph), layers_(graph, weights), config_(config) {}
+
+  void build() {
+    const auto ids = graph_.id_input("input_ids", {"batch", "sequence"});
+    const auto length = graph_.node("Shape", {ids}, {{"start", std::int64_t{1}}});
+    const auto of_positions = [&](const Value& table) {
+      return graph_.node("Slice", {table, graph_.integers({0}), length, graph_.integers({0})});
+    };
+    const std::string words = config_.llama ? "model.embed_tokens" : "transformer.wte";
+    auto x = layers_.embedding(words, ids);
+    OnnxLayers::Attention attention{
+        .heads = config_.heads, .columns = config_.hidden, .key_heads = config_.heads_of_keys()};
+    if (config_.llama) {
+      attention.names = {"q_proj", "k_proj", "v_proj"};
+      attention.bias = false;
+      attention.cosines = of_positions(angles("rotary.cosines", &dhp::detail::Rotation::cosine));
+      attention.sines = of_positions(angles("rotary.sines", &dhp::detail::Rotation::sine));
+    } else {
+      x = layers_.add(x, of_positions(layers_.weights("transformer.wpe.weight")));
+    }
+    const auto mask = later_keys(length);
+    for (int number = 0; number < config_.layers; ++number) {
+      const auto block =
+          dhp::concat(config_.llama ? "model.layers." : "transformer.h.", number, ".");
+      const auto mixed = layers_.self_attention(
+          block + (config_.llama ? "self_attn" : "attn.c_attn"),
+          norm(block + (config_.llama ? "input_layernorm" : "ln_1"), x), mask, attention);
+      x = layers_.add(x,
+                      linear(block + (config_.llama ? "self_attn.o_proj" : "attn.c_proj"), mixed));
+      x = layers_.add(
+          x, feed_forward(block + "mlp.",
+                          norm(block + (config_.llama ? "post_attention_layernorm" : "ln_2"), x)));
+    }
+    x = norm(config_.llama ? "model.norm" : "transformer.ln_f", x);
+    const auto scores =
+        config_.tied
+            ? graph_.node("MatMul",
+                          {x, graph_.node("Transpose", {layers_.weights(words + ".weight")})})
+            : layers_.linear("lm_head", x, false);
+    graph_.output(scores, "logits", {"batch", "sequence", config_.vocabulary});
+  }
+
+ private:
+  Value linear(const std::string& name, const Value& x) {
+    return layers_.linear(name, x, !config_.llama);
+  }
+  Value norm(const std::string& name, const Value& x) {
+    return config_.llama ? layers_.rms_norm(name, x, config_.epsilon)
+                         : layers_.layer_norm(name, x, config_.epsilon);
+  }
+  Value feed_forward(const std::string& name, const Value& x) {
+    if (!config_.llama) {
+      const auto inner = linear(name + "c_fc", x);
+      return linear(name + "c_proj",
+                    config_.exact_gelu ? layers_.gelu(inner) : layers_.gelu_tanh(inner));
+    }
+    const auto gate = linear(name + "gate_proj", x);
+    const auto open = graph_.node("Mul", {gate, graph_.node("Sigmoid", {gate})});
+    return linear(name + "down_proj", graph_.node("Mul", {open, linear(name + "up_proj", x)}));
+  }
+
+  /// Of all positions [positions, 1, width], both halves of a head alike.
+  Value angles(const std::string& name, double dhp::detail::Rotation::*part) {
+    using dhp::detail::Rotation;
+    const auto half = config_.hidden / config_.heads / 2;
+    std::vector<float> values;
+    for (std::int64_t position = 0; position < config_.positions; ++position)
+      for (std::int64_t at = 0; at < 2 * half; ++at)
+        values.push_back(static_cast<float>(
+            Rotation::of_turns(static_cast<double>(position) *
+                               Rotation::turns(std::log(config_.rotary_base), at % half, half)).*
+            part));
+    return graph_.floats(name, {config_.positions, 1, 2 * half}, values);
+  }
+  /// 0, or for keys after the query so little that the softmax gives 0; [sequence, sequence].
+  Value later_keys(const Value& length) {
+    const auto square = graph_.node("Concat", {length, length}, {{"axis", std::int64_t{0}}});
+    const auto all = graph_.node("Expand", {graph_.scalar(-10000), square});
+    return graph_.node("Trilu", {all, graph_.id(1)}, {{"upper", std::int64_t{1}}});
+  }
+
+  OnnxGraph& graph_;
+  OnnxLayers layers_;
+  const GptConfig& config_;
+};
+
+}  // namespace examples

@@ -1,0 +1,82 @@
+// Attention of a row after those in a cache, on the Cpu: one task per sample and head of keys.
+#pragma once
+
+#include <dhp/cpu/column_reduce.hpp>
+#include <dhp/cpu/vector_math.hpp>
+#include <dhp/ops/cached_attention.hpp>
+
+#include <algorithm>
+#include <cmath>
+#include <cstring>
+#include <vector>
+
+namespace dhp::detail::cpu {
+
+/// Where the keys of a sample begin in its cache. Throws where it has no place for `position`.
+inline std::int64_t cache_of(ConstView<Cpu> cache, std::int64_t sample, std::int64_t position) {
+  const auto& shape = cache.shape();
+  check(position >= 0 && position < shape[2], "attention: position ", position, " of sample ",
+        sample, " is beyond a cache of ", shape[2], " rows");
+  return sample * shape[2] * shape[3];
+}
+
+}  // namespace dhp::detail::cpu
+
+namespace dhp::detail {
+
+void append_to_cache_on(std::same_as<Cpu> auto&, ConstView<Cpu> k, ConstView<Cpu> v,
+                        ConstView<Cpu> offsets, ConstView<Cpu> positions, std::int64_t row_stride,
+                        View<Cpu> cache) {
+  const auto* const starts = offsets.data<std::int32_t>();
+  const auto* const at = positions.data<std::int32_t>();
+  const auto element = static_cast<std::int64_t>(size_of(k.dtype()));
+  const auto values = cache.count() / 2 * element;
+  for (std::int64_t sample = 0; sample + 1 < offsets.count(); ++sample)
+    for (std::int64_t row = starts[sample]; row < starts[sample + 1]; ++row) {
+      const auto to = cpu::cache_of(cache, sample, at[row]) + at[row] * k.columns();
+      const auto bytes = static_cast<std::size_t>(k.columns() * element);
+      std::memcpy(cache.bytes() + to * element, k.bytes() + row * row_stride * element, bytes);
+      std::memcpy(cache.bytes() + values + to * element, v.bytes() + row * row_stride * element,
+                  bytes);
+    }
+}
+
+void attention_step_on(std::same_as<Cpu> auto& dev, ConstView<Cpu> q, ConstView<Cpu> cache,
+                       ConstView<Cpu> positions, const AttentionOptions& options, View<Cpu> y) {
+  const auto sharing = options.sharing();
+  const std::int64_t key_heads = options.heads / sharing, size = q.columns() / options.heads;
+  const auto stride = options.stride(q.columns()), key_columns = cache.columns();
+  visit_floating(q.dtype(), [&]<class T>(Tag<T>) {
+    using A = Accumulator<T>;
+    const A scale = static_cast<A>(1.0 / std::sqrt(static_cast<double>(size)));
+    dev.for_tiles(q.rows() * key_heads, [&](std::int64_t task) {
+      const auto sample = task / key_heads, first_column = task % key_heads * size;
+      const auto seen = positions.data<std::int32_t>()[sample] + std::int64_t{1};
+      const T* const keys = cache.data<T>() + cpu::cache_of(cache, sample, seen - 1) + first_column;
+      const T* const values = keys + cache.count() / 2;
+      std::vector<A> weights(static_cast<std::size_t>(seen)), mixed(static_cast<std::size_t>(size));
+      for (auto at = first_column * sharing; at < (first_column + size) * sharing; at += size) {
+        const T* const query = q.data<T>() + sample * stride + at;
+        for (std::int64_t j = 0; j < seen; ++j)
+          weights[static_cast<std::size_t>(j)] =
+              scale * cpu::lane_sum<A>(size, [query, key = keys + j * key_columns](auto c) {
+                return static_cast<A>(query[c]) * static_cast<A>(key[c]);
+              });
+        A* const row = weights.data();
+        const A most = cpu::largest<A>(seen, [row](auto j) { return row[j]; });
+        for (std::int64_t j = 0; j < seen; ++j) row[j] = cpu::fast_exp(row[j] - most);
+        const A sum = cpu::lane_sum<A>(seen, [row](auto j) { return row[j]; });
+        std::fill(mixed.begin(), mixed.end(), A(0));
+        for (std::int64_t j = 0; j < seen; ++j)
+          for (std::int64_t c = 0; c < size; ++c)
+            mixed[static_cast<std::size_t>(c)] +=
+                row[j] * static_cast<A>(values[j * key_columns + c]);
+        T* const to = y.data<T>() + sample * y.columns() + at;
+        for (std::int64_t c = 0; c < size; ++c)
+          to[c] = static_cast<T>(mixed[static_cast<std::size_t>(c)] / sum);
+      }
+    });
+  });
+}
+
+}  // namespace dhp::detail

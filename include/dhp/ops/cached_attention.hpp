@@ -1,0 +1,47 @@
+// Causal attention of rows that come one after another, as a decoder generates them (Shazeer 2019, section 2.4): keys
+// and values of earlier rows are in a cache [2, N, capacity, key columns]; that of sample n has the row at position p
+// in place p.
+#pragma once
+
+#include <dhp/ops/attention.hpp>
+
+namespace dhp::detail {
+
+template <Device Dev>
+void check_cache(In<Dev> cache, In<Dev> q, In<Dev> positions, int sharing) {
+  const auto& shape = cache.shape();
+  check(shape.rank() == 4 && shape[0] == 2 && shape[3] * sharing == q.columns() &&
+            cache.dtype() == q.dtype(),
+        "attention: a cache ", shape, " of ", cache.dtype(), " does not fit rows ", q.shape(),
+        " of ", q.dtype());
+  check(positions.dtype() == DType::i32 && positions.count() == q.rows(), "attention: positions ",
+        positions.shape(), " of ", positions.dtype(), " are not i32 of ", q.rows(), " rows");
+}
+
+/// k, v [R, key columns], whose rows are row_stride elements apart (0: their columns); offsets i32 [N + 1] of the
+/// samples, positions i32 [R].
+template <Device Dev>
+void append_to_cache(Dev& dev, In<Dev> k, In<Dev> v, In<Dev> offsets, In<Dev> positions,
+                     std::int64_t row_stride, Out<Dev> cache) {
+  check_cache<Dev>(cache, k, positions, 1);
+  check_like_q<Dev>("v", v, k);
+  check(offsets.dtype() == DType::i32 && offsets.count() == cache.shape()[1] + 1,
+        "attention: offsets ", offsets.shape(), " of ", offsets.dtype(), " do not fit a cache ",
+        cache.shape());
+  append_to_cache_on(dev, k, v, offsets, positions, row_stride == 0 ? k.columns() : row_stride,
+                     cache);
+}
+
+/// q, y [N, heads * head size]: row n has the keys of sample n up to positions[n]. Without dropout.
+template <Device Dev>
+void attention_step(Dev& dev, In<Dev> q, In<Dev> cache, In<Dev> positions,
+                    const AttentionOptions& options, Out<Dev> y) {
+  check_cache<Dev>(cache, q, positions, options.sharing());
+  check_like_q<Dev>("y", y, q);
+  check(q.rows() == cache.shape()[1] && options.causal && options.dropout == 0,
+        "attention: ", q.rows(), " rows after a cache ", cache.shape(),
+        "; causal attention without dropout has one for each sample");
+  if (q.count() > 0) attention_step_on(dev, q, cache, positions, options, y);
+}
+
+}  // namespace dhp::detail
