@@ -8,6 +8,7 @@
 
 #include <dhp/comm/comm.hpp>
 #include <dhp/core/function_ref.hpp>
+#include <dhp/nn/row_shares.hpp>
 #include <dhp/ops/elementwise.hpp>
 #include <dhp/ops/tree_sum.hpp>
 #include <dhp/tensor/tensor.hpp>
@@ -55,8 +56,10 @@ class GroupSum {
       std::type_identity_t<FunctionRef<void(int piece, Range rows, View<Dev> out, double beta)>>;
 
   GroupSum() = default;
-  /// groups: over all ranks; 0: one piece for each rank, which are added in any order.
-  explicit GroupSum(Comm<Dev> group, int groups = 0) : group_(std::move(group)), groups_(groups) {
+  /// groups: over all ranks; 0: one piece for each rank, which are added in any order. shares: of the rows of sums, and
+  /// of what they are added onto, which each rank has.
+  explicit GroupSum(Comm<Dev> group, int groups = 0, RowShares<Dev> shares = {})
+      : group_(std::move(group)), groups_(groups), shares_(std::move(shares)) {
     if (groups > 0) plan_ = plan_of(group_.rank(), group_.size(), groups);
   }
 
@@ -65,9 +68,11 @@ class GroupSum {
   [[nodiscard]] bool is_grouped() const { return groups_ > 0; }
   /// Whether a piece of this rank is the first of all, to whose summand a bias is added.
   [[nodiscard]] bool is_first(int piece) const { return group_.rank() == 0 && piece == 0; }
+  [[nodiscard]] RowShares<Dev>& shares() { return shares_; }
+  [[nodiscard]] const RowShares<Dev>& shares() const { return shares_; }
 
-  /// onto + the sum over all pieces, of that type and shape on every rank. onto may be empty, and be overwritten. With
-  /// groups, `out` is in the accumulation type.
+  /// onto + the sum over all pieces, of that type and, where ranks do not share the rows, of that shape on every rank.
+  /// onto may be empty, and be overwritten. With groups, `out` is in the accumulation type.
   [[nodiscard]] Tensor<Dev> operator()(Dev& dev, DType type, const Shape& shape, Tensor<Dev> onto,
                                        Write write) {
     return sum(dev, type, shape, std::move(onto), std::max<std::int64_t>(shape[0], 1),
@@ -123,6 +128,13 @@ class GroupSum {
 
   [[nodiscard]] Tensor<Dev> sum(Dev& dev, DType type, const Shape& shape, Tensor<Dev> onto,
                                 std::int64_t rows, WriteRows write) {
+    if (!is_grouped() && shares_.is_split()) {
+      auto all = shares_.summand(dev, type, shape);
+      write(0, {0, shape[0]}, all.mut().slice(0, shape[0]), 0);
+      auto y = shares_.scatter(dev, std::move(all), shape[0]);
+      if (onto) add(dev, y.view(), onto.view(), y.mut());
+      return y;
+    }
     if (!is_grouped() && group_.rank() != 0) onto = {};
     const bool exchanges = is_grouped() && group_.size() > 1;
     const double beta = onto ? 1 : 0;
@@ -135,7 +147,8 @@ class GroupSum {
     }
     const auto ranks = std::int64_t{group_.size()};
     const auto row = shape[0] == 0 ? 0 : shape.count() / shape[0];
-    const auto padded = (shape.count() + ranks - 1) / ranks * ranks;
+    const auto padded = shares_.is_split() ? shares_.most(shape[0]) * row * ranks
+                                           : (shape.count() + ranks - 1) / ranks * ranks;
     Tensor<Dev> own;  // this rank's sums
     const auto roots = static_cast<std::int64_t>(plan_->sent.size());
     if (exchanges) {
@@ -171,6 +184,13 @@ class GroupSum {
     Tensor<Dev> received(dev, sent.dtype(), {ranks * rows, part});
     group_.all_to_all(dev, sent.view(), received.mut()).wait();
     const double beta = onto ? 1 : 0;
+    if (shares_.is_split()) {
+      auto y = !onto           ? Tensor<Dev>(dev, type, shares_.own(shape))
+               : onto.unique() ? std::move(onto)
+                               : clone(dev, onto.view());
+      detail::tree_sum(dev, received.mut(), plan_->adds, y.mut().as({y.count()}), beta);
+      return y;
+    }
     const Range mine{group_.rank() * part, (group_.rank() + 1) * part};
     Tensor<Dev> all;
     if (onto.unique() && ranks * part == count) {
@@ -212,6 +232,7 @@ class GroupSum {
 
   Comm<Dev> group_;
   int groups_ = 0;
+  RowShares<Dev> shares_;
   std::shared_ptr<const Plan> plan_;  // with groups
 };
 
