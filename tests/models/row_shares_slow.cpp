@@ -180,34 +180,43 @@ TEST_CASE("shared rows: evaluations and predictions are those of one rank") {
 }
 
 TEST_CASE("shared rows: the bytes of each axis") {
-  constexpr std::int64_t micro_batches = 2, rows = 32, columns = 16;
-  for (const bool shares : {false, true})
-    on_ranks_of<Cpu>(8, [&](Cpu& dev, Comm<Cpu> plain) {
-      const auto counts = std::make_shared<CallCounts>();
-      const bool first = plain.rank() == 0;
-      on_rank(
-          dev, counted(dev, std::move(plain), counts), {{.tensor = 4, .pipeline = 2}}, {},
-          [&](ModelBuilder<Cpu>& build) { return model(build, Kind::bert, {.shares = shares}); },
-          [](Cpu& any) { return everything_batch(any, 0, 0, 31); },
-          [&](Cpu&, auto& mesh, auto& pipeline, auto& trainer) {
-            CHECK(pipeline.cuts() == std::vector<std::int64_t>{0, 3, 5});  // halves of blocks
-            counts->reset();
-            (void)trainer.step(assigned(mesh, micro_batches, [&](std::int64_t k) {
-              return everything_batch(dev, 0, k, 31);
-            }));
-            if (!first) return;
-            const CallCounts::Group tensor{0, 1, 2, 3}, stages{0, 4};
-            constexpr auto all = micro_batches * rows * columns * 8, halves = std::int64_t{2};
-            const auto bytes = [&](const auto& group, CallKind kind) {
-              return counts->of(group, kind).bytes;
-            };
-            // Forward and backward of each half block and, forward, of the embeddings.
-            CHECK(bytes(tensor, CallKind::reduce_scatter) == (shares ? (2 * halves + 1) * all : 0));
-            // Of each: what is multiplied, forward and again for its weight, and what comes backward.
-            CHECK(bytes(tensor, CallKind::all_gather) == (shares ? (3 * halves + 1) * all / 4 : 0));
-            CHECK(bytes(stages, CallKind::send) == (shares ? all / 4 : all));
-          });
-    });
+  constexpr std::int64_t micro_batches = 2, layers = 2, all = micro_batches * 32 * 16 * 8;
+  const auto batch = [](Cpu& dev, std::int64_t k) {
+    auto made = everything_batch(dev, 0, k, 31);
+    made.side.emplace_back("labels", made.at("token_ids").share());
+    made.counts.emplace_back("tokens", 32);
+    return made;
+  };
+  for (const auto kind : {Kind::bert, Kind::gpt_2})
+    for (const int stages : {1, 2})
+      for (const bool shares : {false, true})
+        on_ranks_of<Cpu>(4 * stages, [&](Cpu& dev, Comm<Cpu> plain) {
+          const auto counts = std::make_shared<CallCounts>();
+          const bool first = plain.rank() == 0;
+          on_rank(
+              dev, counted(dev, std::move(plain), counts), {{.tensor = 4, .pipeline = stages}}, {},
+              [&](ModelBuilder<Cpu>& build) { return model(build, kind, {.shares = shares}); },
+              [&](Cpu& any) { return batch(any, 0); },
+              [&](Cpu&, auto& mesh, auto&, auto& trainer) {
+                counts->reset();
+                (void)trainer.step(
+                    assigned(mesh, micro_batches, [&](std::int64_t k) { return batch(dev, k); }));
+                if (!first) return;
+                const auto bytes = [&](const CallCounts::Group& group, CallKind of) {
+                  return counts->of(group, of).bytes;
+                };
+                if (stages == 2) {
+                  CHECK(bytes({0, 4}, CallKind::send) == (shares ? all / 4 : all));
+                  return;
+                }
+                const auto head = kind == Kind::bert ? Range{0, 1} : Range{1, 2};
+                const CallCounts::Group tensor{0, 1, 2, 3};
+                CHECK(bytes(tensor, CallKind::reduce_scatter) ==
+                      (shares ? (4 * layers + 1 + head.first) * all : 0));
+                CHECK(bytes(tensor, CallKind::all_gather) ==
+                      (shares ? (6 * layers + 1 + head.last) * all / 4 : 0));
+              });
+        });
 }
 
 TEST_CASE("shared rows: what a decoder's block keeps for its backward pass") {
