@@ -52,9 +52,14 @@ class Embedding {
       embedding_forward(dev, piece->value, ids, piece->spec.part.first, first ? to : more.mut());
       if (!first) add(dev, to, more.view(), to);
     }
-    if (by_words_ && shares_.is_split()) return shares_.scatter(dev, std::move(y), all.count());
-    sum_(dev, y);
-    return y;
+    if (!by_words_ || !shares_.is_split()) {
+      sum_(dev, y);
+      return y;
+    }
+    Event<Dev> done;
+    auto share = shares_.scatter(dev, y, all.count(), done);
+    done.wait();
+    return share;
   }
 
   Tensor<Dev> backward(Dev& dev, Tensor<Dev> dy, Tape<Dev>& tape) {

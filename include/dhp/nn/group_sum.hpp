@@ -71,17 +71,38 @@ class GroupSum {
   [[nodiscard]] RowShares<Dev>& shares() { return shares_; }
   [[nodiscard]] const RowShares<Dev>& shares() const { return shares_; }
 
+  /// A sum that may be under way. What it does not need can be computed before wait().
+  class Started {
+   public:
+    [[nodiscard]] Tensor<Dev> wait(Dev& dev) && {
+      done_.wait();
+      if (onto_) add(dev, y_.view(), onto_.view(), y_.mut());
+      return std::move(y_);
+    }
+
+   private:
+    friend class GroupSum;
+    Tensor<Dev> y_, summand_, onto_;  // the second until it was read
+    Event<Dev> done_{};
+  };
+
   /// onto + the sum over all pieces, of that type and, where ranks do not share the rows, of that shape on every rank.
   /// onto may be empty, and be overwritten. With groups, `out` is in the accumulation type.
   [[nodiscard]] Tensor<Dev> operator()(Dev& dev, DType type, const Shape& shape, Tensor<Dev> onto,
                                        Write write) {
-    return sum(dev, type, shape, std::move(onto), std::max<std::int64_t>(shape[0], 1),
-               [&](int piece, Range, View<Dev> out, double beta) { write(piece, out, beta); });
+    const auto all = std::max<std::int64_t>(shape[0], 1);
+    return sum(dev, type, shape, std::move(onto), all,
+               [&](int piece, Range, View<Dev> out, double beta) { write(piece, out, beta); })
+        .wait(dev);
   }
   /// The same where rows, or images, are independent: on a CPU few at a time, so that the summands of all pieces stay
   /// in its cache.
   [[nodiscard]] Tensor<Dev> by_rows(Dev& dev, DType type, const Shape& shape, Tensor<Dev> onto,
                                     WriteRows write) {
+    return start_by_rows(dev, type, shape, std::move(onto), write).wait(dev);
+  }
+  [[nodiscard]] Started start_by_rows(Dev& dev, DType type, const Shape& shape, Tensor<Dev> onto,
+                                      WriteRows write) {
     auto rows = std::max<std::int64_t>(shape[0], 1);
     if constexpr (Dev::host_accessible)
       if (is_grouped() && shape.count() > 0) {
@@ -126,14 +147,15 @@ class GroupSum {
     return plan;
   }
 
-  [[nodiscard]] Tensor<Dev> sum(Dev& dev, DType type, const Shape& shape, Tensor<Dev> onto,
-                                std::int64_t rows, WriteRows write) {
+  [[nodiscard]] Started sum(Dev& dev, DType type, const Shape& shape, Tensor<Dev> onto,
+                            std::int64_t rows, WriteRows write) {
+    Started made;
     if (!is_grouped() && shares_.is_split()) {
-      auto all = shares_.summand(dev, type, shape);
-      write(0, {0, shape[0]}, all.mut().slice(0, shape[0]), 0);
-      auto y = shares_.scatter(dev, std::move(all), shape[0]);
-      if (onto) add(dev, y.view(), onto.view(), y.mut());
-      return y;
+      made.summand_ = shares_.summand(dev, type, shape);
+      write(0, {0, shape[0]}, made.summand_.mut().slice(0, shape[0]), 0);
+      made.y_ = shares_.scatter(dev, made.summand_, shape[0], made.done_);
+      made.onto_ = std::move(onto);
+      return made;
     }
     if (!is_grouped() && group_.rank() != 0) onto = {};
     const bool exchanges = is_grouped() && group_.size() > 1;
@@ -142,8 +164,9 @@ class GroupSum {
       onto = onto ? clone(dev, onto.view()) : Tensor<Dev>(dev, type, shape);
     if (!is_grouped()) {
       write(0, {0, shape[0]}, onto.mut(), beta);
-      (*this)(dev, onto);
-      return onto;
+      if (group_.size() > 1) made.done_ = group_.all_reduce(dev, onto.mut());
+      made.y_ = std::move(onto);
+      return made;
     }
     const auto ranks = std::int64_t{group_.size()};
     const auto row = shape[0] == 0 ? 0 : shape.count() / shape[0];
@@ -172,8 +195,9 @@ class GroupSum {
         dev.copy(of_block(row_of(own, at)).bytes(), from.bytes(), from.size_bytes());
       }
     }
-    if (!exchanges) return onto;
-    return exchanged(dev, std::move(own), type, shape, std::move(onto));
+    made.y_ =
+        exchanges ? exchanged(dev, std::move(own), type, shape, std::move(onto)) : std::move(onto);
+    return made;
   }
   /// Rank r adds up part r of what all ranks have, and all get the result.
   [[nodiscard]] Tensor<Dev> exchanged(Dev& dev, Tensor<Dev> sums, DType type, const Shape& shape,

@@ -101,23 +101,24 @@ class Linear final {
   static Tensor<Dev> backward_of_all(Dev& dev, std::span<Linear> layers, std::span<Tensor<Dev>> dy,
                                      Tensor<Dev> onto, Tape<Dev>& tape) {
     auto& any = layers[0];
-    auto& last = layers.back();
-    auto all = last.sum_.shares().start_gather(dev, tape.pop(), tape);
-    auto dx = any.sum_.by_rows(dev, dy[0].dtype(), any.x_shape(dy[0].shape()), std::move(onto),
-                               [&](int at, Range block, View<Dev> to, double beta) {
-                                 for (auto of = layers.size(); of-- > 0; beta = 1) {
-                                   const auto part =
-                                       any.piece(dy[of].view(), at).slice(block.first, block.last);
-                                   layers[of].input_gradient(dev, part, at, to, beta);
-                                 }
-                               });
+    auto all = any.sum_.shares().start_gather(dev, tape.pop(), tape);
+    auto sum = any.sum_.start_by_rows(
+        dev, dy[0].dtype(), any.x_shape(dy[0].shape()), std::move(onto),
+        [&](int at, Range block, View<Dev> to, double beta) {
+          for (auto of = layers.size(); of-- > 0; beta = 1) {
+            const auto part = any.piece(dy[of].view(), at).slice(block.first, block.last);
+            layers[of].input_gradient(dev, part, at, to, beta);
+          }
+        });
     const auto x = std::move(all).wait();
+    Tensor<Dev> dx;
     for (auto of = layers.size(); of-- > 0;) {
       if (of + 1 < layers.size()) (void)tape.pop();  // the same rows
+      if (layers[of].adapter_ && !dx) dx = std::move(sum).wait(dev);
       layers[of].finish(dev, x.share(), std::move(dy[of]), dx.mut(), layers[of].bias_of_pieces(),
                         tape);
     }
-    return dx;
+    return dx ? std::move(dx) : std::move(sum).wait(dev);
   }
 
   /// dx = beta dx + dy W by piece `at` of W: the whole x from that piece of dy or, by rows, that piece of x from the

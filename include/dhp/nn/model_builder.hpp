@@ -160,13 +160,11 @@ class ModelBuilder {
     spec.frozen = !spec.buffer && trains_ && !trains_(spec.name);
     spec.placement = place;
     const int dim = dims.of(place);
-    if (dims.shares ? shares_rows_ != (place == Placement::shares)
-                    : dim < 0 && place != Placement::replicated)
-      fail_placement(spec,
-                     dims.shares ? concat("its layer has ", shares_rows_ ? "a share" : "all",
-                                          " of the rows and needs ")
-                                 : "its layer can follow ",
-                     dims.shares && shares_rows_ ? "shares" : detail::followed(dims));
+    const bool shared = dims.shares && shares_rows_;
+    if (shared && place != Placement::shares)
+      fail_placement(spec, "ranks share the rows of its layer, which needs ", "shares");
+    if (!shared && dim < 0 && place != Placement::replicated)
+      fail_placement(spec, "its layer can follow ", detail::followed(dims));
     const auto use = next_use();
     const int index = parameters_++;
     ParameterList<Dev> list;

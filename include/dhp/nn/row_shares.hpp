@@ -103,11 +103,12 @@ class RowShares {
     if (rest.count() > 0) dev.fill_zero(rest.bytes(), rest.size_bytes());
     return made;
   }
-  /// This rank's rows of the sum of all ranks' summands, by the engine, in any order.
-  [[nodiscard]] Tensor<Dev> scatter(Dev& dev, Tensor<Dev> summand, std::int64_t rows) {
-    if (!is_split()) return summand;
+  /// This rank's rows of the sum of all ranks' summands, by the engine, in any order; there when `done`, and until then
+  /// the summand has to stay.
+  [[nodiscard]] Tensor<Dev> scatter(Dev& dev, const Tensor<Dev>& summand, std::int64_t rows,
+                                    Event<Dev>& done) {
     Tensor<Dev> y(dev, summand.dtype(), summand.shape().with(0, most(rows)));
-    group_.reduce_scatter(dev, summand.view(), y.mut()).wait();
+    done = group_.reduce_scatter(dev, summand.view(), y.mut());
     return std::move(y).shortened(own(rows).size());
   }
 

@@ -105,22 +105,23 @@ class SelfAttention final {
                        logsumexp.view(), sequences(tape), options_for(tape, 0, in.columns()),
                        third(out, 0), third(out, 1), third(out, 2));
     rotate(dev, first_two(out), 2 * heads_of_piece_, in.columns(), tape, true);
-    auto dx = gradient_sum_(dev, dy.dtype(), {dy.rows(), options_.columns}, std::move(onto),
-                            [&](int, View<Dev> to, double beta) {
-                              gemm(dev, dqkv.view(), detail::FusedValues<Dev>(dev, weights_).view(),
-                                   to, {.beta = beta});
-                            });
+    auto sum = gradient_sum_.start_by_rows(
+        dev, dy.dtype(), {dy.rows(), options_.columns}, std::move(onto),
+        [&](int, Range, View<Dev> to, double beta) {
+          gemm(dev, dqkv.view(), detail::FusedValues<Dev>(dev, weights_).view(), to,
+               {.beta = beta});
+        });
     auto x = std::move(all).wait();
-    if (!is_trained(weights_) && !is_trained(biases_)) return dx;
-    tape.weight_gradient(dev, [weights = weights_, biases = biases_, x = std::move(x),
-                               dqkv = std::move(dqkv)](Dev& device) {
-      detail::accumulate_fused(
-          device, weights, biases, [&](View<Dev> dw, View<Dev> dbias, double old) {
-            detail::linear_gradients(device, dqkv.view(), detail::as_matrix(x.view()), dw, dbias,
-                                     old);
-          });
-    });
-    return dx;
+    if (is_trained(weights_) || is_trained(biases_))
+      tape.weight_gradient(dev, [weights = weights_, biases = biases_, x = std::move(x),
+                                 dqkv = std::move(dqkv)](Dev& device) {
+        detail::accumulate_fused(
+            device, weights, biases, [&](View<Dev> dw, View<Dev> dbias, double old) {
+              detail::linear_gradients(device, dqkv.view(), detail::as_matrix(x.view()), dw, dbias,
+                                       old);
+            });
+      });
+    return std::move(sum).wait(dev);
   }
 
   [[nodiscard]] Shape output_shape(const Shape& in, const MicroBatch<Dev>& batch) const {
