@@ -77,7 +77,8 @@ class LowRank final : public detail::Adapter<Dev> {
       }
       Tensor<Dev> of_dropped(dev, to.dtype(), to.shape());
       gemm(dev, from, factor, of_dropped.mut());
-      drop(dev, of_dropped.view(), of_dropped.mut(), at, rows, own, tape);
+      drop(dev, of_dropped.view(), detail::sliced(dropout_.rows(tape, rows), own), at, tape,
+           of_dropped.mut());
       add(dev, to, of_dropped.view(), to);
     }
     if (!in) in = x.share();
@@ -124,17 +125,18 @@ class LowRank final : public detail::Adapter<Dev> {
   [[nodiscard]] Tensor<Dev> dropped(Dev& dev, ConstView<Dev> x, const Tape<Dev>& tape) const {
     if (!dropout_.active(tape)) return {};
     Tensor<Dev> made(dev, x.dtype(), x.shape());
-    for (int at = 0; at < count(a_); ++at)
-      drop(dev, matrix(x, a_, at), matrix(made.mut(), a_, at), at, matrix(x, a_, at).rows(),
-           {0, matrix(x, a_, at).rows()}, tape);
+    for (int at = 0; at < count(a_); ++at) {
+      const auto part = matrix(x, a_, at);
+      drop(dev, part, dropout_.rows(tape, part.rows()), at, tape, matrix(made.mut(), a_, at));
+    }
     return made;
   }
-  /// at: the piece of x; own: its rows of all.
-  void drop(Dev& dev, ConstView<Dev> x, View<Dev> y, int at, std::int64_t all, Range own,
-            const Tape<Dev>& tape) const {
+  /// at: the piece of x.
+  void drop(Dev& dev, ConstView<Dev> x, const detail::RowNumbers<Dev>& rows, int at,
+            const Tape<Dev>& tape, View<Dev> y) const {
     auto options = dropout_.options(tape, columns_);
     options.first_column = of(a_, at)->spec.part.first;
-    dropout(dev, x, detail::sliced(dropout_.rows(tape, all), own), options, y);
+    dropout(dev, x, rows, options, y);
   }
 
   bool by_rows_;
