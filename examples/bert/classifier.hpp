@@ -14,7 +14,7 @@ template <class Dev>
 class BertClasses {
  public:
   BertClasses(dhp::ModelBuilder<Dev>& build, const BertConfig& config, std::int64_t classes)
-      : entropy_(build, classes) {
+      : shares_(build.whole_rows()), entropy_(build, classes) {
     head_.add("pooler", dhp::Linear<Dev>(build, "bert.pooler.dense",
                                          {.in = config.hidden, .out = config.hidden}));
     head_.add("tanh", dhp::ActivationLayer<Dev>(dhp::Activation::tanh));
@@ -27,13 +27,14 @@ class BertClasses {
 
   /// Logits [samples, classes] for x [rows, hidden] and the side input "first_rows".
   dhp::Tensor<Dev> predict(Dev& dev, dhp::Tensor<Dev> x, dhp::Tape<Dev>& tape) {
+    x = shares_.gather(dev, std::move(x), tape);
     const auto& rows = tape.batch().at("first_rows");
     dhp::Tensor<Dev> first(dev, x.dtype(), {rows.count(), x.columns()});
     gather_rows(dev, x.view(), rows.view(), first.mut());
     return head_.forward(dev, std::move(first), tape);
   }
   void forward(Dev& dev, dhp::Tensor<Dev> x, dhp::Tape<Dev>& tape, dhp::View<Dev> totals) {
-    tape.push_shape(x.shape());
+    tape.push_shape({shares_.all(tape, x.shape()[0]), x.columns()});
     entropy_.forward(dev, predict(dev, std::move(x), tape), tape.batch().at("labels").view(), tape,
                      totals.as({dhp::loss_fields}));
   }
@@ -43,7 +44,7 @@ class BertClasses {
         head_.backward(dev, entropy_.backward(dev, batch.at("labels").view(), scales, tape), tape);
     auto dx = dhp::Tensor<Dev>::zeros(dev, from_head.dtype(), tape.pop_shape());
     scatter_add_rows(dev, from_head.view(), batch.at("first_rows").view(), dx.mut());
-    return dx;
+    return shares_.take(dev, std::move(dx));
   }
 
   [[nodiscard]] double flops(const dhp::Shape& in, const dhp::MicroBatch<Dev>& batch) const {
@@ -53,6 +54,7 @@ class BertClasses {
   void parameters(dhp::ParameterList<Dev>& out) const { head_.parameters(out); }
 
  private:
+  dhp::RowShares<Dev> shares_;  // of x
   dhp::Sequential<Dev> head_;
   dhp::CrossEntropy<Dev> entropy_;
 };

@@ -21,13 +21,16 @@
 
 namespace examples {
 
-/// How BERT lies on the tensor axis.
-[[nodiscard]] inline dhp::Placements bert_placements() {
-  return {{"{bert.embeddings.word_embeddings.weight,cls.predictions.bias}", dhp::Placement::words},
-          {"*.attention.self.{query,key,value}.*", dhp::Placement::heads},
-          {"*.intermediate.dense.*", dhp::Placement::columns},
-          {"*.output.dense.weight", dhp::Placement::rows},
-          {"*", dhp::Placement::replicated}};
+/// How BERT lies on the tensor axis. share_rows: the encoder's norms, and all between its pairs, have a rank's rows.
+[[nodiscard]] inline dhp::Placements bert_placements(bool share_rows = false) {
+  dhp::Placements table{
+      {"{bert.embeddings.word_embeddings.weight,cls.predictions.bias}", dhp::Placement::words},
+      {"*.attention.self.{query,key,value}.*", dhp::Placement::heads},
+      {"*.intermediate.dense.*", dhp::Placement::columns},
+      {"*.output.dense.weight", dhp::Placement::rows}};
+  if (share_rows) table.push_back({"bert.*.LayerNorm.*", dhp::Placement::shares});
+  table.push_back({"*", dhp::Placement::replicated});
+  return table;
 }
 
 /// Sum of the embeddings of word, position and segment, normalised; y [rows, hidden].
@@ -59,9 +62,8 @@ class BertEmbeddings {
   }
   dhp::Tensor<Dev> backward(Dev& dev, dhp::Tensor<Dev> dy, dhp::Tape<Dev>& tape) {
     auto dx = after_.backward(dev, std::move(dy), tape);
-    segments_.backward(dev, dx.share(), tape);
-    positions_.backward(dev, dx.share(), tape);
-    return words_.backward(dev, std::move(dx), tape);
+    return dhp::Embedding<Dev>::backward_of_all(dev, {&segments_, &positions_, &words_},
+                                                std::move(dx), tape);
   }
   [[nodiscard]] dhp::Shape output_shape(const dhp::Shape& in,
                                         const dhp::MicroBatch<Dev>& batch) const {
@@ -118,13 +120,14 @@ template <class Dev>
           {.columns = config.hidden, .dropout = config.dropout, .epsilon = config.epsilon}};
 }
 
-/// Both pre-training heads and their losses. Only the masked rows go through the vocabulary.
+/// Both pre-training heads and their losses, which have all rows. Only the masked ones go through the vocabulary.
 template <class Dev>
 class BertLoss {
  public:
   BertLoss(dhp::ModelBuilder<Dev>& build, const BertConfig& config,
            dhp::ParameterList<Dev> word_table)
-      : masked_entropy_(build, config.vocabulary, word_table[0]->spec.placement, 0, true),
+      : shares_(build.whole_rows()),
+        masked_entropy_(build, config.vocabulary, word_table[0]->spec.placement, 0, true),
         next_entropy_(build, 2) {
     next_.add("pooler", dhp::Linear<Dev>(build, "bert.pooler.dense",
                                          {.in = config.hidden, .out = config.hidden}));
@@ -156,6 +159,7 @@ class BertLoss {
     const auto term = [&](int which) {
       return totals.slice(which, which + 1).as({dhp::loss_fields});
     };
+    x = shares_.gather(dev, std::move(x), tape);
     tape.push_shape(x.shape());
     masked_entropy_.forward(dev, masked_logits(dev, x, tape), batch.at("masked_labels").view(),
                             tape, term(0));
@@ -165,6 +169,7 @@ class BertLoss {
 
   /// The scores of all of the vocabulary [masked rows, vocabulary]
   dhp::Tensor<Dev> predict(Dev& dev, dhp::Tensor<Dev> x, dhp::Tape<Dev>& tape) {
+    x = shares_.gather(dev, std::move(x), tape);
     return masked_entropy_.whole(dev, masked_logits(dev, x, tape));
   }
 
@@ -180,7 +185,7 @@ class BertLoss {
     auto dx = dhp::Tensor<Dev>::zeros(dev, from_next.dtype(), tape.pop_shape());
     scatter_add_rows(dev, from_next.view(), batch.at("first_rows").view(), dx.mut());
     scatter_add_rows(dev, from_masked.view(), batch.at("masked_rows").view(), dx.mut());
-    return dx;
+    return shares_.take(dev, std::move(dx));
   }
 
   [[nodiscard]] double flops(const dhp::Shape& in, const dhp::MicroBatch<Dev>& batch) const {
@@ -204,6 +209,7 @@ class BertLoss {
     return chosen;
   }
 
+  dhp::RowShares<Dev> shares_;  // of x
   dhp::Sequential<Dev> masked_;
   dhp::Sequential<Dev> next_;
   dhp::CrossEntropy<Dev> masked_entropy_;
@@ -218,7 +224,7 @@ dhp::ParameterList<Dev> add_bert_encoder(dhp::ModelBuilder<Dev>& build, const Be
   dhp::check(config.sequence_length <= config.positions, "bert: --sequence-length ",
              config.sequence_length, " is beyond the ", config.positions,
              " positions of this model");
-  build.place(bert_placements(), std::gcd(config.heads, config.intermediate()));
+  build.place(bert_placements(config.share_rows), std::gcd(config.heads, config.intermediate()));
   BertEmbeddings<Dev> embeddings(build, config);
   auto table = embeddings.word_table();
   model.add("embeddings", std::move(embeddings));

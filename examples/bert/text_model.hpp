@@ -42,6 +42,7 @@ namespace examples {
   config.sequence_length = options.sequence_length;
   config.dropout = options.dropout;
   config.recompute = options.run.recompute;
+  config.share_rows = options.sequence_parallel;
   return bert;
 }
 

@@ -26,6 +26,7 @@ struct GptConfig {
   std::int64_t sequence_length = 128;
   double dropout = 0.1;
   bool recompute = false;           ///< keep only the inputs of half blocks
+  bool share_rows = false;          ///< between the layers that the tensor axis splits
   std::int32_t begin = 0;           ///< the token before a document
   std::vector<std::int32_t> end{};  ///< tokens after a document; the first is trained with
 

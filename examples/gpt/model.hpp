@@ -39,6 +39,7 @@ namespace examples {
     table.insert(table.end(), {{"*.attn.c_attn.{query,key,value}.*", P::heads},
                                {"*.mlp.c_fc.*", P::columns},
                                {"*.c_proj.weight", P::rows}});
+  if (config.share_rows) table.push_back({config.llama ? "*norm.weight" : "*.ln_*", P::shares});
   table.push_back({"*", P::replicated});
   return table;
 }
@@ -70,8 +71,8 @@ class GptEmbeddings {
   }
   dhp::Tensor<Dev> backward(Dev& dev, dhp::Tensor<Dev> dy, dhp::Tape<Dev>& tape) {
     auto dx = after_.backward(dev, std::move(dy), tape);
-    if (positions_) positions_->backward(dev, dx.share(), tape);
-    return words_.backward(dev, std::move(dx), tape);
+    if (!positions_) return words_.backward(dev, std::move(dx), tape);
+    return dhp::Embedding<Dev>::backward_of_all(dev, {&*positions_, &words_}, std::move(dx), tape);
   }
   [[nodiscard]] dhp::Shape output_shape(const dhp::Shape& in,
                                         const dhp::MicroBatch<Dev>& batch) const {
@@ -166,40 +167,47 @@ class GptLoss {
       : entropy_(build, config.vocabulary,
                  build.placement(config.tied ? word_table[0]->spec.name : "lm_head.weight"), 0,
                  config.tied) {
-    add_gpt_norm(build, config.llama ? "model.norm" : "transformer.ln_f", config, head_);
-    if (config.tied)
-      head_.add("decoder", dhp::Linear<Dev>(build, "lm_head", std::move(word_table),
-                                            {.bias = false, .padded = true}));
-    else
-      head_.add("decoder",
-                dhp::Linear<Dev>(build, "lm_head",
-                                 {.in = config.hidden, .out = config.vocabulary, .bias = false}));
+    add_gpt_norm(build, config.llama ? "model.norm" : "transformer.ln_f", config, norm_);
+    const dhp::TiedLinearOptions of_table{.bias = false, .padded = config.tied};
+    if (!config.tied)
+      word_table = dhp::Linear<Dev>(build, "lm_head",
+                                    {.in = config.hidden, .out = config.vocabulary, .bias = false})
+                       .weights();
+    decoder_.add("decoder", dhp::Linear<Dev>(build, "lm_head", word_table, of_table));
+    shares_ = build.whole_rows();
+    decoder_of_chosen_.add("decoder", dhp::Linear<Dev>(build, "lm_head", word_table, of_table));
   }
 
   [[nodiscard]] std::vector<std::string> term_names() const { return {"tokens"}; }
   void forward(Dev& dev, dhp::Tensor<Dev> x, dhp::Tape<Dev>& tape, dhp::View<Dev> totals) {
-    entropy_.forward(dev, head_.forward(dev, std::move(x), tape), tape.batch().at("labels").view(),
-                     tape, totals.as({dhp::loss_fields}));
+    x = decoder_.forward(dev, norm_.forward(dev, std::move(x), tape), tape);
+    entropy_.forward(dev, std::move(x), tape.batch().at("labels").view(), tape,
+                     totals.as({dhp::loss_fields}));
   }
   /// Scores of all words of the vocabulary [chosen rows, vocabulary], at the side input "predicted_rows".
   dhp::Tensor<Dev> predict(Dev& dev, dhp::Tensor<Dev> x, dhp::Tape<Dev>& tape) {
     const auto& rows = tape.batch().at("predicted_rows");
+    x = shares_.gather(dev, norm_.forward(dev, std::move(x), tape), tape);
     dhp::Tensor<Dev> chosen(dev, x.dtype(), {rows.count(), x.columns()});
     gather_rows(dev, x.view(), rows.view(), chosen.mut());
-    return entropy_.whole(dev, head_.forward(dev, std::move(chosen), tape));
+    return entropy_.whole(dev, decoder_of_chosen_.forward(dev, std::move(chosen), tape));
   }
   dhp::Tensor<Dev> backward(Dev& dev, dhp::ConstView<Dev> scales, dhp::Tape<Dev>& tape) {
-    return head_.backward(
-        dev, entropy_.backward(dev, tape.batch().at("labels").view(), scales.slice(0, 1), tape),
-        tape);
+    auto dy = entropy_.backward(dev, tape.batch().at("labels").view(), scales.slice(0, 1), tape);
+    return norm_.backward(dev, decoder_.backward(dev, std::move(dy), tape), tape);
   }
   [[nodiscard]] double flops(const dhp::Shape& in, const dhp::MicroBatch<Dev>& batch) const {
-    return head_.flops(in, batch) + entropy_.flops(head_.output_shape(in, batch));
+    return norm_.flops(in, batch) + decoder_.flops(in, batch) +
+           entropy_.flops(decoder_.output_shape(in, batch));
   }
-  void parameters(dhp::ParameterList<Dev>& out) const { head_.parameters(out); }
+  void parameters(dhp::ParameterList<Dev>& out) const {
+    norm_.parameters(out);
+    decoder_.parameters(out);
+  }
 
  private:
-  dhp::Sequential<Dev> head_;
+  dhp::Sequential<Dev> norm_, decoder_, decoder_of_chosen_;
+  dhp::RowShares<Dev> shares_;  // of the norm's rows
   dhp::CrossEntropy<Dev> entropy_;
 };
 

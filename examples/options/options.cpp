@@ -382,6 +382,11 @@ std::optional<int> parse(CommandLine& app, int argc, char** argv, auto& options,
     options.run.configuration = configuration_of(app);
     options.run.common = common_options(app);
     finish(options.run, words);
+    if constexpr (requires { options.sequence_parallel; })
+      dhp::check(
+          !options.sequence_parallel || !options.run.synthetic_gradients,
+          "--synthetic-gradients has predictors that each tensor rank would train on its own "
+          "rows: leave out --sequence-parallel");
     check();
   });
 }

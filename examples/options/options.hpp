@@ -151,6 +151,7 @@ struct TextModelOptions {
   std::string preset;  ///< empty: as the model of --load says, else tiny
   std::int64_t sequence_length = 128;
   double dropout = 0;
+  bool sequence_parallel = false;
   std::string vocabulary;  ///< a vocab.txt or tokenizer.json; empty: trained from the text
   std::int64_t vocabulary_size = 8192;
   std::string text_cache;                   ///< a directory for the text as tokens; empty: none

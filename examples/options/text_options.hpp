@@ -16,6 +16,10 @@ struct TextModelHelp {
 
 inline void add_text_model_options(CommandLine& app, TextModelOptions& options,
                                    const TextModelHelp& help) {
+  app.option_defaults()->group("Layout");
+  app.add_flag("--sequence-parallel", options.sequence_parallel,
+               "Between the layers that --tensor-parallel splits, each of its ranks has a share of "
+               "the rows, and no other rank's activations");
   app.option_defaults()->group("Model");
   app.add_option("--preset", options.preset,
                  help.presets + " (default: as the model of --load, else tiny)");

@@ -1,5 +1,7 @@
 // Placements: patterns, and the sentence for each mistake in a table.
 #include <dhp/cpu.hpp>
+#include <dhp/comm/meta_comm.hpp>
+#include <dhp/ops/meta.hpp>
 #include <tests/support/device_ranks.hpp>
 
 namespace {
@@ -88,6 +90,20 @@ TEST_CASE("placements: each mistake is one sentence, on one rank and on two") {
     says({{"*.query.*", Placement::heads}, {"*", Placement::replicated}}, attention,
          "s.key.weight has the placement replicated " + axis +
              ", but beside s.query.weight, with heads, it needs heads");
+    const Placements shares{{"m.*", Placement::shares}, {"*", Placement::replicated}};
+    says(shares, norm,
+         "n.weight has the placement replicated " + axis +
+             ", but ranks share the rows of its layer, which needs shares");
+    says(shares, linear,
+         "l.weight has the placement replicated " + axis +
+             ", but ranks share the rows of its layer, which then needs columns");
+    says(
+        {{"n.*", Placement::shares}},
+        [&](ModelBuilder<Cpu>& build) {
+          (void)build.whole_rows();
+          norm(build);
+        },
+        "n.weight has the placement shares " + axis + ", but its layer can follow only replicated");
   }
 }
 
@@ -115,6 +131,21 @@ TEST_CASE("placements: sizes that the ranks cannot share, and a table behind the
               build.place({{"*", Placement::columns}});
             }),
             "place() comes before the layers"));
+}
+
+TEST_CASE(
+    "placements: a rank's share of the rows depends on their number, the ranks and the rank") {
+  const auto shares = [](int ranks, int groups, std::int64_t rows) {
+    std::vector<Range> all;
+    for (int rank = 0; rank < ranks; ++rank)
+      all.push_back(
+          RowShares<Meta>(Comm<Meta>::of(MetaComm<Meta>({rank, ranks})), groups).own(rows));
+    return all;
+  };
+  CHECK(shares(4, 0, 10) == std::vector<Range>{{0, 3}, {3, 6}, {6, 9}, {9, 10}});
+  CHECK(shares(4, 0, 2) == std::vector<Range>{{0, 1}, {1, 2}, {2, 2}, {2, 2}});
+  CHECK(shares(2, 8, 10) == std::vector<Range>{{0, 8}, {8, 10}});  // pieces of 2 rows
+  CHECK(shares(1, 8, 10) == std::vector<Range>{{0, 10}});
 }
 
 TEST_CASE("placements: tensor groups by default, and those that cannot be") {

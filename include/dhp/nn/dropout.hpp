@@ -6,9 +6,10 @@
 
 namespace dhp {
 
+namespace detail {
 /// The global row numbers of an activation: from a packed batch, or counted from the first sample.
 template <class Dev>
-[[nodiscard]] detail::RowNumbers<Dev> row_numbers(const Tape<Dev>& tape, std::int64_t rows) {
+[[nodiscard]] RowNumbers<Dev> row_numbers(const Tape<Dev>& tape, std::int64_t rows) {
   const auto& batch = tape.batch();
   if (batch.has("row_numbers")) {
     const auto& numbers = batch.at("row_numbers");
@@ -18,14 +19,20 @@ template <class Dev>
         " rows are not a whole number per sample of ", batch.samples, " samples");
   return {.index = {}, .first = batch.first_sample * (rows / batch.samples)};
 }
+/// Of some of those rows.
+template <class Dev>
+[[nodiscard]] RowNumbers<Dev> sliced(const RowNumbers<Dev>& of, Range rows) {
+  if (of.index.empty()) return {.index = {}, .first = of.first + rows.first};
+  return {.index = of.index.slice(rows.first, rows.last)};
+}
 
-namespace detail {
 /// One use of dropout in a model, with its own random stream.
 template <class Dev>
 class DropoutUse {
  public:
-  DropoutUse(ModelBuilder<Dev>& build, double probability)
-      : probability_(probability), use_(build.next_use()) {
+  /// shares: of the rows that a rank has of x.
+  DropoutUse(ModelBuilder<Dev>& build, double probability, RowShares<Dev> shares)
+      : probability_(probability), use_(build.next_use()), shares_(std::move(shares)) {
     check(probability >= 0 && probability < 1, "dropout: the probability must be in [0, 1), got ",
           probability);
   }
@@ -42,12 +49,15 @@ class DropoutUse {
             .total_columns = columns};
   }
   [[nodiscard]] RowNumbers<Dev> rows(const Tape<Dev>& tape, std::int64_t rows) const {
-    return active(tape) ? row_numbers(tape, rows) : RowNumbers<Dev>();
+    if (!active(tape)) return {};
+    const auto all = shares_.all(tape, rows);
+    return sliced(row_numbers(tape, all), shares_.own(all));
   }
 
  private:
   double probability_;
   std::uint32_t use_;
+  RowShares<Dev> shares_;
 };
 }  // namespace detail
 
@@ -55,7 +65,8 @@ class DropoutUse {
 template <class Dev>
 class Dropout : public ElementwiseLayer<Dev> {
  public:
-  Dropout(ModelBuilder<Dev>& build, double probability) : use_(build, probability) {}
+  Dropout(ModelBuilder<Dev>& build, double probability)
+      : use_(build, probability, build.row_shares()) {}
 
   Tensor<Dev> forward(Dev& dev, Tensor<Dev> x, Tape<Dev>& tape) {
     return apply(dev, std::move(x), tape);

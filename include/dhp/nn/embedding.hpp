@@ -5,6 +5,7 @@
 #include <dhp/ops/elementwise.hpp>
 #include <dhp/ops/embedding.hpp>
 
+#include <initializer_list>
 #include <string>
 
 namespace dhp {
@@ -16,51 +17,65 @@ struct EmbeddingOptions {
   double init_deviation = 0.02;
 };
 
-/// y [rows, columns] = table[ids]. By words, each rank looks up its entries, and y is their sum.
+/// y [rows, columns] = table[ids]. By words, each rank looks up its entries, and y is their sum. Where ranks share rows,
+/// y and dy are a rank's.
 template <class Dev>
 class Embedding {
  public:
   Embedding(ModelBuilder<Dev>& build, const std::string& name, EmbeddingOptions options)
-      : options_(std::move(options)) {
+      : options_(std::move(options)), shares_(build.row_shares()) {
     table_ = build.pieces({.name = name + ".weight",
                            .shape = {options_.entries, options_.columns},
                            .init = normal(options_.init_deviation)},
                           {.words = 0});
+    by_words_ = table_[0]->spec.placement == Placement::words;
     // All but one of the summands are zero, so their sum is exact in any order.
-    if (table_[0]->spec.placement == Placement::words) sum_ = GroupSum<Dev>(build.tensor);
+    if (by_words_) sum_ = GroupSum<Dev>(build.tensor);
   }
 
   /// The pieces that this rank holds; one without tensor groups.
   [[nodiscard]] const ParameterList<Dev>& table() const { return table_; }
 
   Tensor<Dev> forward(Dev& dev, Tensor<Dev>, Tape<Dev>& tape) {
-    const auto& ids = tape.batch().at(options_.ids);
-    Tensor<Dev> y(dev, table_[0]->value.dtype(), {ids.count(), options_.columns}), more;
+    const auto& all = tape.batch().at(options_.ids);
+    auto ids = all.view();
+    const auto own = shares_.own(all.count());
+    if (!by_words_) ids = ids.slice(own.first, own.last);
+    const auto type = table_[0]->value.dtype();
+    const Shape shape{ids.count(), options_.columns};
+    auto y = by_words_ ? shares_.summand(dev, type, shape) : Tensor<Dev>(dev, type, shape);
+    const auto to = y.mut().slice(0, ids.count());
+    Tensor<Dev> more;
     for (const auto& piece : table_) {
       const bool first = piece == table_[0];
-      if (!first && !more) more = Tensor<Dev>(dev, y.dtype(), y.shape());
-      embedding_forward(dev, piece->value, ids.view(), piece->spec.part.first,
-                        first ? y.mut() : more.mut());
-      if (!first) add(dev, y.view(), more.view(), y.mut());
+      if (!first && !more) more = Tensor<Dev>(dev, type, shape);
+      embedding_forward(dev, piece->value, ids, piece->spec.part.first, first ? to : more.mut());
+      if (!first) add(dev, to, more.view(), to);
     }
-    sum_(dev, y);
-    return y;
+    if (!by_words_ || !shares_.is_split()) {
+      sum_(dev, y);
+      return y;
+    }
+    Event<Dev> done;
+    auto share = shares_.scatter(dev, y, all.count(), done);
+    done.wait();
+    return share;
   }
 
   Tensor<Dev> backward(Dev& dev, Tensor<Dev> dy, Tape<Dev>& tape) {
-    if (!is_trained(table_)) return {};
-    tape.weight_gradient(dev, [table = table_, ids = tape.batch().at(options_.ids).share(),
-                               dy = std::move(dy)](Dev& device) {
-      for (const auto& piece : table)
-        piece->accumulate(device, [&](View<Dev> gradient, double beta) {
-          embedding_backward(device, dy.view(), ids.view(), piece->spec.part.first, gradient, beta);
-        });
-    });
+    return backward_of_all(dev, {this}, std::move(dy), tape);
+  }
+  /// Of embeddings whose sum has the gradient dy, in the reverse order of their forward passes.
+  static Tensor<Dev> backward_of_all(Dev& dev, std::initializer_list<Embedding*> summands,
+                                     Tensor<Dev> dy, Tape<Dev>& tape) {
+    auto& shares = (*summands.begin())->shares_;
+    dy = shares.gather(dev, std::move(dy), tape);
+    for (auto* const each : summands) each->backward_of_rows(dev, dy.share(), tape);
     return {};
   }
 
   [[nodiscard]] Shape output_shape(const Shape&, const MicroBatch<Dev>& batch) const {
-    return {batch.at(options_.ids).count(), options_.columns};
+    return shares_.own(Shape{batch.at(options_.ids).count(), options_.columns});
   }
   [[nodiscard]] double flops(const Shape& in, const MicroBatch<Dev>& batch) const {
     return static_cast<double>(output_shape(in, batch).count());
@@ -70,7 +85,21 @@ class Embedding {
   }
 
  private:
+  /// dy: of all rows.
+  void backward_of_rows(Dev& dev, Tensor<Dev> dy, Tape<Dev>& tape) {
+    if (!is_trained(table_)) return;
+    tape.weight_gradient(dev, [table = table_, ids = tape.batch().at(options_.ids).share(),
+                               dy = std::move(dy)](Dev& device) {
+      for (const auto& piece : table)
+        piece->accumulate(device, [&](View<Dev> gradient, double beta) {
+          embedding_backward(device, dy.view(), ids.view(), piece->spec.part.first, gradient, beta);
+        });
+    });
+  }
+
   EmbeddingOptions options_;
+  RowShares<Dev> shares_;
+  bool by_words_ = false;
   ParameterList<Dev> table_;
   GroupSum<Dev> sum_;
 };

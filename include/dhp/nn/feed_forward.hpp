@@ -30,16 +30,17 @@ class FeedForward final {
     const bool by_columns = first_.spec().placement == Placement::columns;
     build.check_beside(second_.spec(), by_columns ? Placement::rows : Placement::replicated,
                        first_.spec());
-    gradient_sum_ = build.sum_of_pieces(first_.spec().placement);
+    gradient_sum_ = build.sum_of_pieces(first_.spec().placement, build.row_shares());
   }
 
   Tensor<Dev> forward(Dev& dev, Tensor<Dev> x, Tape<Dev>& tape) {
     if (first_.is_adapted() || second_.is_adapted()) return forward_apart(dev, std::move(x), tape);
     auto inner = detail::in_layer(dev, "first", "output", tape, [&] {
-      const auto shape = first_.output_shape(x.shape(), {});
+      const auto all = first_.gathered(dev, x.share(), tape);
+      const auto shape = first_.whole_y(all.shape());
       Tensor<Dev> before(dev, x.dtype(), shape), y(dev, x.dtype(), shape);
       for (int at = 0; at < pieces(); ++at)
-        detail::linear_gelu_forward(dev, detail::as_matrix(x.view()), of(first_.weights(), at),
+        detail::linear_gelu_forward(dev, detail::as_matrix(all.view()), of(first_.weights(), at),
                                     of(first_.biases(), at), matrix(before.mut(), at),
                                     matrix(y.mut(), at));
       tape.push(std::move(x));
@@ -62,6 +63,7 @@ class FeedForward final {
       activation_backward(dev, Activation::gelu, before.view(), dinner.view(), dinner.mut());
       return first_.backward_onto(dev, std::move(dinner), std::move(onto), tape);
     }
+    dy = second_.gathered(dev, std::move(dy), tape);
     const auto shape = dy.shape();
     auto dbefore = detail::in_layer(dev, "second", "input gradient", tape, [&] {
       second_.backward_weight(dev, dy.share(), tape);
@@ -78,14 +80,15 @@ class FeedForward final {
     });
     dy = {};
     return detail::in_layer(dev, "first", "input gradient", tape, [&] {
-      auto dx = gradient_sum_.by_rows(dev, dbefore.dtype(), shape, std::move(onto),
-                                      [&](int at, Range block, View<Dev> to, double beta) {
-                                        const auto of = detail::piece(dbefore.view(), pieces(), at);
-                                        first_.input_gradient(
-                                            dev, of.slice(block.first, block.last), at, to, beta);
-                                      });
-      first_.finish_without_bias(dev, std::move(dbefore), dx.mut(), tape);
-      return dx;
+      auto all = gradient_sum_.shares().start_gather(dev, tape.pop(), tape);
+      auto sum = gradient_sum_.start_by_rows(
+          dev, dbefore.dtype(), shape, std::move(onto),
+          [&](int at, Range block, View<Dev> to, double beta) {
+            const auto of = detail::piece(dbefore.view(), pieces(), at);
+            first_.input_gradient(dev, of.slice(block.first, block.last), at, to, beta);
+          });
+      first_.finish_without_bias(dev, std::move(all).wait(), std::move(dbefore), tape);
+      return std::move(sum).wait(dev);
     });
   }
 

@@ -38,8 +38,10 @@ class GatedFeedForward final {
   }
 
   Tensor<Dev> forward(Dev& dev, Tensor<Dev> x, Tape<Dev>& tape) {
-    auto gate = layers_[0].forward(dev, x.share(), tape);
-    auto up = layers_[1].forward(dev, std::move(x), tape);
+    auto all = layers_[0].gathered(dev, x.share(), tape);
+    auto gate = layers_[0].forward_of(dev, all, x.share(), tape);
+    auto up = layers_[1].forward_of(dev, all, std::move(x), tape);
+    all = {};
     Tensor<Dev> inner(dev, gate.dtype(), gate.shape());
     detail::swiglu_forward(dev, gate.view(), up.view(), inner.mut());
     tape.push(std::move(gate));

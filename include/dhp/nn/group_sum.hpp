@@ -8,6 +8,7 @@
 
 #include <dhp/comm/comm.hpp>
 #include <dhp/core/function_ref.hpp>
+#include <dhp/nn/row_shares.hpp>
 #include <dhp/ops/elementwise.hpp>
 #include <dhp/ops/tree_sum.hpp>
 #include <dhp/tensor/tensor.hpp>
@@ -55,8 +56,10 @@ class GroupSum {
       std::type_identity_t<FunctionRef<void(int piece, Range rows, View<Dev> out, double beta)>>;
 
   GroupSum() = default;
-  /// groups: over all ranks; 0: one piece for each rank, which are added in any order.
-  explicit GroupSum(Comm<Dev> group, int groups = 0) : group_(std::move(group)), groups_(groups) {
+  /// groups: over all ranks; 0: one piece for each rank, which are added in any order. shares: of the rows of sums, and
+  /// of what they are added onto, which each rank has.
+  explicit GroupSum(Comm<Dev> group, int groups = 0, RowShares<Dev> shares = {})
+      : group_(std::move(group)), groups_(groups), shares_(std::move(shares)) {
     if (groups > 0) plan_ = plan_of(group_.rank(), group_.size(), groups);
   }
 
@@ -65,18 +68,41 @@ class GroupSum {
   [[nodiscard]] bool is_grouped() const { return groups_ > 0; }
   /// Whether a piece of this rank is the first of all, to whose summand a bias is added.
   [[nodiscard]] bool is_first(int piece) const { return group_.rank() == 0 && piece == 0; }
+  [[nodiscard]] RowShares<Dev>& shares() { return shares_; }
+  [[nodiscard]] const RowShares<Dev>& shares() const { return shares_; }
 
-  /// onto + the sum over all pieces, of that type and shape on every rank. onto may be empty, and be overwritten. With
-  /// groups, `out` is in the accumulation type.
+  /// A sum that may be under way. What it does not need can be computed before wait().
+  class Started {
+   public:
+    [[nodiscard]] Tensor<Dev> wait(Dev& dev) && {
+      done_.wait();
+      if (onto_) add(dev, y_.view(), onto_.view(), y_.mut());
+      return std::move(y_);
+    }
+
+   private:
+    friend class GroupSum;
+    Tensor<Dev> y_, summand_, onto_;  // the second until it was read
+    Event<Dev> done_{};
+  };
+
+  /// onto + the sum over all pieces, of that type and, where ranks do not share the rows, of that shape on every rank.
+  /// onto may be empty, and be overwritten. With groups, `out` is in the accumulation type.
   [[nodiscard]] Tensor<Dev> operator()(Dev& dev, DType type, const Shape& shape, Tensor<Dev> onto,
                                        Write write) {
-    return sum(dev, type, shape, std::move(onto), std::max<std::int64_t>(shape[0], 1),
-               [&](int piece, Range, View<Dev> out, double beta) { write(piece, out, beta); });
+    const auto all = std::max<std::int64_t>(shape[0], 1);
+    return sum(dev, type, shape, std::move(onto), all,
+               [&](int piece, Range, View<Dev> out, double beta) { write(piece, out, beta); })
+        .wait(dev);
   }
   /// The same where rows, or images, are independent: on a CPU few at a time, so that the summands of all pieces stay
   /// in its cache.
   [[nodiscard]] Tensor<Dev> by_rows(Dev& dev, DType type, const Shape& shape, Tensor<Dev> onto,
                                     WriteRows write) {
+    return start_by_rows(dev, type, shape, std::move(onto), write).wait(dev);
+  }
+  [[nodiscard]] Started start_by_rows(Dev& dev, DType type, const Shape& shape, Tensor<Dev> onto,
+                                      WriteRows write) {
     auto rows = std::max<std::int64_t>(shape[0], 1);
     if constexpr (Dev::host_accessible)
       if (is_grouped() && shape.count() > 0) {
@@ -121,8 +147,16 @@ class GroupSum {
     return plan;
   }
 
-  [[nodiscard]] Tensor<Dev> sum(Dev& dev, DType type, const Shape& shape, Tensor<Dev> onto,
-                                std::int64_t rows, WriteRows write) {
+  [[nodiscard]] Started sum(Dev& dev, DType type, const Shape& shape, Tensor<Dev> onto,
+                            std::int64_t rows, WriteRows write) {
+    Started made;
+    if (!is_grouped() && shares_.is_split()) {
+      made.summand_ = shares_.summand(dev, type, shape);
+      write(0, {0, shape[0]}, made.summand_.mut().slice(0, shape[0]), 0);
+      made.y_ = shares_.scatter(dev, made.summand_, shape[0], made.done_);
+      made.onto_ = std::move(onto);
+      return made;
+    }
     if (!is_grouped() && group_.rank() != 0) onto = {};
     const bool exchanges = is_grouped() && group_.size() > 1;
     const double beta = onto ? 1 : 0;
@@ -130,12 +164,14 @@ class GroupSum {
       onto = onto ? clone(dev, onto.view()) : Tensor<Dev>(dev, type, shape);
     if (!is_grouped()) {
       write(0, {0, shape[0]}, onto.mut(), beta);
-      (*this)(dev, onto);
-      return onto;
+      if (group_.size() > 1) made.done_ = group_.all_reduce(dev, onto.mut());
+      made.y_ = std::move(onto);
+      return made;
     }
     const auto ranks = std::int64_t{group_.size()};
     const auto row = shape[0] == 0 ? 0 : shape.count() / shape[0];
-    const auto padded = (shape.count() + ranks - 1) / ranks * ranks;
+    const auto padded = shares_.is_split() ? shares_.most(shape[0]) * row * ranks
+                                           : (shape.count() + ranks - 1) / ranks * ranks;
     Tensor<Dev> own;  // this rank's sums
     const auto roots = static_cast<std::int64_t>(plan_->sent.size());
     if (exchanges) {
@@ -159,8 +195,9 @@ class GroupSum {
         dev.copy(of_block(row_of(own, at)).bytes(), from.bytes(), from.size_bytes());
       }
     }
-    if (!exchanges) return onto;
-    return exchanged(dev, std::move(own), type, shape, std::move(onto));
+    made.y_ =
+        exchanges ? exchanged(dev, std::move(own), type, shape, std::move(onto)) : std::move(onto);
+    return made;
   }
   /// Rank r adds up part r of what all ranks have, and all get the result.
   [[nodiscard]] Tensor<Dev> exchanged(Dev& dev, Tensor<Dev> sums, DType type, const Shape& shape,
@@ -171,6 +208,13 @@ class GroupSum {
     Tensor<Dev> received(dev, sent.dtype(), {ranks * rows, part});
     group_.all_to_all(dev, sent.view(), received.mut()).wait();
     const double beta = onto ? 1 : 0;
+    if (shares_.is_split()) {
+      auto y = !onto           ? Tensor<Dev>(dev, type, shares_.own(shape))
+               : onto.unique() ? std::move(onto)
+                               : clone(dev, onto.view());
+      detail::tree_sum(dev, received.mut(), plan_->adds, y.mut().as({y.count()}), beta);
+      return y;
+    }
     const Range mine{group_.rank() * part, (group_.rank() + 1) * part};
     Tensor<Dev> all;
     if (onto.unique() && ranks * part == count) {
@@ -212,6 +256,7 @@ class GroupSum {
 
   Comm<Dev> group_;
   int groups_ = 0;
+  RowShares<Dev> shares_;
   std::shared_ptr<const Plan> plan_;  // with groups
 };
 

@@ -13,15 +13,20 @@ class LayerNormParameters {
  public:
   LayerNormParameters(ModelBuilder<Dev>& build, const std::string& name, std::int64_t columns)
       : gamma_(make(build, name + ".weight", columns, 1)),
-        beta_(make(build, name + ".bias", columns, 0)) {}
+        beta_(make(build, name + ".bias", columns, 0)),
+        shares_(build.row_shares()) {}
 
   [[nodiscard]] ConstView<Dev> gamma() const { return gamma_->value; }
   [[nodiscard]] ConstView<Dev> beta() const { return beta_->value; }
 
-  /// Adds to the gradients of both: write(dgamma, dbeta, beta) stores beta * each + its contribution.
-  void accumulate(Dev& dev, FunctionRef<void(View<Dev>, View<Dev>, double)> write) {
-    accumulate_all(dev, {gamma_, beta_}, [&](const std::vector<View<Dev>>& views, double old) {
-      write(views[0], views[1], old);
+  /// Adds to the gradients of both what x has of so many rows: write(rows, dgamma, dbeta, beta) stores beta * each + the
+  /// contribution of these rows.
+  void accumulate(Dev& dev, const Tape<Dev>& tape, std::int64_t rows,
+                  FunctionRef<void(Range, View<Dev>, View<Dev>, double)> write) {
+    shares_.for_pieces(tape, rows, [&](Range piece) {
+      accumulate_all(dev, {gamma_, beta_}, [&](const std::vector<View<Dev>>& views, double old) {
+        write(piece, views[0], views[1], old);
+      });
     });
   }
   void parameters(ParameterList<Dev>& out) const {
@@ -36,11 +41,13 @@ class LayerNormParameters {
                             .shape = {columns},
                             .init = constant(value),
                             .decays = false,
-                            .keep_fp32 = true});
+                            .keep_fp32 = true},
+                           {.shares = true});
   }
 
   Parameter<Dev> gamma_;
   Parameter<Dev> beta_;
+  RowShares<Dev> shares_;
 };
 }  // namespace detail
 
@@ -69,10 +76,14 @@ class LayerNorm {
     const Tensor<Dev> mean = tape.pop();
     const Tensor<Dev> x = tape.pop();
     Tensor<Dev> dx(dev, x.dtype(), x.shape());
-    weights_.accumulate(dev, [&](View<Dev> dgamma, View<Dev> dbeta, double old) {
-      layer_norm_backward(dev, dy.view(), x.view(), weights_.gamma(), mean.view(), inv_std.view(),
-                          dx.mut(), dgamma, dbeta, old);
-    });
+    weights_.accumulate(
+        dev, tape, x.rows(), [&](Range rows, View<Dev> dgamma, View<Dev> dbeta, double old) {
+          const auto of = [&](auto view) { return view.slice(rows.first, rows.last); };
+          layer_norm_backward(dev, of(detail::as_matrix(dy.view())),
+                              of(detail::as_matrix(x.view())), weights_.gamma(), of(mean.view()),
+                              of(inv_std.view()), of(detail::as_matrix(dx.mut())), dgamma, dbeta,
+                              old);
+        });
     return dx;
   }
 

@@ -28,7 +28,8 @@ struct TiedLinearOptions {
 /// x [.., in], y [.., out]; weight "name.weight" [out, in], bias "name.bias" [out]. By columns or words, x is whole on
 /// every rank, and y holds its outputs. By rows, x holds its inputs, and y is whole: the first rank adds the replicated
 /// bias, and each rank computes its whole gradient. The model's builder may add an adapter (nn/low_rank.hpp). With
-/// tensor groups, outputs and inputs of a rank are pieces [pieces, .., columns], as wide as the widest of all.
+/// tensor groups, outputs and inputs of a rank are pieces [pieces, .., columns], as wide as the widest of all. Where
+/// ranks share rows, what would be whole on every rank is a rank's rows, from which the layer gathers all.
 template <class Dev>
 class Linear final {
  public:
@@ -51,22 +52,8 @@ class Linear final {
   }
 
   Tensor<Dev> forward(Dev& dev, Tensor<Dev> x, Tape<Dev>& tape) {
-    check_columns(x.shape());
-    Tensor<Dev> y;
-    if (by_rows_) {
-      y = sum_.by_rows(dev, x.dtype(), y_shape(x.shape()), {},
-                       [&](int at, Range block, View<Dev> out, double) {
-                         product(dev, piece(x.view(), at).slice(block.first, block.last), at,
-                                 sum_.is_first(at), out);
-                       });
-    } else {
-      y = Tensor<Dev>(dev, x.dtype(), y_shape(x.shape()));
-      if (is_padded()) dev.fill_zero(y.mut().bytes(), y.size_bytes());
-      for (int at = 0; at < pieces(); ++at) product(dev, x.view(), at, true, piece(y.mut(), at));
-    }
-    if (adapter_) adapter_->forward(dev, x.view(), y.mut(), tape);
-    tape.push(std::move(x));
-    return y;
+    auto all = by_rows_ ? x.share() : gathered(dev, x.share(), tape);
+    return forward_of(dev, std::move(all), std::move(x), tape);
   }
 
   Tensor<Dev> backward(Dev& dev, Tensor<Dev> dy, Tape<Dev>& tape) {
@@ -74,57 +61,75 @@ class Linear final {
   }
   /// onto may be empty.
   Tensor<Dev> backward_onto(Dev& dev, Tensor<Dev> dy, Tensor<Dev> onto, Tape<Dev>& tape) {
-    const auto shape = x_shape(dy.shape());
-    Tensor<Dev> dx;
-    if (!by_rows_) {
-      dx = sum_.by_rows(dev, dy.dtype(), shape, std::move(onto),
-                        [&](int at, Range block, View<Dev> to, double beta) {
-                          const auto of = piece(dy.view(), at);
-                          input_gradient(dev, of.slice(block.first, block.last), at, to, beta);
-                        });
-    } else {
-      const double beta = onto ? 1 : 0;
-      dx = detail::writable(dev, std::move(onto), dy.dtype(), shape);
-      for (int at = 0; at < pieces(); ++at)
-        input_gradient(dev, dy.view(), at, piece(dx.mut(), at), beta);
-    }
-    finish(dev, std::move(dy), dx.mut(), bias_of_pieces(), tape);
+    if (!by_rows_) return backward_of_all(dev, {this, 1}, {&dy, 1}, std::move(onto), tape);
+    dy = gathered(dev, std::move(dy), tape);
+    const double beta = onto ? 1 : 0;
+    auto dx = detail::writable(dev, std::move(onto), dy.dtype(), x_shape(dy.shape()));
+    for (int at = 0; at < pieces(); ++at)
+      input_gradient(dev, dy.view(), at, piece(dx.mut(), at), beta);
+    finish(dev, tape.pop(), std::move(dy), dx.mut(), bias_of_pieces(), tape);
     return dx;
   }
 
-  // Parts of backward, for composite layers.
+  // Parts of both passes, for composite layers. Their x and dy have all rows.
 
+  /// Of x that is split by rows, or of a share of its rows.
+  [[nodiscard]] Tensor<Dev> gathered(Dev& dev, Tensor<Dev> x, const Tape<Dev>& tape) {
+    return sum_.shares().gather(dev, std::move(x), tape);
+  }
+  /// kept: for the backward pass, the rank's rows of x.
+  Tensor<Dev> forward_of(Dev& dev, const Tensor<Dev>& x, Tensor<Dev> kept, Tape<Dev>& tape) {
+    check_columns(x.shape());
+    Tensor<Dev> y;
+    if (by_rows_) {
+      y = sum_.by_rows(dev, x.dtype(), whole_y(x.shape()), {},
+                       [&](int at, Range block, View<Dev> out, double) {
+                         product(dev, piece(x.view(), at).slice(block.first, block.last), at,
+                                 sum_.is_first(at), out);
+                       });
+    } else {
+      y = Tensor<Dev>(dev, x.dtype(), whole_y(x.shape()));
+      if (is_padded()) dev.fill_zero(y.mut().bytes(), y.size_bytes());
+      for (int at = 0; at < pieces(); ++at) product(dev, x.view(), at, true, piece(y.mut(), at));
+    }
+    if (adapter_) adapter_->forward(dev, x.view(), y.mut(), tape);
+    tape.push(std::move(kept));
+    return y;
+  }
   /// onto + the gradient of an x that layers by columns or heads share, in one sum over the group; onto may be empty.
   /// dy: of their outputs, in the order of their forward passes; they are moved from.
   static Tensor<Dev> backward_of_all(Dev& dev, std::span<Linear> layers, std::span<Tensor<Dev>> dy,
                                      Tensor<Dev> onto, Tape<Dev>& tape) {
     auto& any = layers[0];
-    auto dx = any.sum_.by_rows(dev, dy[0].dtype(), any.x_shape(dy[0].shape()), std::move(onto),
-                               [&](int at, Range block, View<Dev> to, double beta) {
-                                 for (auto of = layers.size(); of-- > 0; beta = 1) {
-                                   const auto part =
-                                       any.piece(dy[of].view(), at).slice(block.first, block.last);
-                                   layers[of].input_gradient(dev, part, at, to, beta);
-                                 }
-                               });
-    for (auto of = layers.size(); of-- > 0;)
-      layers[of].finish_backward(dev, std::move(dy[of]), dx.mut(), tape);
-    return dx;
+    auto all = any.sum_.shares().start_gather(dev, tape.pop(), tape);
+    auto sum = any.sum_.start_by_rows(
+        dev, dy[0].dtype(), any.x_shape(dy[0].shape()), std::move(onto),
+        [&](int at, Range block, View<Dev> to, double beta) {
+          for (auto of = layers.size(); of-- > 0; beta = 1) {
+            const auto part = any.piece(dy[of].view(), at).slice(block.first, block.last);
+            layers[of].input_gradient(dev, part, at, to, beta);
+          }
+        });
+    const auto x = std::move(all).wait();
+    Tensor<Dev> dx;
+    for (auto of = layers.size(); of-- > 0;) {
+      if (of + 1 < layers.size()) (void)tape.pop();  // the same rows
+      if (layers[of].adapter_ && !dx) dx = std::move(sum).wait(dev);
+      layers[of].finish(dev, x.share(), std::move(dy[of]), dx.mut(), layers[of].bias_of_pieces(),
+                        tape);
+    }
+    return dx ? std::move(dx) : std::move(sum).wait(dev);
   }
 
   /// dx = beta dx + dy W by piece `at` of W: the whole x from that piece of dy or, by rows, that piece of x from the
-  /// whole dy. dx and dy may be some rows. What an adapter adds comes with finish_backward.
+  /// whole dy. dx and dy may be some rows. Without what an adapter adds.
   void input_gradient(Dev& dev, ConstView<Dev> dy, int at, View<Dev> dx, double beta) {
     gemm(dev, detail::as_matrix(dy), weight(at)->value, detail::as_matrix(dx),
          {.beta = beta, .padded = is_padded()});
   }
-  /// After the gradient of x, which is complete: what is left to do. Pops what forward pushed.
-  void finish_backward(Dev& dev, Tensor<Dev> dy, View<Dev> dx, Tape<Dev>& tape) {
-    finish(dev, std::move(dy), dx, bias_of_pieces(), tape);
-  }
-  /// The caller adds the bias gradient.
-  void finish_without_bias(Dev& dev, Tensor<Dev> dy, View<Dev> dx, Tape<Dev>& tape) {
-    finish(dev, std::move(dy), dx, {}, tape);
+  /// The caller has computed the gradient of x, and adds that of the bias.
+  void finish_without_bias(Dev& dev, Tensor<Dev> x, Tensor<Dev> dy, Tape<Dev>& tape) {
+    weight_gradient(dev, std::move(x), std::move(dy), {}, tape);
   }
   /// The caller computes the gradient of x.
   void backward_weight(Dev& dev, Tensor<Dev> dy, Tape<Dev>& tape) {
@@ -139,11 +144,23 @@ class Linear final {
   /// Whether it has an adapter: weight and bias are not all of it.
   [[nodiscard]] bool is_adapted() const { return adapter_ != nullptr; }
 
-  [[nodiscard]] Shape output_shape(const Shape& in, const MicroBatch<Dev>&) const {
-    return y_shape(in);
+  [[nodiscard]] Shape output_shape(const Shape& in, const MicroBatch<Dev>& batch) const {
+    if (by_rows_) return sum_.shares().own(whole_y(in));
+    return whole_y(in.with(0, sum_.shares().all(batch, in[0])));
   }
-  [[nodiscard]] double flops(const Shape& in, const MicroBatch<Dev>&) const {
-    const auto height = by_rows_ ? detail::shape_of_piece(pieces(), in).rows() : in.rows();
+  /// Of y for an x that has all rows.
+  [[nodiscard]] Shape whole_y(const Shape& in) const {
+    if (by_rows_) {
+      const auto piece = detail::shape_of_piece(pieces(), in);
+      return piece.with(piece.rank() - 1, spec().shape[0]);
+    }
+    const auto columns = padded_ ? (width_ + 63) / 64 * 64 : width_;
+    return detail::shape_of_pieces(pieces(), in.with(in.rank() - 1, columns));
+  }
+  [[nodiscard]] double flops(const Shape& in, const MicroBatch<Dev>& batch) const {
+    const auto own = by_rows_ ? detail::shape_of_piece(pieces(), in) : in;
+    const auto height =
+        by_rows_ ? own.rows() : own.with(0, sum_.shares().all(batch, own[0])).rows();
     double weights = 0;
     for (const auto& each : weights_)
       weights += static_cast<double>(each->spec.local_shape().count());
@@ -180,8 +197,8 @@ class Linear final {
          {.transpose_b = true, .padded = is_padded()},
          bias && adds_bias ? ConstView<Dev>(bias->value) : ConstView<Dev>());
   }
-  void finish(Dev& dev, Tensor<Dev> dy, View<Dev> dx, ParameterList<Dev> biases, Tape<Dev>& tape) {
-    auto x = tape.pop();
+  void finish(Dev& dev, Tensor<Dev> x, Tensor<Dev> dy, View<Dev> dx, ParameterList<Dev> biases,
+              Tape<Dev>& tape) {
     if (adapter_) adapter_->backward(dev, x, dy, dx, tape);
     weight_gradient(dev, std::move(x), std::move(dy), std::move(biases), tape);
   }
@@ -222,14 +239,6 @@ class Linear final {
   }
 
   [[nodiscard]] bool is_padded() const { return padded_ || uneven_; }
-  [[nodiscard]] Shape y_shape(const Shape& in) const {
-    if (by_rows_) {
-      const auto piece = detail::shape_of_piece(pieces(), in);
-      return piece.with(piece.rank() - 1, spec().shape[0]);
-    }
-    const auto columns = padded_ ? (width_ + 63) / 64 * 64 : width_;
-    return detail::shape_of_pieces(pieces(), in.with(in.rank() - 1, columns));
-  }
   [[nodiscard]] Shape x_shape(const Shape& out) const {
     if (by_rows_)
       return detail::shape_of_pieces(pieces(), out.with(out.rank() - 1, spec().local_shape()[1]));
@@ -249,7 +258,8 @@ class Linear final {
               int fused = 0) {
     const auto placement = spec().placement;
     by_rows_ = placement == Placement::rows;
-    sum_ = build.sum_of_pieces(placement);
+    sum_ = build.sum_of_pieces(placement, build.row_shares());
+    build.check_shared(spec());
     width_ = spec().local_shape()[0];
     if (sum_.is_grouped() && !by_rows_) {
       width_ = part_of(spec().shape[0], spec().groups, 0).size();

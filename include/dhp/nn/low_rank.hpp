@@ -20,7 +20,8 @@ class LowRank final : public detail::Adapter<Dev> {
       : by_rows_(weight.placement == Placement::rows),
         scale_(build.low_rank().scale()),
         columns_(weight.shape[1]),
-        dropout_(build, build.low_rank().dropout),
+        dropout_(build, build.low_rank().dropout, {}),
+        shares_(build.row_shares()),
         sum_(build.sum_of_pieces(weight.placement)) {
     const auto rank = build.low_rank().rank;
     check(rank >= 1 && rank <= std::min(weight.shape[0], weight.shape[1]), "the adapter of ", name,
@@ -46,8 +47,9 @@ class LowRank final : public detail::Adapter<Dev> {
     const Shape shape{rows, of(a_, 0)->spec.shape[0]};
     auto inner = by_rows_ ? sum_(dev, type, shape, {}, product) : Tensor<Dev>(dev, type, shape);
     if (!by_rows_) product(0, inner.mut(), 0);
+    const auto own = by_rows_ ? shares_.own(rows) : Range{0, rows};
     for (int at = 0; at < count(b_); ++at)
-      gemm(dev, inner.view(), of(b_, at)->value, matrix(y, b_, at),
+      gemm(dev, inner.view().slice(own.first, own.last), of(b_, at)->value, matrix(y, b_, at),
            {.transpose_b = true, .beta = 1, .padded = true});
     tape.push(std::move(inner));
   }
@@ -63,16 +65,20 @@ class LowRank final : public detail::Adapter<Dev> {
                            : sum_(dev, inner.dtype(), inner.shape(), {}, product);
     if (by_rows_) product(0, dinner.mut(), 0);
     auto in = dropped(dev, x.view(), tape);
+    const auto rows = dinner.shape()[0];
+    const auto own = by_rows_ ? Range{0, rows} : shares_.own(rows);
+    const auto from = dinner.view().slice(own.first, own.last);
     for (int at = 0; at < count(a_); ++at) {
       const auto to = matrix(dx, a_, at);
       const auto& factor = of(a_, at)->value;
       if (!in) {
-        gemm(dev, dinner.view(), factor, to, {.beta = 1});
+        gemm(dev, from, factor, to, {.beta = 1});
         continue;
       }
       Tensor<Dev> of_dropped(dev, to.dtype(), to.shape());
-      gemm(dev, dinner.view(), factor, of_dropped.mut());
-      drop(dev, of_dropped.view(), of_dropped.mut(), at, tape);
+      gemm(dev, from, factor, of_dropped.mut());
+      drop(dev, of_dropped.view(), detail::sliced(dropout_.rows(tape, rows), own), at, tape,
+           of_dropped.mut());
       add(dev, to, of_dropped.view(), to);
     }
     if (!in) in = x.share();
@@ -119,21 +125,25 @@ class LowRank final : public detail::Adapter<Dev> {
   [[nodiscard]] Tensor<Dev> dropped(Dev& dev, ConstView<Dev> x, const Tape<Dev>& tape) const {
     if (!dropout_.active(tape)) return {};
     Tensor<Dev> made(dev, x.dtype(), x.shape());
-    for (int at = 0; at < count(a_); ++at)
-      drop(dev, matrix(x, a_, at), matrix(made.mut(), a_, at), at, tape);
+    for (int at = 0; at < count(a_); ++at) {
+      const auto part = matrix(x, a_, at);
+      drop(dev, part, dropout_.rows(tape, part.rows()), at, tape, matrix(made.mut(), a_, at));
+    }
     return made;
   }
   /// at: the piece of x.
-  void drop(Dev& dev, ConstView<Dev> x, View<Dev> y, int at, const Tape<Dev>& tape) const {
+  void drop(Dev& dev, ConstView<Dev> x, const detail::RowNumbers<Dev>& rows, int at,
+            const Tape<Dev>& tape, View<Dev> y) const {
     auto options = dropout_.options(tape, columns_);
     options.first_column = of(a_, at)->spec.part.first;
-    dropout(dev, x, dropout_.rows(tape, x.rows()), options, y);
+    dropout(dev, x, rows, options, y);
   }
 
   bool by_rows_;
   double scale_;
   std::int64_t columns_;  // of the whole layer's inputs
   detail::DropoutUse<Dev> dropout_;
+  RowShares<Dev> shares_;     // of y by rows, else of dx
   ParameterList<Dev> a_, b_;  // this rank's pieces
   GroupSum<Dev> sum_;         // over the pieces of A x by rows, else of the gradient of that
 };

@@ -65,6 +65,7 @@ class ModelBuilder {
     check(parameters_ == 0, "place() comes before the layers of the model, which follow its table");
     placements_ = detail::PlacementTable(std::move(table));
     groups_ = groups_of(divisible);
+    shares_rows_ = placements_.has(Placement::shares);
   }
   /// Before place(). Layers then compute what the tensor axis splits in `groups` pieces of equal size, whatever the
   /// size of the axis, and add up their sums in one order: the axis changes no bit. 0: as many as the model can be cut
@@ -72,10 +73,21 @@ class ModelBuilder {
   void group(int groups = 0) { wanted_groups_ = groups; }
   /// The number of tensor groups; 0 without them.
   [[nodiscard]] int groups() const { return groups_; }
-  /// A sum over the pieces of what this placement splits.
-  [[nodiscard]] GroupSum<Dev> sum_of_pieces(Placement place) const {
+  /// A sum over the pieces of what this placement splits. shares: of the rows that each rank gets of it.
+  [[nodiscard]] GroupSum<Dev> sum_of_pieces(Placement place, RowShares<Dev> shares = {}) const {
     if (place == Placement::replicated) return {};
-    return GroupSum<Dev>(tensor, groups_);
+    return GroupSum<Dev>(tensor, groups_, std::move(shares));
+  }
+  /// The rows that layers made now have of x and y between the pairs that the tensor axis splits. Where a row of the
+  /// table is `shares` these are shares, up to whole_rows().
+  [[nodiscard]] RowShares<Dev> row_shares() const {
+    return RowShares<Dev>(shares_rows_ ? tensor : Comm<Dev>(), groups_);
+  }
+  /// Ends that: layers made from now on have all rows. Returns what it was.
+  RowShares<Dev> whole_rows() {
+    auto before = row_shares();
+    shares_rows_ = false;
+    return before;
   }
   /// Of the parameter of this name, by the table.
   [[nodiscard]] Placement placement(const std::string& parameter) {
@@ -134,6 +146,12 @@ class ModelBuilder {
       fail_placement(of, concat("beside ", other.name, ", with ", other.placement, ", it needs "),
                      to_text(needed));
   }
+  /// Throws where ranks share the rows of a linear layer that would have its weight gradient of all.
+  void check_shared(const ParameterSpec& weight) const {
+    if (shares_rows_ && weight.placement == Placement::replicated)
+      fail_placement(weight, "ranks share the rows of its layer, which then needs ",
+                     "columns, rows, heads or words");
+  }
 
  private:
   /// pieces: of this rank.
@@ -142,7 +160,10 @@ class ModelBuilder {
     spec.frozen = !spec.buffer && trains_ && !trains_(spec.name);
     spec.placement = place;
     const int dim = dims.of(place);
-    if (dim < 0 && place != Placement::replicated)
+    const bool shared = dims.shares && shares_rows_;
+    if (shared && place != Placement::shares)
+      fail_placement(spec, "ranks share the rows of its layer, which needs ", "shares");
+    if (!shared && dim < 0 && place != Placement::replicated)
       fail_placement(spec, "its layer can follow ", detail::followed(dims));
     const auto use = next_use();
     const int index = parameters_++;
@@ -191,6 +212,7 @@ class ModelBuilder {
   detail::PlacementTable placements_;
   std::optional<int> wanted_groups_;
   int groups_ = 0;
+  bool shares_rows_ = false;
   LowRankOptions low_rank_;
   decltype(&detail::make_low_rank<Dev>) make_adapter_ = nullptr;
   std::vector<std::string> adapted_;  // its entries that have found a layer

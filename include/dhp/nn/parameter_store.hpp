@@ -238,9 +238,11 @@ class ParameterStore {
   [[nodiscard]] static View<Dev> flat(const ParameterState<Dev>& parameter) {
     return parameter.value.as({parameter.value.count()});
   }
-  /// Parameters of another type, such as norms, are small and stay replicated.
+  /// Parameters of another type, such as norms, are small and stay replicated, and so do those of shares of rows.
   [[nodiscard]] bool is_cut(const ParameterState<Dev>& parameter) const {
-    return is_sharded() && parameter.spec.is_trained() && value_type(parameter) == options_.compute;
+    return is_sharded() && parameter.spec.is_trained() &&
+           value_type(parameter) == options_.compute &&
+           parameter.spec.placement != Placement::shares;
   }
 
   void place(Dev& dev) {

@@ -20,9 +20,10 @@ enum class Placement {
   rows,     ///< of some inputs: y is summed
   heads,    ///< columns, whole attention heads
   words,    ///< of some entries of a vocabulary
+  shares,  ///< all of it, for a share of the rows: its gradient is summed (nn/row_shares.hpp)
 };
 [[nodiscard]] inline std::string to_text(Placement placement) {
-  constexpr const char* names[] = {"replicated", "columns", "rows", "heads", "words"};
+  constexpr const char* names[] = {"replicated", "columns", "rows", "heads", "words", "shares"};
   return names[static_cast<int>(placement)];
 }
 
@@ -40,9 +41,10 @@ struct PlacementDims {
   int rows = -1;
   int heads = -1;
   int words = -1;
+  bool shares = false;  ///< whether the layer can work on a share of the rows
 
   [[nodiscard]] constexpr int of(Placement placement) const {
-    const int dims[] = {-1, columns, rows, heads, words};  // in the order of Placement
+    const int dims[] = {-1, columns, rows, heads, words, -1};  // in the order of Placement
     return dims[static_cast<int>(placement)];
   }
 };
@@ -89,6 +91,10 @@ class PlacementTable {
       }
     fail("no row of the model's placements matches ", name, ", which a tensor axis of ", ranks,
          " needs to know; end with the row {\"*\", Placement::replicated}");
+  }
+  [[nodiscard]] bool has(Placement placement) const {
+    return std::any_of(rows_.begin(), rows_.end(),
+                       [&](const auto& row) { return row.placement == placement; });
   }
   /// Call after the last of().
   void check_used(int ranks) const {

@@ -21,7 +21,7 @@ class ResidualLayerNorm {
   ResidualLayerNorm(ModelBuilder<Dev>& build, const std::string& name, Sequential<Dev> body,
                     ResidualLayerNormOptions options)
       : body_(std::move(body)),
-        dropout_(build, options.dropout),
+        dropout_(build, options.dropout, build.row_shares()),
         weights_(build, name, options.columns),
         epsilon_(options.epsilon) {}
 
@@ -51,19 +51,24 @@ class ResidualLayerNorm {
     const Tensor<Dev> inv_std = tape.pop();
     const Tensor<Dev> mean = tape.pop();
     Tensor<Dev> sum = tape.pop();
-    const auto dy_view = dy.view(), sum_view = sum.view();
+    const auto dy_view = detail::as_matrix(dy.view()), sum_view = detail::as_matrix(sum.view());
+    const auto count = sum.rows();
     auto dx = reuse(dev, dy);
     Tensor<Dev> dbranch;
-    weights_.accumulate(dev, [&](View<Dev> dgamma, View<Dev> dbeta, double old) {
-      if (!dropout_.active(tape))
-        return layer_norm_backward(dev, dy_view, sum_view, weights_.gamma(), mean.view(),
-                                   inv_std.view(), dx.mut(), dgamma, dbeta, old);
-      dbranch = reuse(dev, sum);
-      detail::residual_layer_norm_backward(dev, dy_view, sum_view, weights_.gamma(), mean.view(),
-                                           inv_std.view(), dropout_.rows(tape, sum_view.rows()),
-                                           dropout_.options(tape, sum_view.columns()), dx.mut(),
-                                           dbranch.mut(), dgamma, dbeta, old);
-    });
+    if (dropout_.active(tape)) dbranch = reuse(dev, sum);
+    weights_.accumulate(
+        dev, tape, count, [&](Range rows, View<Dev> dgamma, View<Dev> dbeta, double old) {
+          const auto of = [&](auto view) { return view.slice(rows.first, rows.last); };
+          const auto to = of(detail::as_matrix(dx.mut()));
+          if (!dbranch)
+            return layer_norm_backward(dev, of(dy_view), of(sum_view), weights_.gamma(),
+                                       of(mean.view()), of(inv_std.view()), to, dgamma, dbeta, old);
+          detail::residual_layer_norm_backward(
+              dev, of(dy_view), of(sum_view), weights_.gamma(), of(mean.view()), of(inv_std.view()),
+              detail::sliced(dropout_.rows(tape, count), rows),
+              dropout_.options(tape, sum_view.columns()), to, of(detail::as_matrix(dbranch.mut())),
+              dgamma, dbeta, old);
+        });
     if (!dbranch) dbranch = dx.share();
     sum = {};
     return body_.backward_onto(dev, std::move(dbranch), std::move(dx), tape);

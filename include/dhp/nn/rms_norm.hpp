@@ -17,7 +17,9 @@ class RmsNorm {
                                 .shape = {columns},
                                 .init = constant(1),
                                 .decays = false,
-                                .keep_fp32 = true})),
+                                .keep_fp32 = true},
+                               {.shares = true})),
+        shares_(build.row_shares()),
         epsilon_(epsilon) {}
 
   Tensor<Dev> forward(Dev& dev, Tensor<Dev> x, Tape<Dev>& tape) {
@@ -34,9 +36,13 @@ class RmsNorm {
     const Tensor<Dev> x = tape.pop();
     const auto gradient = dy.view();
     auto dx = reuse(dev, dy);
-    gamma_->accumulate(dev, [&](View<Dev> dgamma, double old) {
-      detail::rms_norm_backward(dev, gradient, x.view(), gamma_->value, inv_rms.view(), dx.mut(),
-                                dgamma, old);
+    shares_.for_pieces(tape, x.rows(), [&](Range rows) {
+      const auto of = [&](auto view) { return view.slice(rows.first, rows.last); };
+      gamma_->accumulate(dev, [&](View<Dev> dgamma, double old) {
+        detail::rms_norm_backward(dev, of(detail::as_matrix(gradient)),
+                                  of(detail::as_matrix(x.view())), gamma_->value,
+                                  of(inv_rms.view()), of(detail::as_matrix(dx.mut())), dgamma, old);
+      });
     });
     return dx;
   }
@@ -49,6 +55,7 @@ class RmsNorm {
 
  private:
   Parameter<Dev> gamma_;
+  RowShares<Dev> shares_;
   double epsilon_;
 };
 

@@ -40,7 +40,7 @@ class SelfAttention final {
     if (options_.key_heads == 0) options_.key_heads = options_.heads;
     const auto placement = build.placement(concat(name, ".", options_.names[0], ".weight"));
     const bool by_heads = placement == Placement::heads;
-    if (by_heads) gradient_sum_ = build.sum_of_pieces(placement);
+    if (by_heads) gradient_sum_ = build.sum_of_pieces(placement, build.row_shares());
     const int parts = by_heads ? build.tensor.size() * gradient_sum_.pieces() : 1;
     check_heads(name, parts);
     apart_ = gradient_sum_.is_grouped() || options_.key_heads != options_.heads || !options_.bias;
@@ -73,9 +73,11 @@ class SelfAttention final {
     if (apart_) return forward_apart(dev, std::move(x), tape);
     const auto columns = local_columns();
     const detail::FusedValues<Dev> weight(dev, weights_), bias(dev, biases_);
-    Tensor<Dev> qkv(dev, x.dtype(), {x.rows(), 3 * columns});
-    gemm(dev, detail::as_matrix(x.view()), weight.view(), qkv.mut(), {.transpose_b = true},
+    auto all = gradient_sum_.shares().gather(dev, x.share(), tape);
+    Tensor<Dev> qkv(dev, x.dtype(), {all.rows(), 3 * columns});
+    gemm(dev, detail::as_matrix(all.view()), weight.view(), qkv.mut(), {.transpose_b = true},
          bias.view());
+    all = {};
     rotate(dev, first_two(qkv.mut()), 2 * heads_of_piece_, 3 * columns, tape, false);
     tape.push(std::move(x));
     Tensor<Dev> y(dev, qkv.dtype(), {qkv.rows(), columns});
@@ -98,7 +100,7 @@ class SelfAttention final {
     const Tensor<Dev> logsumexp = tape.pop();
     const Tensor<Dev> y = tape.pop();
     const Tensor<Dev> qkv = tape.pop();
-    Tensor<Dev> x = tape.pop();
+    auto all = gradient_sum_.shares().start_gather(dev, tape.pop(), tape);
     Tensor<Dev> dqkv(dev, qkv.dtype(), qkv.shape());
     const auto in = qkv.view();
     const auto out = dqkv.mut();
@@ -106,21 +108,23 @@ class SelfAttention final {
                        logsumexp.view(), sequences(tape), options_for(tape, 0, in.columns()),
                        third(out, 0), third(out, 1), third(out, 2));
     rotate(dev, first_two(out), 2 * heads_of_piece_, in.columns(), tape, true);
-    auto dx = gradient_sum_(dev, dy.dtype(), {dy.rows(), options_.columns}, std::move(onto),
-                            [&](int, View<Dev> to, double beta) {
-                              gemm(dev, dqkv.view(), detail::FusedValues<Dev>(dev, weights_).view(),
-                                   to, {.beta = beta});
-                            });
-    if (!is_trained(weights_) && !is_trained(biases_)) return dx;
-    tape.weight_gradient(dev, [weights = weights_, biases = biases_, x = std::move(x),
-                               dqkv = std::move(dqkv)](Dev& device) {
-      detail::accumulate_fused(
-          device, weights, biases, [&](View<Dev> dw, View<Dev> dbias, double old) {
-            detail::linear_gradients(device, dqkv.view(), detail::as_matrix(x.view()), dw, dbias,
-                                     old);
-          });
-    });
-    return dx;
+    auto sum = gradient_sum_.start_by_rows(
+        dev, dy.dtype(), {dy.rows(), options_.columns}, std::move(onto),
+        [&](int, Range, View<Dev> to, double beta) {
+          gemm(dev, dqkv.view(), detail::FusedValues<Dev>(dev, weights_).view(), to,
+               {.beta = beta});
+        });
+    auto x = std::move(all).wait();
+    if (is_trained(weights_) || is_trained(biases_))
+      tape.weight_gradient(dev, [weights = weights_, biases = biases_, x = std::move(x),
+                                 dqkv = std::move(dqkv)](Dev& device) {
+        detail::accumulate_fused(
+            device, weights, biases, [&](View<Dev> dw, View<Dev> dbias, double old) {
+              detail::linear_gradients(device, dqkv.view(), detail::as_matrix(x.view()), dw, dbias,
+                                       old);
+            });
+      });
+    return std::move(sum).wait(dev);
   }
 
   [[nodiscard]] Shape output_shape(const Shape& in, const MicroBatch<Dev>& batch) const {
@@ -144,14 +148,18 @@ class SelfAttention final {
   /// Unfused path, for adapters (LoRA), tensor groups, shared key heads and projections without biases.
   Tensor<Dev> forward_apart(Dev& dev, Tensor<Dev> x, Tape<Dev>& tape) {
     std::array<Tensor<Dev>, 3> qkv;
-    for (std::size_t at = 0; at < 3; ++at) qkv[at] = projections_[at].forward(dev, x.share(), tape);
+    auto all = projections_[0].gathered(dev, x.share(), tape);
+    const auto rows = all.rows();
+    for (std::size_t at = 0; at < 3; ++at)
+      qkv[at] = projections_[at].forward_of(dev, all, x.share(), tape);
+    all = {};
     for (int at = 0; at < pieces(); ++at) {
       rotate(dev, piece(qkv[0].mut(), at), heads_of_piece_, 0, tape, false);
       rotate(dev, piece(qkv[1].mut(), at), key_heads_of_piece_, 0, tape, false);
     }
     const auto& [q, k, v] = qkv;
     Tensor<Dev> y(dev, q.dtype(), q.shape());
-    Tensor<Dev> logsumexp(dev, accumulation_type(q.dtype()), {pieces(), heads_of_piece_, x.rows()});
+    Tensor<Dev> logsumexp(dev, accumulation_type(q.dtype()), {pieces(), heads_of_piece_, rows});
     for (int at = 0; at < pieces(); ++at)
       attend(dev, piece(q.view(), at), piece(k.view(), at), piece(v.view(), at), at, 0, tape,
              piece(y.mut(), at), logsumexp.mut().slice(at, at + 1));

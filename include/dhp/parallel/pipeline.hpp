@@ -41,6 +41,7 @@ class PipelineParallel {
       : options_(std::move(options)),
         store_options_(store),
         replica_{mesh.data_index(), mesh.shape().data},
+        tensor_(mesh.tensor()),
         forward_(mesh.pipeline()),
         backward_(mesh.pipeline_backward()),
         stages_(forward_.size()),
@@ -370,19 +371,24 @@ class PipelineParallel {
       for (const auto& parameter : layers_.parameters_of(at)) ++run.writers_left[parameter.get()];
     });
   }
-  /// Counts a finished micro-batch of a layer. A range is ready after the last one of every layer that writes to it.
+  /// Counts a finished micro-batch of a layer. A range is ready after the last one of every layer that writes to it;
+  /// what ranks of the tensor group have of their rows is summed before.
   void complete(Dev& dev, int at, Execution& run, Ready ready) {
     if (run.replicas != nullptr) run.replicas->accumulated(dev, layers_.parameters_of(at));
     if (--run.layer_runs_left[static_cast<std::size_t>(at)] > 0) return;
     for (const auto& parameter : layers_.parameters_of(at))
       if (--run.writers_left[parameter.get()] == 0 && !tied_.contains(*parameter) &&
-          !parameter->spec.frozen)
+          !parameter->spec.frozen) {
+        if (parameter->spec.placement == Placement::shares && tensor_.size() > 1)
+          detail::sum_gradient(dev, store_, *parameter, tensor_);
         ready(parameter->range);
+      }
   }
 
   PipelineOptions options_;
   ParameterStoreOptions store_options_;
   detail::ReplicaOf replica_;
+  Comm<Dev> tensor_;
   Comm<Dev> forward_;
   Comm<Dev> backward_;
   int stages_;

@@ -13,6 +13,15 @@
 #include <vector>
 
 namespace dhp::detail {
+/// Sums the gradient of a parameter over ranks that each have a part of it.
+template <class Dev>
+void sum_gradient(Dev& dev, ParameterStore<Dev>& store, const ParameterState<Dev>& parameter,
+                  Comm<Dev>& ranks) {
+  store.prepare_gradients(dev, parameter.range);
+  for (auto summand : store.summands(parameter.range)) ranks.all_reduce(dev, summand).wait();
+  if (auto flag = store.overflow()) ranks.all_reduce(dev, flag, Reduce::max).wait();
+}
+
 template <class Dev>
 class TiedParameters {
  public:
@@ -56,10 +65,7 @@ class TiedParameters {
   /// Sums the gradients of each tied parameter over the stages that use it, then reports it ready.
   void reduce(Dev& dev, ParameterStore<Dev>& store, FunctionRef<void(Range)> ready) {
     for (auto& group : groups_) {
-      store.prepare_gradients(dev, group.parameter->range);
-      for (auto summand : store.summands(group.parameter->range))
-        group.comm.all_reduce(dev, summand).wait();
-      if (auto flag = store.overflow()) group.comm.all_reduce(dev, flag, Reduce::max).wait();
+      sum_gradient(dev, store, *group.parameter, group.comm);
       ready(group.parameter->range);
     }
   }

@@ -161,6 +161,13 @@ class Tensor {
     shape_ = shape;
     return std::move(*this);
   }
+  /// The first entries of dim 0; the others' memory stays with them.
+  [[nodiscard]] Tensor shortened(std::int64_t entries) && {
+    if (empty() || entries == shape_[0]) return std::move(*this);
+    shape_ = view().slice(0, entries).shape();
+    facts_.reset();
+    return std::move(*this);
+  }
 
   /// Copies the elements to the host; T must be the element type.
   template <class T>

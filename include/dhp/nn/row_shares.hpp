@@ -1,0 +1,120 @@
+// RowShares: sequence parallelism inside H, the tensor axis (Korthikanti et al. 2022, "Reducing activation recomputation
+// in large transformer models", section 4.2.2). Between a row-parallel and a column-parallel layer each rank holds its
+// share of an activation's rows. Where ranks would sum all rows, they sum and scatter them; where a layer needs all
+// rows, it gathers them.
+#pragma once
+
+#include <dhp/comm/comm.hpp>
+#include <dhp/tensor/tape.hpp>
+
+#include <algorithm>
+#include <utility>
+
+namespace dhp {
+
+/// Of the rows that the side input "row_numbers" numbers. Shares are equally long, one behind the other, but the last
+/// ones end with the rows, and may be empty. As by default, every rank may have all rows.
+template <class Dev>
+class RowShares {
+ public:
+  RowShares() = default;
+  /// groups: a multiple of the ranks. A share is made of whole pieces, of which there are so many for any number of
+  /// ranks; 0: one for each rank.
+  explicit RowShares(Comm<Dev> group, int groups = 0)
+      : group_(std::move(group)), pieces_(groups > 0 ? groups : group_.size()) {}
+
+  /// Whether a rank has some rows only.
+  [[nodiscard]] bool is_split() const { return group_.size() > 1; }
+  /// The rows of all ranks together, where this one has `own`.
+  [[nodiscard]] std::int64_t all(const MicroBatch<Dev>& batch, std::int64_t own) const {
+    return is_split() ? batch.at("row_numbers").count() : own;
+  }
+  [[nodiscard]] std::int64_t all(const Tape<Dev>& tape, std::int64_t own) const {
+    return is_split() ? all(tape.batch(), own) : own;
+  }
+  /// The rows of a rank that has as many as any.
+  [[nodiscard]] std::int64_t most(std::int64_t rows) const {
+    return (rows + pieces_ - 1) / pieces_ * (pieces_ / group_.size());
+  }
+  /// This rank's of so many rows.
+  [[nodiscard]] Range own(std::int64_t rows) const {
+    const auto first = std::min(group_.rank() * most(rows), rows);
+    return {first, std::min(first + most(rows), rows)};
+  }
+  [[nodiscard]] Shape own(const Shape& all) const { return all.with(0, own(all[0]).size()); }
+  /// The same pieces for any number of ranks, of those rows that this rank has: sums over rows are made of theirs.
+  void for_pieces(const Tape<Dev>& tape, std::int64_t rows, FunctionRef<void(Range)> body) const {
+    const auto piece = (all(tape, rows) + pieces_ - 1) / pieces_;
+    for (std::int64_t first = 0; first < rows; first += piece)
+      body({first, std::min(first + piece, rows)});
+  }
+
+  /// All rows, on their way from every rank.
+  class Gathering {
+   public:
+    [[nodiscard]] Tensor<Dev> wait() && {
+      done_.wait();
+      return std::move(all_).shortened(rows_);
+    }
+
+   private:
+    friend class RowShares;
+    Tensor<Dev> share_, all_;
+    std::int64_t rows_ = 0;
+    Event<Dev> done_{};
+  };
+  [[nodiscard]] Gathering start_gather(Dev& dev, Tensor<Dev> x, const Tape<Dev>& tape) {
+    Gathering made;
+    made.rows_ = all(tape, x.shape()[0]);
+    if (!is_split()) {
+      made.all_ = std::move(x);
+      return made;
+    }
+    const auto most = this->most(made.rows_), rank = std::int64_t{group_.rank()};
+    check(x.shape()[0] == own(made.rows_).size(), "a layer wants this rank's ",
+          own(made.rows_).size(), " of ", made.rows_, " rows, got ", x.shape());
+    made.all_ = Tensor<Dev>(dev, x.dtype(), x.shape().with(0, most * group_.size()));
+    auto in = x.view();
+    if (x.shape()[0] < most) {  // what other ranks get behind it is nothing to them
+      const auto place = made.all_.mut().slice(rank * most, (rank + 1) * most);
+      dev.fill_zero(place.bytes(), place.size_bytes());
+      dev.copy(place.bytes(), in.bytes(), in.size_bytes());
+      in = place;
+    }
+    made.share_ = std::move(x);  // until it was read
+    made.done_ = group_.all_gather(dev, in, made.all_.mut());
+    return made;
+  }
+  [[nodiscard]] Tensor<Dev> gather(Dev& dev, Tensor<Dev> x, const Tape<Dev>& tape) {
+    return start_gather(dev, std::move(x), tape).wait();
+  }
+  /// This rank's rows of x, which every rank has whole.
+  [[nodiscard]] Tensor<Dev> take(Dev& dev, Tensor<Dev> x) const {
+    if (!is_split()) return x;
+    const auto rows = own(x.shape()[0]);
+    return clone(dev, x.view().slice(rows.first, rows.last));
+  }
+
+  /// Memory for a summand of all rows, which are its first ones.
+  [[nodiscard]] Tensor<Dev> summand(Dev& dev, DType type, const Shape& shape) const {
+    if (!is_split()) return {dev, type, shape};
+    Tensor<Dev> made(dev, type, shape.with(0, most(shape[0]) * group_.size()));
+    const auto rest = made.mut().slice(shape[0], made.shape()[0]);
+    if (rest.count() > 0) dev.fill_zero(rest.bytes(), rest.size_bytes());
+    return made;
+  }
+  /// This rank's rows of the sum of all ranks' summands, by the engine, in any order; there when `done`, and until then
+  /// the summand has to stay.
+  [[nodiscard]] Tensor<Dev> scatter(Dev& dev, const Tensor<Dev>& summand, std::int64_t rows,
+                                    Event<Dev>& done) {
+    Tensor<Dev> y(dev, summand.dtype(), summand.shape().with(0, most(rows)));
+    done = group_.reduce_scatter(dev, summand.view(), y.mut());
+    return std::move(y).shortened(own(rows).size());
+  }
+
+ private:
+  Comm<Dev> group_;
+  int pieces_ = 1;
+};
+
+}  // namespace dhp

@@ -1,0 +1,247 @@
+// Ranks that share the rows between the layers that a tensor axis splits: BERT, GPT-2's and Llama's shapes have the
+// serial run's numbers, with exact sums every bit of them, also of samples of length 1 and fewer rows than ranks.
+#include <dhp/comm/observe/count.hpp>
+#include <dhp/train/memory_plan.hpp>
+#include <examples/bert/encoder.hpp>
+#include <examples/gpt/model.hpp>
+#include <tests/parallel/layouts.hpp>
+#include <tests/support/gradients.hpp>
+
+namespace {
+
+enum class Kind { bert, classes, gpt_2, llama };
+constexpr Kind kinds[] = {Kind::bert, Kind::classes, Kind::gpt_2, Kind::llama};
+
+/// Two packed samples of any length from 1 on, with the side inputs of BERT and of a decoder.
+MicroBatch<Cpu> packed(Cpu& dev, std::int64_t k, Kind kind) {
+  constexpr std::int64_t lengths[][2] = {{7, 2}, {1, 1}, {2, 1}, {5, 1}, {16, 11}, {9, 1}, {3, 1}};
+  std::vector<std::int32_t> ids, positions, segments, offsets{0}, used, labels, first_rows, masked;
+  std::vector<std::int64_t> numbers;
+  for (std::int64_t sample = 2 * k; sample < 2 * k + 2; ++sample) {
+    const auto length = lengths[k % 7][sample % 2];
+    first_rows.push_back(static_cast<std::int32_t>(ids.size()));
+    for (std::int64_t t = 0; t < length; ++t) {
+      if (t % 3 == 0) masked.push_back(static_cast<std::int32_t>(ids.size()));
+      ids.push_back(static_cast<std::int32_t>((sample * 5 + t * (t + 1)) % 31));
+      labels.push_back(t + 1 < length ? (ids.back() + 7) % 31 : -1);
+      positions.push_back(static_cast<std::int32_t>(t));
+      segments.push_back(t % 2 == 0 ? 0 : 1);
+      numbers.push_back(sample * everything_length + t);
+    }
+    offsets.push_back(static_cast<std::int32_t>(ids.size()));
+    used.push_back(static_cast<std::int32_t>(length));
+  }
+  MicroBatch<Cpu> batch;
+  batch.index = k, batch.first_sample = 2 * k, batch.samples = 2;
+  const auto add = [&](const std::string& name, const auto& values) {
+    batch.side.emplace_back(
+        name, Tensor<Cpu>::from_host(dev, {static_cast<std::int64_t>(values.size())}, values));
+  };
+  add("token_ids", ids);
+  add("positions", positions);
+  add("segments", segments);
+  add("offsets", offsets);
+  add("lengths", used);
+  add("row_numbers", numbers);
+  add("labels", kind == Kind::classes ? std::vector<std::int32_t>{2, 0} : labels);
+  add("masked_rows", masked);
+  add("masked_labels", std::vector<std::int32_t>(masked.size(), 3));
+  add("first_rows", first_rows);
+  add("predicted_rows", first_rows);
+  add("next_labels", std::vector<std::int32_t>{1, 0});
+  const auto counted = std::ssize(ids) - 2;  // a sample's last token has no label
+  batch.counts = {{"tokens", counted}, {"masked_tokens", std::ssize(masked)}, {"samples", 2}};
+  return batch;
+}
+
+struct Described {
+  bool shares = true;
+  bool recompute = false;
+  bool adapters = false;  ///< alone are trained
+};
+template <class Config>
+Config described(Config config, const Described& how) {
+  config.layers = 2, config.hidden = 16, config.heads = 4, config.vocabulary = 31;
+  config.positions = config.sequence_length = everything_length;
+  config.dropout = 0.1;
+  config.recompute = how.recompute;
+  config.share_rows = how.shares;
+  return config;
+}
+template <class Dev>
+Model<Dev> model(ModelBuilder<Dev>& build, Kind kind, const Described& how) {
+  if (how.adapters) {
+    build.train_only(is_of_adapter);
+    build.adapt({.layers = {"query", "value", "output.dense", "intermediate.dense", "c_proj",
+                            "c_fc", "v_proj", "down_proj", "up_proj"},
+                 .rank = 3,
+                 .dropout = 0.1});
+  }
+  if (kind == Kind::classes) {
+    examples::PublishedBert bert{.config = described(examples::BertConfig{}, how)};
+    bert.labels = {"a", "b", "c"};
+    return examples::bert_with(build, bert, examples::BertHead::classes);
+  }
+  if (kind == Kind::bert) return examples::bert(build, described(examples::BertConfig{}, how));
+  auto config = described(examples::GptConfig{}, how);
+  if (kind == Kind::llama) {
+    config.llama = true, config.tied = false;
+    config.heads = 8, config.key_heads = 4, config.inner = 24;
+  }
+  return examples::gpt(build, config);
+}
+
+RunResult run(Kind kind, const Layout& layout, const RunSettings& settings,
+              const Described& how = {}) {
+  return run_layout(
+      layout, settings, [&](ModelBuilder<Cpu>& build) { return model(build, kind, how); },
+      [&](Cpu& dev, int, std::int64_t k) { return packed(dev, k, kind); });
+}
+
+const Layout layouts[] = {{{.tensor = 2}},
+                          {{.tensor = 4}},
+                          {{.tensor = 4, .pipeline = 2}},
+                          {{.data = 3, .tensor = 2}, GPipe{}},
+                          {{.tensor = 2, .pipeline = 2}, Interleaved{}, 2},
+                          {{.data = 2, .tensor = 2, .pipeline = 2}, ZeroBubble{}}};
+
+}  // namespace
+
+TEST_CASE("shared rows: the serial run's numbers, fp64, with recompute, ZeRO and adapters too") {
+  const RunSettings settings{.micro_batches = 7};
+  for (const auto kind : kinds) {
+    CAPTURE(static_cast<int>(kind));
+    const auto serial = run(kind, {}, settings, {.shares = false});
+    REQUIRE(serial.losses.back() < serial.losses.front());
+    for (const auto& layout : layouts) {
+      CAPTURE(to_text(layout));
+      check_close(serial, run(kind, layout, settings), 1e-9);
+    }
+    check_close(serial, run(kind, {{.tensor = 4}}, settings, {.recompute = true}), 1e-9);
+    for (const auto stage : {ZeroStage::gradients, ZeroStage::weights}) {
+      auto sharded = settings;
+      sharded.sharding = {.stage = stage, .bucket_bytes = 512};
+      const auto found = run(kind, {{.data = 2, .tensor = 4}}, sharded);
+      check_losses(serial, found, 1e-9);
+      CHECK(difference(serial.values, found.values).worst <= 1e-9);
+    }
+    const auto alone = run(kind, {}, settings, {.shares = false, .adapters = true});
+    check_close(alone, run(kind, {{.tensor = 4}}, settings, {.adapters = true}), 1e-9);
+  }
+}
+
+TEST_CASE("shared rows: exact sums have the serial run's bits, with and without") {
+  for (const auto compute : {DType::f32, DType::bf16})
+    for (const auto kind : kinds) {
+      CAPTURE(static_cast<int>(kind));
+      const RunSettings settings{
+          .compute = compute, .deterministic = true, .steps = 2, .micro_batches = 7};
+      const auto serial = run(kind, {}, settings, {.shares = false});
+      for (const auto& layout : layouts) {
+        CAPTURE(to_text(layout));
+        check_same_bits(serial, run(kind, layout, settings));
+      }
+      check_same_bits(serial, run(kind, {}, settings));
+      check_same_bits(serial, run(kind, {{.tensor = 4}}, settings, {.shares = false}));
+      check_same_bits(serial, run(kind, {{.tensor = 2}}, settings, {.recompute = true}));
+      const auto alone = run(kind, {}, settings, {.shares = false, .adapters = true});
+      check_same_bits(alone, run(kind, {{.tensor = 4}}, settings, {.adapters = true}));
+    }
+}
+
+TEST_CASE("shared rows: evaluations and predictions are those of one rank") {
+  const auto found = [](Kind kind, int ranks, bool shares) {
+    std::vector<std::vector<double>> values;
+    on_each_rank(
+        {{.tensor = ranks}}, {},
+        [&](ModelBuilder<Cpu>& build) { return model(build, kind, {.shares = shares}); },
+        [&](Cpu& dev) { return packed(dev, 0, kind); },
+        [&](Cpu& dev, auto& mesh, auto& pipeline, auto&) {
+          std::vector<MicroBatch<Cpu>> batches;
+          for (std::int64_t k = 0; k < 3; ++k) batches.push_back(packed(dev, k, kind));
+          Step<Cpu> step;
+          step.batches = batches;
+          auto all = pipeline.predict(dev, step);
+          all.push_back(pipeline.evaluate(dev, step));
+          if (mesh.world().rank() != 0) return;
+          for (const auto& each : all) values.push_back(widened(dev, each));
+        });
+    return values;
+  };
+  for (const auto kind : kinds) {
+    const auto alone = found(kind, 1, false);
+    for (const int ranks : {2, 4}) {
+      const auto shared = found(kind, ranks, true);
+      REQUIRE(shared.size() == alone.size());
+      for (std::size_t at = 0; at < alone.size(); ++at)
+        CHECK(distance(alone[at], shared[at]) < 1e-12);
+    }
+  }
+}
+
+TEST_CASE("shared rows: the bytes of each axis") {
+  constexpr std::int64_t micro_batches = 2, layers = 2, all = micro_batches * 32 * 16 * 8;
+  const auto batch = [](Cpu& dev, std::int64_t k) {
+    auto made = everything_batch(dev, 0, k, 31);
+    made.side.emplace_back("labels", made.at("token_ids").share());
+    made.counts.emplace_back("tokens", 32);
+    return made;
+  };
+  for (const auto kind : {Kind::bert, Kind::gpt_2})
+    for (const int stages : {1, 2})
+      for (const bool shares : {false, true})
+        on_ranks_of<Cpu>(4 * stages, [&](Cpu& dev, Comm<Cpu> plain) {
+          const auto counts = std::make_shared<CallCounts>();
+          const bool first = plain.rank() == 0;
+          on_rank(
+              dev, counted(dev, std::move(plain), counts), {{.tensor = 4, .pipeline = stages}}, {},
+              [&](ModelBuilder<Cpu>& build) { return model(build, kind, {.shares = shares}); },
+              [&](Cpu& any) { return batch(any, 0); },
+              [&](Cpu&, auto& mesh, auto&, auto& trainer) {
+                counts->reset();
+                (void)trainer.step(
+                    assigned(mesh, micro_batches, [&](std::int64_t k) { return batch(dev, k); }));
+                if (!first) return;
+                const auto bytes = [&](const CallCounts::Group& group, CallKind of) {
+                  return counts->of(group, of).bytes;
+                };
+                if (stages == 2) {
+                  CHECK(bytes({0, 4}, CallKind::send) == (shares ? all / 4 : all));
+                  return;
+                }
+                const auto head = kind == Kind::bert ? Range{0, 1} : Range{1, 2};
+                const CallCounts::Group tensor{0, 1, 2, 3};
+                CHECK(bytes(tensor, CallKind::reduce_scatter) ==
+                      (shares ? (4 * layers + 1 + head.first) * all : 0));
+                CHECK(bytes(tensor, CallKind::all_gather) ==
+                      (shares ? (6 * layers + 1 + head.last) * all / 4 : 0));
+              });
+        });
+}
+
+TEST_CASE("shared rows: what a decoder's block keeps for its backward pass") {
+  constexpr std::int64_t rows = 64, columns = 64, heads = 8;
+  for (const std::int64_t ranks : {1, 2, 4, 8})
+    for (const bool shares : {false, true}) {
+      Meta dev;
+      ModelBuilder<Meta> build(Comm<Meta>::of(MetaComm<Meta>({0, static_cast<int>(ranks)})));
+      const examples::GptConfig config{
+          .hidden = columns, .heads = heads, .sequence_length = rows, .share_rows = shares};
+      build.place(gpt_placements(config));
+      auto first = examples::gpt_attention(build, "transformer.h.0", config);
+      auto second = examples::gpt_feed_forward(build, "transformer.h.0", config);
+      ParameterList<Meta> parameters;
+      first.parameters(parameters);
+      second.parameters(parameters);
+      const ParameterStore<Meta> store(dev, parameters, {});
+      const auto batch = tests::token_batch(dev, 1, rows, 11);
+      Tape<Meta> tape({}, &batch);
+      Tensor<Meta> x(dev, DType::f32, {shares ? rows / ranks : rows, columns});
+      (void)second.forward(dev, first.forward(dev, std::move(x), tape), tape);
+      // In 16 bits rows * columns * (8 + 24 / ranks) bytes are Korthikanti's without attention's scores and masks.
+      // Beside them are four statistics of a row, and one for each head. Attention's y is held by two layers.
+      const auto whole = rows * (4 * columns + 4), split = rows * (12 * columns + heads);
+      CHECK(static_cast<std::int64_t>(tape.size_bytes()) ==
+            4 * ((shares ? whole / ranks : whole) + split / ranks + rows * columns / ranks));
+    }
+}
