@@ -125,6 +125,7 @@ struct RunOptions {
   [[nodiscard]] std::int64_t total_steps(const dhp::Batching& batching) const;
   /// Throws where stages are to go by predicted gradients, and other options do not allow that.
   void finish_synthetic();
+  void check_context() const;
   /// Whether each step uses the complete sum of its own gradients.
   [[nodiscard]] bool sums_all() const {
     return std::holds_alternative<dhp::Bucketed>(reducer) ||

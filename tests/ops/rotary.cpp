@@ -4,18 +4,23 @@
 
 namespace {
 
-const std::vector<std::int32_t> offsets{0, 3, 3, 3000, 3001};
-
+// Of samples of 3, 2997 and 1 rows, the last of which begins late.
+std::vector<std::int32_t> positions() {
+  std::vector<std::int32_t> made(3001);
+  std::iota(made.begin(), made.begin() + 3, 0);
+  std::iota(made.begin() + 3, made.end(), 0);
+  made.back() = 3000;
+  return made;
+}
 // Of rows of `columns` columns, of which the heads are the first.
 std::vector<double> expected(std::vector<double> x, std::int64_t columns, std::int64_t size,
                              const detail::RotaryOptions& options) {
   const auto rows = static_cast<std::int64_t>(x.size()) / columns, half = size / 2;
-  std::size_t sample = 0;
-  for (std::int64_t row = 0; row < rows; ++row) {
-    while (offsets[sample + 1] <= row) ++sample;
+  const auto at_row = positions();
+  for (std::int64_t row = 0; row < rows; ++row)
     for (std::int64_t at = 0; at < options.heads * half; ++at) {
       const auto c = static_cast<double>(at % half);
-      const double angle = static_cast<double>(row - offsets[sample]) *
+      const double angle = static_cast<double>(at_row[static_cast<std::size_t>(row)]) *
                            std::pow(options.base, -c / static_cast<double>(half)) *
                            (options.inverse ? -1 : 1);
       auto& one = x[static_cast<std::size_t>(row * columns + at / half * size + at % half)];
@@ -24,7 +29,6 @@ std::vector<double> expected(std::vector<double> x, std::int64_t columns, std::i
       one = a * std::cos(angle) - b * std::sin(angle);
       other = b * std::cos(angle) + a * std::sin(angle);
     }
-  }
   return x;
 }
 
@@ -34,19 +38,19 @@ TEST_CASE_TEMPLATE("rotary: by the library's cosine and sine, there and back", T
                    bf16, f16) {
   Cpu dev({.threads = 2});
   const double close = std::is_same_v<T, double> ? 2e-12 : is_16_bit<T> ? 2e-2 : 1e-6;
-  const auto begins = tensor_of(dev, offsets);
+  const auto at_row = tensor_of(dev, positions());
   for (const auto& [heads, size, columns] : {std::tuple{1, 2, 2}, {3, 8, 24}, {2, 6, 40}}) {
     CAPTURE(size);
     const detail::RotaryOptions options{
         .heads = heads, .base = 500, .row_stride = columns > heads * size ? columns : 0};
-    auto x = random_tensor<T>(dev, {offsets.back(), columns}, 1);
+    auto x = random_tensor<T>(dev, {3001, columns}, 1);
     const auto before = widened(x);
-    const View<Cpu> view{x.mut().bytes(), x.dtype(), {offsets.back(), heads * size}};
-    detail::rotary(dev, view, begins.view(), options);
+    const View<Cpu> view{x.mut().bytes(), x.dtype(), {3001, heads * size}};
+    detail::rotary(dev, view, at_row.view(), options);
     CHECK(distance(widened(x), expected(before, columns, size, options)) < close);
     auto back = options;
     back.inverse = true;
-    detail::rotary(dev, view, begins.view(), back);
+    detail::rotary(dev, view, at_row.view(), back);
     CHECK(distance(widened(x), before) < close);
   }
 }
@@ -58,8 +62,9 @@ TEST_CASE("rotary: the product of a query and a key depends on their distance al
   const auto head = random_doubles({size}, 3);
   for (std::int64_t row = 0; row < rows; ++row) alike.insert(alike.end(), head.begin(), head.end());
   auto x = Tensor<Cpu>::from_host(dev, {rows, size}, alike);
-  const auto begins = tensor_of(dev, std::vector<std::int32_t>{0, rows});
-  detail::rotary(dev, x.mut(), begins.view(), {.base = 100});
+  std::vector<std::int32_t> at_row(rows);
+  std::iota(at_row.begin(), at_row.end(), 0);
+  detail::rotary(dev, x.mut(), tensor_of(dev, at_row).view(), {.base = 100});
   const auto turned = widened(x);
   const auto product = [&](std::int64_t a, std::int64_t b) {
     return std::inner_product(turned.begin() + a * size, turned.begin() + (a + 1) * size,
@@ -71,8 +76,8 @@ TEST_CASE("rotary: the product of a query and a key depends on their distance al
 
 TEST_CASE_TEMPLATE("rotary: threads change no bit", T, double, bf16) {
   CHECK(same_on_threads([&](Cpu& dev) {
-    auto x = random_tensor<T>(dev, {offsets.back(), 8}, 1);
-    detail::rotary(dev, x.mut(), tensor_of(dev, offsets).view(), {.heads = 2});
+    auto x = random_tensor<T>(dev, {3001, 8}, 1);
+    detail::rotary(dev, x.mut(), tensor_of(dev, positions()).view(), {.heads = 2});
     return widened(x);
   }));
 }
@@ -80,13 +85,13 @@ TEST_CASE_TEMPLATE("rotary: threads change no bit", T, double, bf16) {
 TEST_CASE("rotary: what does not fit is refused") {
   Cpu dev;
   auto x = random_tensor<float>(dev, {3, 6}, 1);
-  const auto begins = tensor_of(dev, std::vector<std::int32_t>{0, 3});
+  const auto at_row = tensor_of(dev, std::vector<std::int32_t>{0, 3, 4});
   const auto refusal = [&](const detail::RotaryOptions& options) {
-    return message_of([&] { detail::rotary(dev, x.mut(), begins.view(), options); });
+    return message_of([&] { detail::rotary(dev, x.mut(), at_row.view(), options); });
   };
   CHECK(refusal({.heads = 2}) == "rotary: 6 columns cannot be divided into 2 heads of pairs");
   CHECK(refusal({.base = 0}) == "rotary: the base must be above 0, got 0");
   CHECK(refusal({.row_stride = 5}) == "rotary: rows of 6 columns cannot be 5 elements apart");
   CHECK(message_of([&] { detail::rotary(dev, x.mut(), x.view(), {}); }) ==
-        "rotary: offsets [3, 6] of f32 are not i32 of one sample or more");
+        "rotary: positions [3, 6] of f32 are not i32 of 3 rows");
 }

@@ -10,10 +10,11 @@ namespace tests {
 template <class Dev>
 MicroBatch<Dev> token_batch(Dev& dev, std::int64_t samples, std::int64_t length,
                             std::int64_t vocabulary) {
-  std::vector<std::int32_t> ids, offsets{0}, lengths;
+  std::vector<std::int32_t> ids, positions, offsets{0}, lengths;
   std::vector<std::int64_t> numbers;
   for (std::int64_t row = 0; row < samples * length; ++row) {
     ids.push_back(static_cast<std::int32_t>(row * 7 % vocabulary));
+    positions.push_back(static_cast<std::int32_t>(row % length));
     numbers.push_back(row);
   }
   for (std::int64_t n = 0; n < samples; ++n) {
@@ -27,6 +28,7 @@ MicroBatch<Dev> token_batch(Dev& dev, std::int64_t samples, std::int64_t length,
         name, Tensor<Dev>::from_host(dev, {static_cast<std::int64_t>(values.size())}, values));
   };
   put("token_ids", ids);
+  put("positions", positions);
   put("offsets", offsets);
   put("lengths", lengths);
   put("row_numbers", numbers);

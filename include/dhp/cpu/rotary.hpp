@@ -4,29 +4,26 @@
 #include <dhp/device/cpu.hpp>
 #include <dhp/ops/rotary.hpp>
 
-#include <algorithm>
 #include <vector>
 
 namespace dhp::detail {
 
-void rotary_on(std::same_as<Cpu> auto& dev, View<Cpu> x, ConstView<Cpu> offsets,
+void rotary_on(std::same_as<Cpu> auto& dev, View<Cpu> x, ConstView<Cpu> positions,
                const RotaryOptions& options) {
   const auto half = x.columns() / options.heads / 2;
   const auto stride = options.row_stride == 0 ? x.columns() : options.row_stride;
   std::vector<double> turns(static_cast<std::size_t>(half));
   for (std::int64_t c = 0; c < half; ++c)
     turns[static_cast<std::size_t>(c)] = Rotation::turns(std::log(options.base), c, half);
-  const auto* const begins = offsets.data<std::int32_t>();
   visit_floating(x.dtype(), [&]<class T>(Tag<T>) {
     using A = Accumulator<T>;
     dev.for_ranges(x.rows(), 16, [&](std::int64_t first, std::int64_t last) {
       std::vector<A> angles(static_cast<std::size_t>(2 * half));
       A *const cosines = angles.data(), *const sines = cosines + half;
       for (auto row = first; row < last; ++row) {
-        const auto begin = *(std::upper_bound(begins, begins + offsets.count(), row) - 1);
+        const auto position = static_cast<double>(positions.data<std::int32_t>()[row]);
         for (std::int64_t c = 0; c < half; ++c) {
-          const auto at = Rotation::of_turns(static_cast<double>(row - begin) *
-                                             turns[static_cast<std::size_t>(c)]);
+          const auto at = Rotation::of_turns(position * turns[static_cast<std::size_t>(c)]);
           cosines[c] = static_cast<A>(at.cosine);
           sines[c] = static_cast<A>(options.inverse ? -at.sine : at.sine);
         }

@@ -1,18 +1,18 @@
 // Rotary positions on the GPU: a thread has a pair of columns of a row, in all of its heads.
 #pragma once
 
-#include <dhp/cuda/attention_layout.hpp>
+#include <dhp/cuda/block.hpp>
 #include <dhp/ops/rotary.hpp>
 
 namespace dhp::detail::cuda {
 
 template <class T>
 struct Rotary {
-  std::int64_t rows, stride, half, samples;
+  std::int64_t rows, stride, half;
   int heads;
   bool inverse;
   double log_base;
-  const std::int32_t* offsets;
+  const std::int32_t* positions;
   T* x;
 
   template <class B>
@@ -20,9 +20,7 @@ struct Rotary {
     using A = Accumulator<T>;
     for (auto at = grid_thread(block); at < rows * half; at += grid_threads(block)) {
       const auto row = at / half, c = at - row * half;
-      const auto position = row - offsets[sample_of(row, offsets, samples)];
-      const auto rotation =
-          Rotation::of_turns(static_cast<double>(position) * Rotation::turns(log_base, c, half));
+      const auto rotation = Rotation::of_turns(positions[row] * Rotation::turns(log_base, c, half));
       const A cosine = static_cast<A>(rotation.cosine);
       const A sine = static_cast<A>(inverse ? -rotation.sine : rotation.sine);
       for (int head = 0; head < heads; ++head) {
@@ -41,14 +39,13 @@ struct Rotary {
 namespace dhp::detail {
 
 template <KernelDevice Dev>
-void rotary_on(Dev& dev, View<Dev> x, ConstView<Dev> offsets, const RotaryOptions& options) {
+void rotary_on(Dev& dev, View<Dev> x, ConstView<Dev> positions, const RotaryOptions& options) {
   const auto half = x.columns() / options.heads / 2;
   visit_floating(x.dtype(), [&]<class T>(Tag<T>) {
-    launch(
-        dev, cuda::grid_for(dev, x.rows() * half),
-        cuda::Rotary<T>{x.rows(), options.row_stride == 0 ? x.columns() : options.row_stride, half,
-                        offsets.count() - 1, options.heads, options.inverse, std::log(options.base),
-                        offsets.template data<std::int32_t>(), x.template data<T>()});
+    launch(dev, cuda::grid_for(dev, x.rows() * half),
+           cuda::Rotary<T>{x.rows(), options.row_stride == 0 ? x.columns() : options.row_stride,
+                           half, options.heads, options.inverse, std::log(options.base),
+                           positions.template data<std::int32_t>(), x.template data<T>()});
   });
 }
 

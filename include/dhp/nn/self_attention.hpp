@@ -1,8 +1,10 @@
 // Multi-head self-attention (Vaswani et al. 2017, section 3.2) without the output projection, which is another layer.
 // Samples are ragged and attend only to themselves: side inputs "offsets", "lengths", "row_numbers"
-// (ops/attention.hpp). For decoders: causal, with grouped-query heads and rotary positions (ops/rotary.hpp).
+// (ops/attention.hpp). For decoders: causal, with grouped-query heads and rotary positions (ops/rotary.hpp), which are
+// the side input "positions".
 #pragma once
 
+#include <dhp/nn/context.hpp>
 #include <dhp/nn/fused_parameters.hpp>
 #include <dhp/nn/linear.hpp>
 #include <dhp/ops/attention.hpp>
@@ -22,7 +24,7 @@ struct SelfAttentionOptions {
   double dropout = 0;
   int key_heads = 0;       ///< divides heads, which share keys and values; 0: as many as heads
   bool causal = false;     ///< a token sees itself and those before it in its sample
-  double rotary_base = 0;  ///< of rotary positions, counted in each sample; 0: none
+  double rotary_base = 0;  ///< of rotary positions; 0: none
   bool bias = true;        ///< of the projections
   std::array<std::string, 3> names{"query", "key", "value"};  ///< of the projections
 };
@@ -33,14 +35,17 @@ template <class Dev>
 class SelfAttention final {
  public:
   SelfAttention(ModelBuilder<Dev>& build, const std::string& name, SelfAttentionOptions options)
-      : options_(options), use_(build.next_use()) {
+      : options_(options), use_(build.next_use()), context_(build.context) {
+    check(context_.size() == 1 || detail::AttendsToParts<Dev>, name,
+          ": attention over a context axis runs on CPUs alone as yet; choose the tensor axis");
     if (options_.key_heads == 0) options_.key_heads = options_.heads;
     const auto placement = build.placement(concat(name, ".", options_.names[0], ".weight"));
     const bool by_heads = placement == Placement::heads;
     if (by_heads) gradient_sum_ = build.sum_of_pieces(placement);
     const int parts = by_heads ? build.tensor.size() * gradient_sum_.pieces() : 1;
     check_heads(name, parts);
-    apart_ = gradient_sum_.is_grouped() || options_.key_heads != options_.heads || !options_.bias;
+    apart_ = gradient_sum_.is_grouped() || options_.key_heads != options_.heads || !options_.bias ||
+             context_.size() > 1;
     const auto key_columns = options_.columns / options_.heads * options_.key_heads;
     for (int which = 0; which < 3; ++which) {
       projections_.emplace_back(build,
@@ -138,7 +143,7 @@ class SelfAttention final {
   }
 
  private:
-  /// Unfused path, for adapters (LoRA), tensor groups, shared key heads and projections without biases.
+  /// Unfused path, for adapters (LoRA), tensor groups, shared key heads, projections without biases and a context axis.
   Tensor<Dev> forward_apart(Dev& dev, Tensor<Dev> x, Tape<Dev>& tape) {
     std::array<Tensor<Dev>, 3> qkv;
     for (std::size_t at = 0; at < 3; ++at) qkv[at] = projections_[at].forward(dev, x.share(), tape);
@@ -150,9 +155,8 @@ class SelfAttention final {
     Tensor<Dev> y(dev, q.dtype(), q.shape());
     Tensor<Dev> logsumexp(dev, accumulation_type(q.dtype()), {pieces(), heads_of_piece_, x.rows()});
     for (int at = 0; at < pieces(); ++at)
-      attention_forward(dev, piece(q.view(), at), piece(k.view(), at), piece(v.view(), at),
-                        sequences(tape), options_for(tape, at, 0), piece(y.mut(), at),
-                        logsumexp.mut().slice(at, at + 1));
+      attend(dev, piece(q.view(), at), piece(k.view(), at), piece(v.view(), at), tape, at,
+             piece(y.mut(), at), logsumexp.mut().slice(at, at + 1));
     for (auto& part : qkv) tape.push(std::move(part));
     tape.push(y.share());
     tape.push(std::move(logsumexp));
@@ -169,21 +173,42 @@ class SelfAttention final {
     const auto& [q, k, v] = qkv;
     auto& [dq, dk, dv] = gradients;
     for (int at = 0; at < pieces(); ++at) {
-      attention_backward(
-          dev, piece(dy.view(), at), piece(q.view(), at), piece(k.view(), at), piece(v.view(), at),
-          piece(y.view(), at), logsumexp.view().slice(at, at + 1), sequences(tape),
-          options_for(tape, at, 0), piece(dq.mut(), at), piece(dk.mut(), at), piece(dv.mut(), at));
+      attend_backward(dev, piece(dy.view(), at), piece(q.view(), at), piece(k.view(), at),
+                      piece(v.view(), at), piece(y.view(), at), logsumexp.view().slice(at, at + 1),
+                      tape, at, piece(dq.mut(), at), piece(dk.mut(), at), piece(dv.mut(), at));
       rotate(dev, piece(dq.mut(), at), heads_of_piece_, 0, tape, true);
       rotate(dev, piece(dk.mut(), at), key_heads_of_piece_, 0, tape, true);
     }
     return Linear<Dev>::backward_of_all(dev, projections_, gradients, std::move(onto), tape);
   }
 
+  void attend(Dev& dev, ConstView<Dev> q, ConstView<Dev> k, ConstView<Dev> v, const Tape<Dev>& tape,
+              int at, View<Dev> y, View<Dev> logsumexp) {
+    const auto options = options_for(tape, at, 0);
+    const auto samples = sequences(tape);
+    if constexpr (detail::AttendsToParts<Dev>)
+      if (context_.size() > 1)
+        return detail::RingAttention<Dev>(dev, context_, samples)
+            .forward(q, k, v, options, y, logsumexp);
+    attention_forward(dev, q, k, v, samples, options, y, logsumexp);
+  }
+  void attend_backward(Dev& dev, ConstView<Dev> dy, ConstView<Dev> q, ConstView<Dev> k,
+                       ConstView<Dev> v, ConstView<Dev> y, ConstView<Dev> logsumexp,
+                       const Tape<Dev>& tape, int at, View<Dev> dq, View<Dev> dk, View<Dev> dv) {
+    const auto options = options_for(tape, at, 0);
+    const auto samples = sequences(tape);
+    if constexpr (detail::AttendsToParts<Dev>)
+      if (context_.size() > 1)
+        return detail::RingAttention<Dev>(dev, context_, samples)
+            .backward(dy, q, k, v, y, logsumexp, options, dq, dk, dv);
+    attention_backward(dev, dy, q, k, v, y, logsumexp, samples, options, dq, dk, dv);
+  }
+
   /// The positions of queries or keys, or with `inverse` of their gradients.
   void rotate(Dev& dev, View<Dev> x, int heads, std::int64_t row_stride, const Tape<Dev>& tape,
               bool inverse) const {
     if (options_.rotary_base != 0)
-      detail::rotary(dev, x, tape.batch().at("offsets").view(),
+      detail::rotary(dev, x, tape.batch().at("positions").view(),
                      {.heads = heads,
                       .base = options_.rotary_base,
                       .inverse = inverse,
@@ -241,6 +266,7 @@ class SelfAttention final {
 
   SelfAttentionOptions options_;
   std::uint32_t use_;
+  Comm<Dev> context_;
   int heads_of_piece_ = 0, key_heads_of_piece_ = 0;
   int first_head_ = 0;                    // of this rank
   std::vector<Linear<Dev>> projections_;  // query, key, value

@@ -46,18 +46,17 @@ struct Rotation {
   }
 };
 
-/// x [R, heads * head size] is rotated in place; row r of sample n has position r - offsets[n]. offsets i32 [N + 1], as
-/// attention has them.
+/// x [R, heads * head size] is rotated in place; positions i32 [R].
 template <Device Dev>
-void rotary(Dev& dev, Out<Dev> x, In<Dev> offsets, const RotaryOptions& options) {
+void rotary(Dev& dev, Out<Dev> x, In<Dev> positions, const RotaryOptions& options) {
   check(options.heads >= 1 && x.columns() % (2 * options.heads) == 0, "rotary: ", x.columns(),
         " columns cannot be divided into ", options.heads, " heads of pairs");
   check(options.base > 0, "rotary: the base must be above 0, got ", options.base);
   check(options.row_stride == 0 || options.row_stride >= x.columns(), "rotary: rows of ",
         x.columns(), " columns cannot be ", options.row_stride, " elements apart");
-  check(offsets.dtype() == DType::i32 && offsets.count() >= 1, "rotary: offsets ", offsets.shape(),
-        " of ", offsets.dtype(), " are not i32 of one sample or more");
-  if (x.count() > 0) rotary_on(dev, x, offsets, options);
+  check(positions.dtype() == DType::i32 && positions.count() == x.rows(), "rotary: positions ",
+        positions.shape(), " of ", positions.dtype(), " are not i32 of ", x.rows(), " rows");
+  if (x.count() > 0) rotary_on(dev, x, positions, options);
 }
 
 }  // namespace dhp::detail

@@ -3,6 +3,7 @@
 #pragma once
 
 #include <dhp/comm/mesh.hpp>
+#include <dhp/nn/context.hpp>
 #include <dhp/ops/reduce.hpp>
 #include <dhp/ops/step.hpp>
 #include <dhp/parallel/partition.hpp>
@@ -40,11 +41,15 @@ class PipelineParallel {
                    const MicroBatch<Dev>& example, ParameterStoreOptions store = {})
       : options_(std::move(options)),
         store_options_(store),
-        replica_{mesh.data_index(), mesh.shape().data},
+        replica_{mesh.data().rank(), mesh.data().size(), mesh.shape().context},
+        context_(mesh.context()),
         forward_(mesh.pipeline()),
         backward_(mesh.pipeline_backward()),
         stages_(forward_.size()),
         stage_(forward_.rank()) {
+    check(context_.size() == 1 || !store.deterministic,
+          "a context axis adds up each sample's gradients in parts: the same bits in every layout, "
+          "as with --deterministic, need a layout without it");
     const auto layers = static_cast<int>(model.layers.size());
     check(options_.chunks >= 1 && options_.chunks <= layers, "pipeline: ", options_.chunks,
           " chunks per rank for ", layers,
@@ -54,7 +59,7 @@ class PipelineParallel {
       // Rank 0 decides where to cut; measuring needs its tensor group.
       const bool measures = mesh.data_index() == 0 && mesh.pipeline_index() == 0 && parts > 1;
       options_.costs = options_.measure_costs && measures
-                           ? detail::measured_costs(dev, model, example, store)
+                           ? detail::measured_costs(dev, model, share_of(dev, example), store)
                            : detail::computed_costs(model, example);
     }
     check(options_.costs.size() == model.layers.size(), "pipeline: ", options_.costs.size(),
@@ -130,6 +135,8 @@ class PipelineParallel {
   struct Execution;
   [[nodiscard]] Execution forward_only(Dev& dev, const Step<Dev>& step, Replicas<Dev>* replicas,
                                        bool predicts) {
+    check(!predicts || context_.size() == 1,
+          "predictions are of whole samples: choose a layout without a context axis");
     auto run = start(dev, step, Mode::eval, replicas);
     run.predicts = predicts;
     const auto micro_batches = static_cast<int>(step.batches.size());
@@ -154,7 +161,8 @@ class PipelineParallel {
   };
   /// One run of the schedule.
   struct Execution {
-    const Step<Dev>* step;
+    Step<Dev> step{};
+    std::vector<MicroBatch<Dev>> shares{};  // of its micro-batches, with a context axis
     StepContext context;
     Replicas<Dev>* replicas = nullptr;
     Tensor<Dev> scales;  // weight of each loss term in the objective, f64 [terms]
@@ -196,8 +204,7 @@ class PipelineParallel {
   [[nodiscard]] int rounds(const Step<Dev>& step) const {
     const auto own = std::ssize(step.batches);
     if (store_options_.sharding.stage != ZeroStage::weights) return static_cast<int>(own);
-    const std::int64_t replicas = replica_.size;
-    return static_cast<int>(std::max(own, (step.micro_batches + replicas - 1) / replicas));
+    return static_cast<int>(std::max(own, replica_.share_of(step.micro_batches)));
   }
   /// With ZeRO a layer's weights are there between the two. After an exception they stay: a failing rank must not wait
   /// for others.
@@ -239,7 +246,11 @@ class PipelineParallel {
     detail::check_has_replicas(store_, replicas);
     const auto terms = std::ssize(term_names());
     Execution run{};
-    run.step = &step;
+    run.step = step;
+    if (context_.size() > 1) {
+      for (const auto& whole : step.batches) run.shares.push_back(share_of(dev, whole));
+      run.step.batches = run.shares;
+    }
     run.context = step.context;
     run.context.mode = mode;
     run.replicas = replicas;
@@ -255,7 +266,12 @@ class PipelineParallel {
   }
 
   [[nodiscard]] static const MicroBatch<Dev>& batch(const Execution& run, const Action& action) {
-    return run.step->batches[static_cast<std::size_t>(action.micro_batch)];
+    return run.step.batches[static_cast<std::size_t>(action.micro_batch)];
+  }
+  /// The rows that this rank has.
+  [[nodiscard]] MicroBatch<Dev> share_of(Dev& dev, const MicroBatch<Dev>& whole) const {
+    if (context_.size() == 1) return whole.share();
+    return detail::context_share(dev, whole, context_.rank(), context_.size());
   }
   /// Allocates the input activation of a part.
   [[nodiscard]] Tensor<Dev> boundary(Dev& dev, int part, const MicroBatch<Dev>& of) {
@@ -383,6 +399,7 @@ class PipelineParallel {
   PipelineOptions options_;
   ParameterStoreOptions store_options_;
   detail::ReplicaOf replica_;
+  Comm<Dev> context_;
   Comm<Dev> forward_;
   Comm<Dev> backward_;
   int stages_;
