@@ -50,6 +50,7 @@ struct DescribedGpt {
   made.config.sequence_length = options.sequence_length;
   made.config.dropout = options.dropout;
   made.config.recompute = options.run.recompute;
+  made.config.exchange_heads = options.run.exchange_heads;
   return made;
 }
 

@@ -77,7 +77,13 @@ void add_run_options(CommandLine& app, RunOptions& options, Words& words) {
 
   add_mesh_options(app, options);
   app.add_option("--context-parallel", options.mesh.context,
-                 "Ranks that share the tokens of each sample (decoders, on CPUs)", positive);
+                 "Ranks that share the tokens of each sample (decoders)", positive);
+  add_name(
+      app, "--context-attention", "ring",
+      "With --context-parallel: keys travel around a ring, or ranks exchange tokens for heads, "
+      "as always on GPUs",
+      [&](const auto& name) { options.exchange_heads = name == "heads"; })
+      ->check(CLI::IsMember({"ring", "heads"}));
   add_name(app, "--schedule", "1f1b",
            "gpipe, 1f1b, interleaved, zero-bubble, or a .csv file of each stage's actions",
            [&](const auto& name) { options.pipeline.schedule = schedule_of(name); });

@@ -62,6 +62,7 @@ void RunOptions::check_context() const {
        {std::pair{deterministic, "--deterministic: it adds up a sample's gradients in parts"},
         {elastic.has_value(), "--elastic: its axis stays as it is"},
         {synthetic_gradients.has_value(), "--synthetic-gradients"},
+        {cuda_graphs.value_or(false), "--cuda-graphs: its ranks read lengths on the host"},
         {!trace_values.empty(), "--trace-values: no rank has all of a micro-batch"},
         {late, "a --reducer with which replicas step alone"}})
     dhp::check(!bad, "--context-parallel is not for ", name);

@@ -15,7 +15,7 @@ namespace {
 constexpr std::int64_t vocabulary = 11, hidden = 24, longest = 13;
 
 struct Variant {
-  bool causal = true, padded = false, recomputed = false;
+  bool causal = true, padded = false, recomputed = false, heads = false;
 };
 
 // The last norm, the head and the cross-entropy of labels.
@@ -69,7 +69,8 @@ Model<Cpu> decoder(ModelBuilder<Cpu>& build, const Variant& variant) {
                                          .key_heads = 3,
                                          .causal = variant.causal,
                                          .rotary_base = 50,
-                                         .bias = false}));
+                                         .bias = false,
+                                         .exchange_heads = variant.heads}));
     body.add("output", Linear<Cpu>(build, block + ".output", {.in = hidden, .out = hidden}));
     body.add("dropout", Dropout<Cpu>(build, 0.1));
     Residual<Cpu> half(std::move(body));
@@ -148,6 +149,13 @@ TEST_CASE("context axis: padding, recomputation, attention to both sides") {
     check_close(trained({}, {}, variant), trained({{.data = 2, .context = 3}}, {}, variant), 1e-9);
 }
 
+TEST_CASE("context axis: ranks that exchange rows for heads") {
+  for (const auto& variant : {Variant{.heads = true}, Variant{.padded = true, .heads = true}})
+    for (const auto& layout :
+         {Layout{{.context = 3}}, Layout{{.pipeline = 2, .context = 3}, zero_bubble}})
+      check_close(trained({}, {}, variant), trained(layout, {}, variant), 1e-9);
+}
+
 TEST_CASE("context axis: ZeRO shards over all replicas") {
   const auto serial = trained({}, {});
   for (const auto stage : {ZeroStage::optimizer, ZeroStage::gradients, ZeroStage::weights}) {
@@ -187,9 +195,11 @@ TEST_CASE("context axis: every token is on one rank, and ranks have equally many
 }
 
 TEST_CASE("context axis: what it cannot do is refused") {
-  const auto refusal = [](const RunSettings& settings) {
-    return message_of([&] { (void)trained({{.context = 2}}, settings); });
+  const auto refusal = [](const RunSettings& settings, const Variant& variant = {}) {
+    return message_of([&] { (void)trained({{.context = 2}}, settings, variant); });
   };
+  CHECK(has(refusal({}, {.heads = true}),
+            "3 key heads cannot be exchanged over a context axis of 2; choose"));
   CHECK(has(refusal({.deterministic = true}), "need a layout without it"));
   CHECK(has(refusal({.reducer = LocalSgd{}}), "choose a reducer that is not late"));
 }

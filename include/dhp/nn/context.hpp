@@ -6,6 +6,7 @@
 #include <dhp/comm/comm.hpp>
 #include <dhp/ops/attention.hpp>
 #include <dhp/ops/elementwise.hpp>
+#include <dhp/ops/rows.hpp>
 #include <dhp/tensor/micro_batch.hpp>
 
 #include <algorithm>
@@ -37,19 +38,36 @@ namespace dhp::detail {
   return samples.empty() ? 0 : samples.back()[1].row + samples.back()[1].rows;
 }
 
+/// The rows of each rank.
+struct ContextRows {
+  template <class Dev>
+  ContextRows(Dev& dev, const MicroBatch<Dev>& batch, int ranks)
+      : offsets(batch.at("offsets").template to_host<std::int32_t>(dev)) {
+    const auto lengths = batch.at("lengths").template to_host<std::int32_t>(dev);
+    for (int rank = 0; rank < ranks; ++rank)
+      by_rank.push_back(context_runs(offsets, lengths, rank, ranks));
+  }
+  [[nodiscard]] const std::vector<TokenRuns>& of(int rank) const {
+    return by_rank[static_cast<std::size_t>(rank)];
+  }
+
+  std::vector<std::int32_t> offsets;  // of the whole samples
+  std::vector<std::vector<TokenRuns>> by_rank;
+};
+
 /// What a rank of the context axis has of a micro-batch. "offsets" and "lengths" stay those of the whole samples; other
 /// side inputs with a value for each row have those of its rows.
 template <class Dev>
 [[nodiscard]] MicroBatch<Dev> context_share(Dev& dev, const MicroBatch<Dev>& whole, int rank,
                                             int ranks) {
   check(!whole.input, "a context axis splits rows of tokens, and this model's input has none");
-  const auto offsets = whole.at("offsets").template to_host<std::int32_t>(dev);
-  const auto lengths = whole.at("lengths").template to_host<std::int32_t>(dev);
-  const auto runs = context_runs(offsets, lengths, rank, ranks);
+  const ContextRows all(dev, whole, ranks);
+  const auto& runs = all.of(rank);
   MicroBatch<Dev> share{whole.index, whole.first_sample, whole.samples, {}, {}, whole.counts};
   for (const auto& [name, tensor] : whole.side) {
     const auto& shape = tensor.shape();
-    if (name == "offsets" || name == "lengths" || shape.rank() == 0 || shape[0] != offsets.back()) {
+    if (name == "offsets" || name == "lengths" || shape.rank() == 0 ||
+        shape[0] != all.offsets.back()) {
       share.side.emplace_back(name, tensor.share());
       continue;
     }
@@ -57,33 +75,99 @@ template <class Dev>
     for (std::size_t n = 0; n < runs.size(); ++n)
       for (const auto& run : runs[n]) {
         if (run.rows == 0) continue;
-        const auto first = offsets[n] + run.position;
+        const auto first = all.offsets[n] + run.position;
         const auto from = tensor.view().slice(first, first + run.rows);
         dev.copy(rows.mut().slice(run.row, run.row + run.rows).bytes(), from.bytes(),
                  from.size_bytes());
       }
     share.side.emplace_back(name, std::move(rows));
   }
+  share.side.emplace_back("all_row_numbers", whole.at("row_numbers").share());
   return share;
 }
+
+/// Trades rows for heads and back (Jacobs et al. 2023, "DeepSpeed Ulysses"): between the two calls each rank has all
+/// rows of its share of the heads, and attention is that of whole samples. On any device.
+template <class Dev>
+class HeadExchange {
+ public:
+  HeadExchange(Dev& dev, Comm<Dev>& context, const MicroBatch<Dev>& batch)
+      : dev_(dev), context_(context), rows_(dev, batch, context.size()) {
+    for (const auto& runs : rows_.by_rank) most_ = std::max(most_, rows_of(runs));
+  }
+
+  /// [this rank's rows, columns] -> [rows, columns / ranks]
+  [[nodiscard]] Tensor<Dev> to_heads(const Tensor<Dev>& x) {
+    const auto columns = x.columns() / context_.size();
+    auto [mine, theirs] = blocks(x.dtype(), columns);
+    for (int rank = 0; rank < context_.size(); ++rank)
+      copy_columns(dev_, x.view(), rank * columns, block(mine, rank, x.rows()), 0, columns);
+    context_.all_to_all(dev_, mine.view(), theirs.mut()).wait();
+    Tensor<Dev> y(dev_, x.dtype(), {rows_.offsets.back(), columns});
+    for_runs(
+        [&](View<Dev> run, std::int64_t first) {
+          dev_.copy(y.mut().slice(first, first + run.rows()).bytes(), run.bytes(),
+                    run.size_bytes());
+        },
+        theirs);
+    return y;
+  }
+  /// [rows, columns / ranks] -> [this rank's rows, columns]
+  [[nodiscard]] Tensor<Dev> to_rows(const Tensor<Dev>& x) {
+    auto [mine, theirs] = blocks(x.dtype(), x.columns());
+    for_runs(
+        [&](View<Dev> run, std::int64_t first) {
+          dev_.copy(run.bytes(), x.view().slice(first, first + run.rows()).bytes(),
+                    run.size_bytes());
+        },
+        mine);
+    context_.all_to_all(dev_, mine.view(), theirs.mut()).wait();
+    const auto rows = rows_of(rows_.of(context_.rank()));
+    Tensor<Dev> y(dev_, x.dtype(), {rows, x.columns() * context_.size()});
+    for (int rank = 0; rank < context_.size(); ++rank)
+      copy_columns(dev_, block(theirs, rank, rows), 0, y.mut(), rank * x.columns(), x.columns());
+    return y;
+  }
+
+ private:
+  /// What is sent and what comes, [ranks, rows, columns]: a block for each rank, all of the size of the largest.
+  [[nodiscard]] std::pair<Tensor<Dev>, Tensor<Dev>> blocks(DType dtype, std::int64_t columns) {
+    const Shape shape{context_.size(), most_, columns};
+    return {Tensor<Dev>::zeros(dev_, dtype, shape), Tensor<Dev>(dev_, dtype, shape)};
+  }
+  [[nodiscard]] View<Dev> block(Tensor<Dev>& of, int rank, std::int64_t rows) const {
+    const auto& shape = of.shape();
+    return of.mut().slice(rank, rank + 1).as({shape[1], shape[2]}).slice(0, rows);
+  }
+  /// Calls body(rows of a block, the first one's place in the whole samples).
+  template <class Body>
+  void for_runs(Body body, Tensor<Dev>& in) {
+    for (int rank = 0; rank < context_.size(); ++rank) {
+      const auto& samples = rows_.of(rank);
+      for (std::size_t n = 0; n < samples.size(); ++n)
+        for (const auto& run : samples[n])
+          if (run.rows > 0)
+            body(block(in, rank, most_).slice(run.row, run.row + run.rows),
+                 rows_.offsets[n] + run.position);
+    }
+  }
+
+  Dev& dev_;
+  Comm<Dev>& context_;
+  ContextRows rows_;
+  std::int64_t most_ = 0;  // of a rank
+};
 
 /// Attention of the rows that this rank has to those of all ranks, as attention_forward() and attention_backward()
 /// have it for whole samples. Results are equal up to rounding: the order of a row's sum depends on its rank.
 template <class Dev>
 class RingAttention {
  public:
-  /// sequences: offsets and lengths of the whole samples, the numbers of this rank's rows.
-  RingAttention(Dev& dev, Comm<Dev>& context, const Sequences<Dev>& sequences)
-      : dev_(dev), context_(context) {
-    const auto host = [&](ConstView<Dev> of) {
-      return clone(dev, of).template to_host<std::int32_t>(dev);
-    };
-    const auto offsets = host(sequences.offsets), lengths = host(sequences.lengths);
-    for (int rank = 0; rank < context.size(); ++rank)
-      runs_.push_back(context_runs(offsets, lengths, rank, context.size()));
-    parts_.queries = runs_[static_cast<std::size_t>(context.rank())];
-    parts_.row_numbers = sequences.row_numbers;
-    parts_.max_length = sequences.max_length;
+  RingAttention(Dev& dev, Comm<Dev>& context, const MicroBatch<Dev>& batch, std::int64_t max_length)
+      : dev_(dev), context_(context), rows_(dev, batch, context.size()) {
+    parts_.queries = rows_.of(context.rank());
+    parts_.row_numbers = batch.at("row_numbers").view();
+    parts_.max_length = max_length;
   }
 
   void forward(ConstView<Dev> q, ConstView<Dev> k, ConstView<Dev> v,
@@ -128,8 +212,7 @@ class RingAttention {
   [[nodiscard]] bool is_last(int step) const { return step + 1 == context_.size(); }
   /// The rows of the rank whose keys are here in this step.
   [[nodiscard]] const std::vector<TokenRuns>& runs_in(int step) const {
-    const int owner = (context_.rank() + 2 * context_.size() - step) % context_.size();
-    return runs_[static_cast<std::size_t>(owner)];
+    return rows_.of((context_.rank() + 2 * context_.size() - step) % context_.size());
   }
   void begin(int step, const Tensor<Dev>& held) {
     parts_.keys = runs_in(step);
@@ -156,7 +239,7 @@ class RingAttention {
 
   Dev& dev_;
   Comm<Dev>& context_;
-  std::vector<std::vector<TokenRuns>> runs_;  // by rank
+  ContextRows rows_;
   AttentionParts<Dev> parts_;
 };
 

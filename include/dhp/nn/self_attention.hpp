@@ -26,6 +26,8 @@ struct SelfAttentionOptions {
   bool causal = false;     ///< a token sees itself and those before it in its sample
   double rotary_base = 0;  ///< of rotary positions; 0: none
   bool bias = true;        ///< of the projections
+  /// On a context axis: ranks exchange rows for heads, as always on GPUs; else keys and values travel around a ring.
+  bool exchange_heads = false;
   std::array<std::string, 3> names{"query", "key", "value"};  ///< of the projections
 };
 
@@ -36,8 +38,6 @@ class SelfAttention final {
  public:
   SelfAttention(ModelBuilder<Dev>& build, const std::string& name, SelfAttentionOptions options)
       : options_(options), use_(build.next_use()), context_(build.context) {
-    check(context_.size() == 1 || detail::AttendsToParts<Dev>, name,
-          ": attention over a context axis runs on CPUs alone as yet; choose the tensor axis");
     if (options_.key_heads == 0) options_.key_heads = options_.heads;
     const auto placement = build.placement(concat(name, ".", options_.names[0], ".weight"));
     const bool by_heads = placement == Placement::heads;
@@ -67,6 +67,11 @@ class SelfAttention final {
       }
     heads_of_piece_ = options.heads / parts;
     key_heads_of_piece_ = options_.key_heads / parts;
+    exchanges_heads_ =
+        context_.size() > 1 && (options.exchange_heads || !detail::AttendsToParts<Dev>);
+    check(!exchanges_heads_ || key_heads_of_piece_ % context_.size() == 0, name, ": ",
+          key_heads_of_piece_, " key heads cannot be exchanged over a context axis of ",
+          context_.size(), "; choose it among their divisors, or attention by a ring, on CPUs");
     first_head_ = by_heads ? heads_of_piece_ * gradient_sum_.pieces() * build.tensor.rank() : 0;
   }
 
@@ -151,20 +156,27 @@ class SelfAttention final {
       rotate(dev, piece(qkv[0].mut(), at), heads_of_piece_, 0, tape, false);
       rotate(dev, piece(qkv[1].mut(), at), key_heads_of_piece_, 0, tape, false);
     }
+    if (exchanges_heads_) {
+      detail::HeadExchange<Dev> exchange(dev, context_, tape.batch());
+      for (auto& part : qkv) part = exchange.to_heads(part);
+    }
     const auto& [q, k, v] = qkv;
     Tensor<Dev> y(dev, q.dtype(), q.shape());
-    Tensor<Dev> logsumexp(dev, accumulation_type(q.dtype()), {pieces(), heads_of_piece_, x.rows()});
+    Tensor<Dev> logsumexp(dev, accumulation_type(q.dtype()),
+                          {pieces(), heads_of_piece_ / ranks_of_heads(), q.rows()});
     for (int at = 0; at < pieces(); ++at)
       attend(dev, piece(q.view(), at), piece(k.view(), at), piece(v.view(), at), tape, at,
              piece(y.mut(), at), logsumexp.mut().slice(at, at + 1));
     for (auto& part : qkv) tape.push(std::move(part));
     tape.push(y.share());
     tape.push(std::move(logsumexp));
+    if (exchanges_heads_) return detail::HeadExchange<Dev>(dev, context_, tape.batch()).to_rows(y);
     return y;
   }
   Tensor<Dev> backward_apart(Dev& dev, Tensor<Dev> dy, Tensor<Dev> onto, Tape<Dev>& tape) {
     const Tensor<Dev> logsumexp = tape.pop();
     const Tensor<Dev> y = tape.pop();
+    if (exchanges_heads_) dy = detail::HeadExchange<Dev>(dev, context_, tape.batch()).to_heads(dy);
     std::array<Tensor<Dev>, 3> qkv, gradients;
     for (std::size_t at = 3; at-- > 0;) {
       qkv[at] = tape.pop();
@@ -172,10 +184,15 @@ class SelfAttention final {
     }
     const auto& [q, k, v] = qkv;
     auto& [dq, dk, dv] = gradients;
-    for (int at = 0; at < pieces(); ++at) {
+    for (int at = 0; at < pieces(); ++at)
       attend_backward(dev, piece(dy.view(), at), piece(q.view(), at), piece(k.view(), at),
                       piece(v.view(), at), piece(y.view(), at), logsumexp.view().slice(at, at + 1),
                       tape, at, piece(dq.mut(), at), piece(dk.mut(), at), piece(dv.mut(), at));
+    if (exchanges_heads_) {
+      detail::HeadExchange<Dev> exchange(dev, context_, tape.batch());
+      for (auto& part : gradients) part = exchange.to_rows(part);
+    }
+    for (int at = 0; at < pieces(); ++at) {
       rotate(dev, piece(dq.mut(), at), heads_of_piece_, 0, tape, true);
       rotate(dev, piece(dk.mut(), at), key_heads_of_piece_, 0, tape, true);
     }
@@ -185,23 +202,21 @@ class SelfAttention final {
   void attend(Dev& dev, ConstView<Dev> q, ConstView<Dev> k, ConstView<Dev> v, const Tape<Dev>& tape,
               int at, View<Dev> y, View<Dev> logsumexp) {
     const auto options = options_for(tape, at, 0);
-    const auto samples = sequences(tape);
     if constexpr (detail::AttendsToParts<Dev>)
-      if (context_.size() > 1)
-        return detail::RingAttention<Dev>(dev, context_, samples)
+      if (context_.size() > 1 && !exchanges_heads_)
+        return detail::RingAttention<Dev>(dev, context_, tape.batch(), options_.max_length)
             .forward(q, k, v, options, y, logsumexp);
-    attention_forward(dev, q, k, v, samples, options, y, logsumexp);
+    attention_forward(dev, q, k, v, sequences(tape), options, y, logsumexp);
   }
   void attend_backward(Dev& dev, ConstView<Dev> dy, ConstView<Dev> q, ConstView<Dev> k,
                        ConstView<Dev> v, ConstView<Dev> y, ConstView<Dev> logsumexp,
                        const Tape<Dev>& tape, int at, View<Dev> dq, View<Dev> dk, View<Dev> dv) {
     const auto options = options_for(tape, at, 0);
-    const auto samples = sequences(tape);
     if constexpr (detail::AttendsToParts<Dev>)
-      if (context_.size() > 1)
-        return detail::RingAttention<Dev>(dev, context_, samples)
+      if (context_.size() > 1 && !exchanges_heads_)
+        return detail::RingAttention<Dev>(dev, context_, tape.batch(), options_.max_length)
             .backward(dy, q, k, v, y, logsumexp, options, dq, dk, dv);
-    attention_backward(dev, dy, q, k, v, y, logsumexp, samples, options, dq, dk, dv);
+    attention_backward(dev, dy, q, k, v, y, logsumexp, sequences(tape), options, dq, dk, dv);
   }
 
   /// The positions of queries or keys, or with `inverse` of their gradients.
@@ -231,6 +246,7 @@ class SelfAttention final {
   }
   [[nodiscard]] std::int64_t local_columns() const { return weights_[0]->spec.local_shape()[0]; }
   [[nodiscard]] int pieces() const { return gradient_sum_.pieces(); }
+  [[nodiscard]] int ranks_of_heads() const { return exchanges_heads_ ? context_.size() : 1; }
   template <class AnyView>
   [[nodiscard]] AnyView piece(AnyView all, int at) const {
     return detail::piece(all, pieces(), at);
@@ -249,15 +265,18 @@ class SelfAttention final {
   }
   [[nodiscard]] Sequences<Dev> sequences(const Tape<Dev>& tape) const {
     const auto& batch = tape.batch();
-    return {batch.at("offsets").view(), batch.at("lengths").view(), batch.at("row_numbers").view(),
+    const auto& numbers = batch.at(exchanges_heads_ ? "all_row_numbers" : "row_numbers");
+    return {batch.at("offsets").view(), batch.at("lengths").view(), numbers.view(),
             options_.max_length};
   }
   [[nodiscard]] AttentionOptions options_for(const Tape<Dev>& tape, int piece,
                                              std::int64_t row_stride) const {
-    return {.heads = heads_of_piece_,
-            .first_head = first_head_ + piece * heads_of_piece_,
+    const int heads = heads_of_piece_ / ranks_of_heads();
+    return {.heads = heads,
+            .first_head = first_head_ + piece * heads_of_piece_ +
+                          (exchanges_heads_ ? context_.rank() * heads : 0),
             .total_heads = options_.heads,
-            .key_heads = key_heads_of_piece_,
+            .key_heads = key_heads_of_piece_ / ranks_of_heads(),
             .causal = options_.causal,
             .dropout = tape.context().training() ? options_.dropout : 0,
             .random = tape.context().random(use_),
@@ -267,6 +286,7 @@ class SelfAttention final {
   SelfAttentionOptions options_;
   std::uint32_t use_;
   Comm<Dev> context_;
+  bool exchanges_heads_ = false;
   int heads_of_piece_ = 0, key_heads_of_piece_ = 0;
   int first_head_ = 0;                    // of this rank
   std::vector<Linear<Dev>> projections_;  // query, key, value
