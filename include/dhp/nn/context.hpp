@@ -11,6 +11,7 @@
 
 #include <algorithm>
 #include <cstdint>
+#include <span>
 #include <string>
 #include <utility>
 #include <vector>
@@ -58,11 +59,12 @@ struct ContextRows {
 /// What a rank of the context axis has of a micro-batch. "offsets" and "lengths" stay those of the whole samples; other
 /// side inputs with a value for each row have those of its rows.
 template <class Dev>
-[[nodiscard]] MicroBatch<Dev> context_share(Dev& dev, const MicroBatch<Dev>& whole, int rank,
-                                            int ranks) {
+[[nodiscard]] MicroBatch<Dev> context_share(Dev& dev, const MicroBatch<Dev>& whole,
+                                            const Comm<Dev>& context) {
+  if (context.size() == 1) return whole.share();
   check(!whole.input, "a context axis splits rows of tokens, and this model's input has none");
-  const ContextRows all(dev, whole, ranks);
-  const auto& runs = all.of(rank);
+  const ContextRows all(dev, whole, context.size());
+  const auto& runs = all.of(context.rank());
   MicroBatch<Dev> share{whole.index, whole.first_sample, whole.samples, {}, {}, whole.counts};
   for (const auto& [name, tensor] : whole.side) {
     const auto& shape = tensor.shape();
@@ -84,6 +86,16 @@ template <class Dev>
   }
   share.side.emplace_back("all_row_numbers", whole.at("row_numbers").share());
   return share;
+}
+/// The same of several; none without such an axis.
+template <class Dev>
+[[nodiscard]] std::vector<MicroBatch<Dev>> context_shares(Dev& dev,
+                                                          std::span<const MicroBatch<Dev>> batches,
+                                                          const Comm<Dev>& context) {
+  std::vector<MicroBatch<Dev>> shares;
+  if (context.size() > 1)
+    for (const auto& batch : batches) shares.push_back(context_share(dev, batch, context));
+  return shares;
 }
 
 /// Trades rows for heads and back (Jacobs et al. 2023, "DeepSpeed Ulysses"): between the two calls each rank has all

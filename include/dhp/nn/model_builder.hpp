@@ -54,6 +54,9 @@ class ModelBuilder {
   explicit ModelBuilder(Mesh<Dev>& mesh, const ParameterStoreOptions& store = {})
       : ModelBuilder(mesh.tensor(), mesh.data()) {
     context = mesh.context();
+    check(context.size() == 1 || !store.deterministic,
+          "a context axis adds up each sample's gradients in parts: the same bits in every layout, "
+          "as with --deterministic, need a layout without it");
     if (store.deterministic) group(store.tensor_groups);
   }
   /// Without a mesh; Comm<Dev>{} is a group of one.

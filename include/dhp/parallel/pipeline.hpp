@@ -47,9 +47,6 @@ class PipelineParallel {
         backward_(mesh.pipeline_backward()),
         stages_(forward_.size()),
         stage_(forward_.rank()) {
-    check(context_.size() == 1 || !store.deterministic,
-          "a context axis adds up each sample's gradients in parts: the same bits in every layout, "
-          "as with --deterministic, need a layout without it");
     const auto layers = static_cast<int>(model.layers.size());
     check(options_.chunks >= 1 && options_.chunks <= layers, "pipeline: ", options_.chunks,
           " chunks per rank for ", layers,
@@ -59,7 +56,8 @@ class PipelineParallel {
       // Rank 0 decides where to cut; measuring needs its tensor group.
       const bool measures = mesh.data_index() == 0 && mesh.pipeline_index() == 0 && parts > 1;
       options_.costs = options_.measure_costs && measures
-                           ? detail::measured_costs(dev, model, share_of(dev, example), store)
+                           ? detail::measured_costs(
+                                 dev, model, detail::context_share(dev, example, context_), store)
                            : detail::computed_costs(model, example);
     }
     check(options_.costs.size() == model.layers.size(), "pipeline: ", options_.costs.size(),
@@ -135,8 +133,6 @@ class PipelineParallel {
   struct Execution;
   [[nodiscard]] Execution forward_only(Dev& dev, const Step<Dev>& step, Replicas<Dev>* replicas,
                                        bool predicts) {
-    check(!predicts || context_.size() == 1,
-          "predictions are of whole samples: choose a layout without a context axis");
     auto run = start(dev, step, Mode::eval, replicas);
     run.predicts = predicts;
     const auto micro_batches = static_cast<int>(step.batches.size());
@@ -247,10 +243,8 @@ class PipelineParallel {
     const auto terms = std::ssize(term_names());
     Execution run{};
     run.step = step;
-    if (context_.size() > 1) {
-      for (const auto& whole : step.batches) run.shares.push_back(share_of(dev, whole));
-      run.step.batches = run.shares;
-    }
+    run.shares = detail::context_shares(dev, step.batches, context_);
+    if (!run.shares.empty()) run.step.batches = run.shares;
     run.context = step.context;
     run.context.mode = mode;
     run.replicas = replicas;
@@ -268,25 +262,9 @@ class PipelineParallel {
   [[nodiscard]] static const MicroBatch<Dev>& batch(const Execution& run, const Action& action) {
     return run.step.batches[static_cast<std::size_t>(action.micro_batch)];
   }
-  /// The rows that this rank has.
-  [[nodiscard]] MicroBatch<Dev> share_of(Dev& dev, const MicroBatch<Dev>& whole) const {
-    if (context_.size() == 1) return whole.share();
-    return detail::context_share(dev, whole, context_.rank(), context_.size());
-  }
   /// Allocates the input activation of a part.
   [[nodiscard]] Tensor<Dev> boundary(Dev& dev, int part, const MicroBatch<Dev>& of) {
     return Tensor<Dev>(dev, store_options_.compute, layers_.input_shape(part, of));
-  }
-
-  /// Checks output_shape, because the receiving stage allocates by it.
-  static Tensor<Dev> checked_forward(Dev& dev, AnyLayer<Dev>& layer, Tensor<Dev> x,
-                                     Tape<Dev>& tape) {
-    const Shape in = x.shape();
-    auto y = layer.forward(dev, std::move(x), tape);
-    const auto said = layer.output_shape(in, tape.batch());
-    check(y.shape() == said, "layer ", layer.name(), ": its output_shape says ", said,
-          " for an input of ", in, ", but its forward pass gives ", y.shape());
-    return y;
   }
 
   void forward(Dev& dev, const Action& action, Execution& run) {
@@ -308,7 +286,7 @@ class PipelineParallel {
     for (int at = layers_.first(part); at < layers_.first(part + 1); ++at) {
       gather(dev, run, at);
       auto& tape = at < layers_.first_trained() ? forgets : state.tape;
-      x = checked_forward(dev, layers_[at], std::move(x), tape);
+      x = layers_.forward(dev, at, std::move(x), tape);
       free(dev, run, at);
     }
     if (layers_.holds_loss(part)) {

@@ -118,6 +118,8 @@ class Trainer {
   [[nodiscard]] std::vector<HostArray> predict(
       const StepBatches<Dev>& mine) requires detail::Predicts<M, Dev> {
     const auto scope = dev_.scope("prediction");
+    check(mesh_.shape().context == 1,
+          "predictions are of whole samples: choose a layout without a context axis");
     return detail::gather_predictions<Dev>(
         dev_, mesh_, model_.predict(dev_, outside_training(mine)), mine.batches, mine.micro_batches,
         model_.store().options().compute);

@@ -200,6 +200,17 @@ TEST_CASE("context axis: what it cannot do is refused") {
   };
   CHECK(has(refusal({}, {.heads = true}),
             "3 key heads cannot be exchanged over a context axis of 2; choose"));
+  CHECK(has(message_of([] {
+              on_each_rank(
+                  {{.context = 2}}, {}, [](auto& build) { return decoder(build, {}); },
+                  [](Cpu& dev) { return batch_of(dev, 0, 0, {}); },
+                  [](Cpu& dev, Mesh<Cpu>&, auto&, auto& trainer) {
+                    StepBatches<Cpu> one{.batches = {}, .micro_batches = 1};
+                    one.batches.push_back(batch_of(dev, 0, 0, {}));
+                    (void)trainer.predict(one);
+                  });
+            }),
+            "predictions are of whole samples"));
   CHECK(has(refusal({.deterministic = true}), "need a layout without it"));
   CHECK(has(refusal({.reducer = LocalSgd{}}), "choose a reducer that is not late"));
 }
