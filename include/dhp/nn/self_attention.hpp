@@ -163,7 +163,7 @@ class SelfAttention final {
     const auto& [q, k, v] = qkv;
     Tensor<Dev> y(dev, q.dtype(), q.shape());
     Tensor<Dev> logsumexp(dev, accumulation_type(q.dtype()),
-                          {pieces(), heads_of_piece_ / ranks_of_heads(), q.rows()});
+                          {pieces(), heads_of_piece_ / ranks_of_heads(), q.rows() / pieces()});
     for (int at = 0; at < pieces(); ++at)
       attend(dev, piece(q.view(), at), piece(k.view(), at), piece(v.view(), at), tape, at,
              piece(y.mut(), at), logsumexp.mut().slice(at, at + 1));
