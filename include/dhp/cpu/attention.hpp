@@ -52,17 +52,12 @@ void widen(const T* from, std::int64_t stride, std::int64_t tokens, std::int64_t
     for (std::int64_t c = 0; c < size; ++c)
       to[row * size + c] = static_cast<A>(from[row * stride + c]);
 }
+/// to: the run's first row; its padding becomes 0.
 template <class T, class A = Accumulator<T>>
-void narrow(const A* from, std::int64_t size, std::int64_t tokens, T* to, std::int64_t stride) {
-  for (std::int64_t row = 0; row < tokens; ++row)
+void narrow(const TokenRun& run, const A* from, std::int64_t size, T* to, std::int64_t stride) {
+  for (std::int64_t row = 0; row < run.rows; ++row)
     for (std::int64_t c = 0; c < size; ++c)
-      to[row * stride + c] = static_cast<T>(from[row * size + c]);
-}
-/// Zeros the rows of padding behind a run's tokens.
-template <class T>
-void clear_padding(const TokenRun& run, std::int64_t size, T* to, std::int64_t stride) {
-  for (auto row = run.length; row < run.rows; ++row)
-    std::fill_n(to + (run.row + row) * stride, size, T(0.0f));
+      to[row * stride + c] = row < run.length ? static_cast<T>(from[row * size + c]) : T(0.0f);
 }
 
 /// All keys and values of one head and sample.
@@ -96,30 +91,37 @@ struct KeyHead {
   template <class To>
   void narrowed(const std::vector<A>& from, To* to) const {
     std::int64_t at = 0;
-    to += head * size;
     for (const auto& run : runs()) {
-      narrow(from.data() + at * size, size, run.length, to + run.row * stride, stride);
-      clear_padding(run, size, to, stride);
+      narrow(run, from.data() + at * size, size, to + run.row * stride + head * size, stride);
       at += run.length;
     }
   }
-  /// Calls body(head of q, run) for what sees these keys, in order.
+  /// Calls body(head of q, block of queries) for what sees these keys, in order.
   template <class Body>
   void for_queries(Body body) const {
     const auto sharing = options.sharing();
     for (auto at = head * sharing; at < (head + 1) * sharing; ++at)
-      for (const auto& run : queries()) body(at, run);
+      for (auto rest : queries())
+        while (rest.rows > 0) {
+          auto block = rest;
+          if (rest.length > query_block) block.rows = block.length = query_block;
+          body(at, block);
+          rest = {rest.row + block.rows, rest.rows - block.rows, rest.length - block.length,
+                  rest.position + block.rows};
+        }
   }
-  /// Calls body(block, first, seen): rows of k and v from `first` on, of which the queries see so many. Of the queries
-  /// only those are given.
+  /// Calls body(scores, first, seen) for each block of keys: the rows of k and v from `first` on, of which these queries
+  /// of a head see so many.
   template <class Body>
-  void for_blocks(ScoreBlock block, std::int64_t block_queries, Body body) const {
+  void for_blocks(std::int64_t of_head, const TokenRun& block, Body body) const {
+    ScoreBlock scores{parts, options, of_head, block.row, block.position};
     std::int64_t first = 0;
     for (const auto& run : runs())
-      for (std::int64_t at = 0; at < run.length; at += block.keys, first += block.keys) {
-        block.first_key = run.position + at;
-        block.keys = std::min(key_block, run.length - at);
-        if (const auto seen = block.seen(block_queries - 1); seen > 0) body(block, first, seen);
+      for (std::int64_t at = 0; at < run.length; at += scores.keys, first += scores.keys) {
+        scores.first_key = run.position + at;
+        scores.keys = std::min(key_block, run.length - at);
+        const auto seen = block.length == 0 ? 0 : scores.seen(block.length - 1);
+        if (seen > 0) body(scores, first, seen);
       }
   }
 };
@@ -222,38 +224,30 @@ void attend(Cpu& dev, ConstView<Cpu> q, ConstView<Cpu> k, ConstView<Cpu> v,
     auto block_q = keys.buffer(keys.high, size), scores = keys.buffer(keys.high, keys.wide);
     OnlineSoftmax<A> state{keys.buffer(keys.high, size), keys.buffer(keys.high, 1),
                            keys.buffer(keys.high, 1)};
-    keys.for_queries([&](std::int64_t head, const TokenRun& run) {
+    keys.for_queries([&](std::int64_t head, const TokenRun& of) {
       const auto columns = head * size;
-      A* const sums = logsumexp.data<A>() + head * q.rows();
-      Y* const out = y.data<Y>() + columns;
-      std::fill(sums + run.row + run.length, sums + run.row + run.rows, A(0));
-      clear_padding(run, size, out, y.columns());
-      for (std::int64_t first = 0; first < run.length; first += query_block) {
-        const auto count = std::min(query_block, run.length - first);
-        const auto row = run.row + first;
-        widen(q.data<T>() + row * stride + columns, stride, count, size, block_q.data());
-        if (parts.more) {
-          widen(out + row * y.columns(), y.columns(), count, size, state.y.data());
-          std::copy_n(sums + row, count, state.most.begin());
-        } else {
-          std::fill(state.y.begin(), state.y.end(), A(0));
-          std::fill(state.most.begin(), state.most.end(), -std::numeric_limits<A>::infinity());
-        }
-        std::fill(state.sum.begin(), state.sum.end(), A(parts.more ? 1 : 0));
-        keys.for_blocks({parts, options, head, row, run.position + first}, count,
-                        [&](const ScoreBlock& block, std::int64_t key, std::int64_t seen) {
-                          serial_gemm<A>(false, true, count, seen, size,
-                                         1 / std::sqrt(double(size)), block_q.data(),
-                                         keys.k.data() + key * size, 0, scores.data());
-                          for (std::int64_t i = 0; i < count; ++i)
-                            state.add(block, i, seen, size, scores.data() + i * seen);
-                          serial_gemm<A>(false, false, count, size, seen, 1, scores.data(),
-                                         keys.v.data() + key * size, 1, state.y.data());
-                        });
-        state.end(count, size);
-        narrow(state.y.data(), size, count, out + row * y.columns(), y.columns());
-        std::copy_n(state.sum.begin(), count, sums + row);
+      A* const sums = logsumexp.data<A>() + head * q.rows() + of.row;
+      Y* const out = y.data<Y>() + of.row * y.columns() + columns;
+      widen(q.data<T>() + of.row * stride + columns, stride, of.length, size, block_q.data());
+      if (parts.more) {
+        widen(out, y.columns(), of.length, size, state.y.data());
+        std::copy_n(sums, of.length, state.most.begin());
+      } else {
+        std::fill(state.y.begin(), state.y.end(), A(0));
+        std::fill(state.most.begin(), state.most.end(), -std::numeric_limits<A>::infinity());
       }
+      std::fill(state.sum.begin(), state.sum.end(), A(parts.more ? 1 : 0));
+      keys.for_blocks(head, of, [&](const ScoreBlock& block, std::int64_t key, std::int64_t seen) {
+        serial_gemm<A>(false, true, of.length, seen, size, 1 / std::sqrt(double(size)),
+                       block_q.data(), keys.k.data() + key * size, 0, scores.data());
+        for (std::int64_t i = 0; i < of.length; ++i)
+          state.add(block, i, seen, size, scores.data() + i * seen);
+        serial_gemm<A>(false, false, of.length, size, seen, 1, scores.data(),
+                       keys.v.data() + key * size, 1, state.y.data());
+      });
+      state.end(of.length, size);
+      narrow(of, state.y.data(), size, out, y.columns());
+      narrow(of, state.sum.data(), 1, sums, 1);
     });
   });
 }
@@ -274,44 +268,37 @@ void attend_backward(Cpu& dev, ConstView<Cpu> dy, ConstView<Cpu> q, ConstView<Cp
     auto inner = keys.buffer(keys.high, 1);
     auto all_dk = parts.more ? keys.widened(dk.data<Y>()) : keys.buffer(keys.count, size);
     auto all_dv = parts.more ? keys.widened(dv.data<Y>()) : keys.buffer(keys.count, size);
-    keys.for_queries([&](std::int64_t head, const TokenRun& run) {
-      const auto columns = head * size;
-      const A* const sums = logsumexp.data<A>() + head * q.rows();
-      Y* const out = dq.data<Y>() + columns;
-      clear_padding(run, size, out, stride);
-      for (std::int64_t first = 0; first < run.length; first += query_block) {
-        const auto count = std::min(query_block, run.length - first);
-        const auto row = run.row + first, at = row * y.columns() + columns;
-        widen(q.data<T>() + row * stride + columns, stride, count, size, block_q.data());
-        widen(y.data<Y>() + at, y.columns(), count, size, block_y.data());
-        widen(dy.data<T>() + at, y.columns(), count, size, block_dy.data());
-        if (parts.more) widen(out + row * stride, stride, count, size, block_dq.data());
-        else std::fill(block_dq.begin(), block_dq.end(), A(0));
-        for (std::int64_t i = 0; i < count; ++i) {
-          const A *const of_dy = block_dy.data() + i * size, *const of_y =
-                                                                 block_y.data() + i * size;
-          inner[static_cast<std::size_t>(i)] =
-              lane_sum<A>(size, [=](std::int64_t c) { return of_dy[c] * of_y[c]; });
-        }
-        keys.for_blocks({parts, options, head, row, run.position + first}, count,
-                        [&](const ScoreBlock& block, std::int64_t key, std::int64_t seen) {
-                          const A* const block_k = keys.k.data() + key * size;
-                          serial_gemm<A>(false, true, count, seen, size, scale, block_q.data(),
-                                         block_k, 0, scores.data());
-                          serial_gemm<A>(false, true, count, seen, size, 1, block_dy.data(),
-                                         keys.v.data() + key * size, 0, gradients.data());
-                          for (std::int64_t i = 0; i < count; ++i)
-                            unmix(block, i, seen, sums[row + i], inner[static_cast<std::size_t>(i)],
-                                  scores.data() + i * seen, gradients.data() + i * seen);
-                          serial_gemm<A>(true, false, seen, size, count, 1, scores.data(),
-                                         block_dy.data(), 1, all_dv.data() + key * size);
-                          serial_gemm<A>(false, false, count, size, seen, scale, gradients.data(),
-                                         block_k, 1, block_dq.data());
-                          serial_gemm<A>(true, false, seen, size, count, scale, gradients.data(),
-                                         block_q.data(), 1, all_dk.data() + key * size);
-                        });
-        narrow(block_dq.data(), size, count, out + row * stride, stride);
+    keys.for_queries([&](std::int64_t head, const TokenRun& of) {
+      const auto columns = head * size, at = of.row * y.columns() + columns;
+      const A* const sums = logsumexp.data<A>() + head * q.rows() + of.row;
+      Y* const out = dq.data<Y>() + of.row * stride + columns;
+      widen(q.data<T>() + of.row * stride + columns, stride, of.length, size, block_q.data());
+      widen(y.data<Y>() + at, y.columns(), of.length, size, block_y.data());
+      widen(dy.data<T>() + at, y.columns(), of.length, size, block_dy.data());
+      if (parts.more) widen(out, stride, of.length, size, block_dq.data());
+      else std::fill(block_dq.begin(), block_dq.end(), A(0));
+      for (std::int64_t i = 0; i < of.length; ++i) {
+        const A *const of_dy = block_dy.data() + i * size, *const of_y = block_y.data() + i * size;
+        inner[static_cast<std::size_t>(i)] =
+            lane_sum<A>(size, [=](std::int64_t c) { return of_dy[c] * of_y[c]; });
       }
+      keys.for_blocks(head, of, [&](const ScoreBlock& block, std::int64_t key, std::int64_t seen) {
+        const A* const block_k = keys.k.data() + key * size;
+        serial_gemm<A>(false, true, of.length, seen, size, scale, block_q.data(), block_k, 0,
+                       scores.data());
+        serial_gemm<A>(false, true, of.length, seen, size, 1, block_dy.data(),
+                       keys.v.data() + key * size, 0, gradients.data());
+        for (std::int64_t i = 0; i < of.length; ++i)
+          unmix(block, i, seen, sums[i], inner[static_cast<std::size_t>(i)],
+                scores.data() + i * seen, gradients.data() + i * seen);
+        serial_gemm<A>(true, false, seen, size, of.length, 1, scores.data(), block_dy.data(), 1,
+                       all_dv.data() + key * size);
+        serial_gemm<A>(false, false, of.length, size, seen, scale, gradients.data(), block_k, 1,
+                       block_dq.data());
+        serial_gemm<A>(true, false, seen, size, of.length, scale, gradients.data(), block_q.data(),
+                       1, all_dk.data() + key * size);
+      });
+      narrow(of, block_dq.data(), size, out, stride);
     });
     keys.narrowed(all_dk, dk.data<Y>());
     keys.narrowed(all_dv, dv.data<Y>());

@@ -11,7 +11,6 @@
 
 #include <algorithm>
 #include <cstdint>
-#include <span>
 #include <string>
 #include <utility>
 #include <vector>
@@ -87,17 +86,6 @@ template <class Dev>
   share.side.emplace_back("all_row_numbers", whole.at("row_numbers").share());
   return share;
 }
-/// The same of several; none without such an axis.
-template <class Dev>
-[[nodiscard]] std::vector<MicroBatch<Dev>> context_shares(Dev& dev,
-                                                          std::span<const MicroBatch<Dev>> batches,
-                                                          const Comm<Dev>& context) {
-  std::vector<MicroBatch<Dev>> shares;
-  if (context.size() > 1)
-    for (const auto& batch : batches) shares.push_back(context_share(dev, batch, context));
-  return shares;
-}
-
 /// Trades rows for heads and back (Jacobs et al. 2023, "DeepSpeed Ulysses"): between the two calls each rank has all
 /// rows of its share of the heads, and attention is that of whole samples. On any device.
 template <class Dev>
@@ -188,8 +176,9 @@ class RingAttention {
     auto held = both(k, v);
     for (int step = 0; step < context_.size(); ++step) {
       begin(step, held);
-      attention_part_forward_on(dev_, q, half(held.view(), 0), half(held.view(), 1), parts_,
-                                options, sums.mut(), logsumexp);
+      if constexpr (AttendsToParts<Dev>)
+        attention_part_forward_on(dev_, q, half(held.view(), 0), half(held.view(), 1), parts_,
+                                  options, sums.mut(), logsumexp);
       if (!is_last(step)) held = received(held, step + 1);
     }
     cast(dev_, sums.view(), y);
@@ -207,9 +196,10 @@ class RingAttention {
     for (int step = 0; step < context_.size(); ++step) {
       begin(step, held);
       if (step > 0) gradients = received(gradients, step);
-      attention_part_backward_on(dev_, dy, q, half(held.view(), 0), half(held.view(), 1),
-                                 all_y.view(), logsumexp, parts_, options, all_dq.mut(),
-                                 half(gradients.mut(), 0), half(gradients.mut(), 1));
+      if constexpr (AttendsToParts<Dev>)
+        attention_part_backward_on(dev_, dy, q, half(held.view(), 0), half(held.view(), 1),
+                                   all_y.view(), logsumexp, parts_, options, all_dq.mut(),
+                                   half(gradients.mut(), 0), half(gradients.mut(), 1));
       context_.send(dev_, gradients.share(), next());
       if (!is_last(step)) held = received(held, step + 1);
     }

@@ -164,9 +164,13 @@ class SelfAttention final {
     Tensor<Dev> y(dev, q.dtype(), q.shape());
     Tensor<Dev> logsumexp(dev, accumulation_type(q.dtype()),
                           {pieces(), heads_of_piece_ / ranks_of_heads(), q.rows() / pieces()});
-    for (int at = 0; at < pieces(); ++at)
-      attend(dev, piece(q.view(), at), piece(k.view(), at), piece(v.view(), at), tape, at,
-             piece(y.mut(), at), logsumexp.mut().slice(at, at + 1));
+    if (is_ring())
+      detail::RingAttention<Dev>(dev, context_, tape.batch(), options_.max_length)
+          .forward(q, k, v, options_for(tape, 0, 0), y.mut(), logsumexp.mut());
+    for (int at = 0; at < pieces() && !is_ring(); ++at)
+      attention_forward(dev, piece(q.view(), at), piece(k.view(), at), piece(v.view(), at),
+                        sequences(tape), options_for(tape, at, 0), piece(y.mut(), at),
+                        logsumexp.mut().slice(at, at + 1));
     for (auto& part : qkv) tape.push(std::move(part));
     tape.push(y.share());
     tape.push(std::move(logsumexp));
@@ -184,10 +188,15 @@ class SelfAttention final {
     }
     const auto& [q, k, v] = qkv;
     auto& [dq, dk, dv] = gradients;
-    for (int at = 0; at < pieces(); ++at)
-      attend_backward(dev, piece(dy.view(), at), piece(q.view(), at), piece(k.view(), at),
-                      piece(v.view(), at), piece(y.view(), at), logsumexp.view().slice(at, at + 1),
-                      tape, at, piece(dq.mut(), at), piece(dk.mut(), at), piece(dv.mut(), at));
+    if (is_ring())
+      detail::RingAttention<Dev>(dev, context_, tape.batch(), options_.max_length)
+          .backward(dy, q, k, v, y, logsumexp, options_for(tape, 0, 0), dq.mut(), dk.mut(),
+                    dv.mut());
+    for (int at = 0; at < pieces() && !is_ring(); ++at)
+      attention_backward(
+          dev, piece(dy.view(), at), piece(q.view(), at), piece(k.view(), at), piece(v.view(), at),
+          piece(y.view(), at), logsumexp.view().slice(at, at + 1), sequences(tape),
+          options_for(tape, at, 0), piece(dq.mut(), at), piece(dk.mut(), at), piece(dv.mut(), at));
     if (exchanges_heads_) {
       detail::HeadExchange<Dev> exchange(dev, context_, tape.batch());
       for (auto& part : gradients) part = exchange.to_rows(part);
@@ -199,25 +208,7 @@ class SelfAttention final {
     return Linear<Dev>::backward_of_all(dev, projections_, gradients, std::move(onto), tape);
   }
 
-  void attend(Dev& dev, ConstView<Dev> q, ConstView<Dev> k, ConstView<Dev> v, const Tape<Dev>& tape,
-              int at, View<Dev> y, View<Dev> logsumexp) {
-    const auto options = options_for(tape, at, 0);
-    if constexpr (detail::AttendsToParts<Dev>)
-      if (context_.size() > 1 && !exchanges_heads_)
-        return detail::RingAttention<Dev>(dev, context_, tape.batch(), options_.max_length)
-            .forward(q, k, v, options, y, logsumexp);
-    attention_forward(dev, q, k, v, sequences(tape), options, y, logsumexp);
-  }
-  void attend_backward(Dev& dev, ConstView<Dev> dy, ConstView<Dev> q, ConstView<Dev> k,
-                       ConstView<Dev> v, ConstView<Dev> y, ConstView<Dev> logsumexp,
-                       const Tape<Dev>& tape, int at, View<Dev> dq, View<Dev> dk, View<Dev> dv) {
-    const auto options = options_for(tape, at, 0);
-    if constexpr (detail::AttendsToParts<Dev>)
-      if (context_.size() > 1 && !exchanges_heads_)
-        return detail::RingAttention<Dev>(dev, context_, tape.batch(), options_.max_length)
-            .backward(dy, q, k, v, y, logsumexp, options, dq, dk, dv);
-    attention_backward(dev, dy, q, k, v, y, logsumexp, sequences(tape), options, dq, dk, dv);
-  }
+  [[nodiscard]] bool is_ring() const { return context_.size() > 1 && !exchanges_heads_; }
 
   /// The positions of queries or keys, or with `inverse` of their gradients.
   void rotate(Dev& dev, View<Dev> x, int heads, std::int64_t row_stride, const Tape<Dev>& tape,

@@ -243,8 +243,11 @@ class PipelineParallel {
     const auto terms = std::ssize(term_names());
     Execution run{};
     run.step = step;
-    run.shares = detail::context_shares(dev, step.batches, context_);
-    if (!run.shares.empty()) run.step.batches = run.shares;
+    if (context_.size() > 1) {
+      for (const auto& whole : step.batches)
+        run.shares.push_back(detail::context_share(dev, whole, context_));
+      run.step.batches = run.shares;
+    }
     run.context = step.context;
     run.context.mode = mode;
     run.replicas = replicas;
