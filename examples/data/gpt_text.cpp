@@ -51,6 +51,7 @@ struct DescribedGpt {
   made.config.dropout = options.dropout;
   made.config.recompute = options.run.recompute;
   made.config.share_rows = options.sequence_parallel;
+  made.config.exchange_heads = options.run.exchange_heads;
   return made;
 }
 

@@ -25,6 +25,7 @@ struct GptConfig {
   std::int64_t positions = 1024;
   std::int64_t sequence_length = 128;
   double dropout = 0.1;
+  bool exchange_heads = false;      ///< on a context axis
   bool recompute = false;           ///< keep only the inputs of half blocks
   bool share_rows = false;          ///< between the layers that the tensor axis splits
   std::int32_t begin = 0;           ///< the token before a document

@@ -111,7 +111,8 @@ template <class Dev>
                                     .max_length = config.sequence_length,
                                     .dropout = config.dropout,
                                     .key_heads = config.heads_of_keys(),
-                                    .causal = true};
+                                    .causal = true,
+                                    .exchange_heads = config.exchange_heads};
   if (config.llama) {
     options.rotary_base = config.rotary_base;
     options.bias = false;

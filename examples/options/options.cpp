@@ -76,6 +76,14 @@ void add_run_options(CommandLine& app, RunOptions& options, Words& words) {
   const auto not_negative = not_negative_number();
 
   add_mesh_options(app, options);
+  app.add_option("--context-parallel", options.mesh.context,
+                 "Ranks that share the tokens of each sample (decoders)", positive);
+  add_name(
+      app, "--context-attention", "ring",
+      "With --context-parallel: keys travel around a ring, or ranks exchange tokens for heads, "
+      "as always on GPUs",
+      [&](const auto& name) { options.exchange_heads = name == "heads"; })
+      ->check(CLI::IsMember({"ring", "heads"}));
   add_name(app, "--schedule", "1f1b",
            "gpipe, 1f1b, interleaved, zero-bubble, or a .csv file of each stage's actions",
            [&](const auto& name) { options.pipeline.schedule = schedule_of(name); });
@@ -243,6 +251,7 @@ void finish(RunOptions& options, const Words& words) {
   options.optimizer = optimizer_of(words);
   finish_reducer(options, words.reducer);
   options.finish_synthetic();
+  options.check_context();
   dhp::check(options.verify_every == 0 || options.deterministic,
              "--verify-every needs --deterministic, with which ranks have the same bits");
   if (options.steps.value_or(0) > 0) options.check_decay(*options.steps);
@@ -369,6 +378,12 @@ void recall(CLI::App& app, RunOptions& options, const Saved& saved) {
       }
 }
 
+/// For models that do more with samples than attention of tokens.
+void check_no_context(const RunOptions& options) {
+  dhp::check(options.mesh.context == 1,
+             "--context-parallel splits the tokens of a decoder's samples: it is for train_gpt");
+}
+
 std::optional<int> parse(CommandLine& app, int argc, char** argv, auto& options, const Words& words,
                          auto check) {
   app.add_option_file(
@@ -431,8 +446,10 @@ ParsedBert parse_bert(int argc, char** argv, bool gpu) {
        .task = " (with --task classify)"});
   add_bert_text_options(app, options);
   add_classification_options(app, options);
-  parsed.exit_status =
-      parse(app, argc, argv, options, words, [&] { check_classification(app, options); });
+  parsed.exit_status = parse(app, argc, argv, options, words, [&] {
+    check_no_context(options.run);
+    check_classification(app, options);
+  });
   return parsed;
 }
 
@@ -467,6 +484,7 @@ ParsedResNet parse_resnet(int argc, char** argv, bool gpu) {
   add_device_options(app, options.run, gpu);
   add_resnet_options(app, options);
   parsed.exit_status = parse(app, argc, argv, options, words, [&] {
+    check_no_context(options.run);
     dhp::check(!options.sync_batch_norm || words.reducer.name != "local",
                "--sync-batch-norm sums over replicas in each norm, and with --reducer local they "
                "step alone");

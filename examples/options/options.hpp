@@ -47,8 +47,9 @@ struct RunOptions {
   int cublas_sms = 0;            ///< multiprocessors for matrix products; 0: all
   bool tf32 = false;             ///< GPUs may round f32 to TF32 before they multiply
   bool recompute = false;
-  int threads = 1;  ///< per rank, inside its ops, on the CPU
-  int device = 0;   ///< the first GPU of this process; its local ranks take the next ones
+  bool exchange_heads = false;  ///< on a context axis, rows for heads
+  int threads = 1;              ///< per rank, inside its ops, on the CPU
+  int device = 0;  ///< the first GPU of this process; its local ranks take the next ones
   std::optional<bool> cuda_graphs{};  ///< record steps whose shapes stay; else with one rank only
   int loader_threads = 1;
   double memory_limit_gb = 0;  ///< of a rank; 0: what the host or the GPU has
@@ -125,6 +126,7 @@ struct RunOptions {
   [[nodiscard]] std::int64_t total_steps(const dhp::Batching& batching) const;
   /// Throws where stages are to go by predicted gradients, and other options do not allow that.
   void finish_synthetic();
+  void check_context() const;
   /// Whether each step uses the complete sum of its own gradients.
   [[nodiscard]] bool sums_all() const {
     return std::holds_alternative<dhp::Bucketed>(reducer) ||

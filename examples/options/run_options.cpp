@@ -29,8 +29,7 @@ dhp::LayoutRules parse_elastic(const std::string& text) {
 
 void RunOptions::check_ranks() const {
   constexpr int most_ranks = 1024;  // threads of one process
-  const auto ranks = static_cast<double>(mesh.data) * mesh.tensor * mesh.pipeline;
-  dhp::check(ranks <= most_ranks, "a layout of ", mesh, " has more than the ", most_ranks,
+  dhp::check(mesh.size() <= most_ranks, "a layout of ", mesh, " has more than the ", most_ranks,
              " ranks that one process can start as threads");
 }
 bool RunOptions::begins_anew() const { return dhp::WeightFiles::are_at(load); }
@@ -53,6 +52,20 @@ void RunOptions::finish_synthetic() {
         {precision != dhp::accumulation_type(precision), "is for --precision fp32 or fp64"}})
     dhp::check(!bad, "--synthetic-gradients ", reason);
   pipeline.schedule = dhp::SyntheticGradients::schedule();
+}
+
+void RunOptions::check_context() const {
+  if (mesh.context == 1) return;
+  const bool late = std::holds_alternative<dhp::Delayed>(reducer) ||
+                    std::holds_alternative<dhp::LocalSgd>(reducer);
+  for (const auto& [bad, name] :
+       {std::pair{deterministic, "--deterministic: it adds up a sample's gradients in parts"},
+        {elastic.has_value(), "--elastic: its axis stays as it is"},
+        {synthetic_gradients.has_value(), "--synthetic-gradients"},
+        {cuda_graphs.value_or(false), "--cuda-graphs: its ranks read lengths on the host"},
+        {!trace_values.empty(), "--trace-values: no rank has all of a micro-batch"},
+        {late, "a --reducer with which replicas step alone"}})
+    dhp::check(!bad, "--context-parallel is not for ", name);
 }
 
 void RunOptions::check_decay(std::int64_t total_steps) const {
@@ -80,7 +93,7 @@ std::vector<std::string> RunOptions::doubts(std::int64_t total_steps) const {
         "a step has ", micro_batches, micro_batches == 1 ? " micro-batch" : " micro-batches",
         " for ", mesh.data, " replicas, so that ", mesh.data - micro_batches,
         " of them do nothing; choose a smaller --micro-batch or --data-parallel"));
-  if (!sums_all() && mesh.data == 1)
+  if (!sums_all() && mesh.replicas() == 1)
     found.push_back(dhp::concat("--reducer ", reducer_name,
                                 " is for what replicas exchange, and there is one replica"));
   return found;

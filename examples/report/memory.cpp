@@ -134,8 +134,9 @@ std::vector<MemoryPlanner::Candidate> MemoryPlanner::candidates() const {
   for (const int ranks : {now.size(), 2 * now.size()})
     for (int tensor = 1; tensor <= ranks; ++tensor)
       for (int pipeline = 1; pipeline <= ranks / tensor; ++pipeline) {
-        if (ranks % (tensor * pipeline) != 0) continue;
-        const dhp::MeshShape mesh{ranks / (tensor * pipeline), tensor, pipeline};
+        const int others = tensor * pipeline * now.context;
+        if (ranks % others != 0) continue;
+        const dhp::MeshShape mesh{ranks / others, tensor, pipeline, now.context};
         for (int zero = static_cast<int>(options_.sharding.stage); zero <= 3; ++zero)
           for (auto micro_batch = options_.micro_batch; micro_batch >= 1; micro_batch /= 2) {
             for (const bool recompute : {false, true}) {

@@ -43,8 +43,8 @@ class Stragglers {
   [[nodiscard]] static double usual_s(const dhp::MeshShape& mesh, const std::vector<OwnWork>& work,
                                       int rank) {
     std::vector<double> peers;
-    const int column = mesh.tensor * mesh.data;
-    for (int replica = 0; replica < mesh.data; ++replica) {
+    const int column = mesh.tensor * mesh.replicas();
+    for (int replica = 0; replica < mesh.replicas(); ++replica) {
       const int peer = rank / column * column + replica * mesh.tensor + rank % mesh.tensor;
       const auto& its = work[static_cast<std::size_t>(peer)];
       if (its.micro_batches > 0) peers.push_back(its.seconds_per_micro_batch());

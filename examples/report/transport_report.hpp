@@ -119,8 +119,10 @@ template <class Dev>
                                                  std::int64_t bytes = 8 << 20) {
   TransportReport report;
   report.hosts = dhp::gather_texts(dev, mesh.world(), host);
-  const std::pair<const char*, dhp::Comm<Dev>*> axes[] = {
-      {"tensor", &mesh.tensor()}, {"data", &mesh.data()}, {"pipeline", &mesh.pipeline()}};
+  const std::pair<const char*, dhp::Comm<Dev>*> axes[] = {{"tensor", &mesh.tensor()},
+                                                          {"context", &mesh.context()},
+                                                          {"data", &mesh.data()},
+                                                          {"pipeline", &mesh.pipeline()}};
   for (const auto& [name, comm] : axes) {
     if (comm->size() == 1) continue;
     AxisReport axis;

@@ -426,7 +426,8 @@ class Program {
   /// Collective.
   void summarise(std::int64_t steps_before) {
     auto& mesh = run_.mesh();
-    const bool counts = mesh.tensor_index() == 0 && mesh.pipeline_index() == 0;
+    const bool counts =
+        mesh.tensor_index() == 0 && mesh.pipeline_index() == 0 && mesh.context_index() == 0;
     const auto own = parts_.seconds();
     std::vector<double> gathered(own.begin(), own.end());
     // With frozen parts the FLOP of a backward pass are not known, so no FLOP are reported.

@@ -14,44 +14,51 @@ Ranks members(Comm<Cpu>& group, Comm<Cpu>& world, Cpu& dev) {
 }
 
 struct Seen {
-  int data, tensor, pipeline;
-  Ranks data_axis, tensor_axis, pipeline_axis, backward_axis;
+  int data, tensor, pipeline, context;
+  Ranks replicas, tensor_axis, pipeline_axis, backward_axis, context_axis;
 };
 
-TEST_CASE("mesh: tensor fastest, then data, then pipeline") {
+TEST_CASE("mesh: tensor fastest, then context, then data, then pipeline") {
   for (const MeshShape shape :
        {MeshShape{}, MeshShape{.data = 2, .tensor = 2, .pipeline = 2}, MeshShape{.data = 3},
         MeshShape{.pipeline = 3}, MeshShape{.data = 1, .tensor = 4, .pipeline = 2},
-        MeshShape{.data = 3, .tensor = 1, .pipeline = 2}}) {
+        MeshShape{.data = 3, .tensor = 1, .pipeline = 2},
+        MeshShape{.data = 2, .tensor = 2, .context = 3},
+        MeshShape{.data = 2, .pipeline = 2, .context = 2}}) {
     CAPTURE(to_text(shape));
     const auto seen = on_ranks(shape.size(), [&](Comm<Cpu>& world, Cpu& dev) {
       Mesh<Cpu> mesh(world, shape);
       return Seen{mesh.data_index(),
                   mesh.tensor_index(),
                   mesh.pipeline_index(),
+                  mesh.context_index(),
                   members(mesh.data(), world, dev),
                   members(mesh.tensor(), world, dev),
                   members(mesh.pipeline(), world, dev),
-                  members(mesh.pipeline_backward(), world, dev)};
+                  members(mesh.pipeline_backward(), world, dev),
+                  members(mesh.context(), world, dev)};
     });
-    const auto rank_at = [&](int d, int t, int p) {
-      return static_cast<std::int32_t>((p * shape.data + d) * shape.tensor + t);
+    const auto rank_at = [&](int replica, int t, int p) {
+      return static_cast<std::int32_t>((p * shape.replicas() + replica) * shape.tensor + t);
+    };
+    const auto axis = [](int size, const auto& rank) {
+      return generate<std::int32_t>(size, [&](auto i) { return rank(static_cast<int>(i)); });
     };
     for (int p = 0; p < shape.pipeline; ++p)
-      for (int d = 0; d < shape.data; ++d)
+      for (int replica = 0; replica < shape.replicas(); ++replica)
         for (int t = 0; t < shape.tensor; ++t) {
-          const auto& of = seen[static_cast<std::size_t>(rank_at(d, t, p))];
-          CHECK(of.data == d);
+          const auto& of = seen[static_cast<std::size_t>(rank_at(replica, t, p))];
+          CHECK(of.data == replica / shape.context);
+          CHECK(of.context == replica % shape.context);
           CHECK(of.tensor == t);
           CHECK(of.pipeline == p);
-          CHECK(of.data_axis == generate<std::int32_t>(shape.data, [&](auto i) {
-                  return rank_at(static_cast<int>(i), t, p);
-                }));
-          CHECK(of.tensor_axis == generate<std::int32_t>(shape.tensor, [&](auto i) {
-                  return rank_at(d, static_cast<int>(i), p);
-                }));
-          CHECK(of.pipeline_axis == generate<std::int32_t>(shape.pipeline, [&](auto i) {
-                  return rank_at(d, t, static_cast<int>(i));
+          CHECK(of.replicas == axis(shape.replicas(), [&](int i) { return rank_at(i, t, p); }));
+          CHECK(of.tensor_axis ==
+                axis(shape.tensor, [&](int i) { return rank_at(replica, i, p); }));
+          CHECK(of.pipeline_axis ==
+                axis(shape.pipeline, [&](int i) { return rank_at(replica, t, i); }));
+          CHECK(of.context_axis == axis(shape.context, [&](int i) {
+                  return rank_at(of.data * shape.context + i, t, p);
                 }));
           CHECK(of.backward_axis == of.pipeline_axis);
         }
@@ -79,6 +86,7 @@ TEST_CASE("mesh: a shape that does not fit the world is refused") {
         "a mesh of 4x2x2 (data x tensor x pipeline) needs 16 ranks, the world has 1");
   CHECK(has(refused({.data = 0}), "every axis of a mesh has at least 1 rank, got 0x1x1"));
   CHECK(has(refused({.data = -1, .tensor = -1}), "at least 1 rank"));
+  CHECK(has(refused({.context = 0}), "got 1x1x1x0 (data x tensor x pipeline x context)"));
   CHECK(has(refused({.data = 1 << 20, .tensor = 1 << 20, .pipeline = 1 << 20}),
             "needs 2147483647 ranks"));
   CHECK(has(refused({.data = 1 << 16, .tensor = 1 << 16}), "needs 2147483647 ranks"));

@@ -5,10 +5,12 @@
 TEST_CASE("meta comm: a mesh of one rank alone has the places that it has among all") {
   for (const auto& shape :
        {MeshShape{}, MeshShape{.data = 3}, MeshShape{.tensor = 2, .pipeline = 2},
-        MeshShape{.data = 2, .tensor = 3, .pipeline = 2}}) {
+        MeshShape{.data = 2, .tensor = 3, .pipeline = 2}, MeshShape{.data = 2, .context = 3}}) {
     const auto places = [&](auto& mesh) {
-      std::vector<int> found{mesh.data_index(), mesh.tensor_index(), mesh.pipeline_index()};
-      for (auto* comm : {&mesh.data(), &mesh.tensor(), &mesh.pipeline(), &mesh.pipeline_backward()})
+      std::vector<int> found{mesh.data_index(), mesh.tensor_index(), mesh.pipeline_index(),
+                             mesh.context_index()};
+      for (auto* comm : {&mesh.data(), &mesh.tensor(), &mesh.pipeline(), &mesh.pipeline_backward(),
+                         &mesh.context()})
         found.insert(found.end(), {comm->rank(), comm->size()});
       return found;
     };

@@ -118,7 +118,7 @@ template <class Dev, class MakeBatch>
 dhp::StepBatches<Dev> assigned(dhp::Mesh<Dev>& mesh, std::int64_t micro_batches,
                                MakeBatch make_batch) {
   dhp::StepBatches<Dev> mine{.batches = {}, .micro_batches = micro_batches};
-  const auto part = dhp::part_of(micro_batches, mesh.data().size(), mesh.data().rank());
+  const auto part = dhp::part_of(micro_batches, mesh.shape().data, mesh.data_index());
   for (auto k = part.first; k < part.last; ++k) mine.batches.push_back(make_batch(k));
   return mine;
 }

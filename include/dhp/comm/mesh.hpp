@@ -1,5 +1,5 @@
-// Mesh: the world as a grid of data x tensor x pipeline ranks, with a communicator per axis. The tensor axis is
-// innermost, then data, then pipeline, so the ranks that communicate most are neighbors.
+// Mesh: the world as a grid of data x tensor x pipeline x context ranks, with a communicator per axis. The tensor axis is
+// innermost, then context, then data, then pipeline, so the ranks that communicate most are neighbors.
 #pragma once
 
 #include <dhp/comm/comm.hpp>
@@ -16,18 +16,24 @@ struct MeshShape {
   int data = 1;
   int tensor = 1;
   int pipeline = 1;
+  int context = 1;
   /// The number of ranks; saturates at the largest int.
   [[nodiscard]] int size() const {
-    if (data < 1 || tensor < 1 || pipeline < 1) return 0;
-    constexpr std::int64_t most = std::numeric_limits<int>::max();
-    const auto plane = std::min(most, std::int64_t{data} * tensor);
-    return static_cast<int>(std::min(most, plane * pipeline));
+    std::int64_t ranks = 1;
+    for (const int axis : {data, tensor, pipeline, context})
+      ranks = std::min<std::int64_t>(std::numeric_limits<int>::max(), ranks * std::max(axis, 0));
+    return static_cast<int>(ranks);
   }
+  /// Ranks that hold the same weights, or shards of them: each has other samples, or other rows of them.
+  [[nodiscard]] int replicas() const { return data * context; }
   friend bool operator==(const MeshShape&, const MeshShape&) = default;
 };
 
 [[nodiscard]] inline std::string to_text(const MeshShape& shape) {
-  return concat(shape.data, "x", shape.tensor, "x", shape.pipeline, " (data x tensor x pipeline)");
+  const bool four = shape.context != 1;
+  return concat(shape.data, "x", shape.tensor, "x", shape.pipeline,
+                four ? concat("x", shape.context) : std::string(), " (data x tensor x pipeline",
+                four ? " x context)" : ")");
 }
 
 template <class Dev>
@@ -35,30 +41,41 @@ class Mesh {
  public:
   /// Collective over the world.
   Mesh(Comm<Dev> world, MeshShape shape) : world_(std::move(world)), shape_(shape) {
-    check(shape.data >= 1 && shape.tensor >= 1 && shape.pipeline >= 1,
+    check(std::min({shape.data, shape.tensor, shape.pipeline, shape.context}) >= 1,
           "every axis of a mesh has at least 1 rank, got ", shape);
     check(shape.size() == world_.size(), "a mesh of ", shape, " needs ", shape.size(),
           " ranks, the world has ", world_.size());
     const int rank = world_.rank();
+    const int replicas = shape.replicas(), replica = rank / shape.tensor % replicas;
     tensor_index_ = rank % shape.tensor;
-    data_index_ = rank / shape.tensor % shape.data;
-    pipeline_index_ = rank / (shape.tensor * shape.data);
-    // The color numbers the groups of an axis by the two other coordinates.
-    tensor_ = world_.split(pipeline_index_ * shape.data + data_index_, tensor_index_);
-    data_ = world_.split(pipeline_index_ * shape.tensor + tensor_index_, data_index_);
-    const int column = data_index_ * shape.tensor + tensor_index_;
+    context_index_ = replica % shape.context;
+    data_index_ = replica / shape.context;
+    pipeline_index_ = rank / (shape.tensor * replicas);
+    // The color numbers the groups of an axis by the other coordinates.
+    tensor_ = world_.split(pipeline_index_ * replicas + replica, tensor_index_);
+    data_ = world_.split(pipeline_index_ * shape.tensor + tensor_index_, replica);
+    const int column = replica * shape.tensor + tensor_index_;
     pipeline_ = world_.split(column, pipeline_index_);
     pipeline_backward_ = world_.split(column, pipeline_index_);
+    if (shape.context > 1)
+      context_ =
+          world_.split((pipeline_index_ * shape.data + data_index_) * shape.tensor + tensor_index_,
+                       context_index_);
   }
 
   [[nodiscard]] const MeshShape& shape() const { return shape_; }
   [[nodiscard]] Comm<Dev>& world() { return world_; }
+  /// All replicas: of the data and of the context axis.
   [[nodiscard]] Comm<Dev>& data() { return data_; }
   [[nodiscard]] Comm<Dev>& tensor() { return tensor_; }
+  [[nodiscard]] Comm<Dev>& context() { return context_; }
   [[nodiscard]] Comm<Dev>& pipeline() { return pipeline_; }
   /// The same ranks as pipeline(), for the opposite direction.
   [[nodiscard]] Comm<Dev>& pipeline_backward() { return pipeline_backward_; }
+  /// Whose samples this replica has.
   [[nodiscard]] int data_index() const { return data_index_; }
+  /// Which rows of them.
+  [[nodiscard]] int context_index() const { return context_index_; }
   [[nodiscard]] int tensor_index() const { return tensor_index_; }
   [[nodiscard]] int pipeline_index() const { return pipeline_index_; }
 
@@ -68,10 +85,12 @@ class Mesh {
   Comm<Dev> world_;
   MeshShape shape_;
   int data_index_ = 0;
+  int context_index_ = 0;
   int tensor_index_ = 0;
   int pipeline_index_ = 0;
   Comm<Dev> tensor_;
   Comm<Dev> data_;
+  Comm<Dev> context_;
   Comm<Dev> pipeline_;
   Comm<Dev> pipeline_backward_;
 };

@@ -23,11 +23,12 @@ class MetaComm {
       : place_(place), splits_(std::move(splits)) {}
   /// A world for a Mesh of this shape.
   [[nodiscard]] static MetaComm world(MeshShape shape, int rank) {
-    const Place pipeline{rank / (shape.tensor * shape.data), shape.pipeline};
-    return MetaComm({rank, shape.size()}, {{rank % shape.tensor, shape.tensor},
-                                           {rank / shape.tensor % shape.data, shape.data},
-                                           pipeline,
-                                           pipeline});
+    const int replica = rank / shape.tensor % shape.replicas();
+    const Place pipeline{rank / (shape.tensor * shape.replicas()), shape.pipeline};
+    std::vector<Place> splits{
+        {rank % shape.tensor, shape.tensor}, {replica, shape.replicas()}, pipeline, pipeline};
+    if (shape.context > 1) splits.push_back({replica % shape.context, shape.context});
+    return MetaComm({rank, shape.size()}, std::move(splits));
   }
 
   [[nodiscard]] int rank() const { return place_.rank; }

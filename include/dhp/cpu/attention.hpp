@@ -1,5 +1,6 @@
-// Attention on the Cpu: one task per sample and head of keys, in fixed blocks of queries, with the packed
-// gemm. 16-bit heads are widened to float, the type of their sums.
+// Attention on the Cpu: one task per sample and head of keys. Fixed blocks of queries meet fixed blocks of keys, with the
+// packed gemm and an online softmax (Milakov & Gimelshein 2018; Dao et al. 2022), so that no more than one block of
+// probabilities exists. 16-bit heads are widened to float, the type of their sums.
 #pragma once
 
 #include <dhp/cpu/column_reduce.hpp>
@@ -10,131 +11,319 @@
 
 #include <algorithm>
 #include <cmath>
+#include <limits>
 #include <vector>
 
 namespace dhp::detail::cpu {
 
-/// The rows of one head and sample in a [R, columns] tensor, or in one with longer rows.
-struct Head {
-  const Sequences<Cpu>& sequences;
+/// Large enough to amortize the packing of keys and queries.
+inline constexpr std::int64_t query_block = 128;
+/// The scores of a block, and their gradients, stay in L2.
+inline constexpr std::int64_t key_block = 512;
+
+/// The queries and keys of one head that meet in a block of scores.
+struct ScoreBlock {
+  const AttentionParts<Cpu>& parts;
   const AttentionOptions& options;
-  std::int64_t first_row, rows, length;  ///< the last rows - length are padding
-  std::int64_t head, size, columns;      ///< columns: of q
-  [[nodiscard]] std::int64_t offset(std::int64_t row_stride) const {
-    return first_row * row_stride + head * size;
+  std::int64_t head;                     ///< of q
+  std::int64_t first_row, first_query;   ///< of the queries: in q, and the position
+  std::int64_t first_key = 0, keys = 0;  ///< position and number
+
+  /// How many of the keys, from the first one on, a query sees.
+  [[nodiscard]] std::int64_t seen(std::int64_t query) const {
+    if (!options.causal) return keys;
+    return std::clamp<std::int64_t>(first_query + query + 1 - first_key, 0, keys);
   }
-  /// Calls body(Head) for each head of q that has these keys, in order.
+  /// Calls decide(j, keep) for each probability of one query.
+  template <class Decide>
+  void for_kept_keys(std::int64_t query, Decide decide) const {
+    const auto number = parts.row_numbers.data<std::int64_t>()[first_row + query];
+    const auto first =
+        (number * options.total_heads + options.first_head + head) * parts.max_length + first_key;
+    for_kept(options.random, options.dropout, static_cast<std::uint64_t>(first), seen(query),
+             decide);
+  }
+};
+
+/// Tokens of one head as a dense matrix [tokens, size] of the accumulation type.
+template <class T, class A = Accumulator<T>>
+void widen(const T* from, std::int64_t stride, std::int64_t tokens, std::int64_t size, A* to) {
+  for (std::int64_t row = 0; row < tokens; ++row)
+    for (std::int64_t c = 0; c < size; ++c)
+      to[row * size + c] = static_cast<A>(from[row * stride + c]);
+}
+/// to: the run's first row; its padding becomes 0.
+template <class T, class A = Accumulator<T>>
+void narrow(const TokenRun& run, const A* from, std::int64_t size, T* to, std::int64_t stride) {
+  for (std::int64_t row = 0; row < run.rows; ++row)
+    for (std::int64_t c = 0; c < size; ++c)
+      to[row * stride + c] = row < run.length ? static_cast<T>(from[row * size + c]) : T(0.0f);
+}
+
+/// All keys and values of one head and sample.
+template <class T>
+struct KeyHead {
+  using A = Accumulator<T>;
+  const AttentionParts<Cpu>& parts;
+  const AttentionOptions& options;
+  std::size_t sample;
+  std::int64_t head, size, stride;  ///< of k and v
+  std::int64_t count = 0;           ///< of keys
+  std::int64_t high = 0, wide = 0;  ///< of the largest block of scores
+  std::vector<A> k{}, v{};
+
+  [[nodiscard]] const TokenRuns& queries() const { return parts.queries[sample]; }
+  [[nodiscard]] const TokenRuns& runs() const { return parts.keys[sample]; }
+  [[nodiscard]] std::vector<A> buffer(std::int64_t rows, std::int64_t columns) const {
+    return std::vector<A>(static_cast<std::size_t>(rows * columns));
+  }
+  /// One matrix of all tokens.
+  template <class From>
+  [[nodiscard]] std::vector<A> widened(const From* from) const {
+    auto to = buffer(count, size);
+    std::int64_t at = 0;
+    for (const auto& run : runs()) {
+      widen(from + run.row * stride + head * size, stride, run.length, size, to.data() + at * size);
+      at += run.length;
+    }
+    return to;
+  }
+  template <class To>
+  void narrowed(const std::vector<A>& from, To* to) const {
+    std::int64_t at = 0;
+    for (const auto& run : runs()) {
+      narrow(run, from.data() + at * size, size, to + run.row * stride + head * size, stride);
+      at += run.length;
+    }
+  }
+  /// Calls body(head of q, block of queries) for what sees these keys, in order.
   template <class Body>
   void for_queries(Body body) const {
-    auto at = *this;
     const auto sharing = options.sharing();
-    for (at.head = head * sharing; at.head < (head + 1) * sharing; ++at.head) body(at);
+    for (auto at = head * sharing; at < (head + 1) * sharing; ++at)
+      for (auto rest : queries())
+        while (rest.rows > 0) {
+          auto block = rest;
+          if (rest.length > query_block) block.rows = block.length = query_block;
+          body(at, block);
+          rest = {rest.row + block.rows, rest.rows - block.rows, rest.length - block.length,
+                  rest.position + block.rows};
+        }
   }
-  /// How many keys, from the first one on, a query sees.
-  [[nodiscard]] std::int64_t seen(std::int64_t query) const {
-    return options.causal ? query + 1 : length;
+  /// Calls body(scores, first, seen) for each block of keys: the rows of k and v from `first` on, of which these queries
+  /// of a head see so many.
+  template <class Body>
+  void for_blocks(std::int64_t of_head, const TokenRun& block, Body body) const {
+    ScoreBlock scores{parts, options, of_head, block.row, block.position};
+    std::int64_t first = 0;
+    for (const auto& run : runs())
+      for (std::int64_t at = 0; at < run.length; at += scores.keys, first += scores.keys) {
+        scores.first_key = run.position + at;
+        scores.keys = std::min(key_block, run.length - at);
+        const auto seen = block.length == 0 ? 0 : scores.seen(block.length - 1);
+        if (seen > 0) body(scores, first, seen);
+      }
   }
-  [[nodiscard]] double scale() const { return 1.0 / std::sqrt(static_cast<double>(size)); }
 };
-/// Large enough to amortize the packing of the keys.
-inline constexpr std::int64_t query_block = 128;
 
-/// Calls body(Head) for all heads of k [rows, columns], in parallel.
-template <class Body>
-void for_heads(Cpu& dev, const Sequences<Cpu>& sequences, const AttentionOptions& options,
-               ConstView<Cpu> q, Body body) {
-  const auto* offsets = sequences.offsets.data<std::int32_t>();
-  const auto* lengths = sequences.lengths.data<std::int32_t>();
-  const auto samples = sequences.lengths.count(), rows = q.rows(), columns = q.columns();
-  check(offsets[0] == 0 && offsets[samples] == rows, "attention: the samples own rows [",
-        offsets[0], ", ", offsets[samples], ") and not all of ", rows);
-  for (std::int64_t n = 0; n < samples; ++n)
-    check(offsets[n] >= 0 && lengths[n] >= 0 && offsets[n] + lengths[n] <= offsets[n + 1] &&
-              offsets[n + 1] <= rows && lengths[n] <= sequences.max_length,
-          "attention: sample ", n, " of length ", lengths[n], " does not fit its rows [",
-          offsets[n], ", ", offsets[n + 1], ") of ", rows, " or the longest length ",
-          sequences.max_length);
-  const auto key_heads = options.heads / options.sharing();
-  dev.for_tiles(samples * key_heads, [&](std::int64_t task) {
-    const auto n = task / key_heads;
-    body(Head{sequences, options, offsets[n], offsets[n + 1] - offsets[n], lengths[n],
-              task % key_heads, columns / options.heads, columns});
+/// Calls body(KeyHead) for all heads of k, in parallel.
+template <class T, class Body>
+void for_key_heads(Cpu& dev, ConstView<Cpu> k, ConstView<Cpu> v, const AttentionParts<Cpu>& parts,
+                   const AttentionOptions& options, Body body) {
+  const auto heads = options.heads / options.sharing();
+  dev.for_tiles(std::ssize(parts.keys) * heads, [&](std::int64_t task) {
+    KeyHead<T> keys{parts,
+                    options,
+                    static_cast<std::size_t>(task / heads),
+                    task % heads,
+                    k.columns() / heads,
+                    options.stride(k.columns())};
+    for (const auto& run : keys.queries())
+      keys.high = std::max(keys.high, std::min(query_block, run.length));
+    for (const auto& run : keys.runs()) {
+      keys.wide = std::max(keys.wide, std::min(key_block, run.length));
+      keys.count += run.length;
+    }
+    keys.k = keys.widened(k.data<T>());
+    keys.v = keys.widened(v.data<T>());
+    body(keys);
   });
 }
 
-/// Widens the head to a dense matrix [length, size] of the accumulation type.
-template <class T>
-std::vector<Accumulator<T>> widen(const Head& at, const T* from, std::int64_t stride) {
-  using A = Accumulator<T>;
-  std::vector<A> values(static_cast<std::size_t>(at.length * at.size));
-  for (std::int64_t row = 0; row < at.length; ++row) {
-    const T* source = from + at.offset(stride) + row * stride;
-    A* target = values.data() + row * at.size;
-    for (std::int64_t c = 0; c < at.size; ++c) target[c] = static_cast<A>(source[c]);
-  }
-  return values;
-}
-template <class T>
-void narrow(const Head& at, const std::vector<Accumulator<T>>& values, T* to, std::int64_t stride) {
-  for (std::int64_t row = 0; row < at.rows; ++row) {
-    T* target = to + at.offset(stride) + row * stride;
-    if (row >= at.length) {
-      for (std::int64_t c = 0; c < at.size; ++c) target[c] = T(0.0f);
-      continue;
-    }
-    const auto* source = values.data() + row * at.size;
-    for (std::int64_t c = 0; c < at.size; ++c) target[c] = static_cast<T>(source[c]);
-  }
-}
-
-/// Calls decide(j, keep) for each probability of one query.
-template <class Decide>
-void for_kept_keys(const Head& at, std::int64_t query, Decide decide) {
-  const auto& options = at.options;
-  const auto number = at.sequences.row_numbers.data<std::int64_t>()[at.first_row + query];
-  const auto first =
-      (number * options.total_heads + options.first_head + at.head) * at.sequences.max_length;
-  for_kept(options.random, options.dropout, static_cast<std::uint64_t>(first), at.seen(query),
-           decide);
-}
-
-/// Turns one row of `width` scores into probabilities with dropout applied; returns their logsumexp.
+/// The online softmax of one block of queries: y [queries, size] is a sum over the keys so far, each weighted by
+/// e^(score - most), and `sum` that of the weights.
 template <class A>
-A mix(const Head& at, std::int64_t query, std::int64_t width, A* row) {
-  const auto length = at.seen(query);
-  std::fill(row + length, row + width, A(0));
-  const A most = largest<A>(length, [=](std::int64_t j) { return row[j]; });
-  for (std::int64_t j = 0; j < length; ++j) row[j] = fast_exp(row[j] - most);
-  const A sum = lane_sum<A>(length, [=](std::int64_t j) { return row[j]; });
-  const A factor = static_cast<A>(1.0 / (1.0 - at.options.dropout)) / sum;
-  if (at.options.dropout > 0)
-    for_kept_keys(at, query,
-                  [=](std::int64_t j, bool keep) { row[j] = keep ? row[j] * factor : A(0); });
-  else
-    for (std::int64_t j = 0; j < length; ++j) row[j] *= factor;
-  return most + std::log(sum);
-}
+struct OnlineSoftmax {
+  std::vector<A> y, most, sum;
+
+  /// One row of scores becomes weights with dropout applied.
+  void add(const ScoreBlock& block, std::int64_t query, std::int64_t width, std::int64_t size,
+           A* row) {
+    const auto seen = block.seen(query), at = query * size;
+    std::fill(row + seen, row + width, A(0));
+    if (seen == 0) return;
+    A& top = most[static_cast<std::size_t>(query)];
+    A& total = sum[static_cast<std::size_t>(query)];
+    const A higher = std::max(top, largest<A>(seen, [=](std::int64_t j) { return row[j]; }));
+    for (std::int64_t j = 0; j < seen; ++j) row[j] = fast_exp(row[j] - higher);
+    const A more = lane_sum<A>(seen, [=](std::int64_t j) { return row[j]; });
+    if (higher != top) {
+      const A shrinks = fast_exp(top - higher);
+      total *= shrinks;
+      for (auto c = at; c < at + size; ++c) y[static_cast<std::size_t>(c)] *= shrinks;
+      top = higher;
+    }
+    total += more;
+    if (block.options.dropout == 0) return;
+    const A scale = static_cast<A>(1.0 / (1.0 - block.options.dropout));
+    block.for_kept_keys(query,
+                        [=](std::int64_t j, bool keep) { row[j] = keep ? row[j] * scale : A(0); });
+  }
+  /// y becomes the result, `sum` the logsumexp.
+  void end(std::int64_t queries, std::int64_t size) {
+    for (std::int64_t i = 0; i < queries; ++i) {
+      A& total = sum[static_cast<std::size_t>(i)];
+      const A factor = A(1) / total;
+      for (auto c = i * size; c < (i + 1) * size; ++c) y[static_cast<std::size_t>(c)] *= factor;
+      total = most[static_cast<std::size_t>(i)] + std::log(total);
+    }
+  }
+};
 
 /// In place: scores become the probabilities after dropout, and their gradients the gradients of the
 /// scores. With probabilities p and scaled dropout mask m: y = (p m) v, so dv = (p m)^T dy and ds = p
 /// (m (dy v^T) - dy . y), because sum_j p m (dy v^T) = dy . y for each query.
 template <class A>
-void unmix(const Head& at, std::int64_t query, std::int64_t width, A logsumexp, A inner, A* row,
-           A* gradients) {
-  const auto length = at.seen(query);
-  std::fill(row + length, row + width, A(0));
-  std::fill(gradients + length, gradients + width, A(0));
-  for (std::int64_t j = 0; j < length; ++j) row[j] = fast_exp(row[j] - logsumexp);
-  if (at.options.dropout > 0) {
-    const A scale = static_cast<A>(1.0 / (1.0 - at.options.dropout));
-    for_kept_keys(at, query, [=](std::int64_t j, bool keep) {
+void unmix(const ScoreBlock& block, std::int64_t query, std::int64_t width, A logsumexp, A inner,
+           A* row, A* gradients) {
+  const auto seen = block.seen(query);
+  std::fill(row + seen, row + width, A(0));
+  std::fill(gradients + seen, gradients + width, A(0));
+  for (std::int64_t j = 0; j < seen; ++j) row[j] = fast_exp(row[j] - logsumexp);
+  if (block.options.dropout > 0) {
+    const A scale = static_cast<A>(1.0 / (1.0 - block.options.dropout));
+    block.for_kept_keys(query, [=](std::int64_t j, bool keep) {
       const A mask = keep ? scale : A(0);
       gradients[j] = row[j] * (mask * gradients[j] - inner);
       row[j] *= mask;
     });
   } else {
-    for (std::int64_t j = 0; j < length; ++j) gradients[j] = row[j] * (gradients[j] - inner);
+    for (std::int64_t j = 0; j < seen; ++j) gradients[j] = row[j] * (gradients[j] - inner);
   }
+}
+
+/// Y: the type of y, T or that of the sums.
+template <class T, class Y>
+void attend(Cpu& dev, ConstView<Cpu> q, ConstView<Cpu> k, ConstView<Cpu> v,
+            const AttentionParts<Cpu>& parts, const AttentionOptions& options, View<Cpu> y,
+            View<Cpu> logsumexp) {
+  using A = Accumulator<T>;
+  const auto stride = options.stride(q.columns());
+  for_key_heads<T>(dev, k, v, parts, options, [&](const KeyHead<T>& keys) {
+    const auto size = keys.size;
+    auto block_q = keys.buffer(keys.high, size), scores = keys.buffer(keys.high, keys.wide);
+    OnlineSoftmax<A> state{keys.buffer(keys.high, size), keys.buffer(keys.high, 1),
+                           keys.buffer(keys.high, 1)};
+    keys.for_queries([&](std::int64_t head, const TokenRun& of) {
+      const auto columns = head * size;
+      A* const sums = logsumexp.data<A>() + head * q.rows() + of.row;
+      Y* const out = y.data<Y>() + of.row * y.columns() + columns;
+      widen(q.data<T>() + of.row * stride + columns, stride, of.length, size, block_q.data());
+      if (parts.more) {
+        widen(out, y.columns(), of.length, size, state.y.data());
+        std::copy_n(sums, of.length, state.most.begin());
+      } else {
+        std::fill(state.y.begin(), state.y.end(), A(0));
+        std::fill(state.most.begin(), state.most.end(), -std::numeric_limits<A>::infinity());
+      }
+      std::fill(state.sum.begin(), state.sum.end(), A(parts.more ? 1 : 0));
+      keys.for_blocks(head, of, [&](const ScoreBlock& block, std::int64_t key, std::int64_t seen) {
+        serial_gemm<A>(false, true, of.length, seen, size, 1 / std::sqrt(double(size)),
+                       block_q.data(), keys.k.data() + key * size, 0, scores.data());
+        for (std::int64_t i = 0; i < of.length; ++i)
+          state.add(block, i, seen, size, scores.data() + i * seen);
+        serial_gemm<A>(false, false, of.length, size, seen, 1, scores.data(),
+                       keys.v.data() + key * size, 1, state.y.data());
+      });
+      state.end(of.length, size);
+      narrow(of, state.y.data(), size, out, y.columns());
+      narrow(of, state.sum.data(), 1, sums, 1);
+    });
+  });
+}
+
+template <class T, class Y>
+void attend_backward(Cpu& dev, ConstView<Cpu> dy, ConstView<Cpu> q, ConstView<Cpu> k,
+                     ConstView<Cpu> v, ConstView<Cpu> y, ConstView<Cpu> logsumexp,
+                     const AttentionParts<Cpu>& parts, const AttentionOptions& options,
+                     View<Cpu> dq, View<Cpu> dk, View<Cpu> dv) {
+  using A = Accumulator<T>;
+  const auto stride = options.stride(q.columns());
+  for_key_heads<T>(dev, k, v, parts, options, [&](const KeyHead<T>& keys) {
+    const auto size = keys.size;
+    const double scale = 1 / std::sqrt(double(size));
+    auto block_q = keys.buffer(keys.high, size), block_y = block_q, block_dy = block_q,
+         block_dq = block_q;
+    auto scores = keys.buffer(keys.high, keys.wide), gradients = scores;
+    auto inner = keys.buffer(keys.high, 1);
+    auto all_dk = parts.more ? keys.widened(dk.data<Y>()) : keys.buffer(keys.count, size);
+    auto all_dv = parts.more ? keys.widened(dv.data<Y>()) : keys.buffer(keys.count, size);
+    keys.for_queries([&](std::int64_t head, const TokenRun& of) {
+      const auto columns = head * size, at = of.row * y.columns() + columns;
+      const A* const sums = logsumexp.data<A>() + head * q.rows() + of.row;
+      Y* const out = dq.data<Y>() + of.row * stride + columns;
+      widen(q.data<T>() + of.row * stride + columns, stride, of.length, size, block_q.data());
+      widen(y.data<Y>() + at, y.columns(), of.length, size, block_y.data());
+      widen(dy.data<T>() + at, y.columns(), of.length, size, block_dy.data());
+      if (parts.more) widen(out, stride, of.length, size, block_dq.data());
+      else std::fill(block_dq.begin(), block_dq.end(), A(0));
+      for (std::int64_t i = 0; i < of.length; ++i) {
+        const A *const of_dy = block_dy.data() + i * size, *const of_y = block_y.data() + i * size;
+        inner[static_cast<std::size_t>(i)] =
+            lane_sum<A>(size, [=](std::int64_t c) { return of_dy[c] * of_y[c]; });
+      }
+      keys.for_blocks(head, of, [&](const ScoreBlock& block, std::int64_t key, std::int64_t seen) {
+        const A* const block_k = keys.k.data() + key * size;
+        serial_gemm<A>(false, true, of.length, seen, size, scale, block_q.data(), block_k, 0,
+                       scores.data());
+        serial_gemm<A>(false, true, of.length, seen, size, 1, block_dy.data(),
+                       keys.v.data() + key * size, 0, gradients.data());
+        for (std::int64_t i = 0; i < of.length; ++i)
+          unmix(block, i, seen, sums[i], inner[static_cast<std::size_t>(i)],
+                scores.data() + i * seen, gradients.data() + i * seen);
+        serial_gemm<A>(true, false, seen, size, of.length, 1, scores.data(), block_dy.data(), 1,
+                       all_dv.data() + key * size);
+        serial_gemm<A>(false, false, of.length, size, seen, scale, gradients.data(), block_k, 1,
+                       block_dq.data());
+        serial_gemm<A>(true, false, seen, size, of.length, scale, gradients.data(), block_q.data(),
+                       1, all_dk.data() + key * size);
+      });
+      narrow(of, block_dq.data(), size, out, stride);
+    });
+    keys.narrowed(all_dk, dk.data<Y>());
+    keys.narrowed(all_dv, dv.data<Y>());
+  });
+}
+
+/// All tokens of all samples.
+[[nodiscard]] inline AttentionParts<Cpu> whole_samples(const Sequences<Cpu>& sequences,
+                                                       std::int64_t rows) {
+  const auto* offsets = sequences.offsets.data<std::int32_t>();
+  const auto* lengths = sequences.lengths.data<std::int32_t>();
+  const auto samples = sequences.lengths.count();
+  check(offsets[0] == 0 && offsets[samples] == rows, "attention: the samples own rows [",
+        offsets[0], ", ", offsets[samples], ") and not all of ", rows);
+  AttentionParts<Cpu> parts{{}, {}, sequences.row_numbers, sequences.max_length};
+  for (std::int64_t n = 0; n < samples; ++n) {
+    check(offsets[n] >= 0 && lengths[n] >= 0 && offsets[n] + lengths[n] <= offsets[n + 1] &&
+              offsets[n + 1] <= rows && lengths[n] <= sequences.max_length,
+          "attention: sample ", n, " of length ", lengths[n], " does not fit its rows [",
+          offsets[n], ", ", offsets[n + 1], ") of ", rows, " or the longest length ",
+          sequences.max_length);
+    parts.queries.push_back({TokenRun{offsets[n], offsets[n + 1] - offsets[n], lengths[n], 0}});
+  }
+  parts.keys = parts.queries;
+  return parts;
 }
 
 }  // namespace dhp::detail::cpu
@@ -144,33 +333,9 @@ namespace dhp::detail {
 void attention_forward_on(std::same_as<Cpu> auto& dev, ConstView<Cpu> q, ConstView<Cpu> k,
                           ConstView<Cpu> v, const Sequences<Cpu>& sequences,
                           const AttentionOptions& options, View<Cpu> y, View<Cpu> logsumexp) {
+  const auto all = cpu::whole_samples(sequences, q.rows());
   visit_floating(q.dtype(), [&]<class T>(Tag<T>) {
-    using A = Accumulator<T>;
-    const auto key_stride = options.stride(k.columns());
-    cpu::for_heads(dev, sequences, options, q, [&](const cpu::Head& keys) {
-      const auto length = keys.length, size = keys.size;
-      const auto wide_k = cpu::widen(keys, k.data<T>(), key_stride);
-      const auto wide_v = cpu::widen(keys, v.data<T>(), key_stride);
-      std::vector<A> scores(static_cast<std::size_t>(std::min(cpu::query_block, length) * length));
-      keys.for_queries([&](const cpu::Head& at) {
-        A* sums = logsumexp.data<A>() + at.head * q.rows() + at.first_row;
-        std::fill(sums + length, sums + at.rows, A(0));
-        const auto wide_q = cpu::widen(at, q.data<T>(), options.stride(at.columns));
-        std::vector<A> mixed(wide_q.size());
-        for (std::int64_t first = 0; first < length; first += cpu::query_block) {
-          const auto count = std::min(cpu::query_block, length - first);
-          const auto seen = at.seen(first + count - 1);  // by any query of the block
-          const auto part = first * size;
-          cpu::serial_gemm<A>(false, true, count, seen, size, at.scale(), wide_q.data() + part,
-                              wide_k.data(), 0, scores.data());
-          for (std::int64_t i = 0; i < count; ++i)
-            sums[first + i] = cpu::mix(at, first + i, seen, scores.data() + i * seen);
-          cpu::serial_gemm<A>(false, false, count, size, seen, 1, scores.data(), wide_v.data(), 0,
-                              mixed.data() + part);
-        }
-        cpu::narrow(at, mixed, y.data<T>(), at.columns);
-      });
-    });
+    cpu::attend<T, T>(dev, q, k, v, all, options, y, logsumexp);
   });
 }
 void attention_backward_on(std::same_as<Cpu> auto& dev, ConstView<Cpu> dy, ConstView<Cpu> q,
@@ -178,53 +343,26 @@ void attention_backward_on(std::same_as<Cpu> auto& dev, ConstView<Cpu> dy, Const
                            ConstView<Cpu> logsumexp, const Sequences<Cpu>& sequences,
                            const AttentionOptions& options, View<Cpu> dq, View<Cpu> dk,
                            View<Cpu> dv) {
+  const auto all = cpu::whole_samples(sequences, q.rows());
+  visit_floating(q.dtype(), [&]<class T>(Tag<T>) {
+    cpu::attend_backward<T, T>(dev, dy, q, k, v, y, logsumexp, all, options, dq, dk, dv);
+  });
+}
+void attention_part_forward_on(std::same_as<Cpu> auto& dev, ConstView<Cpu> q, ConstView<Cpu> k,
+                               ConstView<Cpu> v, const AttentionParts<Cpu>& parts,
+                               const AttentionOptions& options, View<Cpu> y, View<Cpu> logsumexp) {
+  visit_floating(q.dtype(), [&]<class T>(Tag<T>) {
+    cpu::attend<T, Accumulator<T>>(dev, q, k, v, parts, options, y, logsumexp);
+  });
+}
+void attention_part_backward_on(std::same_as<Cpu> auto& dev, ConstView<Cpu> dy, ConstView<Cpu> q,
+                                ConstView<Cpu> k, ConstView<Cpu> v, ConstView<Cpu> y,
+                                ConstView<Cpu> logsumexp, const AttentionParts<Cpu>& parts,
+                                const AttentionOptions& options, View<Cpu> dq, View<Cpu> dk,
+                                View<Cpu> dv) {
   visit_floating(q.dtype(), [&]<class T>(Tag<T>) {
     using A = Accumulator<T>;
-    const auto key_stride = options.stride(k.columns());
-    cpu::for_heads(dev, sequences, options, q, [&](const cpu::Head& keys) {
-      const auto length = keys.length, size = keys.size;
-      const auto wide_k = cpu::widen(keys, k.data<T>(), key_stride);
-      const auto wide_v = cpu::widen(keys, v.data<T>(), key_stride);
-      std::vector<A> wide_dk(wide_k.size()), wide_dv(wide_k.size());
-      std::vector<A> scores(static_cast<std::size_t>(std::min(cpu::query_block, length) * length));
-      std::vector<A> gradients(scores.size());
-      double beta = 0;
-      keys.for_queries([&](const cpu::Head& at) {
-        const A* sums = logsumexp.data<A>() + at.head * q.rows() + at.first_row;
-        const auto wide_q = cpu::widen(at, q.data<T>(), options.stride(at.columns));
-        const auto wide_y = cpu::widen(at, y.data<T>(), at.columns);
-        const auto wide_dy = cpu::widen(at, dy.data<T>(), at.columns);
-        std::vector<A> wide_dq(wide_q.size());
-        for (std::int64_t first = 0; first < length; first += cpu::query_block) {
-          const auto count = std::min(cpu::query_block, length - first);
-          const auto seen = at.seen(first + count - 1);
-          const A* block_q = wide_q.data() + first * size;
-          const A* block_dy = wide_dy.data() + first * size;
-          cpu::serial_gemm<A>(false, true, count, seen, size, at.scale(), block_q, wide_k.data(), 0,
-                              scores.data());
-          cpu::serial_gemm<A>(false, true, count, seen, size, 1, block_dy, wide_v.data(), 0,
-                              gradients.data());
-          for (std::int64_t i = 0; i < count; ++i) {
-            const A* dy_row = block_dy + i * size;
-            const A* y_row = wide_y.data() + (first + i) * size;
-            const A inner =
-                cpu::lane_sum<A>(size, [=](std::int64_t c) { return dy_row[c] * y_row[c]; });
-            cpu::unmix(at, first + i, seen, sums[first + i], inner, scores.data() + i * seen,
-                       gradients.data() + i * seen);
-          }
-          cpu::serial_gemm<A>(true, false, seen, size, count, 1, scores.data(), block_dy, beta,
-                              wide_dv.data());
-          cpu::serial_gemm<A>(false, false, count, size, seen, at.scale(), gradients.data(),
-                              wide_k.data(), 0, wide_dq.data() + first * size);
-          cpu::serial_gemm<A>(true, false, seen, size, count, at.scale(), gradients.data(), block_q,
-                              beta, wide_dk.data());
-          beta = 1;
-        }
-        cpu::narrow(at, wide_dq, dq.data<T>(), options.stride(at.columns));
-      });
-      cpu::narrow(keys, wide_dk, dk.data<T>(), key_stride);
-      cpu::narrow(keys, wide_dv, dv.data<T>(), key_stride);
-    });
+    cpu::attend_backward<T, A>(dev, dy, q, k, v, y, logsumexp, parts, options, dq, dk, dv);
   });
 }
 

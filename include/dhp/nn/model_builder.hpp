@@ -46,12 +46,17 @@ template <class Dev>
 template <class Dev>
 class ModelBuilder {
  public:
-  Comm<Dev> tensor;  ///< splits the layers
-  Comm<Dev> data;    ///< for synchronised batch norm only
+  Comm<Dev> tensor;   ///< splits the layers
+  Comm<Dev> data;     ///< for synchronised batch norm only
+  Comm<Dev> context;  ///< splits the rows of samples
 
   /// store: if it is deterministic, with its tensor groups, see group().
   explicit ModelBuilder(Mesh<Dev>& mesh, const ParameterStoreOptions& store = {})
       : ModelBuilder(mesh.tensor(), mesh.data()) {
+    context = mesh.context();
+    check(context.size() == 1 || !store.deterministic,
+          "a context axis adds up each sample's gradients in parts: the same bits in every layout, "
+          "as with --deterministic, need a layout without it");
     if (store.deterministic) group(store.tensor_groups);
   }
   /// Without a mesh; Comm<Dev>{} is a group of one.

@@ -5,6 +5,7 @@
 // have one row for each sample, at its position (ops/cached_attention.hpp).
 #pragma once
 
+#include <dhp/nn/context.hpp>
 #include <dhp/nn/fused_parameters.hpp>
 #include <dhp/nn/linear.hpp>
 #include <dhp/ops/attention.hpp>
@@ -27,6 +28,8 @@ struct SelfAttentionOptions {
   bool causal = false;     ///< a token sees itself and those before it in its sample
   double rotary_base = 0;  ///< of rotary positions; 0: none
   bool bias = true;        ///< of the projections
+  /// On a context axis: ranks exchange rows for heads, as always on GPUs; else keys and values travel around a ring.
+  bool exchange_heads = false;
   std::array<std::string, 3> names{"query", "key", "value"};  ///< of the projections
 };
 
@@ -36,14 +39,15 @@ template <class Dev>
 class SelfAttention final {
  public:
   SelfAttention(ModelBuilder<Dev>& build, const std::string& name, SelfAttentionOptions options)
-      : options_(options), use_(build.next_use()) {
+      : options_(options), use_(build.next_use()), context_(build.context) {
     if (options_.key_heads == 0) options_.key_heads = options_.heads;
     const auto placement = build.placement(concat(name, ".", options_.names[0], ".weight"));
     const bool by_heads = placement == Placement::heads;
     if (by_heads) gradient_sum_ = build.sum_of_pieces(placement, build.row_shares());
     const int parts = by_heads ? build.tensor.size() * gradient_sum_.pieces() : 1;
     check_heads(name, parts);
-    apart_ = gradient_sum_.is_grouped() || options_.key_heads != options_.heads || !options_.bias;
+    apart_ = gradient_sum_.is_grouped() || options_.key_heads != options_.heads || !options_.bias ||
+             context_.size() > 1;
     const auto key_columns = options_.columns / options_.heads * options_.key_heads;
     for (int which = 0; which < 3; ++which) {
       projections_.emplace_back(build,
@@ -65,6 +69,11 @@ class SelfAttention final {
       }
     heads_of_piece_ = options.heads / parts;
     key_heads_of_piece_ = options_.key_heads / parts;
+    exchanges_heads_ =
+        context_.size() > 1 && (options.exchange_heads || !detail::AttendsToParts<Dev>);
+    check(!exchanges_heads_ || key_heads_of_piece_ % context_.size() == 0, name, ": ",
+          key_heads_of_piece_, " key heads cannot be exchanged over a context axis of ",
+          context_.size(), "; choose it among their divisors, or attention by a ring, on CPUs");
     first_head_ = by_heads ? heads_of_piece_ * gradient_sum_.pieces() * build.tensor.rank() : 0;
   }
 
@@ -145,11 +154,10 @@ class SelfAttention final {
   }
 
  private:
-  /// Unfused path, for adapters (LoRA), tensor groups, shared key heads and projections without biases.
+  /// Unfused path, for adapters (LoRA), tensor groups, shared key heads, projections without biases and a context axis.
   Tensor<Dev> forward_apart(Dev& dev, Tensor<Dev> x, Tape<Dev>& tape) {
     std::array<Tensor<Dev>, 3> qkv;
     auto all = projections_[0].gathered(dev, x.share(), tape);
-    const auto rows = all.rows();
     for (std::size_t at = 0; at < 3; ++at)
       qkv[at] = projections_[at].forward_of(dev, all, x.share(), tape);
     all = {};
@@ -157,20 +165,30 @@ class SelfAttention final {
       rotate(dev, piece(qkv[0].mut(), at), heads_of_piece_, 0, tape, false);
       rotate(dev, piece(qkv[1].mut(), at), key_heads_of_piece_, 0, tape, false);
     }
+    if (exchanges_heads_) {
+      detail::HeadExchange<Dev> exchange(dev, context_, tape.batch());
+      for (auto& part : qkv) part = exchange.to_heads(part);
+    }
     const auto& [q, k, v] = qkv;
     Tensor<Dev> y(dev, q.dtype(), q.shape());
-    Tensor<Dev> logsumexp(dev, accumulation_type(q.dtype()), {pieces(), heads_of_piece_, rows});
-    for (int at = 0; at < pieces(); ++at)
+    Tensor<Dev> logsumexp(dev, accumulation_type(q.dtype()),
+                          {pieces(), heads_of_piece_ / ranks_of_heads(), q.rows() / pieces()});
+    if (is_ring())
+      detail::RingAttention<Dev>(dev, context_, tape.batch(), options_.max_length)
+          .forward(q, k, v, options_for(tape, 0, 0), y.mut(), logsumexp.mut());
+    for (int at = 0; at < pieces() && !is_ring(); ++at)
       attend(dev, piece(q.view(), at), piece(k.view(), at), piece(v.view(), at), at, 0, tape,
              piece(y.mut(), at), logsumexp.mut().slice(at, at + 1));
     for (auto& part : qkv) tape.push(std::move(part));
     tape.push(y.share());
     tape.push(std::move(logsumexp));
+    if (exchanges_heads_) return detail::HeadExchange<Dev>(dev, context_, tape.batch()).to_rows(y);
     return y;
   }
   Tensor<Dev> backward_apart(Dev& dev, Tensor<Dev> dy, Tensor<Dev> onto, Tape<Dev>& tape) {
     const Tensor<Dev> logsumexp = tape.pop();
     const Tensor<Dev> y = tape.pop();
+    if (exchanges_heads_) dy = detail::HeadExchange<Dev>(dev, context_, tape.batch()).to_heads(dy);
     std::array<Tensor<Dev>, 3> qkv, gradients;
     for (std::size_t at = 3; at-- > 0;) {
       qkv[at] = tape.pop();
@@ -178,11 +196,20 @@ class SelfAttention final {
     }
     const auto& [q, k, v] = qkv;
     auto& [dq, dk, dv] = gradients;
-    for (int at = 0; at < pieces(); ++at) {
+    if (is_ring())
+      detail::RingAttention<Dev>(dev, context_, tape.batch(), options_.max_length)
+          .backward(dy, q, k, v, y, logsumexp, options_for(tape, 0, 0), dq.mut(), dk.mut(),
+                    dv.mut());
+    for (int at = 0; at < pieces() && !is_ring(); ++at)
       attention_backward(
           dev, piece(dy.view(), at), piece(q.view(), at), piece(k.view(), at), piece(v.view(), at),
           piece(y.view(), at), logsumexp.view().slice(at, at + 1), sequences(tape),
           options_for(tape, at, 0), piece(dq.mut(), at), piece(dk.mut(), at), piece(dv.mut(), at));
+    if (exchanges_heads_) {
+      detail::HeadExchange<Dev> exchange(dev, context_, tape.batch());
+      for (auto& part : gradients) part = exchange.to_rows(part);
+    }
+    for (int at = 0; at < pieces(); ++at) {
       rotate(dev, piece(dq.mut(), at), heads_of_piece_, 0, tape, true);
       rotate(dev, piece(dk.mut(), at), key_heads_of_piece_, 0, tape, true);
     }
@@ -208,6 +235,7 @@ class SelfAttention final {
     if (begins) attention_forward(dev, q, k, v, all, options, y, logsumexp);
     else detail::attention_step(dev, q, cache.view(), positions, options, y);
   }
+  [[nodiscard]] bool is_ring() const { return context_.size() > 1 && !exchanges_heads_; }
 
   /// The positions of queries or keys, or with `inverse` of their gradients.
   void rotate(Dev& dev, View<Dev> x, int heads, std::int64_t row_stride, const Tape<Dev>& tape,
@@ -236,6 +264,7 @@ class SelfAttention final {
   }
   [[nodiscard]] std::int64_t local_columns() const { return weights_[0]->spec.local_shape()[0]; }
   [[nodiscard]] int pieces() const { return gradient_sum_.pieces(); }
+  [[nodiscard]] int ranks_of_heads() const { return exchanges_heads_ ? context_.size() : 1; }
   template <class AnyView>
   [[nodiscard]] AnyView piece(AnyView all, int at) const {
     return detail::piece(all, pieces(), at);
@@ -254,15 +283,18 @@ class SelfAttention final {
   }
   [[nodiscard]] Sequences<Dev> sequences(const Tape<Dev>& tape) const {
     const auto& batch = tape.batch();
-    return {batch.at("offsets").view(), batch.at("lengths").view(), batch.at("row_numbers").view(),
+    const auto& numbers = batch.at(exchanges_heads_ ? "all_row_numbers" : "row_numbers");
+    return {batch.at("offsets").view(), batch.at("lengths").view(), numbers.view(),
             options_.max_length};
   }
   [[nodiscard]] AttentionOptions options_for(const Tape<Dev>& tape, int piece,
                                              std::int64_t row_stride) const {
-    return {.heads = heads_of_piece_,
-            .first_head = first_head_ + piece * heads_of_piece_,
+    const int heads = heads_of_piece_ / ranks_of_heads();
+    return {.heads = heads,
+            .first_head = first_head_ + piece * heads_of_piece_ +
+                          (exchanges_heads_ ? context_.rank() * heads : 0),
             .total_heads = options_.heads,
-            .key_heads = key_heads_of_piece_,
+            .key_heads = key_heads_of_piece_ / ranks_of_heads(),
             .causal = options_.causal,
             .dropout = tape.context().training() ? options_.dropout : 0,
             .random = tape.context().random(use_),
@@ -271,6 +303,8 @@ class SelfAttention final {
 
   SelfAttentionOptions options_;
   std::uint32_t use_;
+  Comm<Dev> context_;
+  bool exchanges_heads_ = false;
   int heads_of_piece_ = 0, key_heads_of_piece_ = 0;
   int first_head_ = 0;                    // of this rank
   std::vector<Linear<Dev>> projections_;  // query, key, value

@@ -36,6 +36,11 @@ namespace detail {
 struct ReplicaOf {
   int rank = 0;
   int size = 1;
+  int sharing = 1;  ///< so many, one after another, have the same samples
+  /// The most micro-batches that one has of so many in a step.
+  [[nodiscard]] std::int64_t share_of(std::int64_t micro_batches) const {
+    return (micro_batches * sharing + size - 1) / size;
+  }
 };
 
 template <class Dev>

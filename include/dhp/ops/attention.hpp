@@ -1,12 +1,15 @@
 // Scaled dot-product attention (Vaswani et al. 2017, section 3.2.1) over ragged samples: sample n
 // owns rows [offsets[n], offsets[n + 1]). Its first lengths[n] rows are tokens; the rest is padding
 // with output and gradient 0. Packed and padded batches differ only in the offsets. No
-// implementation stores the T x T probabilities of all heads. Causal attention sees no later tokens of its
+// implementation stores the T x T probabilities of a head. Causal attention sees no later tokens of its
 // sample. Heads may share keys and values (Ainslie et al. 2023, "GQA", section 2.2).
 #pragma once
 
 #include <dhp/core/rng.hpp>
 #include <dhp/tensor/view.hpp>
+
+#include <array>
+#include <vector>
 
 namespace dhp {
 
@@ -42,6 +45,33 @@ struct AttentionOptions {
 };
 
 namespace detail {
+/// Tokens that follow each other in a sample.
+struct TokenRun {
+  std::int64_t row = 0;       ///< the first one's
+  std::int64_t rows = 0;      ///< the last rows - length are padding
+  std::int64_t length = 0;    ///< tokens
+  std::int64_t position = 0;  ///< the first one's, in its sample
+};
+/// In the order of their positions; a run may be empty.
+using TokenRuns = std::array<TokenRun, 2>;
+
+/// A part of the queries of each sample that meets a part of its keys.
+template <class Dev>
+struct AttentionParts {
+  std::vector<TokenRuns> queries, keys;  ///< by sample
+  ConstView<Dev> row_numbers;            ///< i64, of the queries
+  std::int64_t max_length = 0;           ///< as of Sequences
+  bool more = false;  ///< the outputs hold results with other parts, to which these are added
+};
+
+/// Whether a device has attention_part_forward_on() and attention_part_backward_on(): attention_forward() and
+/// attention_backward() of such parts, with y, dq, dk and dv of the accumulation type.
+template <class Dev>
+concept AttendsToParts = requires(Dev& dev, ConstView<Dev> in, const AttentionParts<Dev>& parts,
+                                  const AttentionOptions& options, View<Dev> out) {
+  attention_part_forward_on(dev, in, in, in, parts, options, out, out);
+};
+
 /// sharing: how many heads of q share one of the view.
 template <Device Dev>
 void check_like_q(const char* name, In<Dev> view, In<Dev> q, int sharing = 1) {

@@ -3,6 +3,7 @@
 #pragma once
 
 #include <dhp/comm/mesh.hpp>
+#include <dhp/nn/context.hpp>
 #include <dhp/ops/reduce.hpp>
 #include <dhp/ops/step.hpp>
 #include <dhp/parallel/partition.hpp>
@@ -40,8 +41,9 @@ class PipelineParallel {
                    const MicroBatch<Dev>& example, ParameterStoreOptions store = {})
       : options_(std::move(options)),
         store_options_(store),
-        replica_{mesh.data_index(), mesh.shape().data},
+        replica_{mesh.data().rank(), mesh.data().size(), mesh.shape().context},
         tensor_(mesh.tensor()),
+        context_(mesh.context()),
         forward_(mesh.pipeline()),
         backward_(mesh.pipeline_backward()),
         stages_(forward_.size()),
@@ -55,7 +57,8 @@ class PipelineParallel {
       // Rank 0 decides where to cut; measuring needs its tensor group.
       const bool measures = mesh.data_index() == 0 && mesh.pipeline_index() == 0 && parts > 1;
       options_.costs = options_.measure_costs && measures
-                           ? detail::measured_costs(dev, model, example, store)
+                           ? detail::measured_costs(
+                                 dev, model, detail::context_share(dev, example, context_), store)
                            : detail::computed_costs(model, example);
     }
     check(options_.costs.size() == model.layers.size(), "pipeline: ", options_.costs.size(),
@@ -155,7 +158,8 @@ class PipelineParallel {
   };
   /// One run of the schedule.
   struct Execution {
-    const Step<Dev>* step;
+    Step<Dev> step{};
+    std::vector<MicroBatch<Dev>> shares{};  // of its micro-batches, with a context axis
     StepContext context;
     Replicas<Dev>* replicas = nullptr;
     Tensor<Dev> scales;  // weight of each loss term in the objective, f64 [terms]
@@ -197,8 +201,7 @@ class PipelineParallel {
   [[nodiscard]] int rounds(const Step<Dev>& step) const {
     const auto own = std::ssize(step.batches);
     if (store_options_.sharding.stage != ZeroStage::weights) return static_cast<int>(own);
-    const std::int64_t replicas = replica_.size;
-    return static_cast<int>(std::max(own, (step.micro_batches + replicas - 1) / replicas));
+    return static_cast<int>(std::max(own, replica_.share_of(step.micro_batches)));
   }
   /// With ZeRO a layer's weights are there between the two. After an exception they stay: a failing rank must not wait
   /// for others.
@@ -240,7 +243,12 @@ class PipelineParallel {
     detail::check_has_replicas(store_, replicas);
     const auto terms = std::ssize(term_names());
     Execution run{};
-    run.step = &step;
+    run.step = step;
+    if (context_.size() > 1) {
+      for (const auto& whole : step.batches)
+        run.shares.push_back(detail::context_share(dev, whole, context_));
+      run.step.batches = run.shares;
+    }
     run.context = step.context;
     run.context.mode = mode;
     run.replicas = replicas;
@@ -256,22 +264,11 @@ class PipelineParallel {
   }
 
   [[nodiscard]] static const MicroBatch<Dev>& batch(const Execution& run, const Action& action) {
-    return run.step->batches[static_cast<std::size_t>(action.micro_batch)];
+    return run.step.batches[static_cast<std::size_t>(action.micro_batch)];
   }
   /// Allocates the input activation of a part.
   [[nodiscard]] Tensor<Dev> boundary(Dev& dev, int part, const MicroBatch<Dev>& of) {
     return Tensor<Dev>(dev, store_options_.compute, layers_.input_shape(part, of));
-  }
-
-  /// Checks output_shape, because the receiving stage allocates by it.
-  static Tensor<Dev> checked_forward(Dev& dev, AnyLayer<Dev>& layer, Tensor<Dev> x,
-                                     Tape<Dev>& tape) {
-    const Shape in = x.shape();
-    auto y = layer.forward(dev, std::move(x), tape);
-    const auto said = layer.output_shape(in, tape.batch());
-    check(y.shape() == said, "layer ", layer.name(), ": its output_shape says ", said,
-          " for an input of ", in, ", but its forward pass gives ", y.shape());
-    return y;
   }
 
   void forward(Dev& dev, const Action& action, Execution& run) {
@@ -293,7 +290,7 @@ class PipelineParallel {
     for (int at = layers_.first(part); at < layers_.first(part + 1); ++at) {
       gather(dev, run, at);
       auto& tape = at < layers_.first_trained() ? forgets : state.tape;
-      x = checked_forward(dev, layers_[at], std::move(x), tape);
+      x = layers_.forward(dev, at, std::move(x), tape);
       free(dev, run, at);
     }
     if (layers_.holds_loss(part)) {
@@ -389,6 +386,7 @@ class PipelineParallel {
   ParameterStoreOptions store_options_;
   detail::ReplicaOf replica_;
   Comm<Dev> tensor_;
+  Comm<Dev> context_;
   Comm<Dev> forward_;
   Comm<Dev> backward_;
   int stages_;

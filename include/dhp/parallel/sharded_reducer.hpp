@@ -32,10 +32,9 @@ class ShardedReducer final : public Replicas<Dev> {
   }
 
   void begin(const Step<Dev>& step) {
-    const auto replicas = std::int64_t{group_.size()};
     rounds_ = stage() == ZeroStage::optimizer
                   ? 1
-                  : std::max<std::int64_t>((step.micro_batches + replicas - 1) / replicas, 1);
+                  : std::max<std::int64_t>(store_->replica().share_of(step.micro_batches), 1);
     round_ = 0;
     next_ = states_.size();
     for (auto& state : states_) state.added = state.ready = 0;

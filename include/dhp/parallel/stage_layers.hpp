@@ -85,6 +85,17 @@ class StageLayers {
     return shape;
   }
 
+  /// Checks output_shape, because the receiving stage allocates by it.
+  [[nodiscard]] Tensor<Dev> forward(Dev& dev, int at, Tensor<Dev> x, Tape<Dev>& tape) {
+    auto& layer = (*this)[at];
+    const Shape in = x.shape();
+    auto y = layer.forward(dev, std::move(x), tape);
+    const auto said = layer.output_shape(in, tape.batch());
+    check(y.shape() == said, "layer ", layer.name(), ": its output_shape says ", said,
+          " for an input of ", in, ", but its forward pass gives ", y.shape());
+    return y;
+  }
+
   /// The loss first, then the layers from the last to the first.
   void for_each_of(int chunk, FunctionRef<void(int)> body) const {
     const int part = this->part(chunk);

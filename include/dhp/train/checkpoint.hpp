@@ -150,8 +150,8 @@ class Checkpoint {
         continue;
       }
       const int tensor = replicated ? shape.tensor : 1;
-      const int copies = shape.data * tensor;
-      const int me = mesh_.data_index() * tensor + (replicated ? mesh_.tensor_index() : 0);
+      const int copies = shape.replicas() * tensor;
+      const int me = mesh_.data().rank() * tensor + (replicated ? mesh_.tensor_index() : 0);
       const bool my_turn = number++ % copies == me;
       if (whole.piece.bytes() >= worth_cutting * static_cast<std::size_t>(copies)) {
         const auto part = part_of(whole.piece.count(), copies, me);
@@ -176,6 +176,7 @@ class Checkpoint {
     if (const int groups = store_.options().tensor_groups; groups > 1)
       json["tensor_groups"] = groups;
     json["layout"] = {{"data", shape.data}, {"tensor", shape.tensor}, {"pipeline", shape.pipeline}};
+    if (shape.context > 1) json["layout"]["context"] = shape.context;
     json["run"] = std::move(record.about);
     record.about = std::move(json);
     return record;
@@ -252,7 +253,7 @@ class Checkpoint {
         for (auto piece : pieces) {
           piece.piece.name = source_of(*saved, piece.piece);
           saved->read(dev, piece);
-          if (piece.owned && (mesh_.data_index() == 0 || piece.sharded_over_data))
+          if (piece.owned && (mesh_.data().rank() == 0 || piece.sharded_over_data))
             own["read"].push_back(piece.piece.name);
         }
         loaded.state = detail::run_state_of(saved->index().about, saved->path("index.json"));

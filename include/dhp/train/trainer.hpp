@@ -39,6 +39,10 @@ class Trainer {
         counts_(dev, DType::i64, {std::ssize(model.term_names())}),
         request_(dev, DType::f64, {1}) {
     detail::make_copies_agree(dev, mesh);
+    check(
+        mesh.shape().context == 1 || replicas() == nullptr || model_.store().is_sharded(),
+        "ranks of a context axis have rows of the same samples and take each step together: choose "
+        "a reducer that is not late");
     check(norms_.replicas() == replicas(),
           "the norms know nothing of replicas that exchange more than sums of gradients: give "
           "Norms the replicas of DataParallel");
@@ -114,6 +118,8 @@ class Trainer {
   [[nodiscard]] std::vector<HostArray> predict(
       const StepBatches<Dev>& mine) requires detail::Predicts<M, Dev> {
     const auto scope = dev_.scope("prediction");
+    check(mesh_.shape().context == 1,
+          "predictions are of whole samples: choose a layout without a context axis");
     return detail::gather_predictions<Dev>(
         dev_, mesh_, model_.predict(dev_, outside_training(mine)), mine.batches, mine.micro_batches,
         model_.store().options().compute);

@@ -147,8 +147,8 @@ class TrainingRun : detail::NonCopyable {
 
   [[nodiscard]] DataReader reader() {
     return {.seed = store().options().seed,
-            .replica = mesh_.data().rank(),
-            .replicas = mesh_.data().size(),
+            .replica = mesh_.data_index(),
+            .replicas = mesh_.shape().data,
             .reads_input = mesh_.pipeline_index() == 0};
   }
   /// Makes a source give this replica's part, in the order of this run's seed.
@@ -171,7 +171,7 @@ class TrainingRun : detail::NonCopyable {
               const Describe& describe, const MicroBatch<Dev>& example);
 
   [[nodiscard]] StepBatches<Dev> mine_of(std::span<const MicroBatch<Dev>> all) {
-    return assigned(all, mesh_.data().rank(), mesh_.data().size());
+    return assigned(all, mesh_.data_index(), mesh_.shape().data);
   }
   [[nodiscard]] StepSource<Dev>& data() {
     check(data_ != nullptr, "this training run has no data of its own: give it the micro-batches");
