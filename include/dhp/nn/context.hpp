@@ -41,11 +41,11 @@ namespace dhp::detail {
 /// The rows of each rank.
 struct ContextRows {
   template <class Dev>
-  ContextRows(Dev& dev, const MicroBatch<Dev>& batch, int ranks)
+  ContextRows(Dev& dev, const MicroBatch<Dev>& batch, int size)
       : offsets(batch.at("offsets").template to_host<std::int32_t>(dev)) {
     const auto lengths = batch.at("lengths").template to_host<std::int32_t>(dev);
-    for (int rank = 0; rank < ranks; ++rank)
-      by_rank.push_back(context_runs(offsets, lengths, rank, ranks));
+    for (int rank = 0; rank < size; ++rank)
+      by_rank.push_back(context_runs(offsets, lengths, rank, size));
   }
   [[nodiscard]] const std::vector<TokenRuns>& of(int rank) const {
     return by_rank[static_cast<std::size_t>(rank)];

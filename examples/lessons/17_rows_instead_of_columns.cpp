@@ -1,0 +1,135 @@
+// Lesson 17: sequence parallelism. Lesson 6 splits the columns of a pair of layers; what lies between two pairs is
+// whole on every rank. Here each rank has a share of its rows: an all-reduce is a reduce-scatter and an all-gather, and
+// the norm, which works by rows, goes between the two. The ranks send the same bytes and hold less.
+#include "lesson.hpp"
+
+using dhp::DType, dhp::Range, dhp::Tensor;
+using toy::Dev;
+constexpr int ranks = 2;
+constexpr std::int64_t tokens = 6, width = 4, hidden = 8;
+
+/// Some rows and columns of a matrix that all ranks know.
+Tensor<Dev> block(Dev& dev, int which, dhp::Shape whole, Range rows, Range columns) {
+  const auto values = toy::noise(dev, whole, which).to_host<float>(dev);
+  std::vector<float> part;
+  for (auto row = rows.first; row < rows.last; ++row)
+    for (auto column = columns.first; column < columns.last; ++column)
+      part.push_back(values[static_cast<std::size_t>(row * whole[1] + column)]);
+  return Tensor<Dev>::from_host(dev, {rows.size(), columns.size()}, part);
+}
+
+struct Seen {
+  std::vector<float> y{}, dx{}, dscale{};
+  std::size_t held_bytes = 0;  // for the backward pass, of what lies between pairs
+  double sent_bytes = 0;
+};
+
+/// y = x + gelu(norm(x) A) B forward, and backward from dy = 1.
+Seen run(dhp::Comm<Dev> plain_world, bool by_rows) {
+  Dev dev;
+  const auto counts = std::make_shared<dhp::CallCounts>();
+  auto world = counted(dev, plain_world, counts);
+  const auto mine = dhp::part_of(hidden, world.size(), world.rank());  // of the hidden columns
+  const auto own = by_rows ? dhp::part_of(tokens, world.size(), world.rank()) : Range{0, tokens};
+  const auto a = block(dev, 1, {width, hidden}, {0, width}, mine);
+  const auto b = block(dev, 2, {hidden, width}, mine, {0, width});
+  auto scale = Tensor<Dev>::zeros(dev, DType::f32, {width});
+  const auto shift = Tensor<Dev>::zeros(dev, DType::f32, {width});
+  fill(dev, scale.mut(), 1);
+  const auto make = [&](std::int64_t rows, std::int64_t columns) {
+    return Tensor<Dev>(dev, DType::f32, {rows, columns});
+  };
+  // All rows, where each rank has some.
+  const auto gathered = [&](Tensor<Dev> share) {
+    if (!by_rows) return share;
+    auto all = make(tokens, width);
+    world.all_gather(dev, share.view(), all.mut()).wait();
+    return all;
+  };
+  // The sum of all ranks' summands: all of it, or this rank's rows.
+  const auto summed = [&](Tensor<Dev> summand) {
+    auto sum = make(own.size(), width);
+    if (by_rows) world.reduce_scatter(dev, summand.view(), sum.mut()).wait();
+    else world.all_reduce(dev, summand.mut()).wait();
+    return by_rows ? std::move(sum) : std::move(summand);
+  };
+
+  // Forward. The norm and the sum with x need their own rows alone; the pair of layers needs all.
+  const auto x = block(dev, 0, {tokens, width}, own, {0, width});
+  Tensor<Dev> mean(dev, DType::f32, {own.size()}), inv_std(dev, DType::f32, {own.size()});
+  auto n = make(own.size(), width), y = make(own.size(), width);
+  layer_norm_forward(dev, x.view(), scale.view(), shift.view(), 1e-5, n.mut(), mean.mut(),
+                     inv_std.mut());
+  const auto all_n = gathered(n.share());
+  auto g = make(tokens, mine.size()), h = make(tokens, mine.size()), summand = make(tokens, width);
+  gemm(dev, all_n.view(), a.view(), g.mut());
+  activation_forward(dev, dhp::Activation::gelu, g.view(), h.mut());
+  gemm(dev, h.view(), b.view(), summand.mut());
+  add(dev, x.view(), summed(std::move(summand)).view(), y.mut());
+
+  // Backward. dy is that of the own rows, and the pair needs all; the gradient of the norm is summed to its own rows.
+  auto dy = make(own.size(), width);
+  fill(dev, dy.mut(), 1);
+  const auto all_dy = gathered(dy.share());
+  auto dg = make(tokens, mine.size()), da = make(width, mine.size()), db = make(mine.size(), width);
+  auto dn = make(tokens, width), dx = make(own.size(), width);
+  gemm(dev, h.view(), all_dy.view(), db.mut(), {.transpose_a = true});
+  gemm(dev, all_dy.view(), b.view(), dg.mut(), {.transpose_b = true});
+  activation_backward(dev, dhp::Activation::gelu, g.view(), dg.view(), dg.mut());
+  gemm(dev, all_n.view(), dg.view(), da.mut(), {.transpose_a = true});
+  gemm(dev, dg.view(), a.view(), dn.mut(), {.transpose_b = true});
+  const auto own_dn = summed(std::move(dn));
+  Tensor<Dev> dscale(dev, DType::f32, {width}), dshift(dev, DType::f32, {width});
+  layer_norm_backward(dev, own_dn.view(), x.view(), scale.view(), mean.view(), inv_std.view(),
+                      dx.mut(), dscale.mut(), dshift.mut(), 0);
+  add(dev, dx.view(), dy.view(), dx.mut());
+  Seen seen;
+  seen.sent_bytes = counts->sent_bytes(toy::everybody(ranks));
+  if (by_rows) {  // the norm's weights saw some rows only; once a step, like gradients of replicas
+    plain_world.all_reduce(dev, dscale.mut()).wait();
+    plain_world.all_reduce(dev, dshift.mut()).wait();
+  }
+  seen.y = y.to_host<float>(dev);
+  seen.dx = dx.to_host<float>(dev);
+  seen.dscale = dscale.to_host<float>(dev);
+  seen.held_bytes = x.size_bytes() + n.size_bytes();
+  return seen;
+}
+
+int main() {
+  const auto with = [](int size, bool by_rows) {
+    return toy::on_each_rank(size,
+                             [=](dhp::Comm<Dev> world) { return run(std::move(world), by_rows); });
+  };
+  const auto whole = with(ranks, false), shares = with(ranks, true);
+  const auto serial = with(1, false)[0];
+  std::printf("                    on one rank   rank 0 of 2   rank 1 of 2\n");
+  for (std::int64_t row : {std::int64_t{0}, tokens / 2}) {
+    const auto at = static_cast<std::size_t>(row * width);
+    const bool second = row >= tokens / 2;
+    std::printf("first y of token %d    % .6f", static_cast<int>(row), serial.y[at]);
+    std::printf(second ? "             -     % .6f\n" : "     % .6f             -\n",
+                shares[second ? 1 : 0].y[second ? at - shares[0].y.size() : at]);
+  }
+  std::printf("\n");
+
+  bool right = true;
+  for (const auto what : {&Seen::y, &Seen::dx}) {
+    auto joined = shares[0].*what;
+    joined.insert(joined.end(), (shares[1].*what).begin(), (shares[1].*what).end());
+    right = right && toy::alike(joined, serial.*what) && toy::alike(whole[1].*what, serial.*what);
+  }
+  right = right && toy::alike(shares[0].dscale, serial.dscale) &&
+          toy::alike(shares[1].dscale, serial.dscale);
+
+  constexpr auto activation = 4 * tokens * width;  // bytes
+  toy::Ledger ledger;
+  ledger.line("sent, rows whole: 2 all-reduces", whole[0].sent_bytes,
+              2. * 2 * (ranks - 1) / ranks * activation);
+  ledger.line("sent, rows shared: 2 gathers, 2 reduce-scatters", shares[0].sent_bytes,
+              4. * (ranks - 1) / ranks * activation);
+  ledger.line("held between pairs, rows whole: x and norm(x)", whole[0].held_bytes, 2 * activation);
+  ledger.line("held between pairs, rows shared: 1 / n of it", shares[0].held_bytes,
+              2 * activation / ranks);
+  return right && ledger.agrees() ? 0 : 1;
+}

@@ -1,0 +1,79 @@
+// Solutions of lesson 18. 1: tokens for heads. 2: the ring backward.
+#include "lesson.hpp"
+
+using dhp::DType, dhp::Tensor;
+using toy::Dev;
+constexpr std::int64_t tokens = 16, width = 16;
+
+/// Each rank has some tokens with all heads, and gets all tokens with some heads.
+struct Exchanged {
+  bool right = false;
+  double sent_bytes = 0;
+};
+Exchanged tokens_for_heads(dhp::Comm<Dev> plain_world) {
+  Dev dev;
+  const auto counts = std::make_shared<dhp::CallCounts>();
+  auto world = counted(dev, plain_world, counts);
+  const std::int64_t n = world.size(), me = world.rank(), some = tokens / n, columns = width / n;
+  // Element (token, column) is token * width + column. The block for a rank has its columns.
+  std::vector<float> blocks;
+  for (std::int64_t to = 0; to < n; ++to)
+    for (auto token = me * some; token < (me + 1) * some; ++token)
+      for (auto column = to * columns; column < (to + 1) * columns; ++column)
+        blocks.push_back(static_cast<float>(token * width + column));
+  const auto mine = Tensor<Dev>::from_host(dev, {n, some, columns}, blocks);
+  Tensor<Dev> all(dev, DType::f32, mine.shape());
+  world.all_to_all(dev, mine.view(), all.mut()).wait();
+  bool right = true;
+  const auto found =
+      all.to_host<float>(dev);  // [tokens, columns]: blocks came in the order of tokens
+  for (std::int64_t token = 0; token < tokens; ++token)
+    for (std::int64_t column = 0; column < columns; ++column)
+      right = right && found[static_cast<std::size_t>(token * columns + column)] ==
+                           static_cast<float>(token * width + me * columns + column);
+  for (int more = 0; more < 3; ++more)  // that was q; now k, v, and back y
+    world.all_to_all(dev, mine.view(), all.mut()).wait();
+  return {right, counts->sent_bytes(toy::everybody(world.size()))};
+}
+
+/// Only the messages: keys and values n - 1 times on; backward again, and behind them their gradients, which go once more
+/// to be at home.
+double around_the_ring(dhp::Comm<Dev> plain_world, bool backward) {
+  Dev dev;
+  const auto counts = std::make_shared<dhp::CallCounts>();
+  auto world = counted(dev, plain_world, counts);
+  const int n = world.size(), next = (world.rank() + 1) % n, last = (world.rank() + n - 1) % n;
+  auto held = Tensor<Dev>::zeros(dev, DType::f32, {2, tokens / n, width});
+  auto gradients = Tensor<Dev>::zeros(dev, DType::f32, {2, tokens / n, width});
+  const auto pass_on = [&](Tensor<Dev>& what) {
+    world.send(dev, what.share(), next);
+    Tensor<Dev> got(dev, DType::f32, what.shape());
+    world.recv(dev, got.mut(), last);
+    what = std::move(got);
+  };
+  for (int step = 0; step < n; ++step) {
+    if (step + 1 < n) pass_on(held);
+    if (backward) pass_on(gradients);
+  }
+  return static_cast<double>(counts->of(toy::everybody(n), dhp::CallKind::send).bytes);
+}
+
+int main() {
+  bool right = true;
+  toy::Ledger ledger("bytes sent by one rank");
+  constexpr double all = 4 * tokens * width;  // of a matrix of all tokens
+  for (const int n : {2, 4, 8}) {
+    const auto heads = toy::on_each_rank(n, tokens_for_heads);
+    const auto ring = [n](bool backward) {
+      return toy::on_each_rank(
+          n, [=](dhp::Comm<Dev> world) { return around_the_ring(std::move(world), backward); })[0];
+    };
+    for (const auto& each : heads) right = right && each.right;
+    std::printf("%d ranks\n", n);
+    ledger.line("  1: tokens for heads, q, k, v and back", heads[0].sent_bytes,
+                4 * (n - 1) * all / n / n);
+    ledger.line("  1: the ring, k and v", ring(false), 2 * (n - 1) * all / n);
+    ledger.line("  2: the ring backward", ring(true), 2 * (2 * n - 1) * all / n);
+  }
+  return right && ledger.agrees() ? 0 : 1;
+}
