@@ -11,8 +11,8 @@ struct Seen {
   double sent_bytes = 0;
 };
 
-/// Shares are as long as the longest, so that all-gather can place them one behind the other. What is behind the last row
-/// is dropped.
+/// Shares are as long as the longest, so that all-gather can place them one behind the other. What is behind the last
+/// row is dropped.
 Seen uneven(dhp::Comm<Dev> plain_world, std::int64_t rows) {
   Dev dev;
   const auto counts = std::make_shared<dhp::CallCounts>();
@@ -30,8 +30,8 @@ Seen uneven(dhp::Comm<Dev> plain_world, std::int64_t rows) {
   return {found == whole.to_host<float>(dev), counts->sent_bytes(toy::everybody(ranks))};
 }
 
-/// What a rank sends for the pair of layers, and keeps of its input. With `again` it keeps its rows alone, and gathers them
-/// again for the gradient of A.
+/// What a rank sends for the pair of layers, and keeps of its input. With `again` it keeps its rows alone, and gathers
+/// them again for the gradient of A.
 std::pair<double, std::size_t> sent_and_kept(dhp::Comm<Dev> plain_world, bool again) {
   Dev dev;
   const auto counts = std::make_shared<dhp::CallCounts>();

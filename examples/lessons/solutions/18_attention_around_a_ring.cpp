@@ -36,8 +36,8 @@ Exchanged tokens_for_heads(dhp::Comm<Dev> plain_world) {
   return {right, counts->sent_bytes(toy::everybody(world.size()))};
 }
 
-/// Only the messages: keys and values n - 1 times on; backward again, and behind them their gradients, which go once more
-/// to be at home.
+/// Only the messages: keys and values n - 1 times on; backward again, and behind them their gradients, which go once
+/// more to be at home.
 double around_the_ring(dhp::Comm<Dev> plain_world, bool backward) {
   Dev dev;
   const auto counts = std::make_shared<dhp::CallCounts>();
