@@ -1,15 +1,17 @@
 // BERT's matrix products and ResNet-50's convolutions in f32 on one thread, against oneDNN and, for
-// products, Eigen, in one process. Implementations take turns; each one's fastest time counts. A
-// ratio above 1 means that dhp is faster. Usage: bench_kernels [JSON file]
+// products, Eigen, in one process; and in bf16 and f16, against dhp in f32. Implementations take turns; each one's
+// fastest time counts. A ratio above 1 means that dhp is faster, or 16 bits. Usage: bench_kernels [JSON file]
 #include <bench/peer_eigen.hpp>
 #include <bench/peer_onednn.hpp>
 #include <bench/thread_seconds.hpp>
 #include <dhp/core/rng.hpp>
 #include <dhp/cpu/conv2d.hpp>
+#include <dhp/cpu/elementwise.hpp>
 #include <dhp/cpu/gemm.hpp>
 #include <dhp/tensor/tensor.hpp>
 
 #include <algorithm>
+#include <array>
 #include <cstdio>
 #include <fstream>
 #include <string>
@@ -21,6 +23,8 @@ using bench::thread_seconds;
 
 struct Times {
   double ours = 1e30;  ///< seconds
+  double bf16 = 1e30;  ///< ours, in this type
+  double f16 = 1e30;
   double onednn = 1e30;
   double eigen = 1e30;
 };
@@ -32,13 +36,18 @@ struct Row {
   [[nodiscard]] bool with_eigen() const { return bench::has_eigen && group == "gemm"; }
 };
 
-// In turns, so that other load affects both.
+constexpr DType types[] = {DType::f32, DType::bf16, DType::f16};
+
+// In turns, so that other load affects both. ours(at): in types[at].
 Times measure(auto&& ours, auto&& onednn, auto&& eigen) {
   Times best;
   double spent = 0;
   for (int round = 0; round < 40; ++round) {
-    const Times now{thread_seconds(ours), thread_seconds(onednn), thread_seconds(eigen)};
+    const auto of = [&](std::size_t at) { return thread_seconds([&] { ours(at); }); };
+    const Times now{of(0), of(1), of(2), thread_seconds(onednn), thread_seconds(eigen)};
     best.ours = std::min(best.ours, now.ours);
+    best.bf16 = std::min(best.bf16, now.bf16);
+    best.f16 = std::min(best.f16, now.f16);
     best.onednn = std::min(best.onednn, now.onednn);
     best.eigen = std::min(best.eigen, now.eigen);
     spent += now.ours + now.onednn + now.eigen;
@@ -47,21 +56,28 @@ Times measure(auto&& ours, auto&& onednn, auto&& eigen) {
   return best;
 }
 
-Tensor<Cpu> random_tensor(Cpu& dev, const Shape& shape, std::uint32_t use) {
-  Tensor<Cpu> made(dev, DType::f32, shape);
+// Of each of the types; the first is of f32.
+using Tensors = std::array<Tensor<Cpu>, 3>;
+Tensors tensors(Cpu& dev, const Shape& shape) {
+  return {Tensor<Cpu>(dev, types[0], shape), Tensor<Cpu>(dev, types[1], shape),
+          Tensor<Cpu>(dev, types[2], shape)};
+}
+Tensors random_tensors(Cpu& dev, const Shape& shape, std::uint32_t use) {
+  auto made = tensors(dev, shape);
   const RandomStream stream{.seed = 1, .use = use};
-  float* values = made.mut().data<float>();
-  for (std::int64_t i = 0; i < made.count(); ++i)
+  float* values = made[0].mut().data<float>();
+  for (std::int64_t i = 0; i < shape.count(); ++i)
     values[i] = static_cast<float>(stream.uniform(static_cast<std::uint64_t>(i)) - 0.5);
+  for (const std::size_t at : {1, 2}) cast(dev, made[0], made[at].mut());
   return made;
 }
 
 class Table {
  public:
   void add(Row row) {
-    const auto& [ours, onednn, eigen] = row.time;
-    std::printf("%-10s %-34s x%-3.0f %8.1f", row.group.c_str(), row.name.c_str(), row.count,
-                row.flops / ours * 1e-9);
+    const auto& [ours, bf16, f16, onednn, eigen] = row.time;
+    std::printf("%-10s %-34s x%-3.0f %8.1f %5.2f %5.2f", row.group.c_str(), row.name.c_str(),
+                row.count, row.flops / ours * 1e-9, ours / bf16, ours / f16);
     if (bench::has_onednn) std::printf(" %8.1f   %5.2f", row.flops / onednn * 1e-9, onednn / ours);
     if (row.with_eigen()) std::printf(" %8.1f   %5.2f", row.flops / eigen * 1e-9, eigen / ours);
     std::printf("\n");
@@ -81,12 +97,13 @@ class Table {
   }
   void write(const std::string& path) const {
     std::ofstream file(path);
-    file << "{\"threads\": 1, \"type\": \"f32\", \"rows\": [";
+    file << "{\"threads\": 1, \"rows\": [";
     const char* separator = "\n";
     for (const auto& row : rows_) {
       file << separator << "{\"group\": \"" << row.group << "\", \"name\": \"" << row.name
            << "\", \"count\": " << row.count << ", \"gflop\": " << row.flops * 1e-9
-           << ", \"dhp_ms\": " << row.time.ours * 1e3;
+           << ", \"dhp_ms\": " << row.time.ours * 1e3 << ", \"bf16_ms\": " << row.time.bf16 * 1e3
+           << ", \"f16_ms\": " << row.time.f16 * 1e3;
       if (bench::has_onednn) file << ", \"onednn_ms\": " << row.time.onednn * 1e3;
       if (row.with_eigen()) file << ", \"eigen_ms\": " << row.time.eigen * 1e3;
       file << "}";
@@ -122,19 +139,23 @@ void bench_gemm(Cpu& dev, Table& table) {
       const std::int64_t rows = form.ta ? n : m;
       const std::int64_t columns = form.tb ? n : k;
       const std::int64_t depth = form.ta ? m : form.tb ? k : n;
-      const auto a = random_tensor(dev, form.ta ? Shape{depth, rows} : Shape{rows, depth}, 1);
-      const auto b = random_tensor(dev, form.tb ? Shape{columns, depth} : Shape{depth, columns}, 2);
-      Tensor<Cpu> c(dev, DType::f32, {rows, columns});
+      const auto a = random_tensors(dev, form.ta ? Shape{depth, rows} : Shape{rows, depth}, 1);
+      const auto b =
+          random_tensors(dev, form.tb ? Shape{columns, depth} : Shape{depth, columns}, 2);
+      auto c = tensors(dev, {rows, columns});
       Tensor<Cpu> d(dev, DType::f32, {rows, columns});
       const auto time = measure(
-          [&] { gemm(dev, a, b, c.mut(), {.transpose_a = form.ta, .transpose_b = form.tb}); },
-          [&] {
-            bench::onednn_gemm(form.ta, form.tb, rows, columns, depth, a.view().data<float>(),
-                               b.view().data<float>(), d.mut().data<float>());
+          [&](std::size_t at) {  // the gradients of weights are in f32
+            gemm(dev, a[at], b[at], c[form.ta ? 0 : at].mut(),
+                 {.transpose_a = form.ta, .transpose_b = form.tb});
           },
           [&] {
-            bench::eigen_gemm(form.ta, form.tb, rows, columns, depth, a.view().data<float>(),
-                              b.view().data<float>(), d.mut().data<float>());
+            bench::onednn_gemm(form.ta, form.tb, rows, columns, depth, a[0].view().data<float>(),
+                               b[0].view().data<float>(), d.mut().data<float>());
+          },
+          [&] {
+            bench::eigen_gemm(form.ta, form.tb, rows, columns, depth, a[0].view().data<float>(),
+                              b[0].view().data<float>(), d.mut().data<float>());
           });
       table.add({"gemm", concat(name, " ", form.name, " ", rows, "x", columns, "x", depth), 1,
                  2.0 * static_cast<double>(rows * columns * depth), time});
@@ -163,27 +184,33 @@ void bench_conv2d(Cpu& dev, Table& table) {
   for (const auto& [count, size, in, out, geometry] : resnet50) {
     const Shape image{batch, size, size, in};
     const Shape result = conv2d_output_shape(image, out, geometry);
-    const auto x = random_tensor(dev, image, 1);
-    const auto w = random_tensor(dev, {out, geometry.kernel, geometry.kernel, in}, 2);
-    const auto dy = random_tensor(dev, result, 3);
-    Tensor<Cpu> y(dev, DType::f32, result);
-    Tensor<Cpu> dx(dev, DType::f32, image);
-    Tensor<Cpu> dw(dev, DType::f32, w.shape());
+    const auto x = random_tensors(dev, image, 1);
+    const auto w = random_tensors(dev, {out, geometry.kernel, geometry.kernel, in}, 2);
+    const auto dy = random_tensors(dev, result, 3);
+    auto y = tensors(dev, result), dx = tensors(dev, image);
+    Tensor<Cpu> dw(dev, DType::f32, w[0].shape());
     bench::OnednnConvolution peer(
         {batch, size, in, out, result[1], geometry.kernel, geometry.stride, geometry.padding});
     const auto name =
         concat(size, " ", in, "->", out, " k", geometry.kernel, " s", geometry.stride);
-    const double flops = 2.0 * static_cast<double>(result.count() * w.count() / out);
-    table.add({"conv_y", name, static_cast<double>(count), flops,
-               measure([&] { conv2d_forward(dev, x, w, geometry, y.mut()); },
-                       [&] { peer.forward(); }, [] {})});
+    const double flops = 2.0 * static_cast<double>(result.count() * w[0].count() / out);
+    table.add(
+        {"conv_y", name, static_cast<double>(count), flops,
+         measure([&](std::size_t at) { conv2d_forward(dev, x[at], w[at], geometry, y[at].mut()); },
+                 [&] { peer.forward(); }, [] {})});
     if (in != 3)  // images need no gradient
       table.add({"conv_dx", name, static_cast<double>(count), flops,
-                 measure([&] { conv2d_backward_data(dev, dy, w, geometry, dx.mut()); },
-                         [&] { peer.backward_data(); }, [] {})});
+                 measure(
+                     [&](std::size_t at) {
+                       conv2d_backward_data(dev, dy[at], w[at], geometry, dx[at].mut());
+                     },
+                     [&] { peer.backward_data(); }, [] {})});
     table.add({"conv_dw", name, static_cast<double>(count), flops,
-               measure([&] { conv2d_backward_filter(dev, x, dy, geometry, dw.mut(), 0); },
-                       [&] { peer.backward_filter(); }, [] {})});
+               measure(
+                   [&](std::size_t at) {
+                     conv2d_backward_filter(dev, x[at], dy[at], geometry, dw.mut(), 0);
+                   },
+                   [&] { peer.backward_filter(); }, [] {})});
   }
 }
 
@@ -199,7 +226,7 @@ int main(int argc, char** argv) {
   bench::use_one_thread(argv);
   Cpu dev;
   Table table;
-  std::printf("%-10s %-39s %8s", "what", "shape, times in the model", "dhp");
+  std::printf("%-10s %-39s %8s %5s %5s", "what", "shape, times in the model", "dhp", "bf16", "f16");
   if (bench::has_onednn) std::printf(" %8s   %5s", "oneDNN", "ratio");
   if (bench::has_eigen) std::printf(" %8s   %5s", "Eigen", "ratio");
   std::printf("   (GFLOP/s)\n");
@@ -208,6 +235,10 @@ int main(int argc, char** argv) {
   if (bench::has_onednn)
     for (const char* group : {"gemm", "conv_y", "conv_dx", "conv_dw", "conv"})
       std::printf("sum of %-8s dhp / oneDNN %.3f\n", group, table.ratio(group, &Times::onednn));
+  for (const char* group : {"gemm", "conv"})
+    if (bench::has_onednn || *group == 'g')
+      std::printf("sum of %-8s bf16 / f32 %.3f, f16 / f32 %.3f\n", group,
+                  1 / table.ratio(group, &Times::bf16), 1 / table.ratio(group, &Times::f16));
   if (bench::has_eigen)
     std::printf("sum of %-8s dhp / Eigen  %.3f\n", "gemm", table.ratio("gemm", &Times::eigen));
   if (argc > 1) table.write(argv[1]);

@@ -1,4 +1,5 @@
-"""One training step of the example models in dhp and in PyTorch, fp32, the same shapes, on the same cores.
+"""One training step of the example models in dhp and in PyTorch, fp32, the same shapes, on the same cores; and of dhp
+in bf16 and fp16, against itself in fp32.
 
 training_step.py PROGRAM [--threads N] [--rounds N] [--json FILE]: takes turns step by step, so that a busy
 machine slows both; the ratio is that of the medians, above 1 where dhp is faster. Exit status 77: this
@@ -21,8 +22,8 @@ import peer_models
 
 
 class Dhp:
-    def __init__(self, program, workload, threads):
-        self.process = subprocess.Popen([program, workload, str(threads)], text=True,
+    def __init__(self, arguments, workload, type="f32"):
+        self.process = subprocess.Popen([arguments.program, workload, str(arguments.threads), type], text=True,
                                         stdin=subprocess.PIPE, stdout=subprocess.PIPE)
 
     def step(self):
@@ -38,21 +39,24 @@ class Dhp:
 
 
 def timed(step):
-    start = time.perf_counter()
-    loss = step()
-    return time.perf_counter() - start, loss
+    """A function that takes a step and returns its seconds."""
+    def run():
+        start = time.perf_counter()
+        step()
+        return time.perf_counter() - start
+    return run
 
 
-def compare(workload, peers, arguments):
+def compare(workload, peers, arguments, type="f32"):
     """Rows of the table: one for each way to write the peer."""
-    dhp = Dhp(arguments.program, workload, arguments.threads)
+    dhp = Dhp(arguments, workload, type)
     ours, theirs = [], {name: [] for name in peers}
     for number in range(-2, arguments.rounds):  # two rounds to warm up
         seconds, _ = dhp.step()
         if number >= 0:
             ours.append(seconds)
         for name, step in peers.items():
-            seconds, _ = timed(step)
+            seconds = step()
             if number >= 0:
                 theirs[name].append(seconds)
     dhp.close()
@@ -60,9 +64,9 @@ def compare(workload, peers, arguments):
     rows = []
     for name, times in theirs.items():
         peer = statistics.median(times)
-        rows.append({"workload": workload, "peer": name, "dhp_s": mine, "peer_s": peer, "ratio": peer / mine,
-                     "ratio_of_fastest": min(times) / min(ours), "rounds": len(times)})
-        print("%-10s %-28s %8.3f %8.3f %8.2f %8.2f" % (workload, name, mine, peer, peer / mine,
+        rows.append({"workload": workload, "type": type, "peer": name, "dhp_s": mine, "peer_s": peer,
+                     "ratio": peer / mine, "ratio_of_fastest": min(times) / min(ours), "rounds": len(times)})
+        print("%-10s %-5s %-22s %8.3f %8.3f %8.2f %8.2f" % (workload, type, name, mine, peer, peer / mine,
                                                      min(times) / min(ours)), flush=True)
     return rows
 
@@ -76,15 +80,20 @@ def main():
     arguments = parser.parse_args()
     torch.set_num_threads(arguments.threads)
     torch.manual_seed(0)
-    print("PyTorch %s, %d threads, fp32" % (torch.__version__, arguments.threads))
-    print("%-10s %-28s %8s %8s %8s %8s" % ("step of", "against", "dhp s", "peer s", "ratio", "fastest"))
-    rows = compare("bert-mini", {"plain": peer_models.bert_mini_step()}, arguments)
-    rows += compare("resnet50", {"NCHW": peer_models.resnet50_step(False),
-                                 "channels_last": peer_models.resnet50_step(True)}, arguments)
+    print("PyTorch %s, %d threads" % (torch.__version__, arguments.threads))
+    print("%-10s %-5s %-22s %8s %8s %8s %8s" % ("step of", "type", "against", "dhp s", "peer s", "ratio", "fastest"))
+    rows = compare("bert-mini", {"plain": timed(peer_models.bert_mini_step())}, arguments)
+    rows += compare("resnet50", {"NCHW": timed(peer_models.resnet50_step(False)),
+                                 "channels_last": timed(peer_models.resnet50_step(True))}, arguments)
+    for workload in ("bert-mini", "resnet50"):
+        fp32 = Dhp(arguments, workload)
+        for type in ("bf16", "f16"):
+            rows += compare(workload, {"dhp in fp32": lambda: fp32.step()[0]}, arguments, type)
+        fp32.close()
     if arguments.json:
         with open(arguments.json, "w") as file:
-            json.dump({"peer": "PyTorch " + torch.__version__, "threads": arguments.threads, "type": "f32",
-                       "rows": rows}, file, indent=1)
+            json.dump({"peer": "PyTorch " + torch.__version__, "threads": arguments.threads, "rows": rows}, file,
+                      indent=1)
 
 
 main()

@@ -72,8 +72,10 @@ inline void add_reducer_options(CommandLine& app, ReducerWords& words) {
   app.add_option("--shard-redundancy", words.shard_redundancy,
                  "With --zero: each replica also holds the shares of so many others, for --elastic",
                  number_up_to(1000));
-  app.add_option("--bucket-mb", words.bucket_mb, "Least size of a bucket, in MiB",
-                 number_from_to(1e-6, 1e6));
+  app.add_option(
+      "--bucket-mb", words.bucket_mb,
+      "Least size of a bucket, in MiB; with --zero 2 and 3 a 32nd of the gradients is enough, too",
+      number_from_to(1e-6, 1e6));
 }
 
 /// Throws where replicas do not take each step together, and the other options need that.

@@ -1,5 +1,6 @@
 // Flat buffers: ranges of parameters, initial values, exact sums.
 #include <dhp/cpu.hpp>
+#include <dhp/device/meta.hpp>
 #include <dhp/nn/parameter_store.hpp>
 #include <tests/support/tensors.hpp>
 
@@ -171,4 +172,21 @@ TEST_CASE("store: accumulating into a parameter without memory is refused") {
   const auto weight = parameter(build, "elsewhere", {2});
   CHECK(message_of([&] { weight->accumulate(dev, [](View<Cpu>, double) {}); }) ==
         "parameter elsewhere has no memory on this rank");
+}
+
+TEST_CASE("store: from ZeRO 2 on buckets are a 32nd of the gradients where that is less") {
+  const auto buckets = [](ZeroStage stage, std::int64_t rows, std::size_t least) {
+    Meta dev;
+    ModelBuilder<Meta> build(Comm<Meta>{});
+    ParameterList<Meta> list;
+    for (int at = 0; at < 64; ++at)
+      list.push_back(build.parameter({.name = concat(at), .shape = {rows, 1024}}));
+    return ParameterStore<Meta>(dev, list, {.sharding = {stage, least}}, {0, 2}).buckets().size();
+  };
+  constexpr std::size_t usual = Sharding{}.bucket_bytes;
+  CHECK(buckets(ZeroStage::optimizer, 256, usual) == 3);
+  CHECK(buckets(ZeroStage::gradients, 256, usual) == 32);
+  CHECK(buckets(ZeroStage::weights, 256, usual) == 32);
+  CHECK(buckets(ZeroStage::weights, 16, usual) == 4);  // at least 1 MiB
+  CHECK(buckets(ZeroStage::weights, 256, 1) == 64);
 }

@@ -123,6 +123,19 @@ TEST_CASE_TEMPLATE("conv2d has the same bits for any number of threads", T, doub
     }));
 }
 
+TEST_CASE("conv2d in bf16 has the same bits with pairs and without") {
+  Cpu pairs, floats({.bf16_pairs = false});
+  for (const auto& layer : cases()) {
+    const auto x = random_tensor<bf16>(pairs, layer.x, 1);
+    const auto w = random_tensor<bf16>(pairs, weight_shape(layer), 2);
+    const auto dy = random_tensor<bf16>(pairs, output_shape(layer), 3);
+    const auto got = run(pairs, layer, x, w, dy), right = run(floats, layer, x, w, dy);
+    CHECK(widened(got.y) == widened(right.y));
+    CHECK(widened(got.dx) == widened(right.dx));
+    CHECK(widened(got.dw) == widened(right.dw));
+  }
+}
+
 TEST_CASE_TEMPLATE("dx = beta dx + gradient, dense and strided", T, double, float, bf16) {
   Cpu dev({.threads = 2});
   for (const auto& layer : cases())

@@ -155,6 +155,31 @@ TEST_CASE_TEMPLATE("the width of the vectors changes no bit", T, double, float) 
   CHECK(widest == multiply(detail::cpu::Native{}));
 }
 
+// Where the machine has AVX512_BF16 this compares its products of pairs with panels of floats.
+TEST_CASE("pairs of bf16 change no bit") {
+  Cpu pairs, floats({.bf16_pairs = false});
+  CHECK(pairs.bf16_pairs() > floats.bf16_pairs());
+  for (const auto& [m, n, k] : cases)
+    for (int form = 0; form < 4; ++form) {
+      const GemmOptions options{.transpose_a = (form & 1) != 0,
+                                .transpose_b = (form & 2) != 0,
+                                .alpha = 0.7,
+                                .beta = -1.3};
+      const auto run = [&, rows = m, columns = n, deep = k]<class C>(Cpu& dev, Tag<C>) {
+        const auto a = random_tensor<bf16>(
+            dev, options.transpose_a ? Shape{deep, rows} : Shape{rows, deep}, 1);
+        const auto b = random_tensor<bf16>(
+            dev, options.transpose_b ? Shape{columns, deep} : Shape{deep, columns}, 2);
+        auto c = random_tensor<C>(dev, {rows, columns}, 3);
+        gemm(dev, a, b, c.mut(), options, random_tensor<C>(dev, {columns}, 4));
+        return widened(c);
+      };
+      INFO("m ", m, " n ", n, " k ", k, " form ", form);
+      CHECK(run(pairs, Tag<float>{}) == run(floats, Tag<float>{}));
+      CHECK(run(pairs, Tag<bf16>{}) == run(floats, Tag<bf16>{}));
+    }
+}
+
 TEST_CASE("gemm refuses what does not fit") {
   Cpu dev;
   const Tensor<Cpu> a(dev, DType::f32, {3, 4});

@@ -81,8 +81,9 @@ struct bf16 {
     return half;
 #else
     const auto word = std::bit_cast<std::uint32_t>(value);
-    if ((word & 0x7fffffffu) > 0x7f800000u) return static_cast<std::uint16_t>((word >> 16) | 0x40u);
-    return static_cast<std::uint16_t>((word + 0x7fffu + ((word >> 16) & 1u)) >> 16);
+    const std::uint32_t nan = (word >> 16) | 0x40u;
+    const std::uint32_t rounded = (word + 0x7fffu + ((word >> 16) & 1u)) >> 16;
+    return static_cast<std::uint16_t>((word & 0x7fffffffu) > 0x7f800000u ? nan : rounded);
 #endif
   }
 };
@@ -106,21 +107,18 @@ struct f16 {
     return narrow_word(std::bit_cast<std::uint32_t>(value));
 #endif
   }
+  // Without branches, so that loops over rows are vectorized.
   static constexpr std::uint16_t narrow_word(std::uint32_t word) {
     const std::uint32_t sign = (word >> 16) & 0x8000u;
     const std::uint32_t magnitude = word & 0x7fffffffu;
-    std::uint32_t half = 0;
-    if (magnitude > 0x7f800000u) {
-      half = 0x7e00u;  // NaN
-    } else if (magnitude >= 0x477ff000u) {
-      half = 0x7c00u;  // rounds to infinity
-    } else if (magnitude < 0x38800000u) {
-      // Subnormal: adding 0.5 lets the float adder do the shift and the rounding to nearest even.
-      const float shifted = std::bit_cast<float>(magnitude) + 0.5f;
-      half = std::bit_cast<std::uint32_t>(shifted) - 0x3f000000u;
-    } else {
-      half = (magnitude + 0xc8000fffu + ((magnitude >> 13) & 1u)) >> 13;  // rebias, round
-    }
+    // Subnormal: adding 0.5 lets the float adder do the shift and the rounding to nearest even.
+    const float shifted = std::bit_cast<float>(magnitude) + 0.5f;
+    const std::uint32_t small = std::bit_cast<std::uint32_t>(shifted) - 0x3f000000u;
+    const std::uint32_t normal =
+        (magnitude + 0xc8000fffu + ((magnitude >> 13) & 1u)) >> 13;  // rebias, round
+    std::uint32_t half = magnitude < 0x38800000u ? small : normal;
+    half = magnitude >= 0x477ff000u ? 0x7c00u : half;  // rounds to infinity
+    half = magnitude > 0x7f800000u ? 0x7e00u : half;   // NaN
     return static_cast<std::uint16_t>(sign | half);
   }
   static constexpr float widen(std::uint16_t half) {
@@ -134,14 +132,11 @@ struct f16 {
   }
   static constexpr float widen_bits(std::uint16_t half) {
     const std::uint32_t sign = static_cast<std::uint32_t>(half & 0x8000u) << 16;
-    const std::uint32_t exponent = (half >> 10) & 0x1fu;
-    const std::uint32_t mantissa = half & 0x3ffu;
-    if (exponent == 31) return std::bit_cast<float>(sign | 0x7f800000u | (mantissa << 13));
-    if (exponent == 0) {
-      const float value = static_cast<float>(mantissa) * 0x1p-24f;
-      return sign != 0 ? -value : value;
-    }
-    return std::bit_cast<float>(sign | ((exponent + 112u) << 23) | (mantissa << 13));
+    const std::uint32_t magnitude = static_cast<std::uint32_t>(half & 0x7fffu) << 13;
+    const float scaled = std::bit_cast<float>(magnitude) * 0x1p112f;  // rebias, also of subnormals
+    const std::uint32_t finite = std::bit_cast<std::uint32_t>(scaled);
+    return std::bit_cast<float>(sign |
+                                (magnitude >= 0x0f800000u ? magnitude | 0x7f800000u : finite));
   }
 };
 

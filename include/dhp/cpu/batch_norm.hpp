@@ -1,6 +1,7 @@
 // Batch normalization on the Cpu. Statistics are summed in fixed row tiles, these in double.
 #pragma once
 
+#include <dhp/cpu/convert.hpp>
 #include <dhp/cpu/reduce.hpp>
 #include <dhp/ops/batch_norm.hpp>
 
@@ -82,25 +83,38 @@ void batch_norm_apply_on(std::same_as<Cpu> auto& dev, ConstView<Cpu> x,
     using A = Accumulator<T>;
     // Subtract the mean first: folding a large mean into the shift would lose digits.
     const auto factors = cpu::norm_factors<A>(vectors);
-    // finish(value, at) maps a normalized value to the output.
-    const auto map = [&](auto finish) {
+    const auto map = [&](auto with_residual, auto with_relu) {
       cpu::for_rows(
           dev, x.rows(), cpu::batch_norm_tile,
-          [=, columns = x.columns(), from = x.data<T>(), to = y.data<T>(), factor = factors.data(),
-           mean = vectors.mean.data<A>(), shift = vectors.beta.data<A>()](std::int64_t row) {
-            const std::int64_t at = row * columns;
-            for (std::int64_t c = 0; c < columns; ++c)
-              to[at + c] = static_cast<T>(
-                  finish((static_cast<A>(from[at + c]) - mean[c]) * factor[c] + shift[c], at + c));
+          [=, columns = x.columns(), from = x.data<T>(), to = y.data<T>(),
+           all_factors = factors.data(), all_means = vectors.mean.data<A>(),
+           all_shifts = vectors.beta.data<A>(),
+           other = with_residual ? residual.data<T>() : nullptr](std::int64_t row) {
+            cpu::in_row_blocks(columns, [&](std::int64_t first, std::int64_t count) {
+              const auto at = row * columns + first;
+              A wide[cpu::row_block], wide_other[cpu::row_block];
+              const A* const values = cpu::widened(from + at, count, wide);
+              const A* added = nullptr;
+              if constexpr (with_residual) added = cpu::widened(other + at, count, wide_other);
+              const A *const mean = all_means + first, *const factor = all_factors + first,
+                             *const shift = all_shifts + first;
+              cpu::write_narrowed<A>(to + at, count, [=](A* out) {
+                for (std::int64_t c = 0; c < count; ++c) {
+                  A value = (values[c] - mean[c]) * factor[c] + shift[c];
+                  if constexpr (with_residual) value += added[c];
+                  if constexpr (with_relu) value = value < A(0) ? A(0) : value;  // NaN stays NaN
+                  out[c] = value;
+                }
+              });
+            });
           });
     };
-    const auto cut = [](A value) { return value < A(0) ? A(0) : value; };  // NaN stays NaN
-    const auto add = [other = residual.empty() ? nullptr : residual.data<T>()](
-                         A value, std::int64_t at) { return value + static_cast<A>(other[at]); };
-    if (residual.empty() && !relu) map([](A value, std::int64_t) { return value; });
-    else if (residual.empty()) map([=](A value, std::int64_t) { return cut(value); });
-    else if (!relu) map(add);
-    else map([=](A value, std::int64_t at) { return cut(add(value, at)); });
+    const std::true_type yes;
+    const std::false_type no;
+    if (residual.empty() && !relu) map(no, no);
+    else if (residual.empty()) map(no, yes);
+    else if (!relu) map(yes, no);
+    else map(yes, yes);
   });
 }
 void batch_norm_backward_sums_on(std::same_as<Cpu> auto& dev, ConstView<Cpu> dy, ConstView<Cpu> x,
@@ -128,17 +142,16 @@ void batch_norm_backward_sums_on(std::same_as<Cpu> auto& dev, ConstView<Cpu> dy,
         dev, x.rows(), columns, 2,
         [=](std::int64_t row, A* totals) {
           // A small buffer for the masked gradient: one loop over all would not vectorize.
-          constexpr std::int64_t block = 128;
-          A passed[block];
-          for (std::int64_t first = 0; first < columns; first += block) {
+          A passed[cpu::row_block], wide[cpu::row_block], wide_gradients[cpu::row_block];
+          cpu::in_row_blocks(columns, [&](std::int64_t first, std::int64_t count) {
             const std::int64_t at = row * columns + first;
-            const std::int64_t count = std::min(block, columns - first);
+            const A* const values = cpu::widened(from + at, count, wide);
+            const A* const above = cpu::widened(gradients + at, count, wide_gradients);
             for (std::int64_t c = 0; c < count; ++c)
-              passed[c] = pass(static_cast<A>(gradients[at + c]),
-                               static_cast<A>(from[at + c]) - mean[first + c], first + c);
-            cpu::add_norm_gradients(count, passed, from + at, mean + first, totals + first,
+              passed[c] = pass(above[c], values[c] - mean[first + c], first + c);
+            cpu::add_norm_gradients(count, passed, values, mean + first, totals + first,
                                     totals + columns + first);
-          }
+          });
         },
         finish);
   });
@@ -154,10 +167,18 @@ void batch_norm_residual_backward_sums_on(std::same_as<Cpu> auto& dev, ConstView
         dev, x.rows(), columns, 2,
         [=, gradients = dy.data<T>(), result = y.data<T>(), from = x.data<T>(),
          mean = vectors.mean.data<A>(), to = dresidual.data<T>()](std::int64_t row, A* totals) {
-          const std::int64_t at = row * columns;
-          for (std::int64_t c = 0; c < columns; ++c)
-            to[at + c] = static_cast<A>(result[at + c]) > A(0) ? gradients[at + c] : T(A(0));
-          cpu::add_norm_gradients(columns, to + at, from + at, mean, totals, totals + columns);
+          cpu::in_row_blocks(columns, [&](std::int64_t first, std::int64_t count) {
+            const std::int64_t at = row * columns + first;
+            A wide[cpu::row_block], wide_result[cpu::row_block], wide_gradients[cpu::row_block];
+            const A* const values = cpu::widened(from + at, count, wide);
+            const A* const made = cpu::widened(result + at, count, wide_result);
+            const A* const above = cpu::widened(gradients + at, count, wide_gradients);
+            cpu::write_narrowed<A>(to + at, count, [&](A* out) {
+              for (std::int64_t c = 0; c < count; ++c) out[c] = made[c] > A(0) ? above[c] : A(0);
+              cpu::add_norm_gradients(count, out, values, mean + first, totals + first,
+                                      totals + columns + first);
+            });
+          });
         },
         cpu::FinishNormGradients<A>{vectors.inv_std.data<A>(), sum_dy.data<A>(),
                                     sum_dy_xhat.data<A>()});
@@ -185,12 +206,20 @@ void batch_norm_backward_apply_on(std::same_as<Cpu> auto& dev, ConstView<Cpu> dy
       cpu::for_rows(dev, x.rows(), cpu::batch_norm_tile,
                     [=, gradients = dy.data<T>(), from = x.data<T>(), to = dx.data<T>(),
                      mean = vectors.mean.data<A>()](std::int64_t row) {
-                      const std::int64_t at = row * columns;
-                      for (std::int64_t c = 0; c < columns; ++c) {
-                        const A deviation = static_cast<A>(from[at + c]) - mean[c];
-                        const A gradient = pass(static_cast<A>(gradients[at + c]), deviation, c);
-                        to[at + c] = static_cast<T>(p[c] * gradient + q[c] * deviation + r[c]);
-                      }
+                      cpu::in_row_blocks(columns, [&](std::int64_t first, std::int64_t part) {
+                        const std::int64_t at = row * columns + first;
+                        A wide_x[cpu::row_block], wide_gradients[cpu::row_block];
+                        const A* const values = cpu::widened(from + at, part, wide_x);
+                        const A* const above = cpu::widened(gradients + at, part, wide_gradients);
+                        cpu::write_narrowed<A>(to + at, part, [=](A* out) {
+                          for (std::int64_t c = 0; c < part; ++c) {
+                            const A deviation = values[c] - mean[first + c];
+                            const A gradient = pass(above[c], deviation, first + c);
+                            out[c] =
+                                p[first + c] * gradient + q[first + c] * deviation + r[first + c];
+                          }
+                        });
+                      });
                     });
     };
     if (relu) map(cpu::PositivePass<A>{p, vectors.beta.data<A>()});

@@ -40,14 +40,15 @@ struct ImageSource {
       if constexpr (std::is_same_v<T, S>) {
         if (from == end - count && to == end) return pixels + from;  // one contiguous run
       }
-      std::fill(out, out + (from - first), T(0));
+      std::fill(out, out + (from - first), T{});
       out += from - first;
       if constexpr (std::is_same_v<T, S>) {
         out = std::copy(pixels + from, pixels + to, out);
       } else {
-        for (auto at = from; at < to; ++at) *out++ = static_cast<T>(pixels[at]);
+        convert(pixels + from, out, to - from);
+        out += to - from;
       }
-      std::fill(out, out + (stop - to), T(0));
+      std::fill(out, out + (stop - to), T{});
       out += stop - to;
       first = stop;
     }
@@ -75,13 +76,19 @@ struct TurnedWeights {
   }
 };
 
+/// Calls body(Tag<E>, Tag<T>) with the elements of panels and of images.
+void visit_products(const Cpu& dev, DType type, const auto& body) {
+  visit_floating(type, [&]<class T>(Tag<T> images) {
+    visit_elements<T>(dev, [&](auto panels) { body(panels, images); });
+  });
+}
 /// With one tap and stride 1 a convolution is a matrix product.
 [[nodiscard]] inline bool is_matrix_product(Conv2dGeometry geometry) {
   return geometry.kernel == 1 && geometry.stride == 1 && geometry.padding == 0;
 }
-template <class T>
-ImageSource<Accumulator<T>, T> patches(ConstView<Cpu> x, const Shape& y, Conv2dGeometry geometry,
-                                       bool deep) {
+template <class E, class T>
+ImageSource<Loaded<E>, T> patches(ConstView<Cpu> x, const Shape& y, Conv2dGeometry geometry,
+                                  bool deep) {
   const auto& in = x.shape();
   return {x.data<T>(),
           in[1],
@@ -96,30 +103,27 @@ ImageSource<Accumulator<T>, T> patches(ConstView<Cpu> x, const Shape& y, Conv2dG
           deep};
 }
 /// The product of `image` and `weights`; row r goes to out + place(r), and is added to beta times what is there.
-template <class T>
-void product(Cpu& dev, const Source<Accumulator<T>>& image, const Source<Accumulator<T>>& weights,
-             std::int64_t m, std::int64_t n, std::int64_t k, T* out, Accumulator<T> beta,
+template <class E, class T>
+void product(Cpu& dev, const Source<Loaded<E>>& image, const Source<Loaded<E>>& weights,
+             std::int64_t m, std::int64_t n, std::int64_t k, T* out, Sum<E> beta,
              FunctionRef<std::int64_t(std::int64_t)> place) {
-  using A = Accumulator<T>;
-  Blocks<A>::multiply_rows(
+  using A = Sum<E>;
+  Blocks<E>::multiply_rows(
       dev, image, weights, m, n, k, A(1), nullptr,
       [&](std::int64_t row, std::int64_t column, std::int64_t count, const A* values) {
         T* to = out + place(row) + column;
-        if (beta == A(0))
-          for (std::int64_t j = 0; j < count; ++j) to[j] = static_cast<T>(values[j]);
-        else
-          for (std::int64_t j = 0; j < count; ++j)
-            to[j] = static_cast<T>(beta * static_cast<A>(to[j]) + values[j]);
+        if (beta == A(0)) return convert(values, to, count);
+        for (std::int64_t j = 0; j < count; ++j)
+          to[j] = static_cast<T>(beta * static_cast<A>(to[j]) + values[j]);
       });
 }
-template <class T>
-void dense_product(Cpu& dev, const Source<Accumulator<T>>& image,
-                   const Source<Accumulator<T>>& weights, std::int64_t m, std::int64_t n,
-                   std::int64_t k, T* out, Accumulator<T> beta = 0) {
-  using A = Accumulator<T>;
-  if constexpr (std::is_same_v<T, A>)
-    Blocks<A>::multiply_all(&dev, image, weights, m, n, k, {out, n, A(1), beta, nullptr});
-  else product(dev, image, weights, m, n, k, out, beta, [n](std::int64_t row) { return row * n; });
+template <class E, class T>
+void dense_product(Cpu& dev, const Source<Loaded<E>>& image, const Source<Loaded<E>>& weights,
+                   std::int64_t m, std::int64_t n, std::int64_t k, T* out, Sum<E> beta = 0) {
+  if constexpr (std::is_same_v<T, Sum<E>>)
+    Blocks<E>::multiply_all(&dev, image, weights, m, n, k, {out, n, Sum<E>(1), beta, nullptr});
+  else
+    product<E>(dev, image, weights, m, n, k, out, beta, [n](std::int64_t row) { return row * n; });
 }
 
 }  // namespace dhp::detail::cpu
@@ -128,34 +132,34 @@ namespace dhp::detail {
 
 void conv2d_forward_on(std::same_as<Cpu> auto& dev, ConstView<Cpu> x, ConstView<Cpu> w,
                        Conv2dGeometry geometry, View<Cpu> y) {
-  visit_floating(x.dtype(), [&]<class T>(Tag<T>) {
-    using A = Accumulator<T>;
+  cpu::visit_products(dev, x.dtype(), [&]<class E, class T>(Tag<E>, Tag<T>) {
+    using L = cpu::Loaded<E>;
     const auto out_channels = w.shape()[0];
     const auto m = y.shape()[0] * y.shape()[1] * y.shape()[2];
     const auto k = geometry.kernel * geometry.kernel * w.shape()[3];
-    const cpu::MatrixSource<A, T> weights{w.data<T>(), k, true};
+    const cpu::MatrixSource<L, T> weights{w.data<T>(), k, true};
     if (cpu::is_matrix_product(geometry))
-      cpu::dense_product(dev, cpu::MatrixSource<A, T>{x.data<T>(), k, true}, weights, m,
-                         out_channels, k, y.data<T>());
+      cpu::dense_product<E>(dev, cpu::MatrixSource<L, T>{x.data<T>(), k, true}, weights, m,
+                            out_channels, k, y.data<T>());
     else
-      cpu::dense_product(dev, cpu::patches<T>(x, y.shape(), geometry, true), weights, m,
-                         out_channels, k, y.data<T>());
+      cpu::dense_product<E>(dev, cpu::patches<E, T>(x, y.shape(), geometry, true), weights, m,
+                            out_channels, k, y.data<T>());
   });
 }
 void conv2d_backward_data_on(std::same_as<Cpu> auto& dev, ConstView<Cpu> dy, ConstView<Cpu> w,
                              Conv2dGeometry geometry, View<Cpu> dx, double beta) {
-  visit_floating(dy.dtype(), [&]<class T>(Tag<T>) {
-    using A = Accumulator<T>;
-    const auto kept = static_cast<A>(beta);
+  cpu::visit_products(dev, dy.dtype(), [&]<class E, class T>(Tag<E>, Tag<T>) {
+    using L = cpu::Loaded<E>;
+    const auto kept = static_cast<cpu::Sum<E>>(beta);
     const auto& in = dx.shape();
     const auto& grid = dy.shape();
     const auto out_channels = w.shape()[0];
     const auto channels = in[3];
     T* const out = dx.data<T>();
     if (cpu::is_matrix_product(geometry)) {
-      cpu::dense_product(dev, cpu::MatrixSource<A, T>{dy.data<T>(), out_channels, true},
-                         cpu::MatrixSource<A, T>{w.data<T>(), channels, false},
-                         in[0] * in[1] * in[2], channels, out_channels, out, kept);
+      cpu::dense_product<E>(dev, cpu::MatrixSource<L, T>{dy.data<T>(), out_channels, true},
+                            cpu::MatrixSource<L, T>{w.data<T>(), channels, false},
+                            in[0] * in[1] * in[2], channels, out_channels, out, kept);
       return;
     }
     const std::int64_t stride = geometry.stride;
@@ -175,7 +179,7 @@ void conv2d_backward_data_on(std::same_as<Cpu> auto& dev, ConstView<Cpu> dy, Con
       for (std::int64_t b = 0; b < std::min(stride, in[2]); ++b) {
         const auto down = taps_of(in[1], a);
         const auto right = taps_of(in[2], b);
-        const cpu::ImageSource<A, T> image{dy.data<T>(),
+        const cpu::ImageSource<L, T> image{dy.data<T>(),
                                            grid[1],
                                            grid[2],
                                            out_channels,
@@ -186,7 +190,7 @@ void conv2d_backward_data_on(std::same_as<Cpu> auto& dev, ConstView<Cpu> dy, Con
                                            right.above - right.count + 1,
                                            right.count,
                                            true};
-        const cpu::TurnedWeights<A, T> weights{w.data<T>(),
+        const cpu::TurnedWeights<L, T> weights{w.data<T>(),
                                                out_channels,
                                                kernel,
                                                channels,
@@ -197,10 +201,10 @@ void conv2d_backward_data_on(std::same_as<Cpu> auto& dev, ConstView<Cpu> dy, Con
         const auto m = in[0] * down.pixels * right.pixels;
         const auto k = down.count * right.count * out_channels;
         if (stride == 1) {
-          cpu::dense_product(dev, image, weights, m, channels, k, out, kept);
+          cpu::dense_product<E>(dev, image, weights, m, channels, k, out, kept);
           continue;
         }
-        cpu::product(dev, image, weights, m, channels, k, out, kept, [&](std::int64_t row) {
+        cpu::product<E>(dev, image, weights, m, channels, k, out, kept, [&](std::int64_t row) {
           const auto line = row / right.pixels;
           const auto n = line / down.pixels;
           const auto h = (line - n * down.pixels) * stride + a;
@@ -212,19 +216,20 @@ void conv2d_backward_data_on(std::same_as<Cpu> auto& dev, ConstView<Cpu> dy, Con
 }
 void conv2d_backward_filter_on(std::same_as<Cpu> auto& dev, ConstView<Cpu> x, ConstView<Cpu> dy,
                                Conv2dGeometry geometry, View<Cpu> dw, double beta) {
-  visit_floating(x.dtype(), [&]<class T>(Tag<T>) {
-    using A = Accumulator<T>;
+  cpu::visit_products(dev, x.dtype(), [&]<class E, class T>(Tag<E>, Tag<T>) {
+    using L = cpu::Loaded<E>;
     const auto m = dw.shape()[0];
     const auto n = geometry.kernel * geometry.kernel * dw.shape()[3];
     const auto k = dy.shape()[0] * dy.shape()[1] * dy.shape()[2];
-    const cpu::MatrixSource<A, T> gradient{dy.data<T>(), m, false};
+    const cpu::MatrixSource<L, T> gradient{dy.data<T>(), m, false};
+    using A = cpu::Sum<E>;
     const cpu::Target<A> to{dw.data<A>(), n, A(1), static_cast<A>(beta), nullptr};
     if (cpu::is_matrix_product(geometry))
-      cpu::Blocks<A>::multiply_all(&dev, gradient, cpu::MatrixSource<A, T>{x.data<T>(), n, false},
+      cpu::Blocks<E>::multiply_all(&dev, gradient, cpu::MatrixSource<L, T>{x.data<T>(), n, false},
                                    m, n, k, to);
     else
-      cpu::Blocks<A>::multiply_all(&dev, gradient, cpu::patches<T>(x, dy.shape(), geometry, false),
-                                   m, n, k, to);
+      cpu::Blocks<E>::multiply_all(&dev, gradient,
+                                   cpu::patches<E, T>(x, dy.shape(), geometry, false), m, n, k, to);
   });
 }
 

@@ -2,6 +2,7 @@
 // Elements of another type are converted block by block, in the L1 cache.
 #pragma once
 
+#include <dhp/cpu/convert.hpp>
 #include <dhp/device/cpu.hpp>
 #include <dhp/ops/elementwise.hpp>
 
@@ -21,8 +22,7 @@ template <class A>
   if (x.dtype() == dtype_of<A>()) return x.data<A>() + first;
   visit_floating(x.dtype(), [&]<class T>(Tag<T>) {
     if constexpr (!std::is_same_v<T, A>) {
-      const T* const from = x.data<T>() + first;
-      for (std::int64_t at = 0; at < count; ++at) block[at] = static_cast<A>(from[at]);
+      convert(x.data<T>() + first, block, count);
     }
   });
   return block;
@@ -32,8 +32,7 @@ template <class A>
 void write(const View<Cpu>& y, std::int64_t first, std::int64_t count, const A* block) {
   visit_floating(y.dtype(), [&]<class T>(Tag<T>) {
     if constexpr (!std::is_same_v<T, A>) {
-      T* const to = y.data<T>() + first;
-      for (std::int64_t at = 0; at < count; ++at) to[at] = static_cast<T>(block[at]);
+      convert(block, y.data<T>() + first, count);
     }
   });
 }

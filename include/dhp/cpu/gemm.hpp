@@ -1,5 +1,6 @@
 // gemm on the Cpu: packed panels over fixed tiles of C. Tiles depend only on the shape, so the
-// number of threads changes no bit. Packing widens 16-bit matrices to f32.
+// number of threads changes no bit. Packing widens 16-bit matrices to f32, or pairs bf16 where the machine
+// multiplies pairs.
 #pragma once
 
 #include <dhp/cpu/elementwise.hpp>
@@ -9,7 +10,7 @@
 
 namespace dhp::detail::cpu {
 
-/// A matrix of any floating-point type, as a Source.
+/// A matrix of any floating-point type as a Source of float or double, or one of bf16.
 template <class T>
 struct ViewSource {
   ConstView<Cpu> view;
@@ -17,16 +18,28 @@ struct ViewSource {
   bool deep;
 
   const T* run(std::int64_t line, std::int64_t first, std::int64_t count, T* scratch) const {
-    return read<T>(view, line * stride + first, count, scratch);
+    if constexpr (std::is_same_v<T, bf16>) return view.data<T>() + line * stride + first;
+    else return read<T>(view, line * stride + first, count, scratch);
   }
 };
 
-/// One tile: rows x columns of C from sources A and B, in blocks of k. T: float or double.
+/// Calls body(Tag<E>) with the elements of panels in products of T.
 template <class T>
+void visit_elements(const Cpu& dev, const auto& body) {
+  if constexpr (has_pair_kernel && std::is_same_v<T, bf16>)
+    if (dev.bf16_pairs() && multiplies_pairs()) return body(Tag<Pair>{});
+  body(Tag<Accumulator<T>>{});
+}
+
+/// One tile: rows x columns of C from sources A and B, in blocks of k. E: float, double or Pair.
+template <class E>
 struct Blocks {
-  static constexpr std::int64_t depth = 256;  // a panel of A fits L1
+  using T = Sum<E>;
+  using From = Source<Loaded<E>>;
+  static constexpr bool pairs = std::is_same_v<E, Pair>;
+  static constexpr std::int64_t depth = pairs ? 128 : 256;  // of 256 along k; a panel of A fits L1
   static constexpr std::int64_t group = 112;  // rows of A that are packed together, about
-  static constexpr std::int64_t columns = 2048 / sizeof(T);  // depth x columns of B fit L2
+  static constexpr std::int64_t columns = 2048 / sizeof(E);  // depth x columns of B fit L2
 
   /// Splits C [m, n] into tiles: near-equal row ranges times `columns`. Low tiles pack B too often,
   /// high ones give too little parallelism: at most 1120 rows, at least 256 even for under 4 tiles.
@@ -42,24 +55,30 @@ struct Blocks {
     }
   };
 
+  /// Rows [first, first + count) of a tile are done.
+  using Done = FunctionRef<void(std::int64_t first, std::int64_t count)>;
+
   /// Writes [row, row + count_rows) x [column, column + count_columns) of the product to `to`,
-  /// which points to element (row, column).
+  /// which points to element (row, column), or to that of the present group of rows.
   template <class R>
-  static void multiply(R registers, const Source<T>& a, const Source<T>& b, std::int64_t row,
-                       std::int64_t count_rows, std::int64_t column, std::int64_t count_columns,
-                       std::int64_t k, const Target<T>& to) {
-    using P = Panel<T, R>;
+  static void multiply(
+      R registers, const From& from_a, const From& from_b, std::int64_t row,
+      std::int64_t count_rows, std::int64_t column, std::int64_t count_columns, std::int64_t length,
+      const Target<T>& to, bool one_group = false, Done done = [](auto...) {}) {
+    using P = Panel<E, R>;
+    const auto k = pairs ? (length + 1) / 2 : length;
+    const auto a = elements<E>(from_a, length), b = elements<E>(from_b, length);
     constexpr auto high_group = group / P::rows * P::rows;
     const auto most = std::min(depth, k);
     const auto panels = (count_columns + P::columns - 1) / P::columns;
     const auto panels_a = (std::min(high_group, count_rows) + P::rows - 1) / P::rows;
     const auto size_a = most * panels_a * P::row_stride;
     const auto size_b = most * panels * P::columns;
-    const auto scratch = std::max({most * pack_width<T>, panels * P::columns, group});
-    const auto buffer = make_buffer<T>(size_a + size_b + scratch);
-    T* const packed_a = buffer.get();
-    T* const packed_b = packed_a + size_a;
-    T* const spare = packed_b + size_b;
+    const auto scratch = std::max({most * pack_width<E>, 2 * panels * P::columns, 2 * group});
+    const auto buffer = make_buffer<E>(size_a + size_b + scratch);
+    E* const packed_a = buffer.get();
+    E* const packed_b = packed_a + size_a;
+    E* const spare = packed_b + size_b;
     std::int64_t p0 = 0;
     do {  // one pass even for k = 0: c = beta c + bias
       const auto deep = std::min(depth, k - p0);
@@ -73,20 +92,26 @@ struct Blocks {
         const auto high = std::min(high_group, count_rows - i0);
         pack_a<R>(a, row + i0, high, p0, deep, packed_a, spare);
         for (std::int64_t i = 0; i < high; i += P::rows) {
-          const T* const left = packed_a + i / P::rows * deep * P::row_stride;
+          const E* const left = packed_a + i / P::rows * deep * P::row_stride;
           const int tall = static_cast<int>(std::min<std::int64_t>(P::rows, high - i));
           for (std::int64_t j = 0; j < count_columns; j += P::columns) {
             Target<T> at = part;
-            at.c += (i0 + i) * to.stride + j;
+            at.c += ((one_group ? 0 : i0) + i) * to.stride + j;
             if (at.bias != nullptr) at.bias += j;
             const int wide =
                 static_cast<int>(std::min<std::int64_t>(P::columns, count_columns - j));
             multiply_panel(registers, deep, left, packed_b + j * deep, at, tall, wide);
           }
         }
+        if (p0 + deep == k) done(i0, high);
       }
       p0 += deep;
     } while (p0 < k);
+  }
+
+  static void with_registers(const auto& body) {
+    if constexpr (pairs) body(Avx512{});
+    else with_widest_registers(body);
   }
 
   /// Calls body(row, rows, column, columns) per tile of C [m, n].
@@ -98,15 +123,15 @@ struct Blocks {
   }
 
   /// c [m, n] = alpha op(A) op(B) + beta c + bias. dev: its threads share the tiles; null: the calling thread has them.
-  static void multiply_all(Cpu* dev, const Source<T>& a, const Source<T>& b, std::int64_t m,
-                           std::int64_t n, std::int64_t k, const Target<T>& to) {
+  static void multiply_all(Cpu* dev, const From& a, const From& b, std::int64_t m, std::int64_t n,
+                           std::int64_t k, const Target<T>& to) {
     const Tiles tiles(m, n);
     const auto one = [&](std::int64_t tile) {
       visit_tile(tiles, tile, m, n, [&](auto row, auto high, auto column, auto wide) {
         Target<T> part = to;
         part.c += row * to.stride + column;
         if (to.bias != nullptr) part.bias += column;
-        with_widest_registers(
+        with_registers(
             [&](auto registers) { multiply(registers, a, b, row, high, column, wide, k, part); });
       });
     };
@@ -117,17 +142,22 @@ struct Blocks {
   /// alpha op(A) op(B) + bias, passed row by row to store, for outputs of another type or layout. bias is null or [n].
   using Store =
       FunctionRef<void(std::int64_t row, std::int64_t column, std::int64_t count, const T* values)>;
-  static void multiply_rows(Cpu& dev, const Source<T>& a, const Source<T>& b, std::int64_t m,
-                            std::int64_t n, std::int64_t k, T alpha, const T* bias, Store store) {
+  static void multiply_rows(Cpu& dev, const From& a, const From& b, std::int64_t m, std::int64_t n,
+                            std::int64_t k, T alpha, const T* bias, Store store) {
+    const bool one_group = k <= depth * (pairs ? 2 : 1);  // then its sums stay in the cache
     const Tiles tiles(m, n);
     dev.for_tiles(tiles.count, [&](std::int64_t tile) {
       visit_tile(tiles, tile, m, n, [&](auto row, auto high, auto column, auto wide) {
-        const auto values = make_buffer<T>(high * wide);
+        const auto values = make_buffer<T>((one_group ? std::min(group, high) : high) * wide);
         const Target<T> to{values.get(), wide, alpha, T(0), bias == nullptr ? bias : bias + column};
-        with_widest_registers(
-            [&](auto registers) { multiply(registers, a, b, row, high, column, wide, k, to); });
-        for (std::int64_t i = 0; i < high; ++i)
-          store(row + i, column, wide, values.get() + i * wide);
+        with_registers([&](auto registers) {
+          multiply(registers, a, b, row, high, column, wide, k, to, one_group,
+                   [&](std::int64_t first, std::int64_t count) {
+                     for (std::int64_t i = 0; i < count; ++i)
+                       store(row + first + i, column, wide,
+                             values.get() + ((one_group ? 0 : first) + i) * wide);
+                   });
+        });
       });
     });
   }
@@ -150,11 +180,12 @@ namespace dhp::detail {
 
 void gemm_on(std::same_as<Cpu> auto& dev, ConstView<Cpu> a, ConstView<Cpu> b, View<Cpu> c,
              const GemmOptions& options, ConstView<Cpu> bias) {
-  visit_accumulator(accumulation_type(a.dtype()), [&]<class A>(Tag<A>) {
+  const auto multiply = [&]<class E>(Tag<E>) {
+    using A = cpu::Sum<E>;
     const auto [m, n, k] = gemm_size<Cpu>(b, c, options);
     const auto stride = c.shape()[1];
-    const cpu::ViewSource<A> left{a, a.shape()[1], !options.transpose_a};
-    const cpu::ViewSource<A> right{b, b.shape()[1], options.transpose_b};
+    const cpu::ViewSource<cpu::Loaded<E>> left{a, a.shape()[1], !options.transpose_a};
+    const cpu::ViewSource<cpu::Loaded<E>> right{b, b.shape()[1], options.transpose_b};
     const A alpha = static_cast<A>(options.alpha);
     const A beta = static_cast<A>(options.beta);
     const bool converted = !bias.empty() && bias.dtype() != dtype_of<A>();
@@ -162,12 +193,12 @@ void gemm_on(std::same_as<Cpu> auto& dev, ConstView<Cpu> a, ConstView<Cpu> b, Vi
     const A* const add =
         bias.empty() ? nullptr : cpu::read<A>(bias, 0, bias.count(), wide_bias.get());
     if (c.dtype() == dtype_of<A>())
-      return cpu::Blocks<A>::multiply_all(&dev, left, right, m, n, k,
+      return cpu::Blocks<E>::multiply_all(&dev, left, right, m, n, k,
                                           {c.data<A>(), stride, alpha, beta, add});
-    cpu::Blocks<A>::multiply_rows(
+    cpu::Blocks<E>::multiply_rows(
         dev, left, right, m, n, k, alpha, add,
         [=](std::int64_t row, std::int64_t column, std::int64_t count, const A* values) {
-          A sums[cpu::Blocks<A>::columns];
+          A sums[cpu::Blocks<E>::columns];
           const auto first = row * stride + column;
           if (beta != 0) {
             (void)cpu::read<A>(c, first, count, sums);
@@ -175,7 +206,9 @@ void gemm_on(std::same_as<Cpu> auto& dev, ConstView<Cpu> a, ConstView<Cpu> b, Vi
           }
           cpu::write<A>(c, first, count, beta == 0 ? values : sums);
         });
-  });
+  };
+  if (a.dtype() == DType::bf16) cpu::visit_elements<bf16>(dev, multiply);
+  else visit_accumulator(accumulation_type(a.dtype()), multiply);
 }
 
 }  // namespace dhp::detail

@@ -4,7 +4,7 @@
 // every vector width, so all machines with fused multiply-add give the same bits.
 #pragma once
 
-#include <dhp/core/config.hpp>
+#include <dhp/core/types.hpp>
 
 #include <cstdint>
 #include <cstring>
@@ -31,12 +31,27 @@ using Native = Registers<32, 6>;  // 12 accumulators and 2 vectors of B in 16 re
 using Native = Registers<16, 6>;
 #endif
 
+/// Two neighbors along k, as they lie in memory: an element of panels where the machine multiplies pairs.
+struct Pair {
+  bf16 first, second;
+};
+/// Sums of products of panels' elements, and what sources of panels hold.
+template <class E>
+using Sum = std::conditional_t<std::is_same_v<E, Pair>, float, E>;
+template <class E>
+using Loaded = std::conditional_t<std::is_same_v<E, Pair>, bf16, E>;
+
 template <class T, class R = Native>
 struct Vector {
   typedef T type __attribute__((vector_size(R::bytes)));
 };
+template <class R>
+struct Vector<Pair, R> {
+  typedef std::uint32_t type __attribute__((vector_size(R::bytes)));
+};
 
-/// Panel layouts. A: [k][row_stride], of which `rows` are used. B: [k][columns].
+/// Panel layouts. A: [k][row_stride], of which `rows` are used. B: [k][columns]. Panels of pairs have the first of a
+/// pair in the upper half.
 template <class T, class R>
 struct Panel {
   static constexpr int width = R::bytes / static_cast<int>(sizeof(T));
@@ -67,32 +82,11 @@ struct Target {
 
 /// Writes `valid_rows` x `valid_columns` of c. Inlined, so the caller's target attribute applies.
 template <class T, class R, int rows>
-[[gnu::always_inline]] inline void multiply_rows_of_panel(std::int64_t depth, const T* a,
-                                                          const T* b, const Target<T>& to,
-                                                          int valid_rows, int valid_columns) {
+[[gnu::always_inline]] inline void store_panel(const typename Vector<T, R>::type (&sums)[rows][2],
+                                               const Target<T>& to, int valid_rows,
+                                               int valid_columns) {
   using P = Panel<T, R>;
   using V = typename Vector<T, R>::type;
-  V sums[rows][2] = {};
-#pragma GCC unroll 16
-  for (int i = 0; i < rows; ++i) {
-    __builtin_prefetch(to.c + i * to.stride, 1);
-    __builtin_prefetch(to.c + i * to.stride + P::width, 1);
-  }
-  for (std::int64_t p = 0; p < depth; ++p) {
-    __builtin_prefetch(b + 6 * P::columns);
-    __builtin_prefetch(b + 6 * P::columns + P::width);
-    V left;
-    V right;
-    std::memcpy(&left, b, sizeof left);
-    std::memcpy(&right, b + P::width, sizeof right);
-#pragma GCC unroll 16
-    for (int i = 0; i < rows; ++i) {
-      sums[i][0] += a[i] * left;
-      sums[i][1] += a[i] * right;
-    }
-    a += P::row_stride;
-    b += P::columns;
-  }
   const bool whole = valid_columns == P::columns;
 #pragma GCC unroll 16
   for (int i = 0; i < rows; ++i) {
@@ -120,6 +114,36 @@ template <class T, class R, int rows>
       c[j] = to.bias != nullptr ? tail[j] + to.bias[j] : tail[j];
     }
   }
+}
+
+template <class T, class R, int rows>
+[[gnu::always_inline]] inline void multiply_rows_of_panel(std::int64_t depth, const T* a,
+                                                          const T* b, const Target<T>& to,
+                                                          int valid_rows, int valid_columns) {
+  using P = Panel<T, R>;
+  using V = typename Vector<T, R>::type;
+  V sums[rows][2] = {};
+#pragma GCC unroll 16
+  for (int i = 0; i < rows; ++i) {
+    __builtin_prefetch(to.c + i * to.stride, 1);
+    __builtin_prefetch(to.c + i * to.stride + P::width, 1);
+  }
+  for (std::int64_t p = 0; p < depth; ++p) {
+    __builtin_prefetch(b + 6 * P::columns);
+    __builtin_prefetch(b + 6 * P::columns + P::width);
+    V left;
+    V right;
+    std::memcpy(&left, b, sizeof left);
+    std::memcpy(&right, b + P::width, sizeof right);
+#pragma GCC unroll 16
+    for (int i = 0; i < rows; ++i) {
+      sums[i][0] += a[i] * left;
+      sums[i][1] += a[i] * right;
+    }
+    a += P::row_stride;
+    b += P::columns;
+  }
+  store_panel<T, R, rows>(sums, to, valid_rows, valid_columns);
 }
 
 /// Chooses the smallest kernel that holds valid_rows.
@@ -158,6 +182,57 @@ void with_widest_registers(const auto& body) {
 }
 #else
 void with_widest_registers(const auto& body) { body(Native{}); }
+#endif
+
+// vdpbf16ps adds the product of the upper halves, then that of the lower ones, each rounded to float. Products of bf16
+// are exact in float, so that sums have the bits of fused multiply-adds, except that subnormal numbers count as 0.
+#if defined(__x86_64__) && defined(__FMA__)
+inline constexpr bool has_pair_kernel = true;
+/// Whether this machine multiplies pairs.
+[[nodiscard]] inline bool multiplies_pairs() { return __builtin_cpu_supports("avx512bf16"); }
+
+template <int rows>
+[[gnu::target("avx512bf16"), gnu::always_inline]] inline void multiply_rows_of_pairs(
+    std::int64_t depth, const Pair* a, const Pair* b, const Target<float>& to, int valid_rows,
+    int valid_columns) {
+  using P = Panel<Pair, Avx512>;
+  using V = typename Vector<Pair, Avx512>::type;
+  typename Vector<float, Avx512>::type sums[rows][2] = {};
+#pragma GCC unroll 16
+  for (int i = 0; i < rows; ++i) {
+    __builtin_prefetch(to.c + i * to.stride, 1);
+    __builtin_prefetch(to.c + i * to.stride + P::width, 1);
+  }
+  for (std::int64_t p = 0; p < depth; ++p) {
+    __builtin_prefetch(b + 6 * P::columns);
+    __builtin_prefetch(b + 6 * P::columns + P::width);
+    V left;
+    V right;
+    std::memcpy(&left, b, sizeof left);
+    std::memcpy(&right, b + P::width, sizeof right);
+#pragma GCC unroll 16
+    for (int i = 0; i < rows; ++i) {
+      std::uint32_t pair;
+      std::memcpy(&pair, a + i, sizeof pair);
+      const V all = pair - V{};
+      asm("vdpbf16ps %2, %1, %0" : "+v"(sums[i][0]) : "v"(all), "v"(left));
+      asm("vdpbf16ps %2, %1, %0" : "+v"(sums[i][1]) : "v"(all), "v"(right));
+    }
+    a += P::row_stride;
+    b += P::columns;
+  }
+  store_panel<float, Avx512, rows>(sums, to, valid_rows, valid_columns);
+}
+[[gnu::target("avx512bf16")]] inline void multiply_panel(Avx512, std::int64_t depth, const Pair* a,
+                                                         const Pair* b, const Target<float>& to,
+                                                         int valid_rows, int valid_columns) {
+  if (valid_rows > 8) multiply_rows_of_pairs<14>(depth, a, b, to, valid_rows, valid_columns);
+  else if (valid_rows > 4) multiply_rows_of_pairs<8>(depth, a, b, to, valid_rows, valid_columns);
+  else multiply_rows_of_pairs<4>(depth, a, b, to, valid_rows, valid_columns);
+}
+#else
+inline constexpr bool has_pair_kernel = false;
+[[nodiscard]] inline bool multiplies_pairs() { return false; }
 #endif
 
 }  // namespace dhp::detail::cpu

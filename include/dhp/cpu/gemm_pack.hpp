@@ -2,7 +2,7 @@
 // needed. The elements come from a Source, so convolutions pack straight from the image.
 #pragma once
 
-#include <dhp/core/types.hpp>
+#include <dhp/cpu/convert.hpp>
 #include <dhp/cpu/gemm_kernel.hpp>
 
 #include <algorithm>
@@ -53,11 +53,43 @@ struct MatrixSource {
     if constexpr (std::is_same_v<T, S>) {
       return from;
     } else {
-      for (std::int64_t i = 0; i < count; ++i) scratch[i] = static_cast<T>(from[i]);
+      convert(from, scratch, count);
       return scratch;
     }
   }
 };
+
+/// A matrix of bf16 with k columns as one of pairs along k, the last with a 0 where k is odd. Runs along k are as in
+/// memory, those across k as in panels. scratch: twice as many pairs as a run has.
+struct PairSource {
+  Source<bf16> of;
+  std::int64_t k;
+  const bool deep = of.deep;
+
+  const Pair* run(std::int64_t line, std::int64_t first, std::int64_t count, Pair* scratch) const {
+    bf16* const spare = reinterpret_cast<bf16*>(scratch);
+    if (deep) {
+      const auto length = std::min(2 * count, k - 2 * first);
+      const bf16* const from = of.run(line, 2 * first, length, spare);
+      if (length == 2 * count) return reinterpret_cast<const Pair*>(from);
+      if (from != spare) std::copy(from, from + length, spare);
+      spare[length] = bf16(0.0f);
+      return scratch;
+    }
+    const bf16* const upper = of.run(2 * line, first, count, spare + 2 * count);
+    const bf16* const lower =
+        2 * line + 1 < k ? of.run(2 * line + 1, first, count, spare + 3 * count) : nullptr;
+    for (std::int64_t i = 0; i < count; ++i)
+      scratch[i] = {lower == nullptr ? bf16(0.0f) : lower[i], upper[i]};
+    return scratch;
+  }
+};
+/// A source of bf16 or of elements, as the source of elements that panels are packed from.
+template <class E>
+[[nodiscard]] auto elements(const Source<Loaded<E>>& of, std::int64_t k) {
+  if constexpr (std::is_same_v<E, Pair>) return PairSource{of, k};
+  else return of;
+}
 
 /// Uninitialized, cache-line aligned memory.
 struct FreeAligned {
@@ -107,6 +139,13 @@ void transpose(typename Vector<T>::type (&block)[pack_width<T>]) {
   }
 }
 
+/// Pairs of memory as pairs of panels.
+template <class V>
+void order([[maybe_unused]] V& block) {
+  if constexpr (std::is_same_v<V, Pair>) std::swap(block.first, block.second);
+  else if constexpr (std::is_same_v<V, Vector<Pair>::type>) block = block << 16 | block >> 16;
+}
+
 /// Transposes lines[0, count) of `depth` elements to out[p * stride + line], zeros up to width.
 template <class T>
 void pack_deep_lines(const T* const* lines, int count, std::int64_t depth, T* out,
@@ -118,22 +157,26 @@ void pack_deep_lines(const T* const* lines, int count, std::int64_t depth, T* ou
     for (; p + width <= depth; p += width) {
       V block[width];
 #pragma GCC unroll 16
-      for (int i = 0; i < width; ++i) std::memcpy(&block[i], lines[i] + p, sizeof(V));
+      for (int i = 0; i < width; ++i) {
+        std::memcpy(&block[i], lines[i] + p, sizeof(V));
+        order(block[i]);
+      }
       transpose<T>(block);
 #pragma GCC unroll 16
-      for (int i = 0; i < width; ++i) std::memcpy(out + (p + i) * stride, &block[i], sizeof(V));
+      for (int i = 0; i < width; ++i)
+        std::memcpy(reinterpret_cast<std::byte*>(out + (p + i) * stride), &block[i], sizeof(V));
     }
   }
   for (; p < depth; ++p) {
-    for (int i = 0; i < count; ++i) out[p * stride + i] = lines[i][p];
-    for (int i = count; i < width; ++i) out[p * stride + i] = T(0);
+    for (int i = 0; i < count; ++i) order(out[p * stride + i] = lines[i][p]);
+    for (int i = count; i < width; ++i) out[p * stride + i] = T{};
   }
 }
 
 /// Packs rows [row, row + rows), columns [p0, p0 + depth) of op(A): consecutive panels of depth *
-/// row_stride elements. scratch: max(width * depth, rows).
+/// row_stride elements. scratch: max(width * depth, 2 rows).
 template <class R, class T>
-void pack_a(const Source<T>& source, std::int64_t row, std::int64_t rows, std::int64_t p0,
+void pack_a(const auto& source, std::int64_t row, std::int64_t rows, std::int64_t p0,
             std::int64_t depth, T* out, T* scratch) {
   using P = Panel<T, R>;
   constexpr int width = pack_width<T>;
@@ -146,7 +189,7 @@ void pack_a(const Source<T>& source, std::int64_t row, std::int64_t rows, std::i
       for (; i + P::rows <= rows; i += P::rows, to += depth * P::row_stride)
         std::memcpy(to, from + i, P::rows * sizeof(T));
       if (i < rows) {
-        for (int at = 0; at < P::rows; ++at) to[at] = i + at < rows ? from[i + at] : T(0);
+        for (int at = 0; at < P::rows; ++at) to[at] = i + at < rows ? from[i + at] : T{};
       }
     }
     return;
@@ -167,9 +210,9 @@ void pack_a(const Source<T>& source, std::int64_t row, std::int64_t rows, std::i
 }
 
 /// Packs rows [p0, p0 + depth), columns [column, column + columns) of op(B): consecutive panels of
-/// depth * P::columns elements. scratch: max(width * depth, columns).
+/// depth * P::columns elements. scratch: max(width * depth, 2 columns).
 template <class R, class T>
-void pack_b(const Source<T>& source, std::int64_t column, std::int64_t columns, std::int64_t p0,
+void pack_b(const auto& source, std::int64_t column, std::int64_t columns, std::int64_t p0,
             std::int64_t depth, T* out, T* scratch) {
   using P = Panel<T, R>;
   constexpr int width = pack_width<T>;
@@ -193,7 +236,7 @@ void pack_b(const Source<T>& source, std::int64_t column, std::int64_t columns, 
     for (; j + P::columns <= columns; j += P::columns, to += depth * P::columns)
       std::memcpy(to, from + j, P::columns * sizeof(T));
     if (j < columns) {
-      for (int i = 0; i < P::columns; ++i) to[i] = j + i < columns ? from[j + i] : T(0);
+      for (int i = 0; i < P::columns; ++i) to[i] = j + i < columns ? from[j + i] : T{};
     }
   }
 }

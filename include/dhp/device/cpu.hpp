@@ -118,6 +118,9 @@ struct CpuOptions {
   std::pmr::memory_resource* memory = nullptr;
   std::shared_ptr<Trace> trace{};      ///< of the rank; null: none
   std::shared_ptr<WaitClock> waits{};  ///< of the rank's thread; null: none
+  /// Multiply bf16 by AVX512_BF16 where the machine has it. It takes subnormal numbers for 0; no other
+  /// bit of a result differs.
+  bool bf16_pairs = true;
 };
 
 /// The Cpu of one rank, movable, for one thread at a time. Any thread may free its memory.
@@ -129,7 +132,8 @@ class Cpu : detail::Kernels {
       : memory_(std::make_shared<detail::CpuMemory>(options.memory)),
         pool_(std::make_unique<detail::ThreadPool>(options.threads)),
         trace_(std::move(options.trace)),
-        waits_(std::move(options.waits)) {}
+        waits_(std::move(options.waits)),
+        bf16_pairs_(options.bf16_pairs) {}
 
   [[nodiscard]] std::shared_ptr<std::byte> allocate(std::size_t bytes) {
     return memory_->allocate(bytes);
@@ -171,6 +175,7 @@ class Cpu : detail::Kernels {
   }
 
   [[nodiscard]] int threads() const { return pool_->size(); }
+  [[nodiscard]] bool bf16_pairs() const { return bf16_pairs_; }
   [[nodiscard]] const detail::CpuMemory& memory() const { return *memory_; }
   [[nodiscard]] detail::CpuMemory& memory() { return *memory_; }
 
@@ -192,6 +197,7 @@ class Cpu : detail::Kernels {
   std::unique_ptr<detail::ThreadPool> pool_;
   std::shared_ptr<Trace> trace_;
   std::shared_ptr<WaitClock> waits_;
+  bool bf16_pairs_;
 };
 
 static_assert(Device<Cpu>);

@@ -294,7 +294,7 @@ class ParameterStore {
     ParameterList<Dev> cut;
     for (const auto& parameter : parameters_)
       if (is_cut(*parameter)) cut.push_back(parameter);
-    auto lists = detail::bucket_lists(cut, options_.sharding.bucket_bytes, size_of(accumulation()));
+    auto lists = detail::bucket_lists(cut, options_.sharding, size_of(accumulation()));
     auto first = whole_;
     for (auto list = lists.rbegin(); list != lists.rend(); ++list) {
       buckets_.push_back(std::make_unique<detail::ShardedBucket<Dev>>(

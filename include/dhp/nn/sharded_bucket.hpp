@@ -25,7 +25,8 @@ enum class ZeroStage {
 
 struct Sharding {
   ZeroStage stage = ZeroStage::none;
-  std::size_t bucket_bytes = std::size_t{25} << 20;  ///< minimum size of a bucket of gradients
+  /// Minimum size of a bucket of gradients. From stage 2 on, a 32nd of all gradients or 1 MiB is enough, too.
+  std::size_t bucket_bytes = std::size_t{25} << 20;
   /// The number of following replicas whose shares each replica also holds and updates: state survives the loss of as
   /// many neighbors.
   int redundancy = 0;
@@ -230,13 +231,18 @@ class ShardedBucket : detail::NonCopyable {
 };
 
 /// Cuts a list from its last parameter to its first, in the order of readiness. Tied ones are summed over stages last,
-/// and must not delay others.
+/// and must not delay others. From stage 2 on, several buckets are in memory within a step: they are a small part of a
+/// small model, too.
 template <class Dev>
 [[nodiscard]] std::vector<ParameterList<Dev>> bucket_lists(const ParameterList<Dev>& parameters,
-                                                           std::size_t least_bytes,
+                                                           const Sharding& sharding,
                                                            std::size_t bytes_of_element) {
   std::vector<ParameterList<Dev>> lists;
-  std::size_t bytes = 0;
+  std::size_t bytes = 0, least_bytes = sharding.bucket_bytes;
+  for (const auto& parameter : parameters)
+    bytes += static_cast<std::size_t>(parameter->spec.local_shape().count()) * bytes_of_element;
+  if (sharding.stage >= ZeroStage::gradients)
+    least_bytes = std::min(least_bytes, std::max<std::size_t>(bytes / 32, 1 << 20));
   for (std::size_t at = parameters.size(); at-- > 0;) {
     const auto& parameter = parameters[at];
     const bool follows = parameter->spec.fused == 0;  // no fused parameter follows
