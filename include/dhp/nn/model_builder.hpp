@@ -86,12 +86,14 @@ class ModelBuilder {
   /// The rows that layers made now have of x and y between the pairs that the tensor axis splits. Where a row of the
   /// table is `shares` these are shares, up to whole_rows().
   [[nodiscard]] RowShares<Dev> row_shares() const {
+    if (whole_rows_) return {};
     return RowShares<Dev>(shares_rows_ ? tensor : Comm<Dev>(), groups_);
   }
-  /// Ends that: layers made from now on have all rows. Returns what it was.
+  /// Ends that: layers made from now on have all rows, in one piece. Returns what it was.
   RowShares<Dev> whole_rows() {
     auto before = row_shares();
     shares_rows_ = false;
+    whole_rows_ = true;
     return before;
   }
   /// Of the parameter of this name, by the table.
@@ -217,7 +219,7 @@ class ModelBuilder {
   detail::PlacementTable placements_;
   std::optional<int> wanted_groups_;
   int groups_ = 0;
-  bool shares_rows_ = false;
+  bool shares_rows_ = false, whole_rows_ = false;
   LowRankOptions low_rank_;
   decltype(&detail::make_low_rank<Dev>) make_adapter_ = nullptr;
   std::vector<std::string> adapted_;  // its entries that have found a layer
