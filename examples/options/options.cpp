@@ -76,14 +76,6 @@ void add_run_options(CommandLine& app, RunOptions& options, Words& words) {
   const auto not_negative = not_negative_number();
 
   add_mesh_options(app, options);
-  app.add_option("--context-parallel", options.mesh.context,
-                 "Ranks that share the tokens of each sample (decoders)", positive);
-  add_name(
-      app, "--context-attention", "ring",
-      "With --context-parallel: keys travel around a ring, or ranks exchange tokens for heads, "
-      "as always on GPUs",
-      [&](const auto& name) { options.exchange_heads = name == "heads"; })
-      ->check(CLI::IsMember({"ring", "heads"}));
   add_name(app, "--schedule", "1f1b",
            "gpipe, 1f1b, interleaved, zero-bubble, or a .csv file of each stage's actions",
            [&](const auto& name) { options.pipeline.schedule = schedule_of(name); });
@@ -378,12 +370,6 @@ void recall(CLI::App& app, RunOptions& options, const Saved& saved) {
       }
 }
 
-/// For models that do more with samples than attention of tokens.
-void check_no_context(const RunOptions& options) {
-  dhp::check(options.mesh.context == 1,
-             "--context-parallel splits the tokens of a decoder's samples: it is for train_gpt");
-}
-
 std::optional<int> parse(CommandLine& app, int argc, char** argv, auto& options, const Words& words,
                          auto check) {
   app.add_option_file(
@@ -404,6 +390,19 @@ std::optional<int> parse(CommandLine& app, int argc, char** argv, auto& options,
           "rows: leave out --sequence-parallel");
     check();
   });
+}
+
+/// For models whose samples are tokens, and that mix them in attention alone.
+void add_context_options(CommandLine& app, RunOptions& run) {
+  app.option_defaults()->group("Layout");
+  app.add_option("--context-parallel", run.mesh.context,
+                 "Ranks that share the tokens of each sample", positive_number());
+  add_name(
+      app, "--context-attention", "ring",
+      "With --context-parallel: keys travel around a ring, or ranks exchange tokens for heads, "
+      "as always on GPUs",
+      [&run](const auto& name) { run.exchange_heads = name == "heads"; })
+      ->check(CLI::IsMember({"ring", "heads"}));
 }
 
 /// words outlives the parsing.
@@ -446,10 +445,8 @@ ParsedBert parse_bert(int argc, char** argv, bool gpu) {
        .task = " (with --task classify)"});
   add_bert_text_options(app, options);
   add_classification_options(app, options);
-  parsed.exit_status = parse(app, argc, argv, options, words, [&] {
-    check_no_context(options.run);
-    check_classification(app, options);
-  });
+  parsed.exit_status =
+      parse(app, argc, argv, options, words, [&] { check_classification(app, options); });
   return parsed;
 }
 
@@ -466,6 +463,7 @@ ParsedGpt parse_gpt(int argc, char** argv, bool gpu) {
                   "llama-tiny, llama-mini or llama-small",
        .vocabulary = "A tokenizer.json",
        .longest = 1 << 17});
+  add_context_options(app, options.run);
   parsed.exit_status = parse(app, argc, argv, options, words, [&] {
     dhp::check(options.text_columns.size() < 2, "--text-column: one has the text");
     dhp::check(!options.run.new_head, "--new-head: the head of a decoder is that of its tokens");
@@ -484,7 +482,6 @@ ParsedResNet parse_resnet(int argc, char** argv, bool gpu) {
   add_device_options(app, options.run, gpu);
   add_resnet_options(app, options);
   parsed.exit_status = parse(app, argc, argv, options, words, [&] {
-    check_no_context(options.run);
     dhp::check(!options.sync_batch_norm || words.reducer.name != "local",
                "--sync-batch-norm sums over replicas in each norm, and with --reducer local they "
                "step alone");

@@ -18,15 +18,19 @@ DHP_INSTANCE decltype(detail::swiglu_backward_on<Cpu>) detail::swiglu_backward_o
 // cpu/attention
 DHP_INSTANCE decltype(detail::attention_forward_on<Cpu>) detail::attention_forward_on<Cpu>;
 DHP_INSTANCE decltype(detail::attention_backward_on<Cpu>) detail::attention_backward_on<Cpu>;
-DHP_INSTANCE decltype(detail::attention_part_forward_on<Cpu>) detail::attention_part_forward_on<Cpu>;
-DHP_INSTANCE decltype(detail::attention_part_backward_on<Cpu>) detail::attention_part_backward_on<Cpu>;
+DHP_INSTANCE decltype(detail::attend_to_part_forward<Cpu>) detail::attend_to_part_forward<Cpu>;
+DHP_INSTANCE decltype(detail::attend_to_part_backward<Cpu>) detail::attend_to_part_backward<Cpu>;
 // cpu/batch_norm
 DHP_INSTANCE decltype(detail::batch_norm_sums_on<Cpu>) detail::batch_norm_sums_on<Cpu>;
-DHP_INSTANCE decltype(detail::batch_norm_squared_deviations_on<Cpu>) detail::batch_norm_squared_deviations_on<Cpu>;
+DHP_INSTANCE decltype(detail::batch_norm_squared_deviations_on<Cpu>)
+    detail::batch_norm_squared_deviations_on<Cpu>;
 DHP_INSTANCE decltype(detail::batch_norm_apply_on<Cpu>) detail::batch_norm_apply_on<Cpu>;
-DHP_INSTANCE decltype(detail::batch_norm_backward_sums_on<Cpu>) detail::batch_norm_backward_sums_on<Cpu>;
-DHP_INSTANCE decltype(detail::batch_norm_residual_backward_sums_on<Cpu>) detail::batch_norm_residual_backward_sums_on<Cpu>;
-DHP_INSTANCE decltype(detail::batch_norm_backward_apply_on<Cpu>) detail::batch_norm_backward_apply_on<Cpu>;
+DHP_INSTANCE decltype(detail::batch_norm_backward_sums_on<Cpu>)
+    detail::batch_norm_backward_sums_on<Cpu>;
+DHP_INSTANCE decltype(detail::batch_norm_residual_backward_sums_on<Cpu>)
+    detail::batch_norm_residual_backward_sums_on<Cpu>;
+DHP_INSTANCE decltype(detail::batch_norm_backward_apply_on<Cpu>)
+    detail::batch_norm_backward_apply_on<Cpu>;
 DHP_INSTANCE decltype(detail::batch_norm_from_sums_on<Cpu>) detail::batch_norm_from_sums_on<Cpu>;
 // cpu/cached_attention
 DHP_INSTANCE decltype(detail::append_to_cache_on<Cpu>) detail::append_to_cache_on<Cpu>;
@@ -40,14 +44,16 @@ DHP_INSTANCE decltype(detail::orthonormalize_on<Cpu>) detail::orthonormalize_on<
 // cpu/conv2d
 DHP_INSTANCE decltype(detail::conv2d_forward_on<Cpu>) detail::conv2d_forward_on<Cpu>;
 DHP_INSTANCE decltype(detail::conv2d_backward_data_on<Cpu>) detail::conv2d_backward_data_on<Cpu>;
-DHP_INSTANCE decltype(detail::conv2d_backward_filter_on<Cpu>) detail::conv2d_backward_filter_on<Cpu>;
+DHP_INSTANCE decltype(detail::conv2d_backward_filter_on<Cpu>)
+    detail::conv2d_backward_filter_on<Cpu>;
 // cpu/cross_entropy
 DHP_INSTANCE decltype(detail::cross_entropy_max_on<Cpu>) detail::cross_entropy_max_on<Cpu>;
 DHP_INSTANCE decltype(detail::cross_entropy_sums_on<Cpu>) detail::cross_entropy_sums_on<Cpu>;
 DHP_INSTANCE decltype(detail::cross_entropy_loss_on<Cpu>) detail::cross_entropy_loss_on<Cpu>;
 DHP_INSTANCE decltype(detail::cross_entropy_rank_on<Cpu>) detail::cross_entropy_rank_on<Cpu>;
 DHP_INSTANCE decltype(detail::cross_entropy_totals_on<Cpu>) detail::cross_entropy_totals_on<Cpu>;
-DHP_INSTANCE decltype(detail::cross_entropy_backward_on<Cpu>) detail::cross_entropy_backward_on<Cpu>;
+DHP_INSTANCE decltype(detail::cross_entropy_backward_on<Cpu>)
+    detail::cross_entropy_backward_on<Cpu>;
 // cpu/dropout
 DHP_INSTANCE decltype(detail::dropout_on<Cpu>) detail::dropout_on<Cpu>;
 // cpu/elementwise
@@ -74,12 +80,15 @@ DHP_INSTANCE decltype(detail::cpu::serial_gemm<float>) detail::cpu::serial_gemm<
 // cpu/layer_norm
 DHP_INSTANCE decltype(detail::layer_norm_forward_on<Cpu>) detail::layer_norm_forward_on<Cpu>;
 DHP_INSTANCE decltype(detail::layer_norm_backward_on<Cpu>) detail::layer_norm_backward_on<Cpu>;
-DHP_INSTANCE decltype(detail::residual_layer_norm_forward_on<Cpu>) detail::residual_layer_norm_forward_on<Cpu>;
-DHP_INSTANCE decltype(detail::residual_layer_norm_backward_on<Cpu>) detail::residual_layer_norm_backward_on<Cpu>;
+DHP_INSTANCE decltype(detail::residual_layer_norm_forward_on<Cpu>)
+    detail::residual_layer_norm_forward_on<Cpu>;
+DHP_INSTANCE decltype(detail::residual_layer_norm_backward_on<Cpu>)
+    detail::residual_layer_norm_backward_on<Cpu>;
 // cpu/optimizer
 DHP_INSTANCE decltype(detail::sgd_update_on<Cpu>) detail::sgd_update_on<Cpu>;
 DHP_INSTANCE decltype(detail::adamw_update_on<Cpu>) detail::adamw_update_on<Cpu>;
-DHP_INSTANCE decltype(detail::update_moving_averages_on<Cpu>) detail::update_moving_averages_on<Cpu>;
+DHP_INSTANCE decltype(detail::update_moving_averages_on<Cpu>)
+    detail::update_moving_averages_on<Cpu>;
 DHP_INSTANCE decltype(detail::lamb_squares_on<Cpu>) detail::lamb_squares_on<Cpu>;
 DHP_INSTANCE decltype(detail::lamb_update_on<Cpu>) detail::lamb_update_on<Cpu>;
 DHP_INSTANCE decltype(detail::lars_rates_on<Cpu>) detail::lars_rates_on<Cpu>;
@@ -87,8 +96,10 @@ DHP_INSTANCE decltype(detail::lamb_rates_on<Cpu>) detail::lamb_rates_on<Cpu>;
 // cpu/pool
 DHP_INSTANCE decltype(detail::max_pool_forward_on<Cpu>) detail::max_pool_forward_on<Cpu>;
 DHP_INSTANCE decltype(detail::max_pool_backward_on<Cpu>) detail::max_pool_backward_on<Cpu>;
-DHP_INSTANCE decltype(detail::global_average_pool_forward_on<Cpu>) detail::global_average_pool_forward_on<Cpu>;
-DHP_INSTANCE decltype(detail::global_average_pool_backward_on<Cpu>) detail::global_average_pool_backward_on<Cpu>;
+DHP_INSTANCE decltype(detail::global_average_pool_forward_on<Cpu>)
+    detail::global_average_pool_forward_on<Cpu>;
+DHP_INSTANCE decltype(detail::global_average_pool_backward_on<Cpu>)
+    detail::global_average_pool_backward_on<Cpu>;
 // cpu/reduce
 DHP_INSTANCE decltype(detail::column_sums_on<Cpu>) detail::column_sums_on<Cpu>;
 DHP_INSTANCE decltype(detail::sum_on<Cpu>) detail::sum_on<Cpu>;
@@ -118,37 +129,71 @@ DHP_INSTANCE decltype(detail::reduce_slice_of<std::int32_t>) detail::reduce_slic
 DHP_INSTANCE decltype(detail::reduce_slice_of<std::int64_t>) detail::reduce_slice_of<std::int64_t>;
 DHP_INSTANCE decltype(detail::reduce_slice_of<std::uint8_t>) detail::reduce_slice_of<std::uint8_t>;
 // framework
-DHP_INSTANCE class detail::SegmentTable<Cpu>; DHP_INSTANCE class Tensor<Cpu>;
-DHP_INSTANCE class TraceScope<Cpu>; DHP_INSTANCE class Comm<Cpu>; DHP_INSTANCE class Event<Cpu>;
-DHP_INSTANCE class detail::RankLauncher<Cpu>; DHP_INSTANCE class Mesh<Cpu>;
-DHP_INSTANCE class CallChecking<Cpu>; DHP_INSTANCE class CallCounting<Cpu>;
-DHP_INSTANCE class CommObserver<Cpu>; DHP_INSTANCE class CallTracing<Cpu>;
-DHP_INSTANCE class Progress<Cpu>; DHP_INSTANCE class ActivationLayer<Cpu>;
-DHP_INSTANCE class BatchNorm<Cpu>; DHP_INSTANCE class Conv2d<Cpu>;
-DHP_INSTANCE class CrossEntropy<Cpu>; DHP_INSTANCE class ClassificationLoss<Cpu>;
-DHP_INSTANCE class detail::DropoutUse<Cpu>; DHP_INSTANCE class Dropout<Cpu>;
-DHP_INSTANCE class Embedding<Cpu>; DHP_INSTANCE class FeedForward<Cpu>;
-DHP_INSTANCE class AnyLayer<Cpu>; DHP_INSTANCE class detail::LayerNormParameters<Cpu>;
-DHP_INSTANCE class LayerNorm<Cpu>; DHP_INSTANCE class Linear<Cpu>; DHP_INSTANCE class AnyLoss<Cpu>;
-DHP_INSTANCE class LowRank<Cpu>; DHP_INSTANCE class MeanSquaredError<Cpu>;
-DHP_INSTANCE class detail::Adapter<Cpu>; DHP_INSTANCE class ModelBuilder<Cpu>;
-DHP_INSTANCE class Replicas<Cpu>; DHP_INSTANCE class ParameterStore<Cpu>;
-DHP_INSTANCE class MaxPool<Cpu>; DHP_INSTANCE class GlobalAveragePool<Cpu>;
-DHP_INSTANCE class Residual<Cpu>; DHP_INSTANCE class ResidualBatchNorm<Cpu>;
-DHP_INSTANCE class ResidualLayerNorm<Cpu>; DHP_INSTANCE class SampleEmbeddings<Cpu>;
-DHP_INSTANCE class SelfAttention<Cpu>; DHP_INSTANCE class Sequential<Cpu>;
-DHP_INSTANCE class AdamW<Cpu>; DHP_INSTANCE class Lamb<Cpu>; DHP_INSTANCE class Lars<Cpu>;
-DHP_INSTANCE class Norms<Cpu>; DHP_INSTANCE class Optimizer<Cpu>;
-DHP_INSTANCE class BufferedOptimizer<Cpu>; DHP_INSTANCE class Sgd<Cpu>;
-DHP_INSTANCE class GatherChannels<Cpu>; DHP_INSTANCE class ScatterChannels<Cpu>;
-DHP_INSTANCE class PipelineParallel<Cpu>; DHP_INSTANCE class detail::StageLayers<Cpu>;
+DHP_INSTANCE class detail::SegmentTable<Cpu>;
+DHP_INSTANCE class Tensor<Cpu>;
+DHP_INSTANCE class TraceScope<Cpu>;
+DHP_INSTANCE class Comm<Cpu>;
+DHP_INSTANCE class Event<Cpu>;
+DHP_INSTANCE class detail::RankLauncher<Cpu>;
+DHP_INSTANCE class Mesh<Cpu>;
+DHP_INSTANCE class CallChecking<Cpu>;
+DHP_INSTANCE class CallCounting<Cpu>;
+DHP_INSTANCE class CommObserver<Cpu>;
+DHP_INSTANCE class CallTracing<Cpu>;
+DHP_INSTANCE class Progress<Cpu>;
+DHP_INSTANCE class ActivationLayer<Cpu>;
+DHP_INSTANCE class BatchNorm<Cpu>;
+DHP_INSTANCE class Conv2d<Cpu>;
+DHP_INSTANCE class CrossEntropy<Cpu>;
+DHP_INSTANCE class ClassificationLoss<Cpu>;
+DHP_INSTANCE class detail::DropoutUse<Cpu>;
+DHP_INSTANCE class Dropout<Cpu>;
+DHP_INSTANCE class Embedding<Cpu>;
+DHP_INSTANCE class FeedForward<Cpu>;
+DHP_INSTANCE class AnyLayer<Cpu>;
+DHP_INSTANCE class detail::LayerNormParameters<Cpu>;
+DHP_INSTANCE class LayerNorm<Cpu>;
+DHP_INSTANCE class Linear<Cpu>;
+DHP_INSTANCE class AnyLoss<Cpu>;
+DHP_INSTANCE class LowRank<Cpu>;
+DHP_INSTANCE class MeanSquaredError<Cpu>;
+DHP_INSTANCE class detail::Adapter<Cpu>;
+DHP_INSTANCE class ModelBuilder<Cpu>;
+DHP_INSTANCE class Replicas<Cpu>;
+DHP_INSTANCE class ParameterStore<Cpu>;
+DHP_INSTANCE class MaxPool<Cpu>;
+DHP_INSTANCE class GlobalAveragePool<Cpu>;
+DHP_INSTANCE class Residual<Cpu>;
+DHP_INSTANCE class ResidualBatchNorm<Cpu>;
+DHP_INSTANCE class ResidualLayerNorm<Cpu>;
+DHP_INSTANCE class SampleEmbeddings<Cpu>;
+DHP_INSTANCE class SelfAttention<Cpu>;
+DHP_INSTANCE class Sequential<Cpu>;
+DHP_INSTANCE class AdamW<Cpu>;
+DHP_INSTANCE class Lamb<Cpu>;
+DHP_INSTANCE class Lars<Cpu>;
+DHP_INSTANCE class Norms<Cpu>;
+DHP_INSTANCE class Optimizer<Cpu>;
+DHP_INSTANCE class BufferedOptimizer<Cpu>;
+DHP_INSTANCE class Sgd<Cpu>;
+DHP_INSTANCE class GatherChannels<Cpu>;
+DHP_INSTANCE class ScatterChannels<Cpu>;
+DHP_INSTANCE class PipelineParallel<Cpu>;
+DHP_INSTANCE class detail::StageLayers<Cpu>;
 DHP_INSTANCE class PlainReducer<Cpu>;
-DHP_INSTANCE class BucketedReducer<Cpu>; DHP_INSTANCE class detail::AnyReducer<Cpu>;
-DHP_INSTANCE class GroupSum<Cpu>; DHP_INSTANCE class Work<Cpu>; DHP_INSTANCE class Tape<Cpu>;
-DHP_INSTANCE class TrainingRun<Cpu>; DHP_INSTANCE class detail::InitialValues<Cpu>;
-DHP_INSTANCE class detail::ShardedBucket<Cpu>; DHP_INSTANCE class detail::FusedValues<Cpu>;
-DHP_INSTANCE class detail::TiedParameters<Cpu>; DHP_INSTANCE class detail::ShardedReducer<Cpu>;
-DHP_INSTANCE class detail::StepRecorder<Cpu>; DHP_INSTANCE class ParameterState<Cpu>;
+DHP_INSTANCE class BucketedReducer<Cpu>;
+DHP_INSTANCE class detail::AnyReducer<Cpu>;
+DHP_INSTANCE class GroupSum<Cpu>;
+DHP_INSTANCE class Work<Cpu>;
+DHP_INSTANCE class Tape<Cpu>;
+DHP_INSTANCE class TrainingRun<Cpu>;
+DHP_INSTANCE class detail::InitialValues<Cpu>;
+DHP_INSTANCE class detail::ShardedBucket<Cpu>;
+DHP_INSTANCE class detail::FusedValues<Cpu>;
+DHP_INSTANCE class detail::TiedParameters<Cpu>;
+DHP_INSTANCE class detail::ShardedReducer<Cpu>;
+DHP_INSTANCE class detail::StepRecorder<Cpu>;
+DHP_INSTANCE class ParameterState<Cpu>;
 DHP_INSTANCE class DataParallel<Cpu, PipelineParallel<Cpu>>;
 DHP_INSTANCE class Trainer<Cpu, DataParallel<Cpu, PipelineParallel<Cpu>>>;
 DHP_INSTANCE std::unique_ptr<Optimizer<Cpu>> make_optimizer(Cpu&, ParameterStore<Cpu>&,

@@ -1,6 +1,6 @@
 // Placements: patterns, and the sentence for each mistake in a table.
-#include <dhp/cpu.hpp>
 #include <dhp/comm/meta_comm.hpp>
+#include <dhp/cpu.hpp>
 #include <dhp/ops/meta.hpp>
 #include <tests/support/device_ranks.hpp>
 

@@ -177,8 +177,8 @@ class RingAttention {
     for (int step = 0; step < context_.size(); ++step) {
       begin(step, held);
       if constexpr (AttendsToParts<Dev>)
-        attention_part_forward_on(dev_, q, half(held.view(), 0), half(held.view(), 1), parts_,
-                                  options, sums.mut(), logsumexp);
+        attend_to_part_forward(dev_, q, half(held.view(), 0), half(held.view(), 1), parts_, options,
+                               sums.mut(), logsumexp);
       if (!is_last(step)) held = received(held, step + 1);
     }
     cast(dev_, sums.view(), y);
@@ -197,9 +197,9 @@ class RingAttention {
       begin(step, held);
       if (step > 0) gradients = received(gradients, step);
       if constexpr (AttendsToParts<Dev>)
-        attention_part_backward_on(dev_, dy, q, half(held.view(), 0), half(held.view(), 1),
-                                   all_y.view(), logsumexp, parts_, options, all_dq.mut(),
-                                   half(gradients.mut(), 0), half(gradients.mut(), 1));
+        attend_to_part_backward(dev_, dy, q, half(held.view(), 0), half(held.view(), 1),
+                                all_y.view(), logsumexp, parts_, options, all_dq.mut(),
+                                half(gradients.mut(), 0), half(gradients.mut(), 1));
       context_.send(dev_, gradients.share(), next());
       if (!is_last(step)) held = received(held, step + 1);
     }

@@ -55,8 +55,8 @@ inline void attention_backward_on(Meta& dev, In<Meta>, In<Meta> q, In<Meta>, In<
 }
 
 void activation_backward_on(std::same_as<Meta> auto&, const auto&...) {}
-void attention_part_backward_on(std::same_as<Meta> auto&, const auto&...) {}
-void attention_part_forward_on(std::same_as<Meta> auto&, const auto&...) {}
+void attend_to_part_backward(std::same_as<Meta> auto&, const auto&...) {}
+void attend_to_part_forward(std::same_as<Meta> auto&, const auto&...) {}
 void activation_forward_on(std::same_as<Meta> auto&, const auto&...) {}
 void adamw_update_on(std::same_as<Meta> auto&, const auto&...) {}
 void add_both_on(std::same_as<Meta> auto&, const auto&...) {}

@@ -368,29 +368,24 @@ class PipelineParallel {
       for (const auto& parameter : layers_.parameters_of(at)) ++run.writers_left[parameter.get()];
     });
   }
-  /// Counts a finished micro-batch of a layer. A range is ready after the last one of every layer that writes to it;
-  /// what ranks of the tensor group have of their rows is summed before.
+  /// Counts a finished micro-batch of a layer. A range is ready after the last one of every layer that writes to it.
   void complete(Dev& dev, int at, Execution& run, Ready ready) {
     if (run.replicas != nullptr) run.replicas->accumulated(dev, layers_.parameters_of(at));
     if (--run.layer_runs_left[static_cast<std::size_t>(at)] > 0) return;
-    for (const auto& parameter : layers_.parameters_of(at))
-      if (--run.writers_left[parameter.get()] == 0 && !tied_.contains(*parameter) &&
-          !parameter->spec.frozen) {
-        if (parameter->spec.placement == Placement::shares && tensor_.size() > 1)
-          detail::sum_gradient(dev, store_, *parameter, tensor_);
-        ready(parameter->range);
-      }
+    for (const auto& parameter : layers_.parameters_of(at)) {
+      if (--run.writers_left[parameter.get()] > 0 || tied_.contains(*parameter) ||
+          parameter->spec.frozen)
+        continue;
+      detail::sum_shares(dev, store_, *parameter, tensor_);
+      ready(parameter->range);
+    }
   }
 
   PipelineOptions options_;
   ParameterStoreOptions store_options_;
   detail::ReplicaOf replica_;
-  Comm<Dev> tensor_;
-  Comm<Dev> context_;
-  Comm<Dev> forward_;
-  Comm<Dev> backward_;
-  int stages_;
-  int stage_;
+  Comm<Dev> tensor_, context_, forward_, backward_;
+  int stages_, stage_;
   detail::StageLayers<Dev> layers_;
   std::map<std::pair<int, Pass>, StageLists> proven_;
   std::unique_ptr<OutputGradients> output_gradients_;  // null: the next stage sends them

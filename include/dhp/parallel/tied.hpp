@@ -21,6 +21,13 @@ void sum_gradient(Dev& dev, ParameterStore<Dev>& store, const ParameterState<Dev
   for (auto summand : store.summands(parameter.range)) ranks.all_reduce(dev, summand).wait();
   if (auto flag = store.overflow()) ranks.all_reduce(dev, flag, Reduce::max).wait();
 }
+/// The same over the tensor group, of a parameter that each rank uses for its share of the rows.
+template <class Dev>
+void sum_shares(Dev& dev, ParameterStore<Dev>& store, const ParameterState<Dev>& parameter,
+                Comm<Dev>& tensor) {
+  if (parameter.spec.placement == Placement::shares && tensor.size() > 1)
+    sum_gradient(dev, store, parameter, tensor);
+}
 
 template <class Dev>
 class TiedParameters {
