@@ -40,7 +40,8 @@ namespace examples {
                                {"*.mlp.c_fc.*", P::columns},
                                {"*.c_proj.weight", P::rows}});
   if (config.share_rows) table.push_back({config.llama ? "*norm.weight" : "*.ln_*", P::shares});
-  table.push_back({"*", P::replicated});
+  // A Llama has nothing else then; adapters lie as their layers do.
+  if (!config.llama || !config.share_rows) table.push_back({"*", P::replicated});
   return table;
 }
 
@@ -169,14 +170,15 @@ class GptLoss {
                  build.placement(config.tied ? word_table[0]->spec.name : "lm_head.weight"), 0,
                  config.tied) {
     add_gpt_norm(build, config.llama ? "model.norm" : "transformer.ln_f", config, norm_);
-    const dhp::TiedLinearOptions of_table{.bias = false, .padded = config.tied};
-    if (!config.tied)
-      word_table = dhp::Linear<Dev>(build, "lm_head",
-                                    {.in = config.hidden, .out = config.vocabulary, .bias = false})
-                       .weights();
-    decoder_.add("decoder", dhp::Linear<Dev>(build, "lm_head", word_table, of_table));
+    auto decoder =
+        config.tied
+            ? dhp::Linear<Dev>(build, "lm_head", std::move(word_table),
+                               {.bias = false, .padded = true})
+            : dhp::Linear<Dev>(build, "lm_head",
+                               {.in = config.hidden, .out = config.vocabulary, .bias = false});
     shares_ = build.whole_rows();
-    decoder_of_chosen_.add("decoder", dhp::Linear<Dev>(build, "lm_head", word_table, of_table));
+    decoder_of_chosen_.add("decoder", decoder.of_whole_rows());
+    decoder_.add("decoder", std::move(decoder));
   }
 
   [[nodiscard]] std::vector<std::string> term_names() const { return {"tokens"}; }

@@ -112,7 +112,10 @@ void generate(examples::ScoredRun& scored, const examples::GptScoring& of,
       auto& group = groups[static_cast<std::size_t>(number)];
       bool goes_on = false;
       for (auto at = group.first; at < group.last; ++at) goes_on = goes_on || !ended[at];
-      if (!goes_on) continue;
+      if (!goes_on) {
+        group.cache = {};
+        continue;
+      }
       for (auto at = group.first; at < group.last; ++at) asked.push_back(at);
       const auto index = batches.micro_batches++;
       if (number < mine.first || number >= mine.last) continue;

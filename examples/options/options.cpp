@@ -384,25 +384,15 @@ std::optional<int> parse(CommandLine& app, int argc, char** argv, auto& options,
     options.run.common = common_options(app);
     finish(options.run, words);
     if constexpr (requires { options.sequence_parallel; })
-      dhp::check(
-          !options.sequence_parallel || !options.run.synthetic_gradients,
-          "--synthetic-gradients has predictors that each tensor rank would train on its own "
-          "rows: leave out --sequence-parallel");
+      for (const auto& [bad, why] :
+           {std::pair{options.run.synthetic_gradients.has_value(),
+                      "--synthetic-gradients has predictors that each tensor rank would train on "
+                      "its own rows"},
+            {!options.run.trace_values.empty(),
+             "--trace-values looks at whole rows, which no rank has"}})
+        dhp::check(!options.sequence_parallel || !bad, why, ": leave out --sequence-parallel");
     check();
   });
-}
-
-/// For models whose samples are tokens, and that mix them in attention alone.
-void add_context_options(CommandLine& app, RunOptions& run) {
-  app.option_defaults()->group("Layout");
-  app.add_option("--context-parallel", run.mesh.context,
-                 "Ranks that share the tokens of each sample", positive_number());
-  add_name(
-      app, "--context-attention", "ring",
-      "With --context-parallel: keys travel around a ring, or ranks exchange tokens for heads, "
-      "as always on GPUs",
-      [&run](const auto& name) { run.exchange_heads = name == "heads"; })
-      ->check(CLI::IsMember({"ring", "heads"}));
 }
 
 /// words outlives the parsing.
@@ -465,6 +455,7 @@ ParsedGpt parse_gpt(int argc, char** argv, bool gpu) {
        .longest = 1 << 17});
   add_context_options(app, options.run);
   parsed.exit_status = parse(app, argc, argv, options, words, [&] {
+    options.run.exchange_heads |= gpu;  // the memory plan has no GPU to ask
     dhp::check(options.text_columns.size() < 2, "--text-column: one has the text");
     dhp::check(!options.run.new_head, "--new-head: the head of a decoder is that of its tokens");
   });

@@ -59,13 +59,16 @@ void RunOptions::check_context() const {
   const bool late = std::holds_alternative<dhp::Delayed>(reducer) ||
                     std::holds_alternative<dhp::LocalSgd>(reducer);
   for (const auto& [bad, name] :
-       {std::pair{deterministic, "--deterministic: it adds up a sample's gradients in parts"},
+       {std::pair{deterministic,
+                  "--deterministic, which --load may have given (then say --deterministic=false): "
+                  "it adds up "
+                  "a sample's gradients in parts"},
         {elastic.has_value(), "--elastic: its axis stays as it is"},
         {synthetic_gradients.has_value(), "--synthetic-gradients"},
         {cuda_graphs.value_or(false), "--cuda-graphs: its ranks read lengths on the host"},
         {!trace_values.empty(), "--trace-values: no rank has all of a micro-batch"},
         {late, "a --reducer with which replicas step alone"}})
-    dhp::check(!bad, "--context-parallel is not for ", name);
+    dhp::check(!bad, "--context-parallel is not for ", name, "; leave out one of the two");
 }
 
 void RunOptions::check_decay(std::int64_t total_steps) const {

@@ -41,6 +41,20 @@ inline void add_text_model_options(CommandLine& app, TextModelOptions& options,
                  "Directory that keeps the text as tokens, for other processes and runs");
 }
 
+/// For models that mix the tokens of a sample in attention alone.
+inline void add_context_options(CommandLine& app, RunOptions& run) {
+  app.option_defaults()->group("Layout");
+  app.add_option("--context-parallel", run.mesh.context,
+                 "Ranks that share the tokens of each sample", positive_number());
+  app.add_option_function<std::string>(
+         "--context-attention",
+         [&run](const std::string& name) { run.exchange_heads = name == "heads"; },
+         "With --context-parallel: keys travel around a ring, or ranks exchange tokens for heads, "
+         "as always on GPUs")
+      ->default_str("ring")
+      ->check(CLI::IsMember({"ring", "heads"}));
+}
+
 inline void add_bert_text_options(CommandLine& app, BertOptions& options) {
   app.option_defaults()->group("Data");
   app.add_option("--sentences", options.sentences,

@@ -148,7 +148,7 @@ std::vector<MemoryPlanner::Candidate> MemoryPlanner::candidates() const {
               options.recompute = recompute || options_.recompute;
               const bool zero_now = zero == static_cast<int>(options_.sharding.stage);
               if ((recompute && options_.recompute) ||
-                  (!zero_now && (mesh.data == 1 || !bucketed)) ||
+                  (!zero_now && (mesh.replicas() == 1 || !bucketed)) ||
                   micro_batches(options) < mesh.data ||
                   (equal_shares_ && micro_batches(options) % mesh.data != 0))
                 continue;

@@ -59,7 +59,7 @@ std::vector<std::string> RunSummary::lines() const {
                   seconds_text(seconds[part]).c_str());
     const char* note = part == 0 && ranks > 1 && !sees_waits ? ", waits for other ranks included"
                        : part == 1                           ? " exposed"
-                       : part == 2                           ? " waiting for other stages"
+                       : part == 2                           ? " waiting for messages"
                                                              : "";
     line(std::string("  ") + part_names[part], std::string(text) + note);
   }

@@ -116,7 +116,7 @@ class ElasticTraining : dhp::detail::NonCopyable {
     }
     auto& program = built_.back()->program;
     report_generation(rank, program, built_s);
-    // Who proposes the next generation has then planned the likeliest layouts, and nobody waits for that.
+    // For whoever proposes the next generation. The others wait for the first step anyway.
     if (rank.now.number == 1 && rank.world.rank() == 0)
       (void)dhp::next_layout(rank.world.size() - 1, rank.now.layout, elastic_.layouts);
     const auto end = program.run();

@@ -73,7 +73,7 @@ Model<Dev> model(ModelBuilder<Dev>& build, Kind kind, const Described& how) {
   if (how.adapters) {
     build.train_only(is_of_adapter);
     build.adapt({.layers = {"query", "value", "output.dense", "intermediate.dense", "c_proj",
-                            "c_fc", "v_proj", "down_proj", "up_proj"},
+                            "c_fc", "v_proj", "down_proj", "up_proj", "lm_head"},
                  .rank = 3,
                  .dropout = 0.1});
   }
@@ -94,7 +94,12 @@ Model<Dev> model(ModelBuilder<Dev>& build, Kind kind, const Described& how) {
 RunResult run(Kind kind, const Layout& layout, const RunSettings& settings,
               const Described& how = {}) {
   return run_layout(
-      layout, settings, [&](ModelBuilder<Cpu>& build) { return model(build, kind, how); },
+      layout, settings,
+      [&](ModelBuilder<Cpu>& build) {
+        auto made = model(build, kind, how);
+        if (!how.adapters) build.check_described();
+        return made;
+      },
       [&](Cpu& dev, int, std::int64_t k) { return packed(dev, k, kind); });
 }
 
@@ -118,10 +123,18 @@ TEST_CASE("shared rows: the serial run's numbers, fp64, with recompute, ZeRO and
       check_close(serial, run(kind, layout, settings), 1e-9);
     }
     check_close(serial, run(kind, {{.tensor = 4}}, settings, {.recompute = true}), 1e-9);
+    if (kind == Kind::gpt_2 || kind == Kind::llama)
+      for (const Layout& layout :
+           {Layout{{.tensor = 2, .context = 2}},
+            Layout{{.tensor = 2, .pipeline = 2, .context = 2}, ZeroBubble{}}})
+        check_close(serial, run(kind, layout, settings), 1e-9);
     for (const auto stage : {ZeroStage::gradients, ZeroStage::weights}) {
       auto sharded = settings;
       sharded.sharding = {.stage = stage, .bucket_bytes = 512};
-      const auto found = run(kind, {{.data = 2, .tensor = 4}}, sharded);
+      const auto layout = stage == ZeroStage::weights
+                              ? Layout{{.data = 2, .tensor = 2, .pipeline = 2}, ZeroBubble{}}
+                              : Layout{{.data = 2, .tensor = 4}};
+      const auto found = run(kind, layout, sharded);
       check_losses(serial, found, 1e-9);
       CHECK(difference(serial.values, found.values).worst <= 1e-9);
     }

@@ -38,7 +38,8 @@ TEST_CASE("ZeRO: all optimizers, unequal shares of micro-batches, exact sums") {
     settings.micro_batches = 5;
     settings.optimizer = optimizer;
     const auto serial = Cases::run_bert({}, settings);
-    for (const auto& mesh : {MeshShape{.data = 4}, {.data = 2, .pipeline = 2}})
+    // One of six replicas has no micro-batch.
+    for (const auto& mesh : {MeshShape{.data = 6}, {.data = 2, .pipeline = 2}})
       for (const auto stage : stages) {
         CAPTURE(optimizer.index());
         CAPTURE(to_text(mesh));

@@ -84,10 +84,14 @@ class Steps:
         self.losses = []  # (step, loss) of each line
 
     def now(self):
-        """The last step in the file."""
-        if self.path.exists() and self.path.stat().st_size > self.at:
+        """The last step in the file, which a generation may cut before it goes on."""
+        size = self.path.stat().st_size if self.path.exists() else 0
+        if size != self.at:
             with self.path.open() as file:
-                file.seek(self.at)
+                file.seek(max(self.at - 1, 0))
+                if self.at and file.read(1) != "\n":
+                    self.at, self.losses = 0, []
+                    file.seek(0)
                 text = file.read()
             text = text[:text.rfind("\n") + 1]
             self.at += len(text)

@@ -31,7 +31,7 @@ def trained(program, model, layout, over, folder, **options):
     line = [program, *MODELS[model], *COMMON, "--data-parallel", str(data), "--tensor-parallel", str(tensor),
             "--pipeline-parallel", str(pipeline), "--metrics", str(folder / "metrics"), "--save", str(folder / "save"),
             "--export", str(folder / "weights")]
-    if model != "resnet" and data > 1:
+    if model != "resnet" and tensor > 1:
         line.append("--sequence-parallel")  # changes no bit
     if over == "threads":
         ranks.run(1, line)  # a world of one process: its ranks are threads

@@ -11,6 +11,7 @@
 
 #include <algorithm>
 #include <cstdint>
+#include <memory>
 #include <string>
 #include <utility>
 #include <vector>
@@ -62,9 +63,11 @@ template <class Dev>
                                             const Comm<Dev>& context) {
   if (context.size() == 1) return whole.share();
   check(!whole.input, "a context axis splits rows of tokens, and this model's input has none");
-  const ContextRows all(dev, whole, context.size());
+  const auto rows_of_ranks = std::make_shared<const ContextRows>(dev, whole, context.size());
+  const auto& all = *rows_of_ranks;
   const auto& runs = all.of(context.rank());
   MicroBatch<Dev> share{whole.index, whole.first_sample, whole.samples, {}, {}, whole.counts};
+  share.context = rows_of_ranks;
   for (const auto& [name, tensor] : whole.side) {
     const auto& shape = tensor.shape();
     if (name == "offsets" || name == "lengths" || shape.rank() == 0 ||
@@ -92,7 +95,7 @@ template <class Dev>
 class HeadExchange {
  public:
   HeadExchange(Dev& dev, Comm<Dev>& context, const MicroBatch<Dev>& batch)
-      : dev_(dev), context_(context), rows_(dev, batch, context.size()) {
+      : dev_(dev), context_(context), rows_(*batch.context) {
     for (const auto& runs : rows_.by_rank) most_ = std::max(most_, rows_of(runs));
   }
 
@@ -154,7 +157,7 @@ class HeadExchange {
 
   Dev& dev_;
   Comm<Dev>& context_;
-  ContextRows rows_;
+  const ContextRows& rows_;
   std::int64_t most_ = 0;  // of a rank
 };
 
@@ -164,7 +167,7 @@ template <class Dev>
 class RingAttention {
  public:
   RingAttention(Dev& dev, Comm<Dev>& context, const MicroBatch<Dev>& batch, std::int64_t max_length)
-      : dev_(dev), context_(context), rows_(dev, batch, context.size()) {
+      : dev_(dev), context_(context), rows_(*batch.context) {
     parts_.queries = rows_.of(context.rank());
     parts_.row_numbers = batch.at("row_numbers").view();
     parts_.max_length = max_length;
@@ -241,7 +244,7 @@ class RingAttention {
 
   Dev& dev_;
   Comm<Dev>& context_;
-  ContextRows rows_;
+  const ContextRows& rows_;
   AttentionParts<Dev> parts_;
 };
 

@@ -50,6 +50,12 @@ class Linear final {
       : weights_(std::move(tied)), padded_(options.padded) {
     follow(build, name, options.bias);
   }
+  /// The same layer, with the same parameters, for an x that has all rows on each rank.
+  [[nodiscard]] Linear of_whole_rows() const {
+    auto made = *this;
+    made.sum_.shares() = {};
+    return made;
+  }
 
   Tensor<Dev> forward(Dev& dev, Tensor<Dev> x, Tape<Dev>& tape) {
     auto all = by_rows_ ? x.share() : gathered(dev, x.share(), tape);

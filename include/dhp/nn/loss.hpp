@@ -206,7 +206,7 @@ template <class Dev>
   }
   const auto last = all.mut().slice(micro_batches, rows);
   if (request) dev.copy(last.bytes(), request.bytes(), request.size_bytes());
-  // One rank writes each entry and all others have zeros, so the sums are exact.
+  // One rank writes each entry and all others have zeros, so the sums are exact; but ranks of a context axis add up.
   if (data.size() > 1) data.all_reduce(dev, all.mut()).wait();
   if (pipeline.size() > 1) pipeline.all_reduce(dev, all.mut()).wait();
   if (request && mesh.tensor().size() > 1) mesh.tensor().all_reduce(dev, last).wait();

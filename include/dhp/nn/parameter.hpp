@@ -151,7 +151,8 @@ class ParameterState {
   }
   /// Makes the memory of the gradient ready; whether it has exact sums.
   [[nodiscard]] bool prepare_exact(Dev& dev) {
-    check(!value.empty() || spec.shape.count() == 0, "parameter ", spec.name,
+    // A bucket's weights may be gone when a deferred gradient comes.
+    check(bucket_ != nullptr || !value.empty() || spec.shape.count() == 0, "parameter ", spec.name,
           " has no memory on this rank");
     if (bucket_ != nullptr) bucket_->prepare_gradients(dev);
     return !high_.empty();

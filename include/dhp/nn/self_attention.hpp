@@ -74,6 +74,8 @@ class SelfAttention final {
     check(!exchanges_heads_ || key_heads_of_piece_ % context_.size() == 0, name, ": ",
           key_heads_of_piece_, " key heads cannot be exchanged over a context axis of ",
           context_.size(), "; choose it among their divisors, or attention by a ring, on CPUs");
+    check(context_.size() == 1 || gradient_sum_.pieces() == 1, name,
+          ": tensor groups are not for a context axis; choose a layout without one of them");
     first_head_ = by_heads ? heads_of_piece_ * gradient_sum_.pieces() * build.tensor.rank() : 0;
   }
 

@@ -54,7 +54,7 @@ class PipelineParallel {
           " layers; every chunk needs at least one: choose fewer chunks");
     const int parts = stages_ * options_.chunks;
     if (options_.costs.empty()) {
-      // Rank 0 decides where to cut; measuring needs its tensor group.
+      // Rank 0 decides where to cut; measuring needs its tensor and its context group.
       const bool measures = mesh.data_index() == 0 && mesh.pipeline_index() == 0 && parts > 1;
       options_.costs = options_.measure_costs && measures
                            ? detail::measured_costs(

@@ -88,6 +88,7 @@ class ShardedReducer final : public Replicas<Dev> {
   void updated(Dev& dev) override {
     free_idle(dev, 0);
     if (stage() == ZeroStage::weights) return;
+    synchronize(dev);  // a replica that had no micro-batch has not waited for the last ones
     for (std::size_t at = 0; at < states_.size(); ++at) start_gather(at);
   }
   void synchronize(Dev& dev) override {

@@ -16,6 +16,10 @@
 
 namespace dhp {
 
+namespace detail {
+struct ContextRows;
+}  // namespace detail
+
 template <class Dev>
 struct MicroBatch {
   std::int64_t index = 0;         ///< k: index in the step, over all replicas
@@ -33,10 +37,12 @@ struct MicroBatch {
     std::map<std::pair<std::uint32_t, int>, Tensor<Dev>> attention{};
   };
   std::shared_ptr<Cache> cache{};
+  /// How ranks of a context axis share the rows. Null: each has all.
+  std::shared_ptr<const detail::ContextRows> context{};
 
   /// A second owner of the same tensors.
   [[nodiscard]] MicroBatch share() const {
-    MicroBatch second{index, first_sample, samples, input.share(), {}, counts, cache};
+    MicroBatch second{index, first_sample, samples, input.share(), {}, counts, cache, context};
     for (const auto& [name, tensor] : side) second.side.emplace_back(name, tensor.share());
     return second;
   }
