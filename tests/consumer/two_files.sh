@@ -27,6 +27,6 @@ for name in gemm_on adamw_update_on _ZN3dhp14ParameterStoreINS_3CpuEE5place _ZN3
 done
 # Every kernel is in the list.
 for name in $(sed -n 's/^void \([a-z0-9_]*_on\)(std::same_as<Cpu> auto&.*/\1/p' "$source"/include/dhp/cpu/*.hpp); do
-  grep -q "decltype(detail::$name<Cpu>) detail::$name<Cpu>;" "$source/include/dhp/cpu_instances.ipp" ||
+  tr -s '\n ' ' ' <"$source/include/dhp/cpu_instances.ipp" | grep -q "decltype(detail::$name<Cpu>) detail::$name<Cpu>;" ||
     { echo "$name is not in dhp/cpu_instances.ipp"; exit 1; }
 done
