@@ -1,5 +1,5 @@
 # What dhp's own programs use: libraries for JSON, the command line and tests; and dhp_files, optional libraries of the
-# file readers (.gz, PNG, JPEG) and of BERT's tokenizer (Unicode). Code tests DHP_HAS_ZLIB, DHP_HAS_PNG, DHP_HAS_TURBOJPEG
+# file readers (.gz, PNG, JPEG) and of BERT's tokenizer (Unicode). Code tests DHP_HAS_ZLIB, DHP_HAS_PNG, DHP_HAS_JPEG
 # and DHP_HAS_UTF8PROC.
 dhp_library(nlohmann_json DEBIAN nlohmann-json3-dev WITHOUT "only the lessons are built" PACKAGE nlohmann_json CONFIG
   TARGET nlohmann_json::nlohmann_json HEADERS_ONLY HEADERS nlohmann/json.hpp USE "sizeof(nlohmann::json)")
@@ -13,13 +13,13 @@ dhp_library(zlib DEBIAN zlib1g-dev WITHOUT ".gz files cannot be read" PACKAGE ZL
   HEADERS zlib.h USE "zlibVersion()")
 dhp_library(png DEBIAN libpng-dev WITHOUT "PNG files cannot be read" PACKAGE PNG TARGET PNG::PNG
   HEADERS png.h USE "png_access_version_number()")
-dhp_library(turbojpeg DEBIAN libturbojpeg0-dev WITHOUT "JPEG files cannot be read" LIBRARIES turbojpeg
-  HEADERS turbojpeg.h USE "tjInitDecompress()")
+dhp_library(jpeg DEBIAN libjpeg-dev WITHOUT "JPEG files cannot be read" LIBRARIES jpeg
+  HEADERS jpeglib.h USE "&jpeg_crop_scanline")
 dhp_library(utf8proc DEBIAN libutf8proc-dev WITHOUT "train_bert reads no text, only --data synthetic" LIBRARIES utf8proc
   HEADERS utf8proc.h USE "utf8proc_version()")
 add_library(dhp_files INTERFACE)
 target_link_libraries(dhp_files INTERFACE dhp)
-foreach(library IN ITEMS zlib png turbojpeg utf8proc)
+foreach(library IN ITEMS zlib png jpeg utf8proc)
   if(TARGET dhp::lib_${library})
     string(TOUPPER ${library} upper)
     target_link_libraries(dhp_files INTERFACE dhp::lib_${library})

@@ -138,7 +138,7 @@ function(dhp_library name)
   endif()
 
   list(JOIN arg_HEADERS ">\n#include <" text)
-  string(CONCAT text "#include <${text}>\nint main() { auto used = ${arg_USE}; return sizeof used == 0; }\n")
+  string(CONCAT text "#include <cstdio>\n#include <${text}>\nint main() { auto used = ${arg_USE}; return sizeof used == 0; }\n")
   set(state "${CMAKE_CXX_COMPILER} ${CMAKE_CXX_FLAGS} ${text}")
   find_file(first ${header} HINTS ${includes} NO_CACHE)
   foreach(file IN LISTS files first)

@@ -17,7 +17,7 @@ if [ "${1:-}" = --all ]; then
 fi
 part "install what is missing" bash .ci/install_packages.sh \
   git g++ cmake ninja-build ccache time doctest-dev libcli11-dev nlohmann-json3-dev \
-  zlib1g-dev libpng-dev libturbojpeg0-dev libutf8proc-dev libssl-dev python3 \
+  zlib1g-dev libpng-dev libjpeg-dev libutf8proc-dev libssl-dev python3 \
   optional:python3-numpy optional:python3-torch optional:libdnnl-dev optional:libeigen3-dev optional:clang-format \
   optional:libcurl4-openssl-dev optional:etcd-server optional:libonnx-dev optional:libprotobuf-dev \
   optional:libgloo-dev optional:libopenmpi-dev optional:openmpi-bin optional:slurm-wlm optional:munge optional:iproute2 \

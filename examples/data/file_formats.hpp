@@ -8,7 +8,7 @@
 #ifdef DHP_HAS_PNG
 #include <dhp/data/png.hpp>
 #endif
-#ifdef DHP_HAS_TURBOJPEG
+#ifdef DHP_HAS_JPEG
 #include <dhp/data/jpeg.hpp>
 #endif
 
@@ -29,7 +29,7 @@ namespace examples {
 #ifdef DHP_HAS_PNG
   list.push_back(dhp::png_decoder());
 #endif
-#ifdef DHP_HAS_TURBOJPEG
+#ifdef DHP_HAS_JPEG
   list.push_back(dhp::jpeg_decoder());
 #endif
   return list;

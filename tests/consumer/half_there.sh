@@ -18,7 +18,7 @@ CLI11|CLI/CLI.hpp||
 doctest|doctest/doctest.h||
 zlib|zlib.h|z|zlibVersion
 png|png.h|png|png_access_version_number
-turbojpeg|turbojpeg.h|turbojpeg|tjInitDecompress
+jpeg|jpeglib.h|jpeg|jpeg_crop_scanline
 utf8proc|utf8proc.h|utf8proc|utf8proc_version
 Protobuf|google/protobuf/message_lite.h google/protobuf/stubs/common.h|protobuf|
 ONNX|onnx/checker.h|onnx onnx_proto|'
@@ -92,7 +92,7 @@ whole() {
     done
   done <<<"$libraries"
 }
-some='Gloo libcurl zlib png turbojpeg utf8proc Protobuf'
+some='Gloo libcurl zlib png jpeg utf8proc Protobuf'
 headers_only='nlohmann_json Eigen CLI11 doctest'
 
 stubs no no
@@ -113,7 +113,7 @@ configure "they are removed again" "$scratch/one" "OpenSSL zlib png nlohmann_jso
 stubs declared no
 configure "headers without libraries" "$scratch/headers" "OpenSSL ${some#* * }" "its library was not found"
 stubs declared yes
-configure "headers, and libraries without the functions" "$scratch/empty" "OpenSSL zlib png turbojpeg utf8proc" "undefined reference"
+configure "headers, and libraries without the functions" "$scratch/empty" "OpenSSL zlib png jpeg utf8proc" "undefined reference"
 
 # With OpenSSL, for what needs it.
 stubs no yes
@@ -121,7 +121,7 @@ whole OpenSSL
 configure "libraries without headers" "$scratch/no_headers" "$headers_only MPI $some" "its header .* was not found"
 stubs no no
 whole OpenSSL
-for name in mpi ompi-cxx libcurl zlib libpng libturbojpeg libutf8proc protobuf; do
+for name in mpi ompi-cxx libcurl zlib libpng libjpeg libutf8proc protobuf; do
   printf 'Name: %s\nDescription: x\nVersion: 9\nLibs: -l%s\nCflags: -I%s/opt/include\n' $name $name "$root" \
     >"$root/usr/lib/pkgconfig/$name.pc"
 done

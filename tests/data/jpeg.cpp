@@ -1,8 +1,12 @@
-// JPEG: written by TurboJPEG, read by us; damage.
+// JPEG: written by libjpeg, read by us; parts of images; damage.
 #include "damage.hpp"
 
-#ifdef DHP_HAS_TURBOJPEG
+#ifdef DHP_HAS_JPEG
+#include <dhp/data/image_batcher.hpp>
+#include <dhp/data/image_folder.hpp>
 #include <dhp/data/jpeg.hpp>
+
+#include <random>
 
 namespace {
 
@@ -16,18 +20,44 @@ dhp::Image smooth(int height, int width, int channels) {
             static_cast<std::uint8_t>(40 + 3 * y + 2 * x + 10 * c);
   return made;
 }
-dhp::Bytes encode(const dhp::Image& image, bool progressive = false) {
-  const std::unique_ptr<void, int (*)(tjhandle)> handle(tjInitCompress(), &tjDestroy);
-  const int format = image.channels == 1 ? TJPF_GRAY : image.channels == 3 ? TJPF_RGB : TJPF_CMYK;
+dhp::Bytes encode(const dhp::Image& image, std::span<const jpeg_scan_info> scans,
+                  bool progressive = false, bool fine_colors = false) {
+  jpeg_compress_struct info{};
+  jpeg_error_mgr errors{};
+  info.err = jpeg_std_error(&errors);
+  jpeg_create_compress(&info);
   unsigned char* data = nullptr;
   unsigned long size = 0;
-  REQUIRE(tjCompress2(handle.get(), image.pixels.data(), image.width, 0, image.height, format,
-                      &data, &size, image.channels == 1 ? TJSAMP_GRAY : TJSAMP_420, 95,
-                      progressive ? TJFLAG_PROGRESSIVE : 0) == 0);
+  jpeg_mem_dest(&info, &data, &size);
+  info.image_width = static_cast<JDIMENSION>(image.width);
+  info.image_height = static_cast<JDIMENSION>(image.height);
+  info.input_components = image.channels;
+  info.in_color_space = image.channels == 1   ? JCS_GRAYSCALE
+                        : image.channels == 3 ? JCS_RGB
+                                              : JCS_CMYK;
+  jpeg_set_defaults(&info);
+  jpeg_set_quality(&info, 95, TRUE);
+  if (fine_colors) info.comp_info[0].h_samp_factor = info.comp_info[0].v_samp_factor = 1;
+  if (progressive) jpeg_simple_progression(&info);
+  if (!scans.empty()) {
+    info.scan_info = scans.data();
+    info.num_scans = static_cast<int>(scans.size());
+  }
+  jpeg_start_compress(&info, TRUE);
+  auto pixels = image.pixels;
+  for (int y = 0; y < image.height; ++y) {
+    JSAMPROW row = pixels.data() + image.at(y, 0);
+    jpeg_write_scanlines(&info, &row, 1);
+  }
+  jpeg_finish_compress(&info);
+  jpeg_destroy_compress(&info);
   const auto* first = reinterpret_cast<const std::byte*>(data);
   dhp::Bytes made(first, first + size);
-  tjFree(data);
+  std::free(data);
   return made;
+}
+dhp::Bytes encode(const dhp::Image& image, bool progressive = false, bool fine_colors = false) {
+  return encode(image, {}, progressive, fine_colors);
 }
 int largest_difference(const dhp::Image& a, const dhp::Image& b) {
   REQUIRE(a.pixels.size() == b.pixels.size());
@@ -76,6 +106,62 @@ TEST_CASE("jpeg: a large image comes in a half, a quarter or an eighth, with the
       encode(smooth(16, 16, 3)), 200);
 }
 
+TEST_CASE("jpeg: a part has the pixels of the whole image, wherever it lies") {
+  auto image = smooth(75, 90, 3);
+  for (std::size_t at = 0; at < image.pixels.size(); at += 7)
+    image.pixels[at] ^= 0x5a;  // colors vary
+  std::mt19937 random(1);
+  const auto below = [&](int limit) {
+    return static_cast<int>(random() % static_cast<unsigned>(limit));
+  };
+  for (const bool fine : {false, true})
+    for (const bool progressive : {false, true})
+      for (const int least : {0, 30}) {
+        const auto file = encode(image, progressive, fine);
+        const auto whole = dhp::detail::decode_jpeg(file, "x", {.least_side = least});
+        for (int trial = 0; trial < 40; ++trial) {
+          dhp::detail::Box box{0, 0, 1 + below(whole.height), 1 + below(whole.width)};
+          box.top = below(whole.height - box.height + 1);
+          box.left = below(whole.width - box.width + 1);
+          CAPTURE(box.top);
+          CAPTURE(box.left);
+          CAPTURE(box.height);
+          CAPTURE(box.width);
+          const auto part = dhp::detail::decode_jpeg(
+              file, "x", {.least_side = least, .part = [&](int, int) { return box; }});
+          CHECK(part == dhp::crop(whole, box));
+        }
+      }
+  // What lies below the part is not decoded, but its absence is seen.
+  auto file = encode(image);
+  const auto top = [](int, int width) { return dhp::detail::Box{0, 0, 8, width}; };
+  CHECK(dhp::detail::decode_jpeg(file, "x", {.part = top}).height == 8);
+  file.resize(file.size() - 30);
+  CHECK_THROWS_WITH_AS((void)dhp::detail::decode_jpeg(file, "x", {.part = top}),
+                       Contains("x: damaged JPEG (it has no end)"), dhp::Error);
+}
+
+TEST_CASE("jpeg: batches of parts are those of whole images") {
+  struct Whole {
+    using Sample = dhp::LabelledImage;
+    dhp::ImageFolder folder;
+    [[nodiscard]] std::int64_t size() const { return folder.size(); }
+    [[nodiscard]] Sample get(std::int64_t index) const { return folder.get(index); }
+  };
+  const Folder photos;
+  photos.write("a/0.jpg", encode(smooth(60, 80, 3)));
+  const dhp::ImageFolder folder(photos.path, {dhp::jpeg_decoder()});
+  const dhp::ImageBatcherOptions options{
+      .height = 24,
+      .width = 24,
+      .augment = dhp::AugmentOptions{.flip = true, .random_resized_crop = true}};
+  const dhp::ImageBatcher parts(folder, options);
+  const dhp::ImageBatcher whole(Whole{folder}, options);
+  const std::vector<std::int64_t> first{0};
+  for (std::int64_t epoch = 0; epoch < 20; ++epoch)
+    CHECK(parts.collate(first, epoch) == whole.collate(first, epoch));
+}
+
 TEST_CASE("jpeg: four inks become three colours or grey") {
   auto inks = dhp::Image::blank(8, 8, 4);
   for (std::size_t at = 0; at < inks.pixels.size(); at += 4) {
@@ -109,18 +195,21 @@ TEST_CASE("jpeg: size and number of scans are limited") {
   CHECK_THROWS_WITH_AS(
       (void)dhp::detail::decode_jpeg(encode(smooth(4, 4, 3)), "x", {.pixel_limit = 15}),
       Contains("above the limit"), dhp::Error);
-  // The last scan, very often.
-  auto file = encode(smooth(8, 8, 3), true);
-  parse(file, "x");
-  std::size_t last = 0;
-  for (std::size_t at = 0; at + 1 < file.size(); ++at)
-    if (file[at] == std::byte{0xff} && file[at + 1] == std::byte{0xda}) last = at;
-  const dhp::Bytes scan(file.begin() + static_cast<std::ptrdiff_t>(last), file.end() - 2);
-  for (int copy = 0; copy < 510; ++copy) file.insert(file.end() - 2, scan.begin(), scan.end());
-  CHECK_THROWS_WITH_AS(parse(file, "x"), Contains("more than 500 scans"), dhp::Error);
+  // Each coefficient of a block alone, bit by bit: 568 scans.
+  const auto scan = [](int coefficient, int above, int bit) {
+    return jpeg_scan_info{1, {}, coefficient, coefficient, above, bit};
+  };
+  std::vector<jpeg_scan_info> scans{scan(0, 0, 0)};
+  for (int coefficient = 1; coefficient < 64; ++coefficient)
+    for (int bit = 8; bit >= 0; --bit)
+      scans.push_back(scan(coefficient, bit == 8 ? 0 : bit + 1, bit));
+  CHECK_THROWS_WITH_AS(parse(encode(smooth(8, 8, 1), scans), "x"), Contains("more than 500 scans"),
+                       dhp::Error);
+  scans.resize(451);
+  parse(encode(smooth(8, 8, 1), scans), "x");
 }
 
 }  // namespace
 #else
-TEST_CASE("jpeg: skipped, TurboJPEG was not found") { MESSAGE("skipped: TurboJPEG was not found"); }
+TEST_CASE("jpeg: skipped, libjpeg was not found") { MESSAGE("skipped: libjpeg was not found"); }
 #endif

@@ -48,6 +48,33 @@ TEST_CASE("resize: known values") {
   for (const auto value : stripes.pixels) CHECK(std::abs(value - 128) < 16);
 }
 
+TEST_CASE("resize: each pixel of noise is within two of the exact sum, in any number of channels") {
+  for (const int channels : {1, 3, 4})
+    for (const auto& [height, width] : {std::pair{9, 40}, {23, 11}, {70, 90}}) {
+      auto image = dhp::Image::blank(31, 37, channels);
+      for (std::size_t at = 0; at < image.pixels.size(); ++at)
+        image.pixels[at] = static_cast<std::uint8_t>(at * at * 31 >> 3);
+      const auto made = resize(image, height, width);
+      const auto weight = [](int from, int place, double scale) {
+        return std::max(0.0,
+                        1 - std::abs(from + 0.5 - (place + 0.5) * scale) / std::max(scale, 1.0));
+      };
+      for (int y = 0; y < height; ++y)
+        for (int x = 0; x < width; ++x)
+          for (int c = 0; c < channels; ++c) {
+            double sum = 0, weights = 0;
+            for (int row = 0; row < 31; ++row)
+              for (int column = 0; column < 37; ++column) {
+                const double by = weight(row, y, 31.0 / height) * weight(column, x, 37.0 / width);
+                sum += by * image.pixels[image.at(row, column) + static_cast<std::size_t>(c)];
+                weights += by;
+              }
+            const auto value = made.pixels[made.at(y, x) + static_cast<std::size_t>(c)];
+            REQUIRE(std::abs(value - sum / weights) < 2);
+          }
+    }
+}
+
 TEST_CASE("resize: a box is resized as its crop is") {
   dhp::Image image{6, 8, 2, {}};
   for (int value = 0; value < 96; ++value)

@@ -22,30 +22,30 @@ struct AugmentOptions {
 namespace detail {
 /// A box of random area and aspect ratio (Szegedy et al., "Going deeper with convolutions", 2015);
 /// after ten misfits, the largest centered one with an allowed ratio.
-[[nodiscard]] inline Box random_box(const Image& image, const AugmentOptions& options,
-                                    SampleRandom& random) {
-  const double area = static_cast<double>(image.height) * image.width;
+[[nodiscard]] inline Box random_box(int image_height, int image_width,
+                                    const AugmentOptions& options, SampleRandom& random) {
+  const double area = static_cast<double>(image_height) * image_width;
   for (int attempt = 0; attempt < 10; ++attempt) {
     const double wanted = area * random.uniform(options.area_min, options.area_max);
     const double ratio =
         std::exp(random.uniform(std::log(options.ratio_min), std::log(options.ratio_max)));
     const int width = static_cast<int>(std::lround(std::sqrt(wanted * ratio)));
     const int height = static_cast<int>(std::lround(std::sqrt(wanted / ratio)));
-    if (width < 1 || height < 1 || width > image.width || height > image.height) continue;
-    const auto top = random.below(static_cast<std::uint32_t>(image.height - height + 1));
-    const auto left = random.below(static_cast<std::uint32_t>(image.width - width + 1));
+    if (width < 1 || height < 1 || width > image_width || height > image_height) continue;
+    const auto top = random.below(static_cast<std::uint32_t>(image_height - height + 1));
+    const auto left = random.below(static_cast<std::uint32_t>(image_width - width + 1));
     return {static_cast<int>(top), static_cast<int>(left), height, width};
   }
-  const double ratio = static_cast<double>(image.width) / image.height;
-  Box box{0, 0, image.height, image.width};
+  const double ratio = static_cast<double>(image_width) / image_height;
+  Box box{0, 0, image_height, image_width};
   if (ratio < options.ratio_min)
-    box.height = std::max(1, static_cast<int>(std::lround(image.width / options.ratio_min)));
+    box.height = std::max(1, static_cast<int>(std::lround(image_width / options.ratio_min)));
   if (ratio > options.ratio_max)
-    box.width = std::max(1, static_cast<int>(std::lround(image.height * options.ratio_max)));
-  box.height = std::min(box.height, image.height);
-  box.width = std::min(box.width, image.width);
-  box.top = (image.height - box.height) / 2;
-  box.left = (image.width - box.width) / 2;
+    box.width = std::max(1, static_cast<int>(std::lround(image_height * options.ratio_max)));
+  box.height = std::min(box.height, image_height);
+  box.width = std::min(box.width, image_width);
+  box.top = (image_height - box.height) / 2;
+  box.left = (image_width - box.width) / 2;
   return box;
 }
 }  // namespace detail
@@ -66,12 +66,19 @@ namespace detail {
   return resize(image, centre, height, width);
 }
 
-/// Augments to height x width.
+/// Augments to height x width. `boxed`: the image is what its random box holds, as a decoder of parts makes it.
 [[nodiscard]] inline Image augment(const Image& image, const AugmentOptions& options, int height,
-                                   int width, SampleRandom& random) {
-  Image made = options.random_resized_crop
-                   ? resize(image, detail::random_box(image, options, random), height, width)
-                   : fit(image, height, width);
+                                   int width, SampleRandom& random, bool boxed = false) {
+  Image made;
+  if (options.random_resized_crop) {
+    const auto box = boxed ? detail::Box{0, 0, image.height, image.width}
+                           : detail::random_box(image.height, image.width, options, random);
+    const bool at_once = options.crop_padding == 0;
+    made = resize(image, box, height, width, at_once && options.flip && random.chance(0.5));
+    if (at_once) return made;
+  } else {
+    made = fit(image, height, width);
+  }
   if (options.crop_padding > 0) {
     const auto places = static_cast<std::uint32_t>(2 * options.crop_padding + 1);
     const int top = static_cast<int>(random.below(places)) - options.crop_padding;

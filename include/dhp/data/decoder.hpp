@@ -25,6 +25,8 @@ struct DecodeOptions {
   /// Applies the EXIF orientation. Otherwise keeps the stored one, and counts such images in `turned` unless null.
   bool exif = false;
   std::shared_ptr<std::atomic<std::int64_t>> turned = {};
+  /// A decoder that calls it makes that part alone, which is faster; one that does not makes the whole image.
+  detail::PartOf part = {};
 };
 
 namespace detail {

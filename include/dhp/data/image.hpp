@@ -6,6 +6,7 @@
 #include <dhp/data/npy.hpp>
 
 #include <cstdint>
+#include <functional>
 #include <memory>
 #include <string>
 #include <utility>
@@ -32,6 +33,18 @@ struct Image {
   }
   friend bool operator==(const Image&, const Image&) = default;
 };
+
+namespace detail {
+/// A rectangle of an image, in pixels.
+struct Box {
+  int top = 0;
+  int left = 0;
+  int height = 0;
+  int width = 0;
+};
+/// Which part of an image of this size is wanted.
+using PartOf = std::function<Box(int height, int width)>;
+}  // namespace detail
 
 struct LabelledImage {
   Image image;

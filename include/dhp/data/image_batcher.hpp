@@ -66,8 +66,8 @@ class ImageBatcher {
             labels.values<std::int32_t>()[at] = data_.label(indices[at]);
             return;
           }
-        LabelledImage sample = data_.get(indices[at]);
-        write(batch.input, at, prepare(sample.image, indices[at], epoch));
+        const LabelledImage sample = prepared(indices[at], epoch);
+        write(batch.input, at, sample.image);
         labels.values<std::int32_t>()[at] = sample.label;
       });
     batch.side.emplace_back("labels", std::move(labels));
@@ -76,31 +76,45 @@ class ImageBatcher {
   }
 
  private:
-  [[nodiscard]] Image prepare(const Image& image, std::int64_t index, std::int64_t epoch) const {
-    check(image.channels == options_.channels, "has ", image.channels, " channels; ",
-          options_.channels, " would be right");
-    if (!options_.augment) return fit(image, options_.height, options_.width);
-    SampleRandom random(options_.seed, epoch, index, DataUse::augment);
-    return augment(image, *options_.augment, options_.height, options_.width, random);
+  [[nodiscard]] LabelledImage prepared(std::int64_t index, std::int64_t epoch) const {
+    const auto& o = options_;
+    SampleRandom random(o.seed, epoch, index, DataUse::augment);
+    bool boxed = false;
+    const detail::PartOf part = [&](int height, int width) {
+      boxed = true;
+      return detail::random_box(height, width, *o.augment, random);
+    };
+    LabelledImage made;
+    constexpr bool has_parts = requires { data_.get(index, part); };
+    if constexpr (has_parts)
+      made = data_.get(index, o.augment && o.augment->random_resized_crop ? part : nullptr);
+    else made = data_.get(index);
+    auto& image = made.image;
+    check(image.channels == o.channels, "has ", image.channels, " channels; ", o.channels,
+          " would be right");
+    image = o.augment ? augment(image, *o.augment, o.height, o.width, random, boxed)
+                      : fit(image, o.height, o.width);
+    return made;
   }
 
   // Pixel p becomes (p / 255 - mean) / deviation, in double, rounded once.
   void write(HostArray& input, std::size_t at, const Image& image) const {
     visit_floating(options_.dtype, [&]<class T>(Tag<T>) {
       const auto channels = static_cast<std::size_t>(options_.channels);
-      std::vector<T> table(256 * channels);
-      for (std::size_t value = 0; value < 256; ++value)
-        for (std::size_t c = 0; c < channels; ++c) {
+      std::vector<T> table;  // [C, 256]
+      for (std::size_t c = 0; c < channels; ++c)
+        for (int value = 0; value < 256; ++value) {
           const double mean = options_.mean.empty() ? 0 : options_.mean[c];
           const double deviation = options_.deviation.empty() ? 1 : options_.deviation[c];
-          table[value * channels + c] =
-              static_cast<T>((static_cast<double>(value) / 255 - mean) / deviation);
+          table.push_back(static_cast<T>((value / 255.0 - mean) / deviation));
         }
-      T* to = input.values<T>().data() + at * image.pixels.size();
-      detail::visit_channels(options_.channels, [&](auto count) {
-        for (std::size_t first = 0; first < image.pixels.size(); first += count)
-          for (std::size_t c = 0; c < count; ++c)
-            to[first + c] = table[image.pixels[first + c] * count + c];
+      const auto count = image.pixels.size();
+      const auto* from = image.pixels.data();
+      const T* of = table.data();
+      T* to = input.values<T>().data() + at * count;
+      detail::visit_channels(options_.channels, [=](auto step) {
+        for (std::size_t first = 0; first < count; first += step)
+          for (std::size_t c = 0; c < step; ++c) to[first + c] = of[256 * c + from[first + c]];
       });
     });
   }

@@ -45,11 +45,11 @@ class ImageFolder {
   }
 
   [[nodiscard]] std::int64_t size() const { return std::ssize(found_->files); }
-  [[nodiscard]] Sample get(std::int64_t index) const {
+  [[nodiscard]] Sample get(std::int64_t index, detail::PartOf part = {}) const {
     detail::check_sample_index(index, size());
     const auto& file = found_->files[static_cast<std::size_t>(index)];
     try {
-      return {read(*found_, file), file.label};
+      return {read(*found_, file, std::move(part)), file.label};
     } catch (const Error& error) {
       fail("", error.sentence(), "; --skip-bad skips such files");
     }
@@ -78,8 +78,10 @@ class ImageFolder {
     std::vector<std::string> skipped;
   };
 
-  [[nodiscard]] Image read(const Found& found, const File& file) const {
-    return read_image(file.path, found.decoders, options_.decode, options_.file_limit_bytes);
+  [[nodiscard]] Image read(const Found& found, const File& file, detail::PartOf part = {}) const {
+    auto decode = options_.decode;
+    decode.part = std::move(part);
+    return read_image(file.path, found.decoders, decode, options_.file_limit_bytes);
   }
 
   static void find_classes(const std::string& path, Found& found) {

@@ -1,14 +1,16 @@
-// JPEG via TurboJPEG (Debian: libturbojpeg0-dev). All JPEGs become 8-bit RGB or gray.
+// JPEG via libjpeg-turbo (Debian: libjpeg-dev). All JPEGs become 8-bit RGB or gray.
 #pragma once
 
 #include <dhp/data/exif.hpp>
 
-#include <turbojpeg.h>
+#include <jerror.h>
+#include <jpeglib.h>
 
 #include <algorithm>
 #include <array>
-#include <memory>
-#include <string_view>
+#include <csetjmp>
+#include <cstdio>
+#include <cstring>
 
 namespace dhp {
 
@@ -35,58 +37,114 @@ namespace detail {
   return made;
 }
 
-/// Whether an end-of-image marker follows the last scan header; otherwise the file is truncated.
-[[nodiscard]] inline bool jpeg_has_end(std::span<const std::byte> bytes) {
-  const auto last = [&](std::byte marker) {
-    const std::array wanted{std::byte{0xFF}, marker};
-    return std::find_end(bytes.begin(), bytes.end(), wanted.begin(), wanted.end());
-  };
-  const auto end = last(std::byte{0xD9});
-  return end != bytes.end() && end > last(std::byte{0xDA});
-}
+/// Reads one file through libjpeg-turbo. libjpeg leaves its C code on an error by longjmp, which runs no destructors: what
+/// happens in attempt() makes no object that has one.
+class JpegReader {
+ public:
+  JpegReader(std::span<const std::byte> bytes, const std::string& name) : name_(name) {
+    info_.err = jpeg_std_error(&errors_);
+    errors_.error_exit = [](j_common_ptr info) {
+      auto& reader = *static_cast<JpegReader*>(info->client_data);
+      info->err->format_message(info, reader.problem_);
+      std::longjmp(reader.before_, 1);
+    };
+    // libjpeg only warns of damage, and fills what is missing with gray. Untidy files are accepted.
+    errors_.emit_message = [](j_common_ptr info, int level) {
+      const int code = info->err->msg_code;
+      if (level < 0 && code != JWRN_EXTRANEOUS_DATA && code != JWRN_ADOBE_XFORM &&
+          code != JWRN_JFIF_MAJOR)
+        info->err->error_exit(info);
+    };
+    // A small file can request thousands of passes over a large image.
+    progress_.progress_monitor = [](j_common_ptr info) {
+      auto& reader = *static_cast<JpegReader*>(info->client_data);
+      if (reader.info_.input_scan_number <= 500) return;
+      std::strcpy(reader.problem_, "more than 500 scans");
+      std::longjmp(reader.before_, 1);
+    };
+    info_.client_data = this;
+    attempt([&] {
+      jpeg_create_decompress(&info_);
+      info_.progress = &progress_;
+      jpeg_mem_src(&info_, reinterpret_cast<const unsigned char*>(bytes.data()), bytes.size());
+      jpeg_read_header(&info_, TRUE);
+    });
+  }
+  JpegReader(const JpegReader&) = delete;
+  JpegReader& operator=(const JpegReader&) = delete;
+  ~JpegReader() { jpeg_destroy_decompress(&info_); }
 
-/// TurboJPEG fills missing parts with gray and only warns; here a damaged image is an error. It reports only the
-/// first warning; warnings about complete but untidy files are accepted.
-[[nodiscard]] inline bool harmless_jpeg_warning(tjhandle handle, std::span<const std::byte> bytes) {
-  const std::string_view text = tjGetErrorStr2(handle);
-  const bool untidy = text.find("extraneous bytes") != text.npos ||
-                      text.find("Adobe color transform") != text.npos ||
-                      text.find("JFIF revision") != text.npos;
-  return tjGetErrorCode(handle) == TJERR_WARNING && untidy && jpeg_has_end(bytes);
-}
+  [[nodiscard]] jpeg_decompress_struct& info() { return info_; }
+  void attempt(const auto& step) {
+    if (setjmp(before_) != 0) fail("", name_, ": damaged JPEG (", problem_, ")");
+    step();
+  }
+
+  /// The pixels in `box` of the image that was started.
+  [[nodiscard]] Image read(const Box& box) {
+    const auto channels = static_cast<std::size_t>(info_.output_components);
+    Image made = Image::blank(box.height, box.width, info_.output_components);
+    // Colors are interpolated, so that pixels at the edge of a cut need neighbors: two more on each side.
+    constexpr int more = 2;
+    const int first = std::max(0, box.left - more);
+    const int last = std::min(static_cast<int>(info_.output_width), box.left + box.width + more);
+    auto left = static_cast<JDIMENSION>(first), width = static_cast<JDIMENSION>(last - first);
+    const bool cut = width < info_.output_width;
+    constexpr int lines = 4;  // as many as libjpeg makes at once, at most
+    const auto line_bytes = info_.output_width * channels;
+    std::vector<std::uint8_t> buffer(lines * line_bytes);
+    attempt([&] {
+      if (cut) jpeg_crop_scanline(&info_, &left, &width);
+      if (box.top > 0) jpeg_skip_scanlines(&info_, static_cast<JDIMENSION>(box.top));
+      JSAMPROW rows[lines];
+      for (std::size_t at = 0; at < lines; ++at) rows[at] = buffer.data() + at * line_bytes;
+      const auto before = (static_cast<std::size_t>(box.left) - left) * channels;
+      for (int y = 0; y < box.height;) {
+        const auto wanted = static_cast<JDIMENSION>(std::min(lines, box.height - y));
+        const auto given = jpeg_read_scanlines(&info_, rows, wanted);
+        for (JDIMENSION at = 0; at < given; ++at)
+          std::memcpy(made.pixels.data() + made.at(y++, 0), rows[at] + before, made.at(1, 0));
+      }
+      if (info_.output_scanline == info_.output_height) jpeg_finish_decompress(&info_);
+    });
+    // What lies below the box is not read, but must be there.
+    const std::span rest(info_.src->next_input_byte, info_.src->bytes_in_buffer);
+    const auto end = std::array<JOCTET, 2>{0xff, JPEG_EOI};
+    check(jpeg_input_complete(&info_) || info_.unread_marker == JPEG_EOI ||
+              std::find_end(rest.begin(), rest.end(), end.begin(), end.end()) != rest.end(),
+          "", name_, ": damaged JPEG (it has no end)");
+    return made;
+  }
+
+ private:
+  jpeg_decompress_struct info_{};
+  jpeg_error_mgr errors_{};
+  jpeg_progress_mgr progress_{};
+  std::jmp_buf before_{};
+  char problem_[JMSG_LENGTH_MAX] = {};
+  const std::string& name_;
+};
 
 [[nodiscard]] inline Image decode_jpeg(std::span<const std::byte> bytes, const std::string& name,
                                        const DecodeOptions& options = {}) {
-  const std::unique_ptr<void, int (*)(tjhandle)> handle(tjInitDecompress(), &tjDestroy);
-  check(handle != nullptr, "", name, ": TurboJPEG could not start");
-  const auto* data = reinterpret_cast<const unsigned char*>(bytes.data());
-  const auto size = static_cast<unsigned long>(bytes.size());
-  const auto damaged = [&] {
-    fail("", name, ": damaged JPEG (", tjGetErrorStr2(handle.get()), ")");
-  };
-
-  // It fails for rare chroma subsamplings that decompression accepts: check its outputs instead.
-  int width = 0, height = 0, subsampling = 0, colors = -1;
-  tjDecompressHeader3(handle.get(), data, size, &width, &height, &subsampling, &colors);
-  if (width < 1 || height < 1 || colors < 0) damaged();
-  check_decode(static_cast<std::uint64_t>(height), static_cast<std::uint64_t>(width), name,
-               options);
-
+  JpegReader reader(bytes, name);
+  auto& info = reader.info();
+  check_decode(info.image_height, info.image_width, name, options);
+  const bool inks = info.jpeg_color_space == JCS_CMYK || info.jpeg_color_space == JCS_YCCK;
+  info.out_color_space = inks ? JCS_CMYK : options.channels == 3 ? JCS_RGB : JCS_GRAYSCALE;
   // The decoder drops the high frequencies of each block of 8 x 8 pixels.
-  const int least = options.least_side;
-  for (int half = 0; least > 0 && half < 3 && std::min(height, width) >= 2 * least; ++half) {
-    height = (height + 1) / 2;
-    width = (width + 1) / 2;
-  }
-  const bool inks = colors == TJCS_CMYK || colors == TJCS_YCCK;
-  Image made = Image::blank(height, width, inks ? 4 : options.channels);
-  const int format = inks ? TJPF_CMYK : options.channels == 3 ? TJPF_RGB : TJPF_GRAY;
-  // A small file can request thousands of passes over a large image.
-  const int wrong = tjDecompress2(handle.get(), data, size, made.pixels.data(), width, 0, height,
-                                  format, TJFLAG_LIMITSCANS);
-  if (wrong != 0 && !detail::harmless_jpeg_warning(handle.get(), bytes)) damaged();
-  if (inks) made = detail::from_inverted_cmyk(made, options.channels);
-  return oriented(std::move(made), jpeg_orientation(bytes), options);
+  const auto least = static_cast<unsigned>(options.least_side);
+  const auto side = std::min(info.image_height, info.image_width);
+  while (least > 0 && info.scale_denom < 8 * info.scale_num &&
+         (side + info.scale_denom - 1) / info.scale_denom >= 2 * least)
+    info.scale_denom *= 2;
+  reader.attempt([&] { jpeg_start_decompress(&info); });
+  const Box all{0, 0, static_cast<int>(info.output_height), static_cast<int>(info.output_width)};
+  const int orientation = jpeg_orientation(bytes);
+  const bool in_part = options.part && !(options.exif && orientation != 1);
+  Image made = reader.read(in_part ? options.part(all.height, all.width) : all);
+  if (inks) made = from_inverted_cmyk(made, options.channels);
+  return oriented(std::move(made), orientation, options);
 }
 }  // namespace detail
 

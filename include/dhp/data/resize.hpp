@@ -12,6 +12,10 @@
 #include <type_traits>
 #include <vector>
 
+#ifdef __SSE2__
+#include <emmintrin.h>
+#endif
+
 namespace dhp {
 
 namespace detail {
@@ -22,13 +26,6 @@ void visit_channels(int channels, const auto& visit) {
   else visit(static_cast<std::size_t>(channels));
 }
 
-/// A rectangle of an image, in pixels.
-struct Box {
-  int top = 0;
-  int left = 0;
-  int height = 0;
-  int width = 0;
-};
 }  // namespace detail
 
 /// Crops; parts of the box outside the image are black.
@@ -64,109 +61,160 @@ struct Box {
 }
 
 namespace detail {
-/// The weights of one output position along one axis: inputs first, first + 1, ...
+/// The weights of one axis: output number `place` is the sum of the inputs first[place], first[place] + 1, ..., each
+/// times one of `taps` weights.
 struct ResizeWeights {
-  int first = 0;
-  std::vector<float> weights;
+  std::size_t taps = 0;
+  std::vector<int> first;
+  std::vector<std::int16_t> values;  ///< [outputs, taps]; those of an output sum to `one`
+
+  /// Of `extent` inputs from `begin`. An odd number of taps may get one more, a zero.
+  ResizeWeights(int begin, int extent, int outputs, int one, bool even) {
+    const double scale = static_cast<double>(extent) / outputs;
+    const double radius = std::max(scale, 1.0);
+    const int reach = std::min(extent, static_cast<int>(std::ceil(2 * radius)));
+    taps = static_cast<std::size_t>(even ? reach + reach % 2 : reach);
+    values.resize(taps * static_cast<std::size_t>(outputs));
+    std::vector<double> sums(static_cast<std::size_t>(reach));
+    for (int place = 0; place < outputs; ++place) {
+      const double centre = (place + 0.5) * scale;
+      const int start =
+          std::clamp(static_cast<int>(std::floor(centre - radius + 0.5)), 0, extent - reach);
+      double sum = 0;
+      for (int tap = 0; tap < reach; ++tap)
+        sums[static_cast<std::size_t>(tap)] = sum +=
+            std::max(0.0, 1 - std::abs(start + tap + 0.5 - centre) / radius);
+      auto* weight = values.data() + taps * static_cast<std::size_t>(place);
+      int given = 0;  // sums are rounded, not weights: then all of `one` is given
+      for (const double so_far : sums) {
+        const int wanted = static_cast<int>(so_far / sum * one + 0.5);
+        *weight++ = static_cast<std::int16_t>(wanted - given);
+        given = wanted;
+      }
+      first.push_back(begin + start);
+    }
+  }
+  void reverse() {
+    std::reverse(first.begin(), first.end());
+    std::reverse(values.begin(), values.end());
+    for (std::size_t at = 0; at < values.size(); at += taps)
+      std::reverse(values.data() + at, values.data() + at + taps);
+  }
 };
 
-/// Maps `extent` inputs from `begin` to `out` outputs; the weights of each sum to 1.
-[[nodiscard]] inline std::vector<ResizeWeights> resize_weights(int begin, int extent, int out) {
-  const double scale = static_cast<double>(extent) / out;
-  const double radius = std::max(scale, 1.0);
-  std::vector<ResizeWeights> made(static_cast<std::size_t>(out));
-  for (int place = 0; place < out; ++place) {
-    const double centre = (place + 0.5) * scale;
-    const int first = std::max(0, static_cast<int>(std::floor(centre - radius)));
-    const int last = std::min(extent, static_cast<int>(std::ceil(centre + radius)));
-    auto& [start, weights] = made[static_cast<std::size_t>(place)];
-    start = begin + first;
-    double sum = 0;
-    for (int from = first; from < last; ++from) {
-      const double weight = std::max(0.0, 1 - std::abs(from + 0.5 - centre) / radius);
-      weights.push_back(static_cast<float>(weight));
-      sum += weight;
-    }
-    for (auto& weight : weights) weight = static_cast<float>(weight / sum);
-  }
-  return made;
-}
+// Weights of rows are in 1/256, so that sums of pixels fit in 16 bits; of columns in 1/2^14.
+inline constexpr int row_one = 256;
+inline constexpr int column_bits = 14;
+/// Sums of rows are kept below their middle: x86 multiplies pairs of signed values.
+inline constexpr int middle = 1 << 15;
 
-// Vector extensions of GCC and Clang, which do not vectorize such loops at -O2.
-inline constexpr std::size_t lanes = 8;
-using Floats = float __attribute__((vector_size(4 * lanes)));
-using Ints = int __attribute__((vector_size(4 * lanes)));
-using Shorts = short __attribute__((vector_size(2 * lanes)));
-using Pixels = std::uint8_t __attribute__((vector_size(lanes)));
-
-/// made[at] = the sum of weights[tap] * from[tap * stride + at]
-inline void sum_rows(const std::uint8_t* from, std::size_t stride,
-                     const std::vector<float>& weights, std::span<float> made) {
+/// sums[at] = the sum of weights[tap] * from[tap * stride + at], less the middle. `constant`: the number of taps, or 0
+/// where the compiler does not know it. x86 adds 16 sums at a time; the integers are the same everywhere.
+void sum_rows(auto constant, const std::uint8_t* from, std::size_t stride,
+              std::span<const std::int16_t> weights, std::span<std::int16_t> sums) {
+  const std::size_t taps = constant > 0 ? constant : weights.size();
   std::size_t at = 0;
-  for (; at + lanes <= made.size(); at += lanes) {
-    Floats sum{};
-    for (std::size_t tap = 0; tap < weights.size(); ++tap) {
-      Pixels pixels;
+#ifdef __SSE2__
+  const __m128i zero = _mm_setzero_si128();
+  for (; at + 16 <= sums.size(); at += 16) {
+    __m128i low = _mm_set1_epi16(static_cast<short>(middle)), high = low;
+    for (std::size_t tap = 0; tap < taps; ++tap) {
+      __m128i pixels;
       std::memcpy(&pixels, from + tap * stride + at, sizeof pixels);
-      // g++ 12 would not vectorize this in one step.
-      const auto wide = __builtin_convertvector(__builtin_convertvector(pixels, Shorts), Ints);
-      sum += weights[tap] * __builtin_convertvector(wide, Floats);
+      const __m128i by = _mm_set1_epi16(weights[tap]);
+      low = _mm_add_epi16(low, _mm_mullo_epi16(_mm_unpacklo_epi8(pixels, zero), by));
+      high = _mm_add_epi16(high, _mm_mullo_epi16(_mm_unpackhi_epi8(pixels, zero), by));
     }
-    std::memcpy(made.data() + at, &sum, sizeof sum);
+    std::memcpy(&sums[at], &low, sizeof low);
+    std::memcpy(&sums[at + 8], &high, sizeof high);
   }
-  for (; at < made.size(); ++at) {
-    made[at] = 0;
-    for (std::size_t tap = 0; tap < weights.size(); ++tap)
-      made[at] += weights[tap] * static_cast<float>(from[tap * stride + at]);
+#endif
+  for (; at < sums.size(); ++at) {
+    int sum = -middle;
+    for (std::size_t tap = 0; tap < taps; ++tap) sum += weights[tap] * from[tap * stride + at];
+    sums[at] = static_cast<std::int16_t>(sum);
   }
 }
 
-/// to[c] = the sum of weights[tap] * from[tap * channels + c], rounded. Reads up to `lanes` values beyond.
-void sum_columns(const float* from, auto channels, const std::vector<float>& weights,
-                 std::uint8_t* to) {
-  constexpr std::size_t few = 4;
-  using Few = float __attribute__((vector_size(4 * few)));
-  using FewInts = int __attribute__((vector_size(4 * few)));
-  for (std::size_t first = 0; first < channels; first += few) {
-    Few sum{};
-    for (std::size_t tap = 0; tap < weights.size(); ++tap) {
-      Few values;
-      std::memcpy(&values, from + tap * channels + first, sizeof values);
-      sum += weights[tap] * values;
+/// One row of the result from its sums, by columns. Reads up to 8 values beyond `sums`, writes up to 4 beyond `to`.
+void sum_columns(auto constant, const std::int16_t* sums, std::size_t channels,
+                 const ResizeWeights& columns, std::uint8_t* to) {
+  constexpr int shift = column_bits + 8;
+  constexpr int start = (middle << column_bits) + (1 << (shift - 1));
+  const std::size_t taps = constant > 0 ? constant : columns.taps;
+  const auto* weights = columns.values.data();
+  for (const int first : columns.first) {
+    const auto* from = sums + static_cast<std::size_t>(first) * channels;
+    for (std::size_t c = 0; c < channels; c += 4) {
+#ifdef __SSE2__
+      __m128i sum = _mm_set1_epi32(start);
+      for (std::size_t tap = 0; tap < taps; tap += 2) {
+        const auto four = [&](std::size_t at) {
+          __m128i values = _mm_setzero_si128();
+          std::memcpy(&values, from + at * channels + c, 8);
+          return values;
+        };
+        int pair = 0;
+        std::memcpy(&pair, weights + tap, sizeof pair);
+        sum = _mm_add_epi32(sum, _mm_madd_epi16(_mm_unpacklo_epi16(four(tap), four(tap + 1)),
+                                                _mm_set1_epi32(pair)));
+      }
+      sum = _mm_packs_epi32(_mm_srai_epi32(sum, shift), sum);
+      const int bytes = _mm_cvtsi128_si32(_mm_packus_epi16(sum, sum));
+      std::memcpy(to + c, &bytes, sizeof bytes);
+#else
+      for (std::size_t lane = c; lane < std::min(c + 4, channels); ++lane) {
+        int sum = start;
+        for (std::size_t tap = 0; tap < taps; ++tap)
+          sum += weights[tap] * from[tap * channels + lane];
+        to[lane] = static_cast<std::uint8_t>(sum >> shift);
+      }
+#endif
     }
-    // Weights that sum to 1 leave pixels in [0, 255].
-    const auto rounded = __builtin_convertvector(sum + 0.5F, FewInts);
-    for (std::size_t c = first; c < std::min<std::size_t>(channels, first + few); ++c)
-      to[c] = static_cast<std::uint8_t>(rounded[c - first]);
+    weights += taps;
+    to += channels;
   }
 }
 
+/// visit(taps): as a constant for images of about the right size, 0 for others.
+void visit_taps(std::size_t taps, const auto& visit) {
+  if (taps == 2) visit(std::integral_constant<std::size_t, 2>{});
+  else if (taps == 3) visit(std::integral_constant<std::size_t, 3>{});
+  else if (taps == 4) visit(std::integral_constant<std::size_t, 4>{});
+  else visit(std::integral_constant<std::size_t, 0>{});
+}
 }  // namespace detail
 
-/// Resizes the part `box`, which must lie inside the image.
-[[nodiscard]] inline Image resize(const Image& image, const detail::Box& box, int height,
-                                  int width) {
+/// Resizes the part `box`, which must lie inside the image, and flips it horizontally if `mirrored`.
+[[nodiscard]] inline Image resize(const Image& image, const detail::Box& box, int height, int width,
+                                  bool mirrored = false) {
   check(height > 0 && width > 0, "resize: to ", height, " x ", width);
   check(box.height > 0 && box.width > 0 && box.top >= 0 && box.left >= 0 &&
             box.top + box.height <= image.height && box.left + box.width <= image.width,
         "resize: the box does not lie inside the image of ", image.height, " x ", image.width);
-  if (box.height == height && box.width == width) return crop(image, box);
-  const auto rows = detail::resize_weights(box.top, box.height, height);
-  const auto columns = detail::resize_weights(0, box.width, width);
+  if (box.height == height && box.width == width)
+    return mirrored ? mirror(crop(image, box)) : crop(image, box);
+  const detail::ResizeWeights rows(box.top, box.height, height, detail::row_one, false);
+  detail::ResizeWeights columns(0, box.width, width, 1 << detail::column_bits, true);
+  if (mirrored) columns.reverse();
   const auto channels = static_cast<std::size_t>(image.channels);
   Image made = Image::blank(height, width, image.channels);
-  std::vector<float> row(channels * static_cast<std::size_t>(box.width) + detail::lanes);
+  constexpr std::size_t beyond = 8;
+  const auto count = channels * static_cast<std::size_t>(box.width);
+  std::vector<std::int16_t> sums(count + channels + beyond);
+  std::vector<std::uint8_t> line(made.at(1, 0) + beyond);
   for (int y = 0; y < height; ++y) {
-    const auto& [first, weights] = rows[static_cast<std::size_t>(y)];
-    detail::sum_rows(image.pixels.data() + image.at(first, box.left), image.at(1, 0), weights,
-                     std::span(row).first(row.size() - detail::lanes));
-    detail::visit_channels(image.channels, [&](auto count) {
-      auto* to = made.pixels.data() + made.at(y, 0);
-      for (const auto& [left, taps] : columns) {
-        detail::sum_columns(row.data() + count * static_cast<std::size_t>(left), count, taps, to);
-        to += count;
-      }
+    const auto at = static_cast<std::size_t>(y);
+    const auto* from = image.pixels.data() + image.at(rows.first[at], box.left);
+    detail::visit_taps(rows.taps, [&](auto taps) {
+      detail::sum_rows(taps, from, image.at(1, 0),
+                       std::span(rows.values).subspan(at * rows.taps, rows.taps),
+                       std::span(sums).first(count));
     });
+    detail::visit_taps(columns.taps, [&](auto taps) {
+      detail::sum_columns(taps, sums.data(), channels, columns, line.data());
+    });
+    std::memcpy(made.pixels.data() + made.at(y, 0), line.data(), made.at(1, 0));
   }
   return made;
 }

@@ -53,8 +53,8 @@ class ShardImages {
   }
 
   [[nodiscard]] std::int64_t size() const { return std::ssize(found_->index.samples); }
-  [[nodiscard]] Sample get(std::int64_t index) const {
-    return {read(*found_, sample(index)), label(index)};
+  [[nodiscard]] Sample get(std::int64_t index, detail::PartOf part = {}) const {
+    return {read(*found_, sample(index), std::move(part)), label(index)};
   }
   [[nodiscard]] std::int32_t label(std::int64_t index) const {
     return sample(index).label - found_->first_label;
@@ -179,7 +179,8 @@ class ShardImages {
     index.checked = true;
   }
 
-  [[nodiscard]] Image read(const Found& found, const detail::ShardSample& sample) const {
+  [[nodiscard]] Image read(const Found& found, const detail::ShardSample& sample,
+                           detail::PartOf part = {}) const {
     constexpr std::size_t checksum_bytes = 4;
     const bool tar = found.index.shards[sample.shard].tar;
     const auto record_bytes = std::size_t{sample.before} + sample.bytes + sample.after;
@@ -191,8 +192,10 @@ class ShardImages {
                            .little_endian(checksum_bytes, "") == masked_crc32c(record),
             "", name_of(found, sample),
             ": the checksum of its record is wrong, so that it is damaged");
+      auto decode = options_.decode;
+      decode.part = std::move(part);
       return detail::decode_image(found.decoders, record.subspan(sample.before, sample.bytes),
-                                  name_of(found, sample), options_.decode);
+                                  name_of(found, sample), decode);
     } catch (const Error& error) {
       const auto key = key_of(found, sample);
       fail("", error.sentence(), key.empty() ? "" : "; its key is ", key,
