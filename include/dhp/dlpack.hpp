@@ -4,10 +4,7 @@
 
 #include <dhp/tensor/tensor.hpp>
 
-#include <array>
 #include <iterator>
-#include <memory>
-#include <utility>
 
 namespace dhp {
 

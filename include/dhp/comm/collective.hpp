@@ -3,10 +3,6 @@
 
 #include <dhp/tensor/view.hpp>
 
-#include <cstdint>
-#include <source_location>
-#include <string>
-
 namespace dhp {
 
 enum class Reduce { sum, max, min };
@@ -170,5 +166,4 @@ inline void check_message(CallKind kind, int rank, int ranks, int other, CallSit
       where);
 }
 }  // namespace detail
-
 }  // namespace dhp

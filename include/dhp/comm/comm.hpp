@@ -4,10 +4,6 @@
 
 #include <dhp/comm/communicator.hpp>
 
-#include <memory>
-#include <string>
-#include <utility>
-
 namespace dhp {
 
 namespace detail {

@@ -6,15 +6,7 @@
 #include <dhp/comm/event.hpp>
 #include <dhp/tensor/tensor.hpp>
 
-#include <algorithm>
-#include <atomic>
-#include <concepts>
-#include <cstddef>
-#include <cstdint>
 #include <numeric>
-#include <string>
-#include <utility>
-#include <vector>
 
 namespace dhp {
 
@@ -85,5 +77,4 @@ class ExclusiveUse : detail::NonCopyable {
 };
 
 }  // namespace detail
-
 }  // namespace dhp

@@ -6,10 +6,7 @@
 
 #include <condition_variable>
 #include <exception>
-#include <memory>
 #include <mutex>
-#include <source_location>
-#include <utility>
 
 namespace dhp {
 

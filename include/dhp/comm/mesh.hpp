@@ -4,11 +4,7 @@
 
 #include <dhp/comm/comm.hpp>
 
-#include <algorithm>
-#include <cstdint>
 #include <limits>
-#include <string>
-#include <utility>
 
 namespace dhp {
 
@@ -104,5 +100,4 @@ void make_copies_agree(Dev& dev, const Mesh<Dev>& mesh) {
     if (mesh.shape().tensor > 1) dev.make_deterministic();
 }
 }  // namespace detail
-
 }  // namespace dhp

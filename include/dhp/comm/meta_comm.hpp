@@ -4,11 +4,6 @@
 #include <dhp/comm/comm.hpp>
 #include <dhp/comm/mesh.hpp>
 
-#include <memory>
-#include <string>
-#include <utility>
-#include <vector>
-
 namespace dhp {
 
 template <class Dev>

@@ -4,11 +4,7 @@
 
 #include <dhp/comm/comm.hpp>
 
-#include <condition_variable>
 #include <deque>
-#include <exception>
-#include <memory>
-#include <mutex>
 #include <thread>
 
 namespace dhp {

@@ -48,5 +48,4 @@ struct NonCopyable {
   NonCopyable& operator=(const NonCopyable&) = delete;
 };
 }  // namespace detail
-
 }  // namespace dhp

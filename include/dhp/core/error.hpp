@@ -3,9 +3,7 @@
 
 #include <dhp/core/text.hpp>
 
-#include <source_location>
 #include <stdexcept>
-#include <string>
 
 namespace dhp {
 

@@ -3,10 +3,7 @@
 
 #include <dhp/core/trace.hpp>
 
-#include <algorithm>
 #include <map>
-#include <string>
-#include <vector>
 
 namespace dhp {
 

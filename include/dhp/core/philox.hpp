@@ -5,7 +5,6 @@
 #include <dhp/core/rng.hpp>
 
 #include <bit>
-#include <cstdint>
 #include <cstring>
 #include <utility>
 

@@ -6,7 +6,6 @@
 #include <dhp/core/config.hpp>
 
 #include <array>
-#include <cmath>
 #include <cstdint>
 #include <type_traits>
 

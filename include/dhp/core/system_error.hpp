@@ -4,7 +4,6 @@
 #include <dhp/core/error.hpp>
 
 #include <cerrno>
-#include <concepts>
 #include <cstring>
 
 namespace dhp {

@@ -5,9 +5,7 @@
 #include <dhp/core/error.hpp>
 
 #include <bit>
-#include <cstddef>
 #include <cstdint>
-#include <string>
 #include <type_traits>
 
 namespace dhp {

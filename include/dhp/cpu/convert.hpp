@@ -4,7 +4,6 @@
 #include <dhp/core/types.hpp>
 
 #include <algorithm>
-#include <cstdint>
 #include <cstring>
 
 namespace dhp::detail::cpu {

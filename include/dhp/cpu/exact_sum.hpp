@@ -3,8 +3,6 @@
 #include <dhp/cpu/elementwise.hpp>
 #include <dhp/ops/exact_sum.hpp>
 
-#include <atomic>
-#include <cstdint>
 #include <limits>
 
 namespace dhp::detail {

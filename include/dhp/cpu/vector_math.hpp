@@ -5,7 +5,6 @@
 #include <dhp/core/config.hpp>
 
 #include <bit>
-#include <cmath>
 #include <cstdint>
 
 namespace dhp::detail::cpu {

@@ -6,8 +6,6 @@
 
 #include <algorithm>
 #include <optional>
-#include <string>
-#include <string_view>
 
 namespace dhp::detail::cuda {
 

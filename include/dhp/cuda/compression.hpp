@@ -6,9 +6,6 @@
 #include <dhp/cuda/step.hpp>
 #include <dhp/ops/compression.hpp>
 
-#include <bit>
-#include <type_traits>
-
 namespace dhp::detail::cuda {
 
 template <class T>

@@ -6,8 +6,6 @@
 #include <dhp/cuda/elementwise.hpp>
 #include <dhp/cuda/fallback_gemm.hpp>
 
-#include <concepts>
-
 namespace dhp::detail::cuda {
 
 /// The call of c = alpha op(a) op(b) + beta c.

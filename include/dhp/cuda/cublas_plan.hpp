@@ -9,7 +9,6 @@
 #include <dhp/cuda/tuning.hpp>
 
 #include <cstdio>
-#include <optional>
 
 namespace dhp::detail::cuda {
 

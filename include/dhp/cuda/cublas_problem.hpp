@@ -8,7 +8,6 @@
 
 #include <cublasLt.h>
 
-#include <array>
 #include <compare>
 
 namespace dhp::detail::cuda {

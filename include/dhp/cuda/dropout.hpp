@@ -4,8 +4,6 @@
 #include <dhp/cuda/matrix_walk.hpp>
 #include <dhp/ops/dropout.hpp>
 
-#include <cmath>
-
 namespace dhp::detail::cuda {
 
 /// The mask, shared by all dropout kernels.

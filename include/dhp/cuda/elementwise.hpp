@@ -4,8 +4,6 @@
 #include <dhp/ops/elementwise.hpp>
 #include <dhp/tensor/tensor.hpp>
 
-#include <cmath>
-
 namespace dhp::detail::cuda {
 
 template <class Y>

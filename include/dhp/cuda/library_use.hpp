@@ -3,11 +3,6 @@
 
 #include <dhp/device/cuda.hpp>
 
-#include <cstdint>
-#include <set>
-#include <string>
-#include <vector>
-
 namespace dhp::detail::cuda {
 
 struct LibraryUse {

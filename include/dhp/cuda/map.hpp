@@ -5,7 +5,6 @@
 #include <dhp/cuda/block.hpp>
 
 #include <tuple>
-#include <utility>
 
 namespace dhp::detail::cuda {
 

@@ -5,9 +5,6 @@
 #include <dhp/cuda/checked_file.hpp>
 
 #include <map>
-#include <optional>
-#include <string>
-#include <string_view>
 
 namespace dhp::detail::cuda {
 

@@ -5,7 +5,6 @@
 #include <dhp/cuda/tuned_choices.hpp>
 #include <dhp/device/cuda.hpp>
 
-#include <cstdlib>
 #include <limits>
 
 namespace dhp::detail::cuda {

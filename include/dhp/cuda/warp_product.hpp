@@ -14,9 +14,6 @@
 
 #include <dhp/cuda/block.hpp>
 
-#include <cmath>
-#include <utility>
-
 namespace dhp::detail::cuda {
 
 using WarpWords = Pack<std::uint32_t, 4>;

@@ -5,8 +5,6 @@
 #include <dhp/data/resize.hpp>
 #include <dhp/data/sample_random.hpp>
 
-#include <cmath>
-
 namespace dhp {
 
 struct AugmentOptions {

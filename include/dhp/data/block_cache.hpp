@@ -10,12 +10,8 @@
 
 #include <algorithm>
 #include <atomic>
-#include <cstdint>
 #include <filesystem>
 #include <functional>
-#include <set>
-#include <span>
-#include <string>
 #include <utility>
 #include <vector>
 

@@ -6,11 +6,8 @@
 
 #include <glob.h>
 
-#include <algorithm>
 #include <array>
 #include <filesystem>
-#include <string>
-#include <string_view>
 #include <vector>
 
 namespace dhp {

@@ -3,11 +3,6 @@
 
 #include <dhp/data/collate.hpp>
 
-#include <cstdint>
-#include <span>
-#include <utility>
-#include <vector>
-
 namespace dhp {
 
 struct Sample {

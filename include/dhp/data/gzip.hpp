@@ -5,8 +5,6 @@
 
 #include <zlib.h>
 
-#include <algorithm>
-
 namespace dhp {
 
 /// Decompresses all members; checks length and CRC. Errors name the file and the byte offset.

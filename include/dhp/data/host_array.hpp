@@ -4,7 +4,6 @@
 #include <dhp/core/shape.hpp>
 #include <dhp/core/types.hpp>
 
-#include <cstddef>
 #include <span>
 #include <vector>
 

@@ -4,10 +4,6 @@
 
 #include <dhp/data/file.hpp>
 
-#include <cstdint>
-#include <string>
-#include <vector>
-
 namespace dhp {
 
 namespace detail {

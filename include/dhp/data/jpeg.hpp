@@ -5,11 +5,6 @@
 
 #include <turbojpeg.h>
 
-#include <algorithm>
-#include <array>
-#include <memory>
-#include <string_view>
-
 namespace dhp {
 
 namespace detail {

@@ -5,12 +5,6 @@
 #include <dhp/data/file.hpp>
 #include <dhp/data/known_file.hpp>
 
-#include <charconv>
-#include <cstring>
-#include <string>
-#include <string_view>
-#include <vector>
-
 namespace dhp {
 
 namespace detail {

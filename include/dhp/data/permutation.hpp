@@ -8,7 +8,6 @@
 #include <dhp/data/sample_random.hpp>
 
 #include <bit>
-#include <cstdint>
 
 namespace dhp {
 

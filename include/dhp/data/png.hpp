@@ -7,8 +7,6 @@
 
 #include <png.h>
 
-#include <string_view>
-
 namespace dhp {
 
 namespace detail {

@@ -4,8 +4,6 @@
 #include <dhp/core/hash.hpp>
 #include <dhp/data/shard_reader.hpp>
 
-#include <optional>
-
 namespace dhp {
 
 struct ShardOptions {

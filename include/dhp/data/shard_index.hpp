@@ -10,9 +10,6 @@
 
 #include <sys/stat.h>
 
-#include <array>
-#include <bit>
-
 namespace dhp::detail {
 /// A shard as it was when it was scanned.
 struct ShardFile {

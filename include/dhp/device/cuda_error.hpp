@@ -6,10 +6,6 @@
 
 #include <cuda_runtime_api.h>
 
-#include <cstddef>
-#include <memory>
-#include <source_location>
-#include <string>
 #include <type_traits>
 
 namespace dhp {
@@ -65,5 +61,4 @@ struct CudaDestroy {
 template <class Handle, auto destroy>
 using CudaOwner = std::unique_ptr<std::remove_pointer_t<Handle>, CudaDestroy<destroy>>;
 }  // namespace detail
-
 }  // namespace dhp

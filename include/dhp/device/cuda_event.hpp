@@ -3,9 +3,6 @@
 
 #include <dhp/device/cuda_error.hpp>
 
-#include <memory>
-#include <type_traits>
-
 namespace dhp::detail {
 class CudaStream {
  public:

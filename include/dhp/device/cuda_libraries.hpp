@@ -54,5 +54,4 @@ inline void check_library_versions() {
   check_library_version("cuBLASLt", "libcublasLt", CUBLAS_VERSION, cublasLtGetVersion());
 }
 }  // namespace detail
-
 }  // namespace dhp

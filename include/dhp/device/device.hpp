@@ -4,12 +4,7 @@
 
 #include <dhp/core/types.hpp>
 
-#include <concepts>
-#include <cstddef>
 #include <cstring>
-#include <memory>
-#include <source_location>
-#include <string>
 #include <utility>
 #include <vector>
 
@@ -100,5 +95,4 @@ inline constexpr bool works_by_itself = !Dev::host_accessible;
 template <>
 inline constexpr bool works_by_itself<Cpu> = false;
 }  // namespace detail
-
 }  // namespace dhp

@@ -3,8 +3,6 @@
 
 #include <dhp/core/error.hpp>
 
-#include <cstddef>
-#include <string>
 #include <utility>
 
 namespace dhp {

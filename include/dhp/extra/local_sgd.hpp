@@ -9,8 +9,6 @@
 #include <dhp/parallel/reducer.hpp>
 #include <dhp/parallel/trainable.hpp>
 
-#include <utility>
-
 namespace dhp {
 
 struct LocalSgd {

@@ -9,8 +9,6 @@
 #include <dhp/extra/top_k.hpp>
 #include <dhp/train/training_run.hpp>
 
-#include <variant>
-
 namespace dhp {
 
 /// For unsharded stores.

@@ -4,8 +4,6 @@
 
 #include <dhp/nn/linear.hpp>
 
-#include <vector>
-
 namespace dhp {
 
 struct GatedFeedForwardOptions {

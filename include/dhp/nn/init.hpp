@@ -5,8 +5,6 @@
 #include <dhp/core/shape.hpp>
 #include <dhp/core/types.hpp>
 
-#include <algorithm>
-#include <cmath>
 #include <span>
 
 namespace dhp {

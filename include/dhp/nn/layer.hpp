@@ -10,11 +10,6 @@
 #include <dhp/ops/reduce.hpp>
 #include <dhp/tensor/tape.hpp>
 
-#include <concepts>
-#include <memory>
-#include <string>
-#include <utility>
-
 namespace dhp {
 
 namespace detail {

@@ -3,9 +3,7 @@
 
 #include <dhp/device/out_of_memory.hpp>
 
-#include <string>
 #include <typeinfo>
-#include <utility>
 
 namespace dhp {
 
@@ -61,5 +59,4 @@ class LayerError : public Error {
   }
 }
 }  // namespace detail
-
 }  // namespace dhp

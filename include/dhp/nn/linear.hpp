@@ -4,9 +4,6 @@
 #include <dhp/nn/low_rank.hpp>
 #include <dhp/ops/linear.hpp>
 
-#include <memory>
-#include <span>
-
 namespace dhp {
 
 struct LinearOptions {

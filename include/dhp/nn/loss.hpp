@@ -7,12 +7,6 @@
 #include <dhp/comm/mesh.hpp>
 #include <dhp/nn/layer.hpp>
 
-#include <cmath>
-#include <memory>
-#include <span>
-#include <string>
-#include <vector>
-
 namespace dhp {
 
 /// One term of the loss of one micro-batch, or of many.
@@ -247,5 +241,4 @@ void check_counts(const std::vector<double>& entries, const std::vector<std::str
   return loss;
 }
 }  // namespace detail
-
 }  // namespace dhp

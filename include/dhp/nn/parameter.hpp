@@ -10,13 +10,6 @@
 #include <dhp/ops/exact_sum.hpp>
 #include <dhp/tensor/tensor.hpp>
 
-#include <algorithm>
-#include <memory>
-#include <string>
-#include <type_traits>
-#include <utility>
-#include <vector>
-
 namespace dhp {
 
 struct ParameterSpec {
@@ -246,5 +239,4 @@ void accumulate_all(Dev& dev, const ParameterList<Dev>& parameters,
   detail::accumulate_from<Dev>(dev, parameters, views, write);
 }
 }  // namespace detail
-
 }  // namespace dhp

@@ -5,8 +5,6 @@
 #include <dhp/core/error.hpp>
 
 #include <algorithm>
-#include <string>
-#include <string_view>
 #include <utility>
 #include <vector>
 
@@ -111,5 +109,4 @@ class PlacementTable {
 };
 
 }  // namespace detail
-
 }  // namespace dhp

@@ -7,9 +7,6 @@
 #include <dhp/comm/comm.hpp>
 #include <dhp/tensor/tape.hpp>
 
-#include <algorithm>
-#include <utility>
-
 namespace dhp {
 
 /// Of the rows that the side input "row_numbers" numbers. Shares are equally long, one behind the other, but the last

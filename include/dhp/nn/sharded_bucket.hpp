@@ -8,11 +8,6 @@
 #include <dhp/nn/parameter.hpp>
 #include <dhp/ops/segments.hpp>
 
-#include <algorithm>
-#include <cstdint>
-#include <utility>
-#include <vector>
-
 namespace dhp {
 
 /// What replicas shard, numbered as in the paper.
@@ -257,5 +252,4 @@ template <class Dev>
   return lists;
 }
 }  // namespace detail
-
 }  // namespace dhp

@@ -6,7 +6,6 @@
 #include <dhp/ops/checks.hpp>
 #include <dhp/tensor/tensor.hpp>
 
-#include <cmath>
 #include <optional>
 
 namespace dhp {
@@ -184,5 +183,4 @@ struct NormFromSums {
   double mean, inv_std = 0, squared_deviations = 0;
 };
 }  // namespace detail
-
 }  // namespace dhp

@@ -5,8 +5,6 @@
 #include <dhp/core/rng.hpp>
 #include <dhp/ops/step.hpp>
 
-#include <cmath>
-#include <cstdint>
 #include <limits>
 
 namespace dhp::detail {

@@ -5,9 +5,6 @@
 
 #include <dhp/tensor/view.hpp>
 
-#include <algorithm>
-#include <cmath>
-
 namespace dhp {
 
 struct CrossEntropyOptions {
@@ -125,5 +122,4 @@ template <class A>
   return std::log(powers) + (A(1) - smoothing) * (max - wanted) - smoothing * below_max / classes;
 }
 }  // namespace detail
-
 }  // namespace dhp

@@ -8,8 +8,6 @@
 #include <dhp/ops/conv2d.hpp>
 #include <dhp/ops/gemm.hpp>
 
-#include <concepts>
-
 namespace dhp::detail {
 
 /// FLOP of one product of queries and keys, or of probabilities and values, over all samples and heads.

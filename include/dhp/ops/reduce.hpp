@@ -45,5 +45,4 @@ void find_nonfinite(Dev& dev, In<Dev> x, Out<Dev> flag) {
   find_nonfinite_on(dev, x, flag);
 }
 }  // namespace detail
-
 }  // namespace dhp

@@ -5,8 +5,6 @@
 
 #include <dhp/tensor/view.hpp>
 
-#include <cmath>
-#include <cstdint>
 #include <numbers>
 
 namespace dhp::detail {

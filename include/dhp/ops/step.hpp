@@ -4,14 +4,6 @@
 
 #include <dhp/tensor/tensor.hpp>
 
-#include <algorithm>
-#include <cmath>
-#include <cstddef>
-#include <cstdint>
-#include <cstring>
-#include <span>
-#include <type_traits>
-
 namespace dhp {
 
 enum class StepDecision : std::int32_t {
@@ -184,5 +176,4 @@ void objective_scales(Dev& dev, In<Dev> counts, In<Dev> state, Out<Dev> scales) 
   objective_scales_on(dev, counts, state, scales);
 }
 }  // namespace detail
-
 }  // namespace dhp

@@ -4,9 +4,6 @@
 
 #include <dhp/tensor/view.hpp>
 
-#include <cstdint>
-#include <vector>
-
 namespace dhp::detail {
 
 /// parts[onto] += parts[from]

@@ -4,9 +4,7 @@
 #include <dhp/core/error.hpp>
 
 #include <algorithm>
-#include <cmath>
 #include <cstdint>
-#include <string_view>
 
 namespace dhp {
 

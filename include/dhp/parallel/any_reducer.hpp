@@ -5,9 +5,6 @@
 #include <dhp/parallel/reducer.hpp>
 #include <dhp/parallel/sharded_reducer.hpp>
 
-#include <concepts>
-#include <memory>
-#include <utility>
 #include <variant>
 
 namespace dhp::detail {

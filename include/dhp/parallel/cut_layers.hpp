@@ -4,7 +4,6 @@
 #include <dhp/core/error.hpp>
 
 #include <algorithm>
-#include <cstddef>
 #include <cstdint>
 #include <limits>
 #include <vector>

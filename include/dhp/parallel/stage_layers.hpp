@@ -5,9 +5,6 @@
 #include <dhp/comm/comm.hpp>
 #include <dhp/nn/loss.hpp>
 
-#include <utility>
-#include <vector>
-
 namespace dhp::detail {
 /// Where a stage gets the gradients of what it has sent to the next stage, if it does not simply receive them: for
 /// PipelineParallel::take_gradients_from(). Called in training only.

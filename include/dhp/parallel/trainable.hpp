@@ -4,10 +4,6 @@
 #include <dhp/nn/loss.hpp>
 #include <dhp/nn/replicas.hpp>
 
-#include <span>
-#include <string>
-#include <vector>
-
 namespace dhp {
 
 /// One step, as this replica sees it.
@@ -71,5 +67,4 @@ template <class Dev>
   return Tensor<Dev>::from_host(dev, {std::ssize(names)}, counts_of(step.batches, names));
 }
 }  // namespace detail
-
 }  // namespace dhp

@@ -4,10 +4,7 @@
 
 #include <dhp/tensor/view.hpp>
 
-#include <memory>
 #include <span>
-#include <utility>
-#include <vector>
 
 namespace dhp {
 

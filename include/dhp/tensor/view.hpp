@@ -7,8 +7,6 @@
 #include <dhp/device/device.hpp>
 
 #include <atomic>
-#include <cstddef>
-#include <type_traits>
 
 namespace dhp {
 
@@ -93,5 +91,4 @@ template <class T, class Dev, class Byte>
   return view.empty() ? nullptr : view.template data<T>();
 }
 }  // namespace detail
-
 }  // namespace dhp

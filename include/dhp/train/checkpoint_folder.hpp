@@ -8,7 +8,6 @@
 #include <algorithm>
 #include <filesystem>
 #include <fstream>
-#include <string>
 #include <vector>
 
 namespace dhp {

@@ -5,12 +5,6 @@
 #include <dhp/train/checkpoint_folder.hpp>
 #include <dhp/train/shard.hpp>
 
-#include <functional>
-#include <map>
-#include <string>
-#include <utility>
-#include <vector>
-
 namespace dhp {
 
 /// What a checkpoint holds beside tensors; rank 0's counts.
@@ -89,5 +83,4 @@ class CheckpointSave {
   int ranks_;
 };
 }  // namespace detail
-
 }  // namespace dhp

@@ -4,9 +4,6 @@
 
 #include <dhp/core/shape.hpp>
 
-#include <cstdint>
-#include <string>
-#include <string_view>
 #include <vector>
 
 namespace dhp::detail {

@@ -8,10 +8,6 @@
 #include <sys/file.h>
 #include <unistd.h>
 
-#include <cerrno>
-#include <chrono>
-#include <memory>
-#include <string>
 #include <thread>
 
 namespace dhp::detail {

@@ -8,10 +8,7 @@
 
 #include <dhp/train/conv1d.hpp>
 
-#include <array>
 #include <map>
-#include <string>
-#include <string_view>
 #include <utility>
 
 namespace dhp {

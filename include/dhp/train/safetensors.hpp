@@ -9,13 +9,9 @@
 
 #include <nlohmann/json.hpp>
 
-#include <algorithm>
 #include <functional>
 #include <map>
 #include <optional>
-#include <set>
-#include <span>
-#include <string>
 #include <utility>
 #include <vector>
 

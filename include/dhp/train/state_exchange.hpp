@@ -5,14 +5,7 @@
 #include <dhp/comm/gather.hpp>
 #include <dhp/nn/pieces.hpp>
 
-#include <algorithm>
-#include <cstddef>
-#include <cstdint>
 #include <map>
-#include <set>
-#include <string>
-#include <utility>
-#include <vector>
 
 namespace dhp {
 

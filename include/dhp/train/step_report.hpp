@@ -5,10 +5,6 @@
 #include <dhp/optim/learning_rate.hpp>
 #include <dhp/parallel/trainable.hpp>
 
-#include <cstdint>
-#include <optional>
-#include <vector>
-
 namespace dhp {
 
 struct TrainerOptions {

@@ -5,11 +5,6 @@
 #include <dhp/train/safetensors.hpp>
 
 #include <filesystem>
-#include <map>
-#include <memory>
-#include <set>
-#include <string>
-#include <vector>
 
 namespace dhp {
 

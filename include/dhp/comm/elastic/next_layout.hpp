@@ -4,14 +4,10 @@
 
 #include <dhp/comm/mesh.hpp>
 
-#include <algorithm>
 #include <cstdlib>
 #include <functional>
-#include <limits>
 #include <optional>
 #include <tuple>
-#include <utility>
-#include <vector>
 
 namespace dhp {
 

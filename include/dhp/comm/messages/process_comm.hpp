@@ -6,16 +6,7 @@
 #include <dhp/comm/messages/collectives.hpp>
 #include <dhp/core/hash.hpp>
 
-#include <algorithm>
-#include <atomic>
-#include <cstdint>
 #include <deque>
-#include <exception>
-#include <memory>
-#include <string>
-#include <string_view>
-#include <utility>
-#include <vector>
 
 namespace dhp::detail {
 

@@ -7,11 +7,8 @@
 
 #include <algorithm>
 #include <chrono>
-#include <memory>
 #include <mutex>
 #include <optional>
-#include <source_location>
-#include <string>
 #include <thread>
 #include <type_traits>
 #include <utility>
@@ -168,5 +165,4 @@ class MpiContext : detail::NonCopyable {
 };
 
 }  // namespace detail
-
 }  // namespace dhp

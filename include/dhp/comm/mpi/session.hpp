@@ -9,15 +9,6 @@
 
 #include <mpi.h>
 
-#include <algorithm>
-#include <exception>
-#include <functional>
-#include <memory>
-#include <mutex>
-#include <string>
-#include <utility>
-#include <vector>
-
 namespace dhp {
 
 namespace detail {

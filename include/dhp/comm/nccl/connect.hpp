@@ -4,10 +4,6 @@
 #include <dhp/comm/launch_process.hpp>
 #include <dhp/comm/nccl/launch.hpp>
 
-#include <cstring>
-#include <memory>
-#include <string>
-
 namespace dhp {
 
 namespace detail {

@@ -5,12 +5,6 @@
 #include <dhp/comm/observe/observer.hpp>
 #include <dhp/comm/rendezvous/wire.hpp>
 
-#include <cstdint>
-#include <memory>
-#include <string>
-#include <utility>
-#include <vector>
-
 namespace dhp {
 
 template <class Dev>

@@ -3,10 +3,6 @@
 
 #include <dhp/comm/comm.hpp>
 
-#include <memory>
-#include <string>
-#include <utility>
-
 namespace dhp {
 
 template <class Dev>

@@ -6,9 +6,6 @@
 #include <dhp/comm/watch/watchdog.hpp>
 #include <dhp/device/cpu.hpp>
 
-#include <memory>
-#include <utility>
-
 namespace dhp::detail {
 class CallRecording final : public CommObserver<Cpu> {
  public:

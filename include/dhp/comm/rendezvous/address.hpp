@@ -8,12 +8,6 @@
 #include <net/if.h>
 #include <unistd.h>
 
-#include <algorithm>
-#include <charconv>
-#include <memory>
-#include <string>
-#include <string_view>
-
 namespace dhp {
 
 /// This machine's host name; "?" if unknown.
@@ -114,5 +108,4 @@ inline void check_own_address(const std::string& host) {
 }
 
 }  // namespace detail
-
 }  // namespace dhp

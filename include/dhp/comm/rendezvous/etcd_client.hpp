@@ -9,17 +9,6 @@
 #include <nlohmann/json.hpp>
 #include <openssl/evp.h>
 
-#include <algorithm>
-#include <chrono>
-#include <cstdlib>
-#include <memory>
-#include <optional>
-#include <string>
-#include <string_view>
-#include <thread>
-#include <utility>
-#include <vector>
-
 namespace dhp {
 
 /// The location of an etcd cluster, and its use by a job.
@@ -250,5 +239,4 @@ class EtcdClient {
 };
 
 }  // namespace detail
-
 }  // namespace dhp

@@ -5,13 +5,10 @@
 #include <dhp/comm/rendezvous/etcd_client.hpp>
 
 #include <atomic>
-#include <chrono>
 #include <condition_variable>
 #include <cstdint>
 #include <exception>
 #include <mutex>
-#include <string>
-#include <thread>
 
 namespace dhp::detail {
 

@@ -5,11 +5,8 @@
 
 #include <algorithm>
 #include <chrono>
-#include <cstddef>
 #include <functional>
 #include <optional>
-#include <source_location>
-#include <string>
 #include <thread>
 #include <utility>
 #include <vector>

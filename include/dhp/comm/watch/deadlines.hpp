@@ -7,10 +7,7 @@
 #include <algorithm>
 #include <array>
 #include <chrono>
-#include <cmath>
-#include <cstddef>
 #include <mutex>
-#include <string>
 #include <vector>
 
 namespace dhp {

@@ -5,14 +5,6 @@
 
 #include <dhp/comm/watch/rank_state.hpp>
 
-#include <algorithm>
-#include <map>
-#include <optional>
-#include <set>
-#include <string>
-#include <utility>
-#include <vector>
-
 namespace dhp::detail {
 
 class FailureDetector {

@@ -3,17 +3,9 @@
 
 #include <dhp/comm/communicator.hpp>
 
-#include <algorithm>
 #include <chrono>
-#include <cstdint>
-#include <exception>
 #include <iterator>
 #include <list>
-#include <memory>
-#include <mutex>
-#include <string>
-#include <utility>
-#include <vector>
 
 namespace dhp {
 
@@ -199,5 +191,4 @@ class GroupRecorder {
 };
 
 }  // namespace detail
-
 }  // namespace dhp

@@ -5,9 +5,6 @@
 #include <dhp/comm/launch.hpp>
 #include <dhp/comm/observe/record.hpp>
 
-#include <memory>
-#include <type_traits>
-
 namespace dhp {
 
 template <class Dev = Cpu, class Body>
