@@ -66,9 +66,7 @@ struct Call {
   CallSite where{};
 
   [[nodiscard]] bool is_message() const { return kind == CallKind::send || kind == CallKind::recv; }
-  [[nodiscard]] std::size_t bytes() const {
-    return static_cast<std::size_t>(count) * size_of(dtype);
-  }
+  [[nodiscard]] std::size_t bytes() const { return detail::as_size(count) * size_of(dtype); }
   /// The part that two ranks must agree on: "all_reduce of 5 f32 (sum)", "message of 5 f32".
   [[nodiscard]] std::string agreed() const {
     auto text = std::string(is_message() ? "message" : name_of(kind));

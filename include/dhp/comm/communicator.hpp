@@ -38,7 +38,7 @@ static_assert(!Communicator<int, int>);
 namespace detail {
 
 [[nodiscard]] inline std::vector<int> all_ranks(int size) {
-  std::vector<int> ranks(static_cast<std::size_t>(size));
+  std::vector<int> ranks(as_size(size));
   std::iota(ranks.begin(), ranks.end(), 0);
   return ranks;
 }
@@ -50,7 +50,7 @@ struct ColorKey {
 
 /// The part of rank `rank`, as of MPI_Comm_split, as ranks of the group, in their new order. color_keys: by rank.
 [[nodiscard]] inline std::vector<int> part_with(int rank, const std::vector<ColorKey>& color_keys) {
-  const auto color_key = [&](int of) { return color_keys[static_cast<std::size_t>(of)]; };
+  const auto color_key = [&](int of) { return color_keys[as_size(of)]; };
   const auto earlier = [&](std::int32_t key, int than) { return key < color_key(than).key; };
   std::vector<int> part;
   for (int other = 0; other < static_cast<int>(color_keys.size()); ++other)

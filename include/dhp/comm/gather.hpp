@@ -43,7 +43,7 @@ template <class Dev>
   detail::append_field(padded, own);
   std::size_t longest = 0;
   for (const double length : gather(dev, comm, {static_cast<double>(padded.size())}, where))
-    longest = std::max(longest, static_cast<std::size_t>(length));
+    longest = std::max(longest, detail::as_size(length));
   padded.resize(longest);
   const auto width = static_cast<std::int64_t>(longest);
   const auto mine = Tensor<Dev>::from_host(dev, Shape{width},

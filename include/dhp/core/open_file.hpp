@@ -37,7 +37,7 @@ class OpenFile : detail::NonCopyable {
       check_system(got >= 0, "cannot read ", path_, " at byte ", at);
       check(got > 0, "cannot read ", path_, " at byte ", at, ": end of file");
       at += static_cast<std::uint64_t>(got);
-      to = to.subspan(static_cast<std::size_t>(got));
+      to = to.subspan(detail::as_size(got));
     }
   }
   void write(std::span<const std::byte> from) {
@@ -45,7 +45,7 @@ class OpenFile : detail::NonCopyable {
       const auto put = ::write(fd_, from.data(), from.size());
       if (put < 0 && errno == EINTR) continue;
       check_system(put >= 0, "cannot write ", path_);
-      from = from.subspan(static_cast<std::size_t>(put));
+      from = from.subspan(detail::as_size(put));
     }
   }
   void write(std::string_view text) { write(std::as_bytes(std::span(text.data(), text.size()))); }
@@ -65,7 +65,7 @@ class OpenFile : detail::NonCopyable {
 /// All that a file has.
 [[nodiscard]] inline std::string text_of(const std::string& path) {
   const OpenFile file(path, O_RDONLY);
-  std::string text(static_cast<std::size_t>(file.size()), '\0');
+  std::string text(detail::as_size(file.size()), '\0');
   file.read(0, std::as_writable_bytes(std::span(text.data(), text.size())));
   return text;
 }

@@ -20,7 +20,7 @@ struct PositivePass {
 /// inv_std * gamma
 template <class A>
 [[nodiscard]] std::vector<A> norm_factors(const BatchNormVectors<Cpu>& vectors) {
-  std::vector<A> made(static_cast<std::size_t>(vectors.gamma.count()));
+  std::vector<A> made(as_size(vectors.gamma.count()));
   for (std::size_t c = 0; c < made.size(); ++c)
     made[c] = vectors.inv_std.data<A>()[c] * vectors.gamma.data<A>()[c];
   return made;
@@ -193,7 +193,7 @@ void batch_norm_backward_apply_on(std::same_as<Cpu> auto& dev, ConstView<Cpu> dy
     const auto columns = x.columns();
     const A* const inv_std = vectors.inv_std.data<A>();
     // dx = p dy + q (x - mean) + r per column; p is also the forward factor.
-    std::vector<A> table(static_cast<std::size_t>(3 * columns));
+    std::vector<A> table(as_size(3 * columns));
     A* p = table.data();
     A* q = p + columns;
     A* r = q + columns;

@@ -26,9 +26,8 @@ void take_largest_on(std::same_as<Cpu> auto&, View<Cpu> x, View<Cpu> indices, Vi
     const auto size_of = [all](std::int64_t at) {
       return static_cast<Bits>(std::bit_cast<Bits>(all[at]) & std::numeric_limits<Bits>::max());
     };
-    std::vector<Bits> sizes(static_cast<std::size_t>(x.count()));
-    for (std::int64_t at = 0; at < x.count(); ++at)
-      sizes[static_cast<std::size_t>(at)] = size_of(at);
+    std::vector<Bits> sizes(as_size(x.count()));
+    for (std::int64_t at = 0; at < x.count(); ++at) sizes[as_size(at)] = size_of(at);
     const auto least = sizes.begin() + (values.count() - 1);
     std::nth_element(sizes.begin(), least, sizes.end(), std::greater<>());
     const auto threshold = *least;

@@ -60,7 +60,7 @@ void norm_gradients(Cpu& dev, ConstView<Cpu> dy, ConstView<Cpu> x, ConstView<Cpu
   reduce_column_tiles<A>(
       dev, x.rows(), columns, centers ? 2 : 1, tile,
       [&](std::int64_t first, std::int64_t last, A* products) {
-        std::vector<A> buffer(static_cast<std::size_t>(columns));
+        std::vector<A> buffer(as_size(columns));
         A* const values = buffer.data();
         A* const gradients = products + columns;
         for (auto row = first; row < last; ++row) {
@@ -129,7 +129,7 @@ void residual_layer_norm_forward_on(std::same_as<Cpu> auto& dev, ConstView<Cpu> 
     const A scale = static_cast<A>(1.0 / (1.0 - options.probability));
     const auto columns = x.columns();
     dev.for_ranges(x.rows(), cpu::norm_row_tile, [&](std::int64_t first, std::int64_t last) {
-      std::vector<A> buffer(static_cast<std::size_t>(columns));
+      std::vector<A> buffer(as_size(columns));
       A* const values = buffer.data();
       for (auto row = first; row < last; ++row) {
         const T* from = x.data<T>() + row * columns;

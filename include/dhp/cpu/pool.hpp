@@ -77,7 +77,7 @@ void max_pool_backward_on(std::same_as<Cpu> auto& dev, ConstView<Cpu> dy, ConstV
       if constexpr (std::is_same_v<T, A>) {
         add_to(out);
       } else {  // rounded once
-        std::vector<A> sums(static_cast<std::size_t>(pixels * channels));
+        std::vector<A> sums(as_size(pixels * channels));
         add_to(sums.data());
         std::transform(sums.begin(), sums.end(), out,
                        [](A value) { return static_cast<T>(value); });
@@ -92,7 +92,7 @@ void global_average_pool_forward_on(std::same_as<Cpu> auto& dev, ConstView<Cpu> 
     const auto channels = x.shape()[3];
     const auto pixels = x.shape()[1] * x.shape()[2];
     constexpr std::int64_t together = 128;
-    const auto width = static_cast<std::size_t>(channels);
+    const auto width = as_size(channels);
     dev.for_tiles(x.shape()[0], [&](std::int64_t n) {
       std::vector<A> sums(width);
       // The sums of earlier pixel groups, in double: one long float sum would lose digits.

@@ -70,8 +70,7 @@ class BlockCache {
     while (!to.empty()) {
       const auto block = at / block_;
       const auto inside = at % block_;
-      const auto part =
-          to.first(static_cast<std::size_t>(std::min<std::uint64_t>(to.size(), block_ - inside)));
+      const auto part = to.first(as_size(std::min<std::uint64_t>(to.size(), block_ - inside)));
       // load() reports reads past the end.
       if (block >= file.blocks || inside + part.size() > size_of_block(file, block) ||
           !read_block(file, block, inside, part, load))
@@ -116,7 +115,7 @@ class BlockCache {
       OpenFile lock(concat(folder_, "/dhp-cache-lock-", fnv1a(path) % 64), O_WRONLY | O_CREAT);
       lock.lock();
       if (read_kept(path, size, inside, to)) return true;
-      bytes.resize(static_cast<std::size_t>(size));
+      bytes.resize(as_size(size));
       try {
         load(block * block_, std::span(bytes));
       } catch (const Error&) {

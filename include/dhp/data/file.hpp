@@ -53,7 +53,7 @@ inline constexpr std::size_t default_file_limit_bytes = std::size_t{64} << 30;
   const auto size = file.size();
   check(size > 0, "", path, ": the file is empty");
   check(size <= limit_bytes, "", path, ": has ", size, " bytes, above the limit of ", limit_bytes);
-  Bytes bytes(static_cast<std::size_t>(size));
+  Bytes bytes(detail::as_size(size));
   file.read(0, bytes);
   return bytes;
 }
@@ -125,7 +125,7 @@ class ByteCursor {
   for (const auto extent : extents)
     if (__builtin_mul_overflow(bytes, extent, &bytes) || bytes > limit_bytes)
       at.wrong("its dims exceed the limit of ", limit_bytes, " bytes");
-  const auto elements = at.take(static_cast<std::size_t>(bytes), "the elements");
+  const auto elements = at.take(as_size(bytes), "the elements");
   if (at.left() != 0) at.wrong(at.left(), " bytes more than its header says");
   Shape shape;
   for (const auto extent : extents) shape.push_back(static_cast<std::int64_t>(extent));

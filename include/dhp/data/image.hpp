@@ -15,9 +15,8 @@ struct Image {
   std::vector<std::uint8_t> pixels;
 
   [[nodiscard]] std::size_t at(int y, int x) const {
-    return (static_cast<std::size_t>(y) * static_cast<std::size_t>(width) +
-            static_cast<std::size_t>(x)) *
-           static_cast<std::size_t>(channels);
+    return (detail::as_size(y) * detail::as_size(width) + detail::as_size(x)) *
+           detail::as_size(channels);
   }
   [[nodiscard]] static Image blank(int height, int width, int channels) {
     Image made{height, width, channels, {}};
@@ -80,7 +79,7 @@ class ImageArray {
   [[nodiscard]] std::int64_t size() const { return shape()[0]; }
   [[nodiscard]] Sample get(std::int64_t index) const {
     detail::check_sample_index(index, size());
-    const auto at = static_cast<std::size_t>(index);
+    const auto at = detail::as_size(index);
     Sample made{{height(), width(), channels(), {}}, data_->labels[at]};
     const auto bytes = made.image.at(height(), 0);
     const auto* first = data_->images.values<std::uint8_t>().data() + at * bytes;

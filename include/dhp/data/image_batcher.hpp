@@ -30,7 +30,7 @@ class ImageBatcher {
           o.width, " x ", o.channels, " are empty; set height, width and channels");
     check(is_floating(o.dtype), "images are fed as a floating-point type, not as ", o.dtype);
     for (const auto* values : {&o.mean, &o.deviation})
-      check(values->empty() || values->size() == static_cast<std::size_t>(o.channels),
+      check(values->empty() || values->size() == detail::as_size(o.channels),
             "normalization needs a value for each of ", o.channels, " channels, got ",
             values->size());
     for (const double deviation : o.deviation)
@@ -82,7 +82,7 @@ class ImageBatcher {
   // Pixel p becomes (p / 255 - mean) / deviation, in double, rounded once.
   void write(HostArray& input, std::size_t at, const Image& image) const {
     visit_floating(options_.dtype, [&]<class T>(Tag<T>) {
-      const auto channels = static_cast<std::size_t>(options_.channels);
+      const auto channels = detail::as_size(options_.channels);
       std::vector<T> table(256 * channels);
       for (std::size_t value = 0; value < 256; ++value)
         for (std::size_t c = 0; c < channels; ++c) {
@@ -119,7 +119,7 @@ template <Dataset D>
   std::uint64_t count = 0;
   for (std::int64_t index = 0; index < std::min<std::int64_t>(samples, data.size()); ++index) {
     const Image image = data.get(index).image;
-    const auto channels = static_cast<std::size_t>(image.channels);
+    const auto channels = detail::as_size(image.channels);
     sums.resize(std::max(sums.size(), channels));
     squares.resize(sums.size());
     check(sums.size() == channels, "sample ", index, " has ", channels, " channels, others have ",

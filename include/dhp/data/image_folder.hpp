@@ -39,7 +39,7 @@ class ImageFolder {
   [[nodiscard]] std::int64_t size() const { return std::ssize(found_->files); }
   [[nodiscard]] Sample get(std::int64_t index) const {
     detail::check_sample_index(index, size());
-    const auto& file = found_->files[static_cast<std::size_t>(index)];
+    const auto& file = found_->files[detail::as_size(index)];
     try {
       return {read(*found_, file), file.label};
     } catch (const Error& error) {
@@ -48,12 +48,12 @@ class ImageFolder {
   }
   [[nodiscard]] std::int32_t label(std::int64_t index) const {
     detail::check_sample_index(index, size());
-    return found_->files[static_cast<std::size_t>(index)].label;
+    return found_->files[detail::as_size(index)].label;
   }
   [[nodiscard]] const std::vector<std::string>& class_names() const { return found_->classes; }
   [[nodiscard]] int classes() const { return static_cast<int>(found_->classes.size()); }
   [[nodiscard]] const std::string& path_of(std::int64_t index) const {
-    return found_->files.at(static_cast<std::size_t>(index)).path;
+    return found_->files.at(detail::as_size(index)).path;
   }
   /// With skip_bad: one sentence per skipped file.
   [[nodiscard]] const std::vector<std::string>& skipped() const { return found_->skipped; }
@@ -93,7 +93,7 @@ class ImageFolder {
     std::vector<std::string> wrong(found.files.size());
     detail::ThreadPool pool(std::max(1, options_.threads));
     pool.run(std::ssize(found.files), [&](std::int64_t index) {
-      const auto at = static_cast<std::size_t>(index);
+      const auto at = detail::as_size(index);
       const auto& path = found.files[at].path;
       try {
         check(
@@ -119,7 +119,7 @@ class ImageFolder {
 
   static void check_classes(const std::string& path, const Found& found) {
     std::vector<bool> present(found.classes.size(), false);
-    for (const auto& file : found.files) present[static_cast<std::size_t>(file.label)] = true;
+    for (const auto& file : found.files) present[detail::as_size(file.label)] = true;
     for (std::size_t label = 0; label < present.size(); ++label)
       check(present[label], "", path, "/", found.classes[label],
             ": holds no image that can be read");

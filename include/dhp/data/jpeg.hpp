@@ -12,7 +12,7 @@ namespace detail {
 /// Inverted CMYK, as all known writers store it, to RGB or gray.
 [[nodiscard]] inline Image from_inverted_cmyk(const Image& inks, int channels) {
   Image made = Image::blank(inks.height, inks.width, channels);
-  const auto count = static_cast<std::size_t>(inks.height) * static_cast<std::size_t>(inks.width);
+  const auto count = as_size(inks.height) * as_size(inks.width);
   for (std::size_t at = 0; at < count; ++at) {
     const auto* ink = inks.pixels.data() + 4 * at;
     const int red = ink[0] * ink[3] / 255;

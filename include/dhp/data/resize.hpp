@@ -11,7 +11,7 @@ namespace detail {
 /// visit(channels), with three as a constant so that pixel copies are unrolled.
 void visit_channels(int channels, const auto& visit) {
   if (channels == 3) visit(std::integral_constant<std::size_t, 3>{});
-  else visit(static_cast<std::size_t>(channels));
+  else visit(as_size(channels));
 }
 
 /// A rectangle of an image, in pixels.
@@ -66,12 +66,12 @@ struct ResizeWeights {
 [[nodiscard]] inline std::vector<ResizeWeights> resize_weights(int begin, int extent, int out) {
   const double scale = static_cast<double>(extent) / out;
   const double radius = std::max(scale, 1.0);
-  std::vector<ResizeWeights> made(static_cast<std::size_t>(out));
+  std::vector<ResizeWeights> made(as_size(out));
   for (int place = 0; place < out; ++place) {
     const double centre = (place + 0.5) * scale;
     const int first = std::max(0, static_cast<int>(std::floor(centre - radius)));
     const int last = std::min(extent, static_cast<int>(std::ceil(centre + radius)));
-    auto& [start, weights] = made[static_cast<std::size_t>(place)];
+    auto& [start, weights] = made[as_size(place)];
     start = begin + first;
     double sum = 0;
     for (int from = first; from < last; ++from) {
@@ -145,17 +145,17 @@ void sum_columns(const float* from, auto channels, const std::vector<float>& wei
   if (box.height == height && box.width == width) return crop(image, box);
   const auto rows = detail::resize_weights(box.top, box.height, height);
   const auto columns = detail::resize_weights(0, box.width, width);
-  const auto channels = static_cast<std::size_t>(image.channels);
+  const auto channels = detail::as_size(image.channels);
   Image made = Image::blank(height, width, image.channels);
-  std::vector<float> row(channels * static_cast<std::size_t>(box.width) + detail::lanes);
+  std::vector<float> row(channels * detail::as_size(box.width) + detail::lanes);
   for (int y = 0; y < height; ++y) {
-    const auto& [first, weights] = rows[static_cast<std::size_t>(y)];
+    const auto& [first, weights] = rows[detail::as_size(y)];
     detail::sum_rows(image.pixels.data() + image.at(first, box.left), image.at(1, 0), weights,
                      std::span(row).first(row.size() - detail::lanes));
     detail::visit_channels(image.channels, [&](auto count) {
       auto* to = made.pixels.data() + made.at(y, 0);
       for (const auto& [left, taps] : columns) {
-        detail::sum_columns(row.data() + count * static_cast<std::size_t>(left), count, taps, to);
+        detail::sum_columns(row.data() + count * detail::as_size(left), count, taps, to);
         to += count;
       }
     });

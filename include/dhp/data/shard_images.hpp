@@ -105,7 +105,7 @@ class ShardImages {
   }
   [[nodiscard]] const detail::ShardSample& sample(std::int64_t index) const {
     detail::check_sample_index(index, size());
-    return found_->index.samples[static_cast<std::size_t>(index)];
+    return found_->index.samples[detail::as_size(index)];
   }
   void open_index(Found& found, const std::vector<detail::ShardFile>& shards) const {
     const auto path = index_path(shards, options_.index_folder);
@@ -164,9 +164,9 @@ class ShardImages {
     detail::ThreadPool pool(std::max(1, options_.threads));
     pool.run(std::ssize(wrong), [&](std::int64_t at) {
       try {
-        (void)read(found, index.samples[static_cast<std::size_t>(at)]);
+        (void)read(found, index.samples[detail::as_size(at)]);
       } catch (const Error& error) {
-        wrong[static_cast<std::size_t>(at)] = error.sentence();
+        wrong[detail::as_size(at)] = error.sentence();
       }
     });
     std::vector<detail::ShardSample> good;

@@ -34,11 +34,11 @@ class ScannedFile {
           count, " bytes too early");
     if (at < first_ || at + count > first_ + window_.size()) {
       const auto wanted = std::max(count, window_bytes);
-      window_.resize(static_cast<std::size_t>(std::min<std::uint64_t>(wanted, size_ - at)));
+      window_.resize(as_size(std::min<std::uint64_t>(wanted, size_ - at)));
       first_ = at;
       file_.read(at, window_);
     }
-    return std::span(window_).subspan(static_cast<std::size_t>(at - first_), count);
+    return std::span(window_).subspan(as_size(at - first_), count);
   }
   [[nodiscard]] std::string text(std::uint64_t at, std::size_t count) {
     const auto bytes = read(at, count);
@@ -99,8 +99,7 @@ struct ShardScan {
 
 /// Throws if a shard is compressed, or another known kind of file.
 inline void check_is_shard(ScannedFile& file) {
-  const auto head =
-      file.text(0, static_cast<std::size_t>(std::min<std::uint64_t>(file.size(), 64)));
+  const auto head = file.text(0, as_size(std::min<std::uint64_t>(file.size(), 64)));
   const auto known = known_file(head);
   check(known.empty(), "", file.path(), ", byte 0: is ", known,
         "; samples are read at random, from tar and TFRecord files that are not packed");

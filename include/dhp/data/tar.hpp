@@ -51,7 +51,7 @@ class TarMembers {
       if (member.type == 'L' || member.type == 'x') {
         if (member.bytes > 1 << 20)
           wrong("a header of ", member.bytes, " bytes is above the limit");
-        auto text = file_->text(member.first, static_cast<std::size_t>(member.bytes));
+        auto text = file_->text(member.first, as_size(member.bytes));
         if (member.type == 'L') long_name = text.substr(0, text.find('\0'));
         else read_pax(text, long_name, long_size);
       }
@@ -110,7 +110,7 @@ class TarMembers {
     while (!lines.empty()) {
       std::size_t length = 0;
       const auto [end, error] = std::from_chars(lines.data(), lines.data() + lines.size(), length);
-      const auto digits = static_cast<std::size_t>(end - lines.data());
+      const auto digits = as_size(end - lines.data());
       if (error != std::errc() || length > lines.size() || length < digits + 2)
         wrong("a pax header is damaged");
       const auto line = lines.substr(digits + 1, length - digits - 2);
@@ -165,7 +165,7 @@ inline void scan_tar(const std::string& path, std::span<const Decoder> decoders,
     });
   };
   const auto label_in = [&](const TarMember& member, bool json) -> std::optional<std::int64_t> {
-    const auto text = file.text(member.first, static_cast<std::size_t>(member.bytes));
+    const auto text = file.text(member.first, as_size(member.bytes));
     if (json) {
       check(label_of_json != nullptr, "this program was built without JSON; .cls would be right");
       return label_of_json(text);

@@ -20,7 +20,7 @@ class WireFields {
     std::uint64_t first = 0, last = 0;
     std::uint64_t value = 0;
     bool several = false;  ///< this is the last of a list
-    [[nodiscard]] std::size_t size() const { return static_cast<std::size_t>(last - first); }
+    [[nodiscard]] std::size_t size() const { return as_size(last - first); }
   };
   /// The next field of bytes or of a varint; nullopt at the end.
   [[nodiscard]] std::optional<Field> next() {

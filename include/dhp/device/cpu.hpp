@@ -85,13 +85,13 @@ class CpuMemory : public MemoryCount,
     return at != free_.end() && at->size == size ? *at : *free_.insert(at, FreeBlocks{size});
   }
   [[nodiscard]] std::shared_ptr<std::byte> from_host(std::size_t bytes) {
-    constexpr auto aligned = static_cast<std::size_t>(alignment);
+    constexpr auto aligned = as_size(alignment);
     const std::size_t size = std::max<std::size_t>(bytes, 1);
     try {
       auto* const block = static_cast<std::byte*>(hosts_->allocate(size, aligned));
       count_used(size, true);
       return {block, [pool = shared_from_this(), size](std::byte* freed) {
-                pool->hosts_->deallocate(freed, size, static_cast<std::size_t>(alignment));
+                pool->hosts_->deallocate(freed, size, as_size(alignment));
                 pool->count_freed(size, false);
               }};
     } catch (const std::bad_alloc&) {

@@ -4,7 +4,6 @@
 #include <dhp/core/config.hpp>
 
 #include <algorithm>
-#include <cstddef>
 #include <mutex>
 
 namespace dhp::detail {

@@ -5,7 +5,6 @@
 
 #include <algorithm>
 #include <bit>
-#include <cstddef>
 #include <type_traits>
 
 namespace dhp::detail {
@@ -15,7 +14,7 @@ namespace dhp::detail {
 template <class Size>
 [[nodiscard]] constexpr Size size_class(Size size, std::type_identity_t<Size> least_step) {
   const auto positive = std::max<Size>(size, 1);
-  const auto eighth = std::bit_floor(static_cast<std::size_t>(positive - 1)) / 8;
+  const auto eighth = std::bit_floor(as_size(positive - 1)) / 8;
   const auto step = std::max(least_step, static_cast<Size>(eighth));
   return (positive + step - 1) / step * step;
 }

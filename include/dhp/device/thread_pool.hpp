@@ -21,7 +21,7 @@ class ThreadPool : NonCopyable {
   explicit ThreadPool(int threads) {
     check(threads >= 1, "a thread pool needs at least 1 thread, got ", threads);
     int started = 1;
-    workers_ = std::vector<std::thread>(static_cast<std::size_t>(threads - 1));
+    workers_ = std::vector<std::thread>(as_size(threads - 1));
     try {
       for (auto& worker : workers_) {
         worker = std::thread([this] { work(); });

@@ -48,9 +48,9 @@ struct Verdict {
 /// signatures: of each rank of the mesh.
 template <std::same_as<Signatures> Told>  // a template: compiled by those who verify
 [[nodiscard]] Verdict compare(const MeshShape& mesh, const std::vector<Told>& signatures) {
-  const auto replicas = static_cast<std::size_t>(mesh.data);
-  const auto tensor = static_cast<std::size_t>(mesh.tensor);
-  const auto places = tensor * static_cast<std::size_t>(mesh.pipeline);
+  const auto replicas = as_size(mesh.data);
+  const auto tensor = as_size(mesh.tensor);
+  const auto places = tensor * as_size(mesh.pipeline);
   const auto passes = signatures.front().passes.size();
   const auto rank_at = [&](std::size_t replica, std::size_t place) {
     return place % tensor + tensor * (replica + replicas * (place / tensor));

@@ -117,8 +117,7 @@ class BatchNorm {
     for (std::int64_t at = 0; at < count(); ++at) {
       auto added = residual ? part_of_piece(residual, at) : Tensor<Dev>();
       put(dev,
-          pieces_[static_cast<std::size_t>(at)].forward(dev, part_of_piece(x, at), std::move(added),
-                                                        tape),
+          pieces_[detail::as_size(at)].forward(dev, part_of_piece(x, at), std::move(added), tape),
           at, y);
     }
     return y;
@@ -130,8 +129,8 @@ class BatchNorm {
     all.dx = Tensor<Dev>(dev, dy.dtype(), dy.shape());
     if (residual) all.dresidual = Tensor<Dev>(dev, dy.dtype(), dy.shape());
     for (auto at = count(); at-- > 0;) {
-      const auto made = pieces_[static_cast<std::size_t>(at)].gradients(dev, part_of_piece(dy, at),
-                                                                        residual, tape);
+      const auto made =
+          pieces_[detail::as_size(at)].gradients(dev, part_of_piece(dy, at), residual, tape);
       put(dev, made.dx, at, all.dx);
       if (residual) put(dev, made.dresidual, at, all.dresidual);
     }

@@ -93,9 +93,7 @@ class Conv2d final {
 
  private:
   [[nodiscard]] int pieces() const { return static_cast<int>(weights_.size()); }
-  [[nodiscard]] const Parameter<Dev>& weight(int at) const {
-    return weights_[static_cast<std::size_t>(at)];
-  }
+  [[nodiscard]] const Parameter<Dev>& weight(int at) const { return weights_[detail::as_size(at)]; }
   [[nodiscard]] const ParameterSpec& spec() const { return weights_[0]->spec; }
   template <class AnyView>
   [[nodiscard]] AnyView piece(AnyView all, int at) const {
@@ -187,10 +185,9 @@ class Conv2d final {
       for (int at = 0; at < pieces; ++at) {
         const auto in = by_rows ? detail::piece(x.view(), pieces, at) : x.view();
         const auto out = by_rows ? dy.view() : detail::piece(dy.view(), pieces, at);
-        weights[static_cast<std::size_t>(at)]->accumulate(
-            device, [&](View<Dev> gradient, double beta) {
-              conv2d_backward_filter(device, in, out, geometry, gradient, beta);
-            });
+        weights[detail::as_size(at)]->accumulate(device, [&](View<Dev> gradient, double beta) {
+          conv2d_backward_filter(device, in, out, geometry, gradient, beta);
+        });
       }
     });
   }
@@ -208,7 +205,7 @@ class Conv2d final {
     if (by_rows) all = detail::take_part(dev, alone, all, pieces);
     const auto parts = all.view().as({pieces, one.count()});
     for (int at = 0; at < pieces; ++at)
-      weights[static_cast<std::size_t>(at)]->accumulate(dev, parts.slice(at, at + 1));
+      weights[detail::as_size(at)]->accumulate(dev, parts.slice(at, at + 1));
   }
 
   /// A device of this kind computes an output or a weight's gradient with the same bits beside any others, so what

@@ -70,12 +70,11 @@ class FeedForward final {
       const Tensor<Dev> before = tape.pop();
       Tensor<Dev> made(dev, before.dtype(), before.shape());
       for (int at = 0; at < pieces(); ++at)
-        first_.biases()[static_cast<std::size_t>(at)]->accumulate(
-            dev, [&](View<Dev> gradient, double beta) {
-              detail::gelu_linear_backward(dev, detail::as_matrix(dy.view()),
-                                           of(second_.weights(), at), matrix(before.view(), at),
-                                           matrix(made.mut(), at), gradient, beta);
-            });
+        first_.biases()[detail::as_size(at)]->accumulate(dev, [&](View<Dev> gradient, double beta) {
+          detail::gelu_linear_backward(dev, detail::as_matrix(dy.view()), of(second_.weights(), at),
+                                       matrix(before.view(), at), matrix(made.mut(), at), gradient,
+                                       beta);
+        });
       return made;
     });
     dy = {};
@@ -116,7 +115,7 @@ class FeedForward final {
   }
   [[nodiscard]] int pieces() const { return static_cast<int>(first_.weights().size()); }
   [[nodiscard]] static ConstView<Dev> of(const ParameterList<Dev>& list, int at) {
-    return list[static_cast<std::size_t>(at)]->value;
+    return list[detail::as_size(at)]->value;
   }
   template <class AnyView>
   [[nodiscard]] AnyView matrix(AnyView all, int at) const {

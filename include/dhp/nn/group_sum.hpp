@@ -134,7 +134,7 @@ class GroupSum {
     }
     std::vector<Range> received;
     for (auto& of : nodes) {
-      of.resize(static_cast<std::size_t>(plan->most_sent));  // no node has no leaves
+      of.resize(detail::as_size(plan->most_sent));  // no node has no leaves
       received.insert(received.end(), of.begin(), of.end());
     }
     plan->adds = detail::TreeSum(groups, received).adds();
@@ -185,7 +185,7 @@ class GroupSum {
       else if (roots == 1) to = of_block(own.mut());
       detail::tree_sum(dev, sums.mut(), plan_->own_adds, to, exchanges ? 0 : beta);
       for (std::int64_t at = 0; exchanges && roots > 1 && at < roots; ++at) {
-        const auto from = row_of(sums, plan_->sent[static_cast<std::size_t>(at)]);
+        const auto from = row_of(sums, plan_->sent[detail::as_size(at)]);
         dev.copy(of_block(row_of(own, at)).bytes(), from.bytes(), from.size_bytes());
       }
     }

@@ -180,9 +180,7 @@ class Linear final {
 
  private:
   [[nodiscard]] int pieces() const { return static_cast<int>(weights_.size()); }
-  [[nodiscard]] const Parameter<Dev>& weight(int at) const {
-    return weights_[static_cast<std::size_t>(at)];
-  }
+  [[nodiscard]] const Parameter<Dev>& weight(int at) const { return weights_[detail::as_size(at)]; }
   template <class AnyView>
   [[nodiscard]] AnyView piece(AnyView all, int at) const {
     return detail::piece(all, pieces(), at);
@@ -194,8 +192,7 @@ class Linear final {
     return list;
   }
   void product(Dev& dev, ConstView<Dev> x, int at, bool adds_bias, View<Dev> y) {
-    const auto& bias =
-        biases_.empty() ? nullptr : biases_[by_rows_ ? 0 : static_cast<std::size_t>(at)];
+    const auto& bias = biases_.empty() ? nullptr : biases_[by_rows_ ? 0 : detail::as_size(at)];
     gemm(dev, detail::as_matrix(x), weight(at)->value, detail::as_matrix(y),
          {.transpose_b = true, .padded = is_padded()},
          bias && adds_bias ? ConstView<Dev>(bias->value) : ConstView<Dev>());
@@ -219,8 +216,8 @@ class Linear final {
           // other bits.
           const bool apart = by_rows && grouped;
           for (int at = 0; at < pieces; ++at) {
-            const auto& weight = weights[static_cast<std::size_t>(at)];
-            const auto& bias = biases[static_cast<std::size_t>(at)];
+            const auto& weight = weights[detail::as_size(at)];
+            const auto& bias = biases[detail::as_size(at)];
             const auto of = [&](bool split, const Tensor<Dev>& all) {
               return detail::as_matrix(split ? detail::piece(all.view(), pieces, at) : all.view());
             };

@@ -111,7 +111,7 @@ class LowRank final : public detail::Adapter<Dev> {
     return static_cast<int>(pieces.size());
   }
   [[nodiscard]] static const Parameter<Dev>& of(const ParameterList<Dev>& pieces, int at) {
-    return pieces[static_cast<std::size_t>(at)];
+    return pieces[detail::as_size(at)];
   }
   /// What belongs to a piece of a factor, as a matrix.
   template <class AnyView>

@@ -186,9 +186,7 @@ class ParameterStore {
     return bytes;
   }
   /// Elements of redundant shares, without their weights.
-  [[nodiscard]] std::size_t redundant_elements() const {
-    return static_cast<std::size_t>(size_ - summed_);
-  }
+  [[nodiscard]] std::size_t redundant_elements() const { return detail::as_size(size_ - summed_); }
   /// Bytes of gradients and exact sums, including those not yet summed over replicas.
   [[nodiscard]] std::size_t gradient_bytes() const {
     auto bytes = gradients_.size_bytes() + high_.size_bytes() + low_.size_bytes();
@@ -200,7 +198,7 @@ class ParameterStore {
   [[nodiscard]] Tensor<Dev> make_buffer(Dev& dev) const {
     if constexpr (requires { dev.allocate_on_host(std::size_t{}); })
       if (options_.state_on_host) {
-        const auto bytes = static_cast<std::size_t>(size_) * size_of(accumulation());
+        const auto bytes = detail::as_size(size_) * size_of(accumulation());
         Tensor<Dev> buffer(dev.allocate_on_host(bytes), accumulation(), {size_});
         dev.fill_zero(buffer.mut().bytes(), bytes);
         return buffer;
@@ -252,7 +250,7 @@ class ParameterStore {
       const bool numbered = !parameter->spec.frozen;
       parameter->range = {size_, size_ + (numbered ? count : 0)};
       if (numbered) size_ += padded;
-      value_bytes += static_cast<std::size_t>(padded) * size_of(value_type(*parameter));
+      value_bytes += detail::as_size(padded) * size_of(value_type(*parameter));
     }
     whole_ = size_;
     if (is_sharded()) make_buckets(dev);

@@ -235,7 +235,7 @@ template <class Dev>
   std::vector<ParameterList<Dev>> lists;
   std::size_t bytes = 0, least_bytes = sharding.bucket_bytes;
   for (const auto& parameter : parameters)
-    bytes += static_cast<std::size_t>(parameter->spec.local_shape().count()) * bytes_of_element;
+    bytes += as_size(parameter->spec.local_shape().count()) * bytes_of_element;
   if (sharding.stage >= ZeroStage::gradients)
     least_bytes = std::min(least_bytes, std::max<std::size_t>(bytes / 32, 1 << 20));
   for (std::size_t at = parameters.size(); at-- > 0;) {
@@ -247,7 +247,7 @@ template <class Dev>
       bytes = 0;
     }
     lists.back().insert(lists.back().begin(), parameter);
-    bytes += static_cast<std::size_t>(parameter->spec.local_shape().count()) * bytes_of_element;
+    bytes += as_size(parameter->spec.local_shape().count()) * bytes_of_element;
   }
   return lists;
 }

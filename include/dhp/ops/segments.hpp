@@ -134,10 +134,10 @@ class SegmentTable {
     const auto& range = segment.range;
     auto sum = segment.first_sum;
     for (auto first = range.first; first < range.last; first += segment_tile)
-      tiles.push_back({first, std::min(first + segment_tile, range.last),
-                       segment.value.bytes() + static_cast<std::size_t>(first - range.first) *
-                                                   size_of(segment.value.dtype()),
-                       segment.parameter, sum++, segment.decays, narrow});
+      tiles.push_back(
+          {first, std::min(first + segment_tile, range.last),
+           segment.value.bytes() + as_size(first - range.first) * size_of(segment.value.dtype()),
+           segment.parameter, sum++, segment.decays, narrow});
   }
   template <class Row>
   [[nodiscard]] static Tensor<Dev> on_device(Dev& dev, const std::vector<Row>& rows) {

@@ -38,7 +38,7 @@ class BasicView {
   [[nodiscard]] std::int64_t rows() const { return shape_.rows(); }
   [[nodiscard]] std::int64_t columns() const { return shape_.back(); }
   [[nodiscard]] std::size_t size_bytes() const {
-    return static_cast<std::size_t>(count()) * size_of(dtype_);
+    return detail::as_size(count()) * size_of(dtype_);
   }
 
   /// The elements as T. Without host access only kernels may dereference the pointer. Call it again
@@ -63,7 +63,7 @@ class BasicView {
     check(shape_.rank() >= 1 && 0 <= first && first <= last && last <= shape_[0], "no slice [",
           first, ", ", last, ") in ", shape_);
     const auto stride = shape_[0] == 0 ? 0 : count() / shape_[0];
-    return {data_ + static_cast<std::size_t>(first * stride) * size_of(dtype_), dtype_,
+    return {data_ + detail::as_size(first * stride) * size_of(dtype_), dtype_,
             shape_.with(0, last - first)};
   }
 

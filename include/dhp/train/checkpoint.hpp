@@ -147,7 +147,7 @@ class Checkpoint {
       const int copies = shape.replicas() * tensor;
       const int me = mesh_.data().rank() * tensor + (replicated ? mesh_.tensor_index() : 0);
       const bool my_turn = number++ % copies == me;
-      if (whole.piece.bytes() >= worth_cutting * static_cast<std::size_t>(copies)) {
+      if (whole.piece.bytes() >= worth_cutting * detail::as_size(copies)) {
         const auto part = part_of(whole.piece.count(), copies, me);
         mine.push_back(whole);
         mine.back().piece = whole.piece.slice(part.first, part.last);

@@ -20,7 +20,7 @@ template <class Dev>
                                                        const std::vector<Tensor<Dev>>& mine,
                                                        std::span<const MicroBatch<Dev>> batches,
                                                        std::int64_t micro_batches) {
-  std::vector<double> rows(static_cast<std::size_t>(micro_batches * prediction_fields), 0);
+  std::vector<double> rows(as_size(micro_batches * prediction_fields), 0);
   // The ranks of a tensor group have the same.
   const bool reports = mesh.tensor_index() == 0;
   for (std::size_t at = 0; at < mine.size(); ++at) {
@@ -73,7 +73,7 @@ template <class Dev>
     if (world.rank() == from) {
       const auto at = std::find_if(batches.begin(), batches.end(),
                                    [&](const auto& batch) { return batch.index == index; });
-      cast(dev, mine[static_cast<std::size_t>(at - batches.begin())].view(), whole.mut());
+      cast(dev, mine[as_size(at - batches.begin())].view(), whole.mut());
     }
     if (from != 0 && world.rank() == from) world.send(dev, std::move(whole), 0);
     if (world.rank() != 0) continue;
@@ -89,7 +89,7 @@ template <class Dev>
 /// Divides each row of [rows, columns] by its Euclidean length; rows of zeros stay.
 inline void normalise_rows(HostArray& of) {
   const auto divide = [&]<class T>(std::span<T> values) {
-    const auto columns = static_cast<std::size_t>(of.shape().back());
+    const auto columns = detail::as_size(of.shape().back());
     for (std::size_t first = 0; first < values.size(); first += columns) {
       const auto row = values.subspan(first, columns);
       double squares = 0;

@@ -73,7 +73,7 @@ class SafeTensors {
   explicit SafeTensors(const std::string& path) : path_(path), file_(path, O_RDONLY) {
     constexpr std::uint64_t longest_header = 100'000'000;
     const auto size = file_.size();
-    std::string head(static_cast<std::size_t>(std::min<std::uint64_t>(size, 64)), '\0');
+    std::string head(detail::as_size(std::min<std::uint64_t>(size, 64)), '\0');
     file_.read(0, std::as_writable_bytes(std::span(head.data(), head.size())));
     const bool begins = head.size() > 8 && head[8] == '{';  // any number may stand before it
     const auto known = known_file(head);
@@ -84,7 +84,7 @@ class SafeTensors {
     check(length <= longest_header && length <= size - 8, path,
           " is no safetensors file: its header of ", length, " bytes does not fit ", size,
           " bytes");
-    std::string header(static_cast<std::size_t>(length), '\0');
+    std::string header(detail::as_size(length), '\0');
     file_.read(8, std::as_writable_bytes(std::span(header.data(), header.size())));
     check(!header.empty() && header[0] == '{', path,
           " is no safetensors file: its header does not begin with '{' at byte 8");
@@ -100,7 +100,7 @@ class SafeTensors {
     return found == tensors_.end() ? nullptr : &found->second;
   }
   [[nodiscard]] std::vector<std::byte> read(const detail::StoredTensor& tensor) const {
-    std::vector<std::byte> bytes(static_cast<std::size_t>(tensor.last - tensor.first));
+    std::vector<std::byte> bytes(detail::as_size(tensor.last - tensor.first));
     file_.read(data_ + tensor.first, bytes);
     return bytes;
   }

@@ -46,7 +46,7 @@ class GenerationStore final : public KeyValueStore {
     std::from_chars(key.data() + std::string_view(left_prefix).size(), key.data() + key.size(),
                     rank);
     if (rank < 0 || rank >= static_cast<int>(generation_.members.size())) return std::nullopt;
-    return store_->find(concat(left_prefix, generation_.members[static_cast<std::size_t>(rank)]));
+    return store_->find(concat(left_prefix, generation_.members[as_size(rank)]));
   }
   [[nodiscard]] Entries list(const std::string& prefix) override {
     Entries entries;
@@ -163,7 +163,7 @@ class Membership {
     const auto gone = members_with("left/");
     const auto fresh = newcomers(now).size();
     if (fresh == 0) return false;
-    const auto trained = static_cast<std::size_t>(now.layout.size());
+    const auto trained = as_size(now.layout.size());
     auto ranks = trained + fresh;
     for (auto spare = trained; spare < now.members.size(); ++spare)
       ranks += gone.contains(now.members[spare]) ? 0 : 1;
@@ -279,8 +279,7 @@ class Membership {
       return concat("only ", here, " of the ", expected, " members of generation ", last.number,
                     " can be reached, and without half of them nobody goes on");
     const auto fresh = newcomers(last);
-    if (!is_member && fresh.size() < static_cast<std::size_t>(started_) &&
-        waited_s < options_.timeout_s / 2)
+    if (!is_member && fresh.size() < as_size(started_) && waited_s < options_.timeout_s / 2)
       return concat(fresh.size(), " of ", started_, " ranks have come");
     const auto next = detail::next_generation(last, reports, fresh, options_);
     too_few_ = !next;

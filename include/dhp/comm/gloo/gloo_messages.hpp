@@ -227,7 +227,7 @@ class GlooMessages final : public Messages {
   };
 
   GlooMessages(const GlooMessages&) = default;
-  [[nodiscard]] int world_rank(int rank) const { return members_[static_cast<std::size_t>(rank)]; }
+  [[nodiscard]] int world_rank(int rank) const { return members_[as_size(rank)]; }
   // 20 bits of group above the tag's 44.
   [[nodiscard]] std::uint64_t slot(std::uint64_t tag) const {
     constexpr std::uint64_t mask = (1u << 20) - 1;

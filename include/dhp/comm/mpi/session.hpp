@@ -17,7 +17,7 @@ namespace detail {
 [[nodiscard]] inline std::vector<std::string> texts_of_all(MpiContext& comm,
                                                            const std::string& mine) {
   constexpr int width = 1024;
-  const auto size = static_cast<std::size_t>(comm.size());
+  const auto size = as_size(comm.size());
   // Its first part is this rank's own.
   const auto memory = std::make_shared<std::vector<char>>((size + 1) * width);
   std::copy_n(mine.begin(), std::min<std::size_t>(mine.size(), width - 1), memory->begin());

@@ -48,7 +48,7 @@ inline void check_nccl(ncclResult_t code, const char* call, CallSite where = Cal
 inline void check_nccl_version() {
   int running = 0;
   check_nccl(ncclGetVersion(&running), "ncclGetVersion");
-  check_library_version("NCCL", "libnccl", NCCL_VERSION_CODE, static_cast<std::size_t>(running));
+  check_library_version("NCCL", "libnccl", NCCL_VERSION_CODE, as_size(running));
 }
 
 }  // namespace dhp::detail

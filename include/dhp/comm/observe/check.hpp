@@ -72,7 +72,7 @@ class CallChecking final : public CommObserver<Dev> {
     for (const auto& text :
          {call.agreed(), to_text(call.where).substr(0, 128), concat(world_rank_)})
       detail::append_field(words, text);
-    words.resize(static_cast<std::size_t>(width));
+    words.resize(detail::as_size(width));
     return Tensor<Dev>::from_host(dev, {width},
                                   std::vector<std::uint8_t>(words.begin(), words.end()));
   }

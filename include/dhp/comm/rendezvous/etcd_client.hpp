@@ -49,7 +49,7 @@ namespace detail {
                                       reinterpret_cast<const unsigned char*>(text.data()),
                                       static_cast<int>(text.size()));
   if (written < 0 || padding > 2 || text.size() % 4 != 0) return std::nullopt;
-  bytes.resize(static_cast<std::size_t>(written) - padding);
+  bytes.resize(as_size(written) - padding);
   return bytes;
 }
 

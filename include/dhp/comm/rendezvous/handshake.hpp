@@ -44,7 +44,7 @@ inline constexpr std::size_t hmac_bytes = 32;
     const auto got = ::getrandom(made.data() + at, bytes - at, 0);
     if (got < 0 && errno == EINTR) continue;
     check_system(got > 0, "the system gives no random bytes");
-    at += static_cast<std::size_t>(got);
+    at += as_size(got);
   }
   return made;
 }

@@ -106,7 +106,7 @@ class Environment {
     const auto item = list.substr(at, list.find(',', at) - at);
     int tasks = -1, nodes = 1, read = 0;
     (void)std::sscanf(item.c_str(), "%9d%n(x%9d)%n", &tasks, &read, &nodes, &read);
-    if (tasks < 0 || nodes < 1 || item.size() != static_cast<std::size_t>(read)) break;
+    if (tasks < 0 || nodes < 1 || item.size() != as_size(read)) break;
     if (node < nodes) return tasks;
     node -= nodes;
     at += item.size() + 1;

@@ -48,8 +48,7 @@ inline constexpr std::size_t shortest_secret_bytes = 16, longest_secret_bytes = 
 /// Waits until this many keys have the prefix; whether they do.
 [[nodiscard]] inline bool wait_for_keys(KeyValueStore& store, const std::string& prefix, int count,
                                         double timeout_s) {
-  return poll_until([&] { return store.list(prefix).size() >= static_cast<std::size_t>(count); },
-                    timeout_s);
+  return poll_until([&] { return store.list(prefix).size() >= as_size(count); }, timeout_s);
 }
 
 /// Each rank sets "arrived/<rank>" once.

@@ -168,8 +168,7 @@ class TcpStoreServer final : public KeyValueStore {
   }
   [[nodiscard]] static bool is_unauthenticated(const Client& client) { return client.rank < 0; }
   [[nodiscard]] std::size_t unauthenticated() const {
-    return static_cast<std::size_t>(
-        std::count_if(clients_.begin(), clients_.end(), is_unauthenticated));
+    return as_size(std::count_if(clients_.begin(), clients_.end(), is_unauthenticated));
   }
 
   void accept() {
@@ -230,7 +229,7 @@ class TcpStoreServer final : public KeyValueStore {
   void flush(Client& client) {
     const auto sent =
         ::send(client.socket.fd(), client.out.data(), client.out.size(), MSG_NOSIGNAL);
-    if (sent > 0) client.out.erase(0, static_cast<std::size_t>(sent));
+    if (sent > 0) client.out.erase(0, as_size(sent));
     if (sent < 0 && errno != EAGAIN && errno != EINTR) client.ended = true;
     if (client.out.empty() && client.closing) client.ended = true;
   }

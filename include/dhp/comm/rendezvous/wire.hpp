@@ -4,7 +4,6 @@
 
 #include <dhp/core/config.hpp>
 
-#include <cstddef>
 #include <cstdint>
 #include <cstring>
 #include <optional>

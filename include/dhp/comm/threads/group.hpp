@@ -181,8 +181,7 @@ class ThreadGroup {
     [[nodiscard]] bool none() const { return sent == received; }
   };
   [[nodiscard]] Edge& edge(int from, int to) {
-    return waits_
-        ->edges[static_cast<std::size_t>(from) * members_.size() + static_cast<std::size_t>(to)];
+    return waits_->edges[as_size(from) * members_.size() + as_size(to)];
   }
   /// Of this rank, in a send or recv, for what only the other end of the edge can bring about.
   void wait(Edge& edge, int rank, const Call& call, auto ready) {
@@ -216,10 +215,8 @@ class ThreadGroup {
     WaitWord met{};
     std::vector<Edge> edges;
   };
-  [[nodiscard]] Member& member(int rank) { return members_[static_cast<std::size_t>(rank)]; }
-  [[nodiscard]] const Member& member(int rank) const {
-    return members_[static_cast<std::size_t>(rank)];
-  }
+  [[nodiscard]] Member& member(int rank) { return members_[as_size(rank)]; }
+  [[nodiscard]] const Member& member(int rank) const { return members_[as_size(rank)]; }
 
   // The last rank to arrive releases the others. False: the world has ended; a rank that leaves does not look at that.
   bool arrive_and_wait(int rank, bool enters) {
