@@ -26,9 +26,8 @@ template <class Dev>
           .beta = options.beta};
 }
 
-/// With any bias: c, or a wide copy, becomes beta c + bias, then the product is added to it, so c is
-/// rounded once; its padding goes there and back. False if cuBLASLt proposes nothing for it; c is
-/// untouched then.
+/// With any bias: c, or a wide copy, becomes beta c + bias, then the product is added to it, so c is rounded once; its
+/// padding goes there and back. False if cuBLASLt proposes nothing for it; c is untouched then.
 template <class Dev>
 [[nodiscard]] bool cublas_add_to_bias(Dev& dev, ConstView<Dev> a, ConstView<Dev> b, View<Dev> c,
                                       const GemmOptions& options, ConstView<Dev> bias) {

@@ -1,7 +1,6 @@
-// Fused batch norm on Cuda: y = ReLU(norm(x) + residual) in one kernel, with the signs of y as
-// bits, and its gradient, which reads these bits instead of y; or norm(x) alone. Hopper supports f32,
-// bf16 and f16 with channels in multiples of 16 bytes. Statistics cover these rows only. If they are
-// known, x is read once less.
+// Fused batch norm on Cuda: y = ReLU(norm(x) + residual) in one kernel, with the signs of y as bits, and its gradient,
+// which reads these bits instead of y; or norm(x) alone. Hopper supports f32, bf16 and f16 with channels in multiples
+// of 16 bytes. Statistics cover these rows only. If they are known, x is read once less.
 #pragma once
 
 #include <dhp/cuda/batch_norm.hpp>

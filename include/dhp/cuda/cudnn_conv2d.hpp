@@ -1,7 +1,6 @@
-// conv2d on a GPU: cuDNN in NHWC for f32, bf16 and f16; dhp's kernels for f64 and unsupported
-// cases. cuDNN has no fast kernels that store f32 gradients of 16-bit weights: they are summed in
-// f32, rounded to 16 bits once per call, then added to dw in f32. A 1x1 convolution with stride 1
-// is a matrix product without that rounding.
+// conv2d on a GPU: cuDNN in NHWC for f32, bf16 and f16; dhp's kernels for f64 and unsupported cases. cuDNN has no fast
+// kernels that store f32 gradients of 16-bit weights: they are summed in f32, rounded to 16 bits once per call, then
+// added to dw in f32. A 1x1 convolution with stride 1 is a matrix product without that rounding.
 #pragma once
 
 #include <dhp/cuda/cublas_gemm.hpp>

@@ -92,8 +92,7 @@ template <int width, class A, class Y>
   for (int at = 0; at < width; ++at) sums.at[at] = beta * static_cast<A>(old.at[at]);
   return sums;
 }
-/// y[entry] = beta * y[entry] + its rows, for entries with at most long_list rows. One warp per
-/// entry and column group.
+/// y[entry] = beta * y[entry] + its rows, for entries with at most long_list rows. One warp per entry and column group.
 template <class T, class Y, int width>
 struct SumShortLists {
   using A = Accumulator<T>;

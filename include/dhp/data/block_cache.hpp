@@ -31,8 +31,7 @@ class BlockCache {
     check(block_bytes > 0, "a cache of blocks without bytes");
   }
 
-  /// Adds a file if there is room, named by a text that changes with its contents; returns its index. Not during
-  /// reads.
+  /// Adds a file if there is room, named by a text that changes with its contents; returns its index. Not during reads.
   std::size_t add(std::string_view identity, std::uint64_t bytes) {
     File file{.name = concat("dhp-cache-", fnv1a_text(identity), "-"), .bytes = bytes};
     for (; file.blocks * block_ < bytes; ++file.blocks) {

@@ -1,7 +1,6 @@
-// The sample order: a random permutation as a function, without memory. A Feistel network with
-// Philox rounds permutes [0, 2^k); cycle walking restricts it to [0, n) (Black and Rogaway,
-// "Ciphers with arbitrary finite domains", CT-RSA 2002). Every rank computes any position of any
-// epoch by itself.
+// The sample order: a random permutation as a function, without memory. A Feistel network with Philox rounds permutes
+// [0, 2^k); cycle walking restricts it to [0, n) (Black and Rogaway, "Ciphers with arbitrary finite domains", CT-RSA
+// 2002). Every rank computes any position of any epoch by itself.
 #pragma once
 
 #include <dhp/core/error.hpp>

@@ -107,8 +107,7 @@ class CpuMemory : public MemoryCount,
 
 struct CpuOptions {
   int threads = 1;  ///< per op; the number changes no bit of a result
-  /// The host program's memory for tensors; null: the system's. It must be thread-safe and outlive
-  /// the tensors.
+  /// The host program's memory for tensors; null: the system's. It must be thread-safe and outlive the tensors.
   std::pmr::memory_resource* memory = nullptr;
   std::shared_ptr<Trace> trace{};      ///< of the rank; null: none
   std::shared_ptr<WaitClock> waits{};  ///< of the rank's thread; null: none

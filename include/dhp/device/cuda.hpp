@@ -22,8 +22,7 @@ struct CudaOptions {
   /// The size of the pinned ring; mirrored on the GPU for large uploads.
   std::size_t pinned_bytes = std::size_t{64} << 20;
   std::size_t workspace_bytes = std::size_t{64} << 20;  ///< for cuBLASLt
-  /// Libraries give the same bits in every run and on every GPU of the same kind: no timed choice,
-  /// no atomics.
+  /// Libraries give the same bits in every run and on every GPU of the same kind: no timed choice, no atomics.
   bool deterministic = false;
   /// Allows TF32 for f32 products and convolutions: inputs are rounded to 11 bits, sums stay f32.
   bool tf32 = false;
@@ -207,9 +206,8 @@ class Cuda : detail::Kernels {
   }
 
   using Graph = detail::CudaGraph;
-  /// Records what body() issues, without running it. Its tensors come from an arena that the graph
-  /// owns. body must have run before, which loads kernels and chooses plans. It must not copy from
-  /// or to the host.
+  /// Records what body() issues, without running it. Its tensors come from an arena that the graph owns. body must have
+  /// run before, which loads kernels and chooses plans. It must not copy from or to the host.
   [[nodiscard]] detail::CudaGraph record(auto&& body) {
     check(stream() != nullptr && stream() != cudaStreamLegacy,
           "CUDA cannot record a step on its default stream: use another stream, or do not record");

@@ -1,7 +1,6 @@
-// CudaMemory: a caching allocator, because cudaMalloc synchronizes with the GPU. All work of a
-// device is ordered on one stream. Users on other streams make this stream wait before they free a
-// block, so a block can be reused at once. A host program's allocator is called each time instead:
-// it may cache itself.
+// CudaMemory: a caching allocator, because cudaMalloc synchronizes with the GPU. All work of a device is ordered on one
+// stream. Users on other streams make this stream wait before they free a block, so a block can be reused at once. A
+// host program's allocator is called each time instead: it may cache itself.
 #pragma once
 
 #include <dhp/device/cuda_event.hpp>

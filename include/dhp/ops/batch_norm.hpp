@@ -51,8 +51,7 @@ void batch_norm_from_sums(Dev& dev, In<Dev> sums, std::int64_t rows, double epsi
   batch_norm_from_sums_on(dev, sums, rows, epsilon, mean, inv_std, squared_deviations);
 }
 
-/// y = (x - mean) * inv_std * gamma + beta + residual, then ReLU if `relu`. residual may be empty;
-/// y may alias it.
+/// y = (x - mean) * inv_std * gamma + beta + residual, then ReLU if `relu`. residual may be empty; y may alias it.
 template <Device Dev>
 void batch_norm_apply(Dev& dev, In<Dev> x, const BatchNormVectors<Dev>& vectors, In<Dev> residual,
                       bool relu, Out<Dev> y) {
@@ -74,9 +73,8 @@ void batch_norm_backward_sums(Dev& dev, In<Dev> dy, In<Dev> x, const BatchNormVe
   batch_norm_backward_sums_on(dev, dy, x, vectors, relu, sum_dy, sum_dy_xhat);
 }
 
-/// The same with a residual: dy is masked by y > 0, the forward result. Also writes the masked dy
-/// to dresidual: it is the residual's gradient and the dy for batch_norm_backward_apply without
-/// `relu`. dresidual may alias dy.
+/// The same with a residual: dy is masked by y > 0, the forward result. Also writes the masked dy to dresidual: it is
+/// the residual's gradient and the dy for batch_norm_backward_apply without `relu`. dresidual may alias dy.
 template <Device Dev>
 void batch_norm_residual_backward_sums(Dev& dev, In<Dev> dy, In<Dev> y, In<Dev> x,
                                        const BatchNormVectors<Dev>& vectors, Out<Dev> dresidual,
@@ -91,8 +89,7 @@ void batch_norm_residual_backward_sums(Dev& dev, In<Dev> dy, In<Dev> y, In<Dev> 
 }
 
 /// dx = gamma * inv_std * (dy - sum_dy / count - xhat * sum_dy_xhat / count), with dy masked as in
-/// batch_norm_backward_sums if `relu`. The sums and `count` (rows) may be reduced over ranks. dx
-/// may alias dy.
+/// batch_norm_backward_sums if `relu`. The sums and `count` (rows) may be reduced over ranks. dx may alias dy.
 template <Device Dev>
 void batch_norm_backward_apply(Dev& dev, In<Dev> dy, In<Dev> x,
                                const BatchNormVectors<Dev>& vectors, bool relu, In<Dev> sum_dy,

@@ -83,11 +83,10 @@ void rms_norm_backward(Dev& dev, In<Dev> dy, In<Dev> x, In<Dev> gamma, In<Dev> i
   layer_norm_backward_on(dev, dy, x, gamma, In<Dev>(), inv_rms, dx, dgamma, Out<Dev>(), beta);
 }
 
-/// sum = residual + dropout(x), rounded once; y = layer_norm(sum); writes mean and inv_std. sum may
-/// alias x, the residual, or y if backward is not needed. dropout.total_columns must be x's
-/// columns; with probability 0 no random number is drawn. Backward reads the sum. The normalized
-/// sum would cost as many bytes and a second rounding; y cannot be inverted where gamma is 0 or
-/// much smaller than beta.
+/// sum = residual + dropout(x), rounded once; y = layer_norm(sum); writes mean and inv_std. sum may alias x, the
+/// residual, or y if backward is not needed. dropout.total_columns must be x's columns; with probability 0 no random
+/// number is drawn. Backward reads the sum. The normalized sum would cost as many bytes and a second rounding; y cannot
+/// be inverted where gamma is 0 or much smaller than beta.
 template <Device Dev>
 void residual_layer_norm_forward(Dev& dev, In<Dev> x, In<Dev> residual, const RowNumbers<Dev>& rows,
                                  const DropoutOptions& dropout, In<Dev> gamma, In<Dev> beta,

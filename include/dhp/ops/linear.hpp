@@ -1,7 +1,6 @@
-// Fused linear ops: product with GELU, with GELU's gradient, or weight gradient with bias gradient.
-// A device without the fused form runs the unfused ops. In 16-bit types a device may use the tanh
-// form of GELU (Hendrycks & Gimpel 2016, section 2): within 5e-4 of the exact one, its gradient
-// within 9e-4, about the rounding error. f32 and f64 are exact.
+// Fused linear ops: product with GELU, with GELU's gradient, or weight gradient with bias gradient. A device without
+// the fused form runs the unfused ops. In 16-bit types a device may use the tanh form of GELU (Hendrycks & Gimpel 2016,
+// section 2): within 5e-4 of the exact one, its gradient within 9e-4, about the rounding error. f32 and f64 are exact.
 #pragma once
 
 #include <dhp/ops/activation.hpp>

@@ -1,7 +1,6 @@
 // Collectives over point-to-point messages. One rank reduces each element, in rank order, so a sum has the same bits
 // over every engine. Large ones are chunked, so that reducing a chunk overlaps with receiving the next. All send the
-// minimal number of bytes (Chan et al., "Collective communication: theory, practice, and experience", 2007, section
-// 4).
+// minimal number of bytes (Chan et al., "Collective communication: theory, practice, and experience", 2007, section 4).
 #pragma once
 
 #include <dhp/comm/messages/messages.hpp>

@@ -35,8 +35,7 @@ namespace detail {
 }
 
 /// The store through which the ranks monitor each other. Rank 0 holds it and sends its address and a secret to the
-/// others by MPI; after that it needs no MPI. Collective: all return, or all throw. address: rank 0's; empty:
-/// detected.
+/// others by MPI; after that it needs no MPI. Collective: all return, or all throw. address: rank 0's; empty: detected.
 [[nodiscard]] inline std::shared_ptr<KeyValueStore> rendezvous_over_mpi(MpiContext& comm,
                                                                         const std::string& address,
                                                                         double connect_s) {
