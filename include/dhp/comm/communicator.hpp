@@ -61,7 +61,7 @@ struct ColorKey {
 }
 
 /// While a thread uses what `taken` guards; throws Error where another thread of the rank does.
-class ExclusiveUse : detail::NonCopyable {
+class ExclusiveUse : NonCopyable {
  public:
   ExclusiveUse(std::atomic<bool>& taken, CallKind kind, CallSite where) : taken_(taken) {
     if (taken.exchange(true))

@@ -74,7 +74,7 @@ void add_signs_on(std::same_as<Cpu> auto& dev, ConstView<Cpu> bits, ConstView<Cp
 void orthonormalize_on(std::same_as<Cpu> auto&, View<Cpu> x, const RandomStream& random) {
   visit_accumulator(x.dtype(), [&]<class T>(Tag<T>) {
     const auto rows = x.rows();
-    detail::gram_schmidt(
+    gram_schmidt(
         x.data<T>(), x.columns(), random,
         [rows](auto term) { return cpu::lane_sum<double>(rows, term); },
         [rows](auto body) {

@@ -22,8 +22,7 @@ void embedding_forward_on(std::same_as<Cpu> auto& dev, ConstView<Cpu> table, Con
 }
 void embedding_backward_on(std::same_as<Cpu> auto& dev, ConstView<Cpu> dy, ConstView<Cpu> ids,
                            std::int64_t first_id, View<Cpu> dtable, double beta) {
-  visit_floating(dy.dtype(), [&]<class T>(Tag<T>) {
-    using A = Accumulator<T>;
+  visit_floating(dy.dtype(), [&]<class T, class A>(Tags<T, A>) {
     const auto rows = dy.rows(), columns = dy.columns(), entries = dtable.shape()[0];
     const T* const gradient = dy.data<T>();
     const auto* const id = ids.data<std::int32_t>();

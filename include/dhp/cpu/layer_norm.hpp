@@ -92,8 +92,7 @@ namespace dhp::detail {
 void layer_norm_forward_on(std::same_as<Cpu> auto& dev, ConstView<Cpu> x, ConstView<Cpu> gamma,
                            ConstView<Cpu> beta, double epsilon, View<Cpu> y, View<Cpu> mean,
                            View<Cpu> inv_std) {
-  visit_floating(x.dtype(), [&]<class T>(Tag<T>) {
-    using A = Accumulator<T>;
+  visit_floating(x.dtype(), [&]<class T, class A>(Tags<T, A>) {
     cpu::for_rows(dev, x.rows(), cpu::norm_row_tile,
                   [=, columns = x.columns(), from = x.data<T>(), scale = gamma.data<A>(),
                    shift = data_or_null<A>(beta), to = y.data<T>(), means = data_or_null<A>(mean),
@@ -107,8 +106,7 @@ void layer_norm_forward_on(std::same_as<Cpu> auto& dev, ConstView<Cpu> x, ConstV
 void layer_norm_backward_on(std::same_as<Cpu> auto& dev, ConstView<Cpu> dy, ConstView<Cpu> x,
                             ConstView<Cpu> gamma, ConstView<Cpu> mean, ConstView<Cpu> inv_std,
                             View<Cpu> dx, View<Cpu> dgamma, View<Cpu> dbeta, double beta) {
-  visit_floating(x.dtype(), [&]<class T>(Tag<T>) {
-    using A = Accumulator<T>;
+  visit_floating(x.dtype(), [&]<class T, class A>(Tags<T, A>) {
     cpu::norm_gradients<T>(
         dev, dy, x, gamma, mean, inv_std, dgamma, dbeta, beta,
         [columns = x.columns(), all = dx.data<T>()](std::int64_t row, const A* values) {
@@ -124,8 +122,7 @@ void residual_layer_norm_forward_on(std::same_as<Cpu> auto& dev, ConstView<Cpu> 
                                     const DropoutOptions& options, ConstView<Cpu> gamma,
                                     ConstView<Cpu> beta, double epsilon, View<Cpu> sum, View<Cpu> y,
                                     View<Cpu> mean, View<Cpu> inv_std) {
-  visit_floating(x.dtype(), [&]<class T>(Tag<T>) {
-    using A = Accumulator<T>;
+  visit_floating(x.dtype(), [&]<class T, class A>(Tags<T, A>) {
     const A scale = static_cast<A>(1.0 / (1.0 - options.probability));
     const auto columns = x.columns();
     dev.for_ranges(x.rows(), cpu::norm_row_tile, [&](std::int64_t first, std::int64_t last) {
@@ -154,8 +151,7 @@ void residual_layer_norm_backward_on(std::same_as<Cpu> auto& dev, ConstView<Cpu>
                                      ConstView<Cpu> inv_std, const RowNumbers<Cpu>& rows,
                                      const DropoutOptions& options, View<Cpu> dresidual,
                                      View<Cpu> dx, View<Cpu> dgamma, View<Cpu> dbeta, double beta) {
-  visit_floating(sum.dtype(), [&]<class T>(Tag<T>) {
-    using A = Accumulator<T>;
+  visit_floating(sum.dtype(), [&]<class T, class A>(Tags<T, A>) {
     const A scale = static_cast<A>(1.0 / (1.0 - options.probability));
     const auto columns = sum.columns();
     cpu::norm_gradients<T>(dev, dy, sum, gamma, mean, inv_std, dgamma, dbeta, beta,

@@ -8,8 +8,7 @@ namespace dhp::detail {
 
 void max_pool_forward_on(std::same_as<Cpu> auto& dev, ConstView<Cpu> x, PoolGeometry geometry,
                          View<Cpu> y, View<Cpu> index) {
-  visit_floating(x.dtype(), [&]<class T>(Tag<T>) {
-    using A = Accumulator<T>;
+  visit_floating(x.dtype(), [&]<class T, class A>(Tags<T, A>) {
     const auto height = x.shape()[1];
     const auto width = x.shape()[2];
     const auto channels = x.shape()[3];
@@ -54,8 +53,7 @@ void max_pool_forward_on(std::same_as<Cpu> auto& dev, ConstView<Cpu> x, PoolGeom
 
 void max_pool_backward_on(std::same_as<Cpu> auto& dev, ConstView<Cpu> dy, ConstView<Cpu> index,
                           PoolGeometry, View<Cpu> dx) {
-  visit_floating(dy.dtype(), [&]<class T>(Tag<T>) {
-    using A = Accumulator<T>;
+  visit_floating(dy.dtype(), [&]<class T, class A>(Tags<T, A>) {
     const auto channels = dx.shape()[3];
     const auto pixels = dx.shape()[1] * dx.shape()[2];
     const auto out_pixels = dy.shape()[1] * dy.shape()[2];
@@ -87,8 +85,7 @@ void max_pool_backward_on(std::same_as<Cpu> auto& dev, ConstView<Cpu> dy, ConstV
 }
 
 void global_average_pool_forward_on(std::same_as<Cpu> auto& dev, ConstView<Cpu> x, View<Cpu> y) {
-  visit_floating(x.dtype(), [&]<class T>(Tag<T>) {
-    using A = Accumulator<T>;
+  visit_floating(x.dtype(), [&]<class T, class A>(Tags<T, A>) {
     const auto channels = x.shape()[3];
     const auto pixels = x.shape()[1] * x.shape()[2];
     constexpr std::int64_t together = 128;
@@ -115,8 +112,7 @@ void global_average_pool_forward_on(std::same_as<Cpu> auto& dev, ConstView<Cpu> 
 }
 
 void global_average_pool_backward_on(std::same_as<Cpu> auto& dev, ConstView<Cpu> dy, View<Cpu> dx) {
-  visit_floating(dy.dtype(), [&]<class T>(Tag<T>) {
-    using A = Accumulator<T>;
+  visit_floating(dy.dtype(), [&]<class T, class A>(Tags<T, A>) {
     const auto channels = dx.shape()[3];
     const auto pixels = dx.shape()[1] * dx.shape()[2];
     dev.for_tiles(dx.shape()[0], [&](std::int64_t n) {

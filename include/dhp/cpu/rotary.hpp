@@ -13,8 +13,7 @@ void rotary_on(std::same_as<Cpu> auto& dev, View<Cpu> x, ConstView<Cpu> position
   std::vector<double> turns(as_size(half));
   for (std::int64_t c = 0; c < half; ++c)
     turns[as_size(c)] = Rotation::turns(std::log(options.base), c, half);
-  visit_floating(x.dtype(), [&]<class T>(Tag<T>) {
-    using A = Accumulator<T>;
+  visit_floating(x.dtype(), [&]<class T, class A>(Tags<T, A>) {
     dev.for_ranges(x.rows(), 16, [&](std::int64_t first, std::int64_t last) {
       std::vector<A> angles(as_size(2 * half));
       A *const cosines = angles.data(), *const sines = cosines + half;

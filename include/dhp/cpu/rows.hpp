@@ -44,8 +44,7 @@ void gather_rows_on(std::same_as<Cpu> auto& dev, ConstView<Cpu> x, ConstView<Cpu
 void scatter_add_rows_on(std::same_as<Cpu> auto& dev, ConstView<Cpu> dy, ConstView<Cpu> index,
                          View<Cpu> dx) {
   cpu::check_row_indices("scatter_add_rows", index, dx.rows());
-  visit_floating(dx.dtype(), [&]<class T>(Tag<T>) {
-    using A = Accumulator<T>;
+  visit_floating(dx.dtype(), [&]<class T, class A>(Tags<T, A>) {
     // Parallel over columns: rows may repeat, and each element keeps the row order.
     dev.for_ranges(dy.columns(), 128,
                    [rows = dy.rows(), columns = dy.columns(), at = index.data<std::int32_t>(),

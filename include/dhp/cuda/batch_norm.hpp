@@ -265,8 +265,7 @@ void batch_norm_sums_on(Dev& dev, ConstView<Dev> x, View<Dev> sum) {
 template <KernelDevice Dev>
 void batch_norm_squared_deviations_on(Dev& dev, ConstView<Dev> x, ConstView<Dev> mean,
                                       View<Dev> sum) {
-  visit_floating(x.dtype(), [&]<class T>(Tag<T>) {
-    using A = Accumulator<T>;
+  visit_floating(x.dtype(), [&]<class T, class A>(Tags<T, A>) {
     const cuda::ColumnTerms<T, true> terms{x.template data<T>(), x.columns(),
                                            mean.template data<A>()};
     const cuda::StoreColumn<A> finish{sum.template data<A>()};
@@ -317,8 +316,7 @@ void batch_norm_backward_apply_on(Dev& dev, ConstView<Dev> dy, ConstView<Dev> x,
                                   const BatchNormVectors<Dev>& vectors, bool relu,
                                   ConstView<Dev> sum_dy, ConstView<Dev> sum_dy_xhat, double count,
                                   View<Dev> dx) {
-  visit_floating(x.dtype(), [&]<class T>(Tag<T>) {
-    using A = Accumulator<T>;
+  visit_floating(x.dtype(), [&]<class T, class A>(Tags<T, A>) {
     const auto v = cuda::pointers<A>(vectors);
     cuda::with_gate(
         relu, [&]<auto gate>(std::integral_constant<cuda::NormGate, gate>) {

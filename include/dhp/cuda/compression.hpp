@@ -125,7 +125,7 @@ struct Orthonormalize {
 
   constexpr void operator()(auto& block) const {
     double* const scratch = block.template shared<double>();
-    detail::gram_schmidt(
+    gram_schmidt(
         x, columns, random,
         [&](auto term) {
           double total = 0;

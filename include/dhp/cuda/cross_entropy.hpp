@@ -230,8 +230,7 @@ void cross_entropy_max_on(Dev& dev, ConstView<Dev> logits, const CrossEntropyOpt
 template <KernelDevice Dev>
 void cross_entropy_sums_on(Dev& dev, ConstView<Dev> logits, ConstView<Dev> labels,
                            ConstView<Dev> max, const CrossEntropyOptions& options, View<Dev> sums) {
-  visit_floating(logits.dtype(), [&]<class T>(Tag<T>) {
-    using A = Accumulator<T>;
+  visit_floating(logits.dtype(), [&]<class T, class A>(Tags<T, A>) {
     const T* const x = logits.template data<T>();
     cuda::launch_rows<cuda::RowSums, T>(
         dev, max.count(), logits, options, x, options.first_class, options.smoothing != 0, x,
@@ -253,8 +252,7 @@ template <KernelDevice Dev>
 void cross_entropy_rank_on(Dev& dev, ConstView<Dev> logits, ConstView<Dev> sums,
                            ConstView<Dev> labels, const CrossEntropyOptions& options,
                            View<Dev> rank) {
-  visit_floating(logits.dtype(), [&]<class T>(Tag<T>) {
-    using A = Accumulator<T>;
+  visit_floating(logits.dtype(), [&]<class T, class A>(Tags<T, A>) {
     const T* const x = logits.template data<T>();
     cuda::launch_rows<cuda::RowRank, T>(dev, rank.count(), logits, options, x, options.first_class,
                                         options.onto, x, sums.template data<A>(),
@@ -278,8 +276,7 @@ void cross_entropy_backward_on(Dev& dev, ConstView<Dev> logits, ConstView<Dev> m
                                ConstView<Dev> sums, ConstView<Dev> labels,
                                const CrossEntropyOptions& options, ConstView<Dev> scale,
                                View<Dev> dlogits) {
-  visit_floating(logits.dtype(), [&]<class T>(Tag<T>) {
-    using A = Accumulator<T>;
+  visit_floating(logits.dtype(), [&]<class T, class A>(Tags<T, A>) {
     T* const out = dlogits.template data<T>();
     cuda::launch_rows<cuda::RowGradient, T>(
         dev, max.count(), logits, options, out, options.first_class, options.smoothing,

@@ -100,8 +100,7 @@ void axpy_on(Dev& dev, double alpha, ConstView<Dev> x, View<Dev> y) {
 template <KernelDevice Dev>
 void add_both_on(Dev& dev, const AddedVector<Dev>& one, const AddedVector<Dev>& other,
                  double beta) {
-  visit_floating(one.to.dtype(), [&]<class T>(Tag<T>) {
-    using A = Accumulator<T>;
+  visit_floating(one.to.dtype(), [&]<class T, class A>(Tags<T, A>) {
     const auto each = [](const AddedVector<Dev>& of) -> typename cuda::AddBoth<T>::Each {
       return {static_cast<A>(of.factor), of.to.count(), of.from.template data<T>(),
               of.to.template data<T>()};
@@ -153,8 +152,7 @@ void add_on(Dev& dev, ConstView<Dev> a, ConstView<Dev> b, View<Dev> y) {
 }
 template <KernelDevice Dev>
 void rsqrt_on(Dev& dev, ConstView<Dev> x, double epsilon, View<Dev> y) {
-  visit_floating(y.dtype(), [&]<class T>(Tag<T>) {
-    using A = Accumulator<T>;
+  visit_floating(y.dtype(), [&]<class T, class A>(Tags<T, A>) {
     const cuda::Rounded<T, cuda::Rsqrt<A>> f{{static_cast<A>(epsilon)}};
     cuda::map(dev, y.count(), f, y.template data<T>(), x.template data<T>());
   });

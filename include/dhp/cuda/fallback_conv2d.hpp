@@ -102,8 +102,7 @@ struct AddFilterParts {
 template <KernelDevice Dev>
 void fallback_conv2d_forward(Dev& dev, ConstView<Dev> x, ConstView<Dev> w, Conv2dGeometry geometry,
                              View<Dev> y) {
-  visit_floating(x.dtype(), [&]<class T>(Tag<T>) {
-    using A = Accumulator<T>;
+  visit_floating(x.dtype(), [&]<class T, class A>(Tags<T, A>) {
     const auto shape = convolution_shape<Dev>(x, y, geometry);
     const auto depth = shape.kernel * shape.kernel * shape.channels;
     tile_product<A>(dev, y.rows(), shape.out_channels, depth,
@@ -116,8 +115,7 @@ void fallback_conv2d_forward(Dev& dev, ConstView<Dev> x, ConstView<Dev> w, Conv2
 template <KernelDevice Dev>
 void fallback_conv2d_backward_data(Dev& dev, ConstView<Dev> dy, ConstView<Dev> w,
                                    Conv2dGeometry geometry, View<Dev> dx, double beta) {
-  visit_floating(dy.dtype(), [&]<class T>(Tag<T>) {
-    using A = Accumulator<T>;
+  visit_floating(dy.dtype(), [&]<class T, class A>(Tags<T, A>) {
     const auto shape = convolution_shape<Dev>(dx, dy, geometry);
     tile_product<A>(
         dev, dx.rows(), shape.channels, shape.kernel * shape.kernel * shape.out_channels,
@@ -131,8 +129,7 @@ void fallback_conv2d_backward_data(Dev& dev, ConstView<Dev> dy, ConstView<Dev> w
 template <KernelDevice Dev>
 void fallback_conv2d_backward_filter(Dev& dev, ConstView<Dev> x, ConstView<Dev> dy,
                                      Conv2dGeometry geometry, View<Dev> dw, double beta) {
-  visit_floating(x.dtype(), [&]<class T>(Tag<T>) {
-    using A = Accumulator<T>;
+  visit_floating(x.dtype(), [&]<class T, class A>(Tags<T, A>) {
     const auto shape = convolution_shape<Dev>(x, dy, geometry);
     const auto rows = shape.out_channels;
     const auto columns = shape.kernel * shape.kernel * shape.channels;

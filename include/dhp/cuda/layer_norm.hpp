@@ -8,8 +8,7 @@ namespace dhp::detail {
 template <KernelDevice Dev>
 void layer_norm_forward_on(Dev& dev, ConstView<Dev> x, ConstView<Dev> gamma, ConstView<Dev> beta,
                            double epsilon, View<Dev> y, View<Dev> mean, View<Dev> inv_std) {
-  visit_floating(x.dtype(), [&]<class T>(Tag<T>) {
-    using A = Accumulator<T>;
+  visit_floating(x.dtype(), [&]<class T, class A>(Tags<T, A>) {
     const cuda::LayerNormArguments<T> in{x.rows(),
                                          x.columns(),
                                          x.template data<T>(),
@@ -27,8 +26,7 @@ template <KernelDevice Dev>
 void layer_norm_backward_on(Dev& dev, ConstView<Dev> dy, ConstView<Dev> x, ConstView<Dev> gamma,
                             ConstView<Dev> mean, ConstView<Dev> inv_std, View<Dev> dx,
                             View<Dev> dgamma, View<Dev> dbeta, double beta) {
-  visit_floating(x.dtype(), [&]<class T>(Tag<T>) {
-    using A = Accumulator<T>;
+  visit_floating(x.dtype(), [&]<class T, class A>(Tags<T, A>) {
     const cuda::LayerNormBackwardArguments<T> in{x.rows(),
                                                  x.columns(),
                                                  dy.template data<T>(),
@@ -47,8 +45,7 @@ void residual_layer_norm_forward_on(Dev& dev, ConstView<Dev> x, ConstView<Dev> r
                                     const RowNumbers<Dev>& rows, const DropoutOptions& options,
                                     ConstView<Dev> gamma, ConstView<Dev> beta, double epsilon,
                                     View<Dev> sum, View<Dev> y, View<Dev> mean, View<Dev> inv_std) {
-  visit_floating(x.dtype(), [&]<class T>(Tag<T>) {
-    using A = Accumulator<T>;
+  visit_floating(x.dtype(), [&]<class T, class A>(Tags<T, A>) {
     const cuda::ResidualNormArguments<T> in{
         {x.rows(), x.columns(), x.template data<T>(), gamma.template data<A>(),
          beta.template data<A>(), static_cast<A>(epsilon), y.template data<T>(),
@@ -67,8 +64,7 @@ void residual_layer_norm_backward_on(Dev& dev, ConstView<Dev> dy, ConstView<Dev>
                                      ConstView<Dev> inv_std, const RowNumbers<Dev>& rows,
                                      const DropoutOptions& options, View<Dev> dresidual,
                                      View<Dev> dx, View<Dev> dgamma, View<Dev> dbeta, double beta) {
-  visit_floating(sum.dtype(), [&]<class T>(Tag<T>) {
-    using A = Accumulator<T>;
+  visit_floating(sum.dtype(), [&]<class T, class A>(Tags<T, A>) {
     const cuda::ResidualNormBackwardArguments<T> in{
         {sum.rows(), sum.columns(), dy.template data<T>(), sum.template data<T>(),
          gamma.template data<A>(), mean.template data<A>(), inv_std.template data<A>(),

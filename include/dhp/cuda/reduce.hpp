@@ -126,8 +126,7 @@ namespace dhp::detail {
 
 template <KernelDevice Dev>
 void column_sums_on(Dev& dev, ConstView<Dev> x, View<Dev> sums, double beta) {
-  visit_floating(x.dtype(), [&]<class T>(Tag<T>) {
-    using A = Accumulator<T>;
+  visit_floating(x.dtype(), [&]<class T, class A>(Tags<T, A>) {
     const cuda::ColumnTerms<T> terms{x.template data<T>(), x.columns()};
     cuda::reduce_columns<T>(dev, x.rows(), sums.count(), terms,
                             cuda::AddColumn<A>{sums.template data<A>(), beta}, terms.x,

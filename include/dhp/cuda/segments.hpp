@@ -102,7 +102,7 @@ void tile_squares_on(Dev& dev, const SegmentTable<Dev>& table, ConstView<Dev> x,
     launch(dev, cuda::grid_of_tiles(dev, table),
            cuda::SquareTiles<A>{table.tiles(),
                                 table.tile_count(),
-                                {detail::data_or_null<A>(x), of_weights},
+                                {data_or_null<A>(x), of_weights},
                                 sums.template data<double>()});
   });
 }

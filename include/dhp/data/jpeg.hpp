@@ -79,8 +79,8 @@ namespace detail {
   // A small file can request thousands of passes over a large image.
   const int wrong = tjDecompress2(handle.get(), data, size, made.pixels.data(), width, 0, height,
                                   format, TJFLAG_LIMITSCANS);
-  if (wrong != 0 && !detail::harmless_jpeg_warning(handle.get(), bytes)) damaged();
-  if (inks) made = detail::from_inverted_cmyk(made, options.channels);
+  if (wrong != 0 && !harmless_jpeg_warning(handle.get(), bytes)) damaged();
+  if (inks) made = from_inverted_cmyk(made, options.channels);
   return oriented(std::move(made), jpeg_orientation(bytes), options);
 }
 }  // namespace detail

@@ -122,7 +122,7 @@ struct ImageExample {
         if (!part->is_bytes) continue;
         if (part->number == 1)
           name = file.text(part->first, std::min<std::size_t>(part->size(), 80));
-        if (part->number == 2) value = detail::feature_value(file, *part);
+        if (part->number == 2) value = feature_value(file, *part);
       }
       if (made.features.size() < 200) made.features += (made.features.empty() ? "" : ", ") + name;
       if (!value) continue;

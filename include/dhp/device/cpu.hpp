@@ -18,9 +18,7 @@ namespace dhp {
 
 namespace detail {
 /// Caches freed blocks by size class.
-class CpuMemory : public MemoryCount,
-                  public std::enable_shared_from_this<CpuMemory>,
-                  detail::NonCopyable {
+class CpuMemory : public MemoryCount, public std::enable_shared_from_this<CpuMemory>, NonCopyable {
  public:
   static constexpr std::align_val_t alignment{64};
 

@@ -48,7 +48,7 @@ struct CudaOptions {
 
 namespace detail {
 /// The base of what cuda/ caches per device: plans, chosen algorithms.
-struct CudaCached : detail::NonCopyable {
+struct CudaCached : NonCopyable {
   virtual ~CudaCached() = default;
 };
 }  // namespace detail

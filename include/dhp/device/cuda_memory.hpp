@@ -28,7 +28,7 @@ struct CudaAllocator {
 
 namespace detail {
 /// Makes a GPU current for the calling thread, which may use others too, until the end of a scope.
-class CurrentDevice : detail::NonCopyable {
+class CurrentDevice : NonCopyable {
  public:
   explicit CurrentDevice(int device) noexcept {
     int current = device;
@@ -47,7 +47,7 @@ class CurrentDevice : detail::NonCopyable {
 
 class CudaMemory : public MemoryCount,
                    public std::enable_shared_from_this<CudaMemory>,
-                   detail::NonCopyable {
+                   NonCopyable {
  public:
   /// stream: the device's stream.
   CudaMemory(int device, CudaStream stream, CudaAllocator hosts = {})

@@ -22,7 +22,7 @@ struct Signatures {
   std::int64_t weights = 0;  ///< those that all replicas hold
   /// Pass k has the micro-batches of the replica that comes k places after this one, modulo replicas.
   std::vector<Pass> passes{};
-  void pass(detail::Fields& fields) { fields(weights, passes); }
+  void pass(Fields& fields) { fields(weights, passes); }
 };
 
 struct Verdict {
@@ -150,7 +150,7 @@ class StepVerifier final : public StepHook<Dev> {
 
  private:
   /// Fingerprints what this replica gives to sums over replicas, as long as it lives.
-  struct Signing : detail::NonCopyable {
+  struct Signing : NonCopyable {
     Signing(ParameterStore<Dev>& of, View<Dev> in) : store(of) {
       store.watch_sums([size = of.size(), in](Dev& dev, const std::vector<View<Dev>>& summands,
                                               std::int64_t first, std::int64_t times) {

@@ -65,13 +65,12 @@ namespace detail {
 /// Makes the compiler name a missing member.
 template <class L, class Dev>
 constexpr void require_loss() {
-  static_assert(detail::HasTermNames<L>,
-                "a loss lacks: std::vector<std::string> term_names() const");
-  static_assert(detail::HasLossForward<L, Dev>,
+  static_assert(HasTermNames<L>, "a loss lacks: std::vector<std::string> term_names() const");
+  static_assert(HasLossForward<L, Dev>,
                 "a loss lacks: void forward(Dev&, Tensor<Dev> x, Tape<Dev>&, View<Dev> totals)");
-  static_assert(detail::HasLossBackward<L, Dev>,
+  static_assert(HasLossBackward<L, Dev>,
                 "a loss lacks: Tensor<Dev> backward(Dev&, ConstView<Dev> scales, Tape<Dev>&)");
-  detail::require_flops_and_parameters<L, Dev>();
+  require_flops_and_parameters<L, Dev>();
 }
 }  // namespace detail
 

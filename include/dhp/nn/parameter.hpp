@@ -229,14 +229,14 @@ void accumulate_from(Dev& dev, const ParameterList<Dev>& parameters, std::vector
 /// ParameterState::accumulate for several parameters of one store by one op: write(views, beta), with one beta for all.
 template <class Dev>
 void accumulate_all(Dev& dev, const ParameterList<Dev>& parameters,
-                    std::type_identity_t<detail::WriteAll<Dev>> write) {
+                    std::type_identity_t<WriteAll<Dev>> write) {
   // A tied weight may have had another contribution before the bias beside it.
   bool all_fresh = true;
   for (const auto& parameter : parameters) all_fresh = all_fresh && parameter->is_fresh();
   for (const auto& parameter : parameters)
     if (!all_fresh) parameter->complete(dev);
   std::vector<View<Dev>> views;
-  detail::accumulate_from<Dev>(dev, parameters, views, write);
+  accumulate_from<Dev>(dev, parameters, views, write);
 }
 }  // namespace detail
 }  // namespace dhp

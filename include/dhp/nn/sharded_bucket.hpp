@@ -40,7 +40,7 @@ struct ReplicaOf {
 };
 
 template <class Dev>
-class ShardedBucket : detail::NonCopyable {
+class ShardedBucket : NonCopyable {
  public:
   /// first: start of the bucket in the store's numbering; held: start of this replica's share in optimizer state
   /// buffers.

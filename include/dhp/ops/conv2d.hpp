@@ -64,7 +64,7 @@ template <Device Dev>
 [[nodiscard]] std::optional<Tensor<Dev>> conv2d_forward_with_sums(Dev& dev, In<Dev> x, In<Dev> w,
                                                                   Conv2dGeometry geometry,
                                                                   Out<Dev> y) {
-  detail::check_conv2d("forward_with_sums", x.shape(), w.shape(), y.shape(), geometry);
+  check_conv2d("forward_with_sums", x.shape(), w.shape(), y.shape(), geometry);
   check(x.dtype() == w.dtype() && x.dtype() == y.dtype(),
         "conv2d_forward_with_sums: x, w and y are ", x.dtype(), ", ", w.dtype(), " and ", y.dtype(),
         "; all need one type");
@@ -92,12 +92,12 @@ template <Device Dev>
 [[nodiscard]] std::optional<Tensor<Dev>> conv2d_backward_data_to_norm(
     Dev& dev, In<Dev> dy, In<Dev> w, Conv2dGeometry geometry, In<Dev> onto,
     const NormTrace<Dev>& norm, Out<Dev> dx) {
-  detail::check_conv2d("backward_data_to_norm", dx.shape(), w.shape(), dy.shape(), geometry);
+  check_conv2d("backward_data_to_norm", dx.shape(), w.shape(), dy.shape(), geometry);
   check(dy.dtype() == w.dtype() && dy.dtype() == dx.dtype(),
         "conv2d_backward_data_to_norm: dy, w and dx are ", dy.dtype(), ", ", w.dtype(), " and ",
         dx.dtype(), "; all need one type");
-  detail::check_like("conv2d_backward_data_to_norm: the norm's input", norm.x, dx);
-  if (!onto.empty()) detail::check_like("conv2d_backward_data_to_norm: what it adds to,", onto, dx);
+  check_like("conv2d_backward_data_to_norm: the norm's input", norm.x, dx);
+  if (!onto.empty()) check_like("conv2d_backward_data_to_norm: what it adds to,", onto, dx);
   return conv2d_backward_data_to_norm_on(dev, dy, w, geometry, onto, norm, dx);
 }
 }  // namespace detail

@@ -190,23 +190,23 @@ void check_sums(const char* op, const SegmentTable<Dev>& table, ConstView<Dev> s
 /// have are unchanged. x is flat; sums f64 [table.sum_count()].
 template <Device Dev>
 void tile_squares(Dev& dev, const SegmentTable<Dev>& table, In<Dev> x, Out<Dev> sums) {
-  detail::check_flat<Dev>("tile_squares", "the tensor", table, x);
-  detail::check_sums<Dev>("tile_squares", table, sums);
+  check_flat<Dev>("tile_squares", "the tensor", table, x);
+  check_sums<Dev>("tile_squares", table, sums);
   if (table.tile_count() > 0) tile_squares_on(dev, table, x, false, sums);
 }
 /// The same for the weights: master weights for 16-bit values, else the values.
 template <Device Dev>
 void tile_weight_squares(Dev& dev, const SegmentTable<Dev>& table, In<Dev> masters, Out<Dev> sums) {
-  detail::check_masters<Dev>("tile_weight_squares", table, masters);
-  detail::check_sums<Dev>("tile_weight_squares", table, sums);
+  check_masters<Dev>("tile_weight_squares", table, masters);
+  check_sums<Dev>("tile_weight_squares", table, sums);
   if (table.tile_count() > 0) tile_squares_on(dev, table, masters, true, sums);
 }
 /// squares[group * stride + parameter] = the sum of the sums of its tiles, in their order; other entries are unchanged.
 template <Device Dev>
 void sum_tiles(Dev& dev, const SegmentTable<Dev>& table, In<Dev> sums, Out<Dev> squares,
                std::int64_t stride = 0) {
-  detail::check_sums<Dev>("sum_tiles", table, sums);
-  detail::check_by_parameter<Dev>("sum_tiles", "squares", table, squares);
+  check_sums<Dev>("sum_tiles", table, sums);
+  check_by_parameter<Dev>("sum_tiles", "squares", table, squares);
   check(
       table.groups() == 1 || squares.count() >= (table.groups() - 1) * stride + table.parameters(),
       "sum_tiles: squares ", squares.shape(), " of ", table.groups(), " groups ", stride, " apart");

@@ -54,13 +54,12 @@ template <class Dev>
                                                         std::span<const MicroBatch<Dev>> batches,
                                                         std::int64_t micro_batches, DType compute) {
   auto& world = mesh.world();
-  const auto rows =
-      detail::predictions::describe_predictions(dev, mesh, mine, batches, micro_batches);
+  const auto rows = predictions::describe_predictions(dev, mesh, mine, batches, micro_batches);
   const auto dtype = accumulation_type(compute);
   open_messages(dev, world);
   std::vector<HostArray> found;
   for (std::int64_t index = 0; index < micro_batches; ++index) {
-    const auto* const row = rows.data() + index * detail::predictions::prediction_fields;
+    const auto* const row = rows.data() + index * predictions::prediction_fields;
     const auto from = static_cast<int>(row[0]) - 1;
     check(from >= 0 && from < world.size(), "micro-batch ", index,
           " of this step is predicted by no replica, or by two; they are numbered from 0 over all "

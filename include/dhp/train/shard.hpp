@@ -56,11 +56,11 @@ template <class Dev>
   std::vector<StoredPiece> stored(pieces.size());
   for (std::size_t at = 0; at < pieces.size(); ++at) {
     const auto& piece = pieces[at].piece;
-    const auto first =
-        writer.add(detail::checkpoint::name_in_shard(piece), piece.dtype,
-                   detail::checkpoint::shape_in_shard(piece), [&, at](OpenFile& file) {
-                     stored[at].sums = detail::checkpoint::write_blocks(dev, pieces[at], file);
-                   });
+    const auto first = writer.add(checkpoint::name_in_shard(piece), piece.dtype,
+                                  checkpoint::shape_in_shard(piece), [&, at](OpenFile& file) {
+                                    stored[at].sums =
+                                        checkpoint::write_blocks(dev, pieces[at], file);
+                                  });
     stored[at] = {piece, name, first, {}};
   }
   const auto head = writer.head();

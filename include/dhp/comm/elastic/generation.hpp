@@ -31,7 +31,7 @@ namespace detail {
 struct MemberReport {
   std::int64_t steps = -1;  ///< updates in its state; -1: no state
   bool leaving = false;     ///< hands over its state and leaves the job
-  void pass(detail::Fields& fields) { fields(steps, leaving); }
+  void pass(Fields& fields) { fields(steps, leaving); }
 };
 }  // namespace detail
 

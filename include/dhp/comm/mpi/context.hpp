@@ -72,7 +72,7 @@ inline void check_mpi_is_usable() {
         "MPI_THREAD_SERIALIZED or MPI_THREAD_MULTIPLE, and look at what it provides");
 }
 
-class MpiContext : detail::NonCopyable {
+class MpiContext : NonCopyable {
  public:
   /// Collective over `host`; all ranks must arrive within timeout_s, 0: no limit. lock: held during each MPI call.
   MpiContext(MPI_Comm host, double timeout_s, std::shared_ptr<std::mutex> lock)

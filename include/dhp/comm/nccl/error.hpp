@@ -57,7 +57,7 @@ namespace dhp::detail {
 /// The id by which a world's ranks connect. It is a secret: a process that has it can join.
 [[nodiscard]] inline ncclUniqueId new_nccl_id() {
   ncclUniqueId id;
-  detail::check_nccl(ncclGetUniqueId(&id), "ncclGetUniqueId");
+  check_nccl(ncclGetUniqueId(&id), "ncclGetUniqueId");
   return id;
 }
 }  // namespace dhp::detail
