@@ -106,7 +106,6 @@ class SliceOf {
   const Outputs* out_;
 };
 
-/// As reduce_slice, for elements of type T.
 template <class T>
 void reduce_slice_of(const Inputs& in, const Outputs& out, std::int64_t first, std::int64_t last,
                      Reduce reduce) {

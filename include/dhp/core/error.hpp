@@ -19,7 +19,6 @@ class Error : public std::runtime_error {
 
   /// The sentence without the source location, for users of a program.
   [[nodiscard]] const std::string& sentence() const noexcept { return sentence_; }
-  /// The source location of the check.
   [[nodiscard]] const std::source_location& where() const noexcept { return where_; }
 
  private:

@@ -85,8 +85,7 @@ class Shape {
 
 /// The half-open interval [first, last) of a dim.
 struct Range {
-  std::int64_t first = 0;
-  std::int64_t last = 0;
+  std::int64_t first = 0, last = 0;
   [[nodiscard]] std::int64_t size() const { return last - first; }
   friend bool operator==(const Range&, const Range&) = default;
 };

@@ -207,9 +207,9 @@ void sgd_update_on(Dev& dev, const SgdUpdate& update, const SegmentTable<Dev>& t
   visit_floating(table.compute(), [&]<class T, class A>(Tags<T, A>) {
     const auto with = [&]<bool has_momentum>(std::bool_constant<has_momentum>) {
       const cuda::SgdRule<A, has_momentum> rule{update, data_or_null<double>(rates)};
-      cuda::update_weights<T>(dev, rule, table, state,
-                              {gradient.template data<A>(), data_or_null<A>(momentum), nullptr,
-                               data_or_null<A>(masters)});
+      cuda::update_weights<T>(
+          dev, rule, table, state,
+          {gradient.data(), data_or_null<A>(momentum), nullptr, data_or_null<A>(masters)});
     };
     momentum.empty() ? with(std::false_type()) : with(std::true_type());
   });
@@ -220,8 +220,7 @@ void adamw_update_on(Dev& dev, const AdamUpdate& update, const SegmentTable<Dev>
                      View<Dev> masters) {
   visit_floating(table.compute(), [&]<class T, class A>(Tags<T, A>) {
     cuda::update_weights<T>(dev, cuda::AdamwRule<A>{{update}}, table, state,
-                            {gradient.template data<A>(), m.template data<A>(),
-                             v.template data<A>(), data_or_null<A>(masters)});
+                            {gradient.data(), m.data(), v.data(), data_or_null<A>(masters)});
   });
 }
 template <KernelDevice Dev>
@@ -235,12 +234,12 @@ void lamb_squares_on(Dev& dev, const AdamUpdate& update, const SegmentTable<Dev>
                                 cuda::step_state<Dev>(state),
                                 table.tiles(),
                                 table.tile_count(),
-                                gradient.template data<A>(),
-                                m.template data<A>(),
-                                v.template data<A>(),
+                                gradient.data(),
+                                m.data(),
+                                v.data(),
                                 {data_or_null<A>(masters), true},
-                                weights.template data<double>(),
-                                directions.template data<double>()});
+                                weights.data(),
+                                directions.data()});
   });
 }
 template <KernelDevice Dev>
@@ -248,10 +247,8 @@ void lamb_update_on(Dev& dev, const AdamUpdate& update, const SegmentTable<Dev>&
                     ConstView<Dev> state, ConstView<Dev> rates, ConstView<Dev> gradient,
                     View<Dev> m, View<Dev> v, View<Dev> masters) {
   visit_floating(table.compute(), [&]<class T, class A>(Tags<T, A>) {
-    cuda::update_weights<T>(dev, cuda::LambRule<A>{{update}, rates.template data<double>()}, table,
-                            state,
-                            {gradient.template data<A>(), m.template data<A>(),
-                             v.template data<A>(), data_or_null<A>(masters)});
+    cuda::update_weights<T>(dev, cuda::LambRule<A>{{update}, rates.data()}, table, state,
+                            {gradient.data(), m.data(), v.data(), data_or_null<A>(masters)});
   });
 }
 template <KernelDevice Dev>
@@ -260,7 +257,7 @@ void update_moving_averages_on(Dev& dev, double momentum, std::int64_t parts,
                                ConstView<Dev> sums) {
   visit_accumulator(table.accumulation(), [&]<class A>(Tag<A>) {
     cuda::update_weights<A>(dev, cuda::MovingAverageRule<A>{{momentum, parts}}, table, state,
-                            {sums.template data<A>(), nullptr, nullptr, nullptr});
+                            {sums.data(), nullptr, nullptr, nullptr});
   });
 }
 template <KernelDevice Dev>

@@ -64,7 +64,6 @@ namespace detail {
   return resize(image, centre, height, width);
 }
 
-/// Augments to height x width.
 [[nodiscard]] inline Image augment(const Image& image, const AugmentOptions& options, int height,
                                    int width, SampleRandom& random) {
   Image made = options.random_resized_crop

@@ -133,8 +133,7 @@ class BlockCache {
   }
 
   std::string folder_;
-  std::uint64_t limit_;
-  std::uint64_t block_;
+  std::uint64_t limit_, block_;
   std::function<void(const std::string&)> warn_;
   std::vector<File> files_;
   std::uint64_t used_ = 0;

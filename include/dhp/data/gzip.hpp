@@ -19,8 +19,7 @@ namespace dhp {
   } const ender{&stream};
 
   Bytes out;
-  std::size_t read = 0;
-  std::size_t written = 0;
+  std::size_t read = 0, written = 0;
   for (;;) {
     if (written == out.size()) {
       check(written < limit_bytes, "", name, ": unpacks to more than the limit of ", limit_bytes,

@@ -9,9 +9,7 @@ namespace dhp {
 
 /// [H, W, C], u8.
 struct Image {
-  int height = 0;
-  int width = 0;
-  int channels = 0;
+  int height = 0, width = 0, channels = 0;
   std::vector<std::uint8_t> pixels;
 
   [[nodiscard]] std::size_t at(int y, int x) const {

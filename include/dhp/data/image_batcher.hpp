@@ -10,8 +10,7 @@ namespace dhp {
 
 struct ImageBatcherOptions {
   int height = 0;  ///< of the model's input
-  int width = 0;
-  int channels = 3;
+  int width = 0, channels = 3;
   DType dtype = DType::f32;                    ///< a floating-point type
   std::vector<double> mean = {};               ///< per channel, in units of [0, 1]; empty: 0
   std::vector<double> deviation = {};          ///< per channel; empty: 1
@@ -114,8 +113,7 @@ struct ChannelStatistics {
 template <Dataset D>
   requires std::same_as<typename D::Sample, LabelledImage>
 [[nodiscard]] ChannelStatistics channel_statistics(const D& data, std::int64_t samples) {
-  std::vector<std::uint64_t> sums;
-  std::vector<std::uint64_t> squares;
+  std::vector<std::uint64_t> sums, squares;
   std::uint64_t count = 0;
   for (std::int64_t index = 0; index < std::min<std::int64_t>(samples, data.size()); ++index) {
     const Image image = data.get(index).image;

@@ -132,8 +132,7 @@ class Loader final : public StepSource<Dev>, detail::NonCopyable {
   struct Slot {  // one step; shared by the queue and the threads working on it
     StepPlan plan;
     std::vector<Job> jobs;
-    std::size_t begun = 0;
-    std::size_t done = 0;
+    std::size_t begun = 0, done = 0;
   };
 
   // Requires mutex_. Fills the queue to its maximum length.

@@ -53,8 +53,7 @@ class Permutation {
   std::int64_t size_;
   RandomStream stream_;
   int low_bits_ = 0;
-  std::uint64_t high_mask_ = 0;
-  std::uint64_t low_mask_ = 0;
+  std::uint64_t high_mask_ = 0, low_mask_ = 0;
 };
 
 }  // namespace dhp

@@ -16,10 +16,7 @@ void visit_channels(int channels, const auto& visit) {
 
 /// A rectangle of an image, in pixels.
 struct Box {
-  int top = 0;
-  int left = 0;
-  int height = 0;
-  int width = 0;
+  int top = 0, left = 0, height = 0, width = 0;
 };
 }  // namespace detail
 

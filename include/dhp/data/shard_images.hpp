@@ -70,7 +70,6 @@ class ShardImages {
   [[nodiscard]] std::string left_out_text() const { return left_out_text(*found_); }
   /// Why the index could not be saved; empty if it was.
   [[nodiscard]] const std::string& index_error() const { return found_->index_error; }
-  /// Whether the index was read from its file.
   [[nodiscard]] bool index_was_kept() const { return found_->index_was_kept; }
   /// Bytes of samples read from the shards, not from the cache.
   [[nodiscard]] std::uint64_t bytes_read() const { return found_->reader->bytes_read(); }
@@ -93,8 +92,7 @@ class ShardImages {
     std::unique_ptr<detail::ShardReader> reader;
     std::string index_error;
     bool index_was_kept = false;
-    int first_label = 0;
-    int classes = 0;
+    int first_label = 0, classes = 0;
   };
 
   [[nodiscard]] static std::string left_out_text(const Found& found) {

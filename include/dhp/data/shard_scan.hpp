@@ -12,9 +12,7 @@ namespace dhp::detail {
 /// `after` bytes later.
 struct ShardSample {
   std::uint64_t at = 0;
-  std::uint32_t bytes = 0;
-  std::uint32_t before = 0;
-  std::uint32_t after = 0;
+  std::uint32_t bytes = 0, before = 0, after = 0;
   std::int32_t label = 0;
   std::uint32_t shard = 0;
   friend bool operator==(const ShardSample&, const ShardSample&) = default;

@@ -13,8 +13,7 @@ namespace dhp::detail {
 struct TarMember {
   std::string name;
   char type = '0';
-  std::uint64_t first = 0;
-  std::uint64_t bytes = 0;
+  std::uint64_t first = 0, bytes = 0;
 };
 
 /// Iterates over a tar file's members, except links. Errors name the byte.
@@ -126,8 +125,7 @@ class TarMembers {
   }
 
   ScannedFile* file_;
-  std::uint64_t at_ = 0;
-  std::uint64_t last_ = 0;
+  std::uint64_t at_ = 0, last_ = 0;
 };
 
 /// Reads the integer "label" of a JSON object, if present, for tar shards with .json labels: data/json_label.hpp.

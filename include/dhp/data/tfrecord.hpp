@@ -68,8 +68,7 @@ class WireFields {
   }
 
   ScannedFile* file_;
-  std::uint64_t at_;
-  std::uint64_t last_;
+  std::uint64_t at_, last_;
 };
 
 /// What a tf.Example says of its image.

@@ -40,7 +40,6 @@ class CpuMemory : public MemoryCount, public std::enable_shared_from_this<CpuMem
               pool->give(freed, size, persistent);
             }};
   }
-  /// Returns free blocks to the system.
   void trim() {
     const std::lock_guard lock(mutex_);
     for (auto& blocks : free_)

@@ -254,7 +254,6 @@ class Cuda : detail::Kernels {
 
   /// Null without tracing.
   [[nodiscard]] const std::shared_ptr<Trace>& trace() const { return options_.trace; }
-  /// The stream's current point, for the trace.
   [[nodiscard]] TraceMoment moment() const {
     check_not_recording("a point of a trace");
     return clock_->moment(stream());

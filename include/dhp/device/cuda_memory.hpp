@@ -49,7 +49,6 @@ class CudaMemory : public MemoryCount,
                    public std::enable_shared_from_this<CudaMemory>,
                    NonCopyable {
  public:
-  /// stream: the device's stream.
   CudaMemory(int device, CudaStream stream, CudaAllocator hosts = {})
       : device_(device), stream_(std::move(stream)), hosts_(std::move(hosts)) {
     check((hosts_.allocate == nullptr) == (hosts_.free == nullptr),

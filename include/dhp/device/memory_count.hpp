@@ -49,8 +49,6 @@ class MemoryCount {
 
  private:
   mutable std::mutex mutex_;
-  std::size_t in_use_ = 0;
-  std::size_t held_ = 0;
-  std::size_t most_held_ = 0;
+  std::size_t in_use_ = 0, held_ = 0, most_held_ = 0;
 };
 }  // namespace dhp::detail

@@ -111,8 +111,7 @@ class ThreadPool : NonCopyable {
 
   std::vector<std::thread> workers_;
   std::mutex mutex_;
-  std::condition_variable wake_;
-  std::condition_variable done_;
+  std::condition_variable wake_, done_;
   const Loop* loop_ = nullptr;
   std::uint64_t generation_ = 0;
   int busy_ = 0;

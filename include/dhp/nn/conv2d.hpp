@@ -10,11 +10,8 @@
 namespace dhp {
 
 struct Conv2dOptions {
-  std::int64_t in = 0;
-  std::int64_t out = 0;
-  int kernel = 1;
-  int stride = 1;
-  int padding = 0;
+  std::int64_t in = 0, out = 0;
+  int kernel = 1, stride = 1, padding = 0;
   bool input_gradient = true;  ///< false for the first layer of a model
   /// In training the device may compute the column sums of y with it, for a batch norm that follows in the same layer
   /// list.
@@ -72,7 +69,7 @@ class Conv2d final {
       dx = sum_.by_rows(dev, x.dtype(), x.shape(), std::move(onto),
                         [&](int at, Range images, View<Dev> to, double beta) {
                           const auto of = piece(dy.view(), at);
-                          backward_data(dev, of.slice(images.first, images.last), at, to, beta);
+                          backward_data(dev, of.slice(images), at, to, beta);
                         });
     weight_gradient(dev, std::move(x), std::move(dy), tape);
     return dx;
@@ -108,13 +105,13 @@ class Conv2d final {
   [[nodiscard]] Tensor<Dev> in_pieces(Dev& dev, const Tensor<Dev>& x) {
     const auto shape = y_shape(x.shape());
     if (by_rows_)
-      return sum_.by_rows(
-          dev, x.dtype(), shape, {}, [&](int at, Range images, View<Dev> to, double) {
-            in_type_of(dev, x.dtype(), to, [&](View<Dev> made) {
-              conv2d_forward(dev, piece(x.view(), at).slice(images.first, images.last),
-                             weight(at)->value, geometry_, made);
-            });
-          });
+      return sum_.by_rows(dev, x.dtype(), shape, {},
+                          [&](int at, Range images, View<Dev> to, double) {
+                            in_type_of(dev, x.dtype(), to, [&](View<Dev> made) {
+                              conv2d_forward(dev, piece(x.view(), at).slice(images),
+                                             weight(at)->value, geometry_, made);
+                            });
+                          });
     if constexpr (at_once) {
       const detail::FusedValues<Dev> weight(dev, weights_);
       Tensor<Dev> whole(dev, x.dtype(),
@@ -213,9 +210,7 @@ class Conv2d final {
   static constexpr bool at_once = Dev::host_accessible;
 
   Conv2dGeometry geometry_;
-  bool input_gradient_;
-  bool column_sums_;
-  bool by_rows_ = false;
+  bool input_gradient_, column_sums_, by_rows_ = false;
   ParameterList<Dev> weights_;  // this rank's pieces
   GroupSum<Dev> sum_;           // of y by rows, else of the gradient of x
 };

@@ -23,7 +23,7 @@ template <class Dev>
 template <class Dev>
 [[nodiscard]] RowNumbers<Dev> sliced(const RowNumbers<Dev>& of, Range rows) {
   if (of.index.empty()) return {.index = {}, .first = of.first + rows.first};
-  return {.index = of.index.slice(rows.first, rows.last)};
+  return {.index = of.index.slice(rows)};
 }
 
 /// One use of dropout in a model, with its own random stream.

@@ -80,12 +80,12 @@ class FeedForward final {
     dy = {};
     return detail::in_layer(dev, "first", "input gradient", tape, [&] {
       auto all = gradient_sum_.shares().start_gather(dev, tape.pop(), tape);
-      auto sum = gradient_sum_.start_by_rows(
-          dev, dbefore.dtype(), shape, std::move(onto),
-          [&](int at, Range block, View<Dev> to, double beta) {
-            const auto of = detail::piece(dbefore.view(), pieces(), at);
-            first_.input_gradient(dev, of.slice(block.first, block.last), at, to, beta);
-          });
+      auto sum =
+          gradient_sum_.start_by_rows(dev, dbefore.dtype(), shape, std::move(onto),
+                                      [&](int at, Range block, View<Dev> to, double beta) {
+                                        const auto of = detail::piece(dbefore.view(), pieces(), at);
+                                        first_.input_gradient(dev, of.slice(block), at, to, beta);
+                                      });
       first_.finish_without_bias(dev, std::move(all).wait(), std::move(dbefore), tape);
       return std::move(sum).wait(dev);
     });

@@ -31,7 +31,6 @@ namespace detail {
   for (int dim = 1; dim < all.rank(); ++dim) piece.push_back(all[dim]);
   return piece;
 }
-/// Piece `at` of them.
 template <class AnyView>
 [[nodiscard]] AnyView piece(AnyView all, int pieces, int at) {
   if (pieces == 1) return all;
@@ -223,7 +222,7 @@ class GroupSum {
         dev.fill_zero(tail.bytes(), tail.size_bytes());
       }
     }
-    const auto summed = all.mut().slice(mine.first, mine.last);
+    const auto summed = all.mut().slice(mine);
     detail::tree_sum(dev, received.mut(), plan_->adds, summed, beta);
     group_.all_gather(dev, summed, all.mut()).wait();
     if (all.count() == count) return std::move(all).reshape(shape);

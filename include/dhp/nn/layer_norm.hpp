@@ -45,8 +45,7 @@ class LayerNormParameters {
                            {.shares = true});
   }
 
-  Parameter<Dev> gamma_;
-  Parameter<Dev> beta_;
+  Parameter<Dev> gamma_, beta_;
   RowShares<Dev> shares_;
 };
 }  // namespace detail
@@ -76,14 +75,14 @@ class LayerNorm {
     const Tensor<Dev> mean = tape.pop();
     const Tensor<Dev> x = tape.pop();
     Tensor<Dev> dx(dev, x.dtype(), x.shape());
-    weights_.accumulate(
-        dev, tape, x.rows(), [&](Range rows, View<Dev> dgamma, View<Dev> dbeta, double old) {
-          const auto of = [&](auto view) { return view.slice(rows.first, rows.last); };
-          layer_norm_backward(dev, of(detail::as_matrix(dy.view())),
-                              of(detail::as_matrix(x.view())), weights_.gamma(), of(mean.view()),
-                              of(inv_std.view()), of(detail::as_matrix(dx.mut())), dgamma, dbeta,
-                              old);
-        });
+    weights_.accumulate(dev, tape, x.rows(),
+                        [&](Range rows, View<Dev> dgamma, View<Dev> dbeta, double old) {
+                          const auto of = [&](auto view) { return view.slice(rows); };
+                          layer_norm_backward(dev, of(detail::as_matrix(dy.view())),
+                                              of(detail::as_matrix(x.view())), weights_.gamma(),
+                                              of(mean.view()), of(inv_std.view()),
+                                              of(detail::as_matrix(dx.mut())), dgamma, dbeta, old);
+                        });
     return dx;
   }
 

@@ -7,8 +7,7 @@
 namespace dhp {
 
 struct LinearOptions {
-  std::int64_t in = 0;
-  std::int64_t out = 0;
+  std::int64_t in = 0, out = 0;
   bool bias = true;
   Initializer weight_init{Initializer::Kind::normal, 0.02};
   Initializer bias_init{};
@@ -87,8 +86,7 @@ class Linear final {
     if (by_rows_) {
       y = sum_.by_rows(dev, x.dtype(), whole_y(x.shape()), {},
                        [&](int at, Range block, View<Dev> out, double) {
-                         product(dev, piece(x.view(), at).slice(block.first, block.last), at,
-                                 sum_.is_first(at), out);
+                         product(dev, piece(x.view(), at).slice(block), at, sum_.is_first(at), out);
                        });
     } else {
       y = Tensor<Dev>(dev, x.dtype(), whole_y(x.shape()));
@@ -105,14 +103,14 @@ class Linear final {
                                      Tensor<Dev> onto, Tape<Dev>& tape) {
     auto& any = layers[0];
     auto all = any.sum_.shares().start_gather(dev, tape.pop(), tape);
-    auto sum = any.sum_.start_by_rows(
-        dev, dy[0].dtype(), any.x_shape(dy[0].shape()), std::move(onto),
-        [&](int at, Range block, View<Dev> to, double beta) {
-          for (auto of = layers.size(); of-- > 0; beta = 1) {
-            const auto part = any.piece(dy[of].view(), at).slice(block.first, block.last);
-            layers[of].input_gradient(dev, part, at, to, beta);
-          }
-        });
+    auto sum =
+        any.sum_.start_by_rows(dev, dy[0].dtype(), any.x_shape(dy[0].shape()), std::move(onto),
+                               [&](int at, Range block, View<Dev> to, double beta) {
+                                 for (auto of = layers.size(); of-- > 0; beta = 1) {
+                                   const auto part = any.piece(dy[of].view(), at).slice(block);
+                                   layers[of].input_gradient(dev, part, at, to, beta);
+                                 }
+                               });
     const auto x = std::move(all).wait();
     Tensor<Dev> dx;
     for (auto of = layers.size(); of-- > 0;) {
@@ -276,8 +274,7 @@ class Linear final {
   }
 
   ParameterList<Dev> weights_, biases_;  // this rank's pieces
-  bool by_rows_ = false;
-  bool padded_ = false;
+  bool by_rows_ = false, padded_ = false;
   bool uneven_ = false;     // pieces are not equally wide
   std::int64_t width_ = 0;  // of the widest piece of y, without padding
   GroupSum<Dev> sum_;       // of y by rows, else of the gradient of x

@@ -46,7 +46,7 @@ class LowRank final : public detail::Adapter<Dev> {
     if (!by_rows_) product(0, inner.mut(), 0);
     const auto own = by_rows_ ? shares_.own(rows) : Range{0, rows};
     for (int at = 0; at < count(b_); ++at)
-      gemm(dev, inner.view().slice(own.first, own.last), of(b_, at)->value, matrix(y, b_, at),
+      gemm(dev, inner.view().slice(own), of(b_, at)->value, matrix(y, b_, at),
            {.transpose_b = true, .beta = 1, .padded = true});
     tape.push(std::move(inner));
   }
@@ -64,7 +64,7 @@ class LowRank final : public detail::Adapter<Dev> {
     auto in = dropped(dev, x.view(), tape);
     const auto rows = dinner.shape()[0];
     const auto own = by_rows_ ? Range{0, rows} : shares_.own(rows);
-    const auto from = dinner.view().slice(own.first, own.last);
+    const auto from = dinner.view().slice(own);
     for (int at = 0; at < count(a_); ++at) {
       const auto to = matrix(dx, a_, at);
       const auto& factor = of(a_, at)->value;

@@ -63,7 +63,6 @@ namespace detail {
 }
 }  // namespace detail
 
-/// Splits a dim of the spec into near-equal parts.
 [[nodiscard]] inline ParameterSpec split(ParameterSpec spec, int dim, int parts, int index) {
   if (parts > 1) {
     spec.split_dim = dim;
@@ -164,8 +163,7 @@ class ParameterState {
 struct ParameterCount {
   ParameterCount(int parameters_in_model, int tensor_groups = 1)
       : parameters(parameters_in_model), groups(tensor_groups) {}
-  int parameters;
-  int groups;
+  int parameters, groups;
 };
 
 template <class Dev>

@@ -212,7 +212,7 @@ class ParameterStore {
     return part(buffer, parameter.range).as(parameter.spec.local_shape());
   }
   [[nodiscard]] static View<Dev> part(Tensor<Dev>& buffer, Range range) {
-    return buffer.mut().slice(range.first, range.last);
+    return buffer.mut().slice(range);
   }
 
  private:
@@ -378,14 +378,10 @@ class ParameterStore {
   std::int64_t summed_ = 0;            // the same plus this replica's shares
   std::int64_t size_ = 0;              // of buffers, including redundant shares
   detail::SegmentTable<Dev> running_;  // replicated statistics
-  detail::SegmentTable<Dev> trained_;
-  detail::SegmentTable<Dev> owned_;
+  detail::SegmentTable<Dev> trained_, owned_;
   detail::SegmentTable<Dev> owned_parts_;  // those split over the tensor axis
   Tensor<Dev> values_;                     // in bytes, since types differ
-  Tensor<Dev> gradients_;
-  Tensor<Dev> high_;
-  Tensor<Dev> low_;
-  Tensor<Dev> overflow_;
+  Tensor<Dev> gradients_, high_, low_, overflow_;
   SumWatcher watcher_;
 };
 

@@ -37,7 +37,7 @@ class RmsNorm {
     const auto gradient = dy.view();
     auto dx = reuse(dev, dy);
     shares_.for_pieces(tape, x.rows(), [&](Range rows) {
-      const auto of = [&](auto view) { return view.slice(rows.first, rows.last); };
+      const auto of = [&](auto view) { return view.slice(rows); };
       gamma_->accumulate(dev, [&](View<Dev> dgamma, double old) {
         detail::rms_norm_backward(dev, of(detail::as_matrix(gradient)),
                                   of(detail::as_matrix(x.view())), gamma_->value,

@@ -30,8 +30,7 @@ struct Sharding {
 namespace detail {
 /// This replica's position.
 struct ReplicaOf {
-  int rank = 0;
-  int size = 1;
+  int rank = 0, size = 1;
   int sharing = 1;  ///< so many, one after another, have the same samples
   /// The most micro-batches that one has of so many in a step.
   [[nodiscard]] std::int64_t share_of(std::int64_t micro_batches) const {
@@ -106,7 +105,7 @@ class ShardedBucket : NonCopyable {
   /// Input and output of the all-gather.
   [[nodiscard]] View<Dev> own_weights() {
     return stage_ == ZeroStage::weights ? weights_.mut().slice(0, share())
-                                        : weights_.mut().slice(own_.first, own_.last);
+                                        : weights_.mut().slice(own_);
   }
   [[nodiscard]] View<Dev> all_weights() {
     return stage_ == ZeroStage::weights ? gathered_.mut() : weights_.mut();
@@ -131,7 +130,7 @@ class ShardedBucket : NonCopyable {
     for (std::size_t at = 0; at < summands_.size(); ++at) {
       auto all = summands_[at].mut();
       dev.fill_zero(all.bytes(), all.size_bytes());
-      const auto own = all.slice(own_.first, own_.last);
+      const auto own = all.slice(own_);
       dev.copy(own.bytes(), held_sums_[at].bytes(), own.size_bytes());
     }
   }
@@ -190,7 +189,7 @@ class ShardedBucket : NonCopyable {
   void point_values(Tensor<Dev>& all) {
     for (const auto& parameter : parameters_) {
       const auto in = in_bucket(*parameter);
-      parameter->value = all.mut().slice(in.first, in.last).as(parameter->spec.local_shape());
+      parameter->value = all.mut().slice(in).as(parameter->spec.local_shape());
     }
   }
   void allocate_gradients(Dev& dev) {
@@ -202,7 +201,7 @@ class ShardedBucket : NonCopyable {
     for (const auto& parameter : parameters_) {
       const auto in = in_bucket(*parameter);
       const auto of = [&](std::size_t at) {
-        return summands_[at].mut().slice(in.first, in.last).as(parameter->spec.local_shape());
+        return summands_[at].mut().slice(in).as(parameter->spec.local_shape());
       };
       if (deterministic_) parameter->point_gradient({}, of(0), of(1));
       else parameter->point_gradient(of(0), {}, {});

@@ -6,8 +6,7 @@
 namespace dhp {
 
 struct GemmOptions {
-  bool transpose_a = false;
-  bool transpose_b = false;
+  bool transpose_a = false, transpose_b = false;
   double alpha = 1;
   double beta = 0;  ///< 0: c is written and never read
   /// Rows of a and c may end in further columns, so that each begins at a multiple of 16 bytes, which tensor cores

@@ -19,15 +19,12 @@ struct SgdUpdate {
 };
 
 struct AdamUpdate {
-  double beta1 = 0.9;
-  double beta2 = 0.999;
-  double epsilon = 1e-8;
+  double beta1 = 0.9, beta2 = 0.999, epsilon = 1e-8;
   double weight_decay = 0;  ///< of segments that decay
 };
 
 struct LarsRule {
-  double trust = 0.001;
-  double weight_decay = 0;
+  double trust = 0.001, weight_decay = 0;
 };
 
 template <Device Dev>

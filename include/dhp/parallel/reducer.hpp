@@ -117,8 +117,7 @@ class BucketedReducer {
  private:
   struct Bucket {
     Range range;
-    int parameters;
-    int waiting;
+    int parameters, waiting;
     std::vector<Event<Dev>> events;
   };
   void start(Bucket& bucket) {

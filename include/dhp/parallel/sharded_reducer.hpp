@@ -157,7 +157,6 @@ class ShardedReducer final : public Replicas<Dev> {
       group_.recv(*dev_, store_->gradients(store_->shares(ahead)), (me + ahead) % size);
   }
 
-  /// Starts the all-gather of a bucket's weights.
   void start_gather(std::size_t at) {
     auto& state = states_[at];
     auto& bucket = *state.bucket;

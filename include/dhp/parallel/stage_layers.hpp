@@ -117,8 +117,6 @@ class StageLayers {
 
   Model<Dev> model_;
   std::vector<std::int64_t> cuts_;
-  int stages_ = 1;
-  int stage_ = 0;
-  int first_trained_ = 0;
+  int stages_ = 1, stage_ = 0, first_trained_ = 0;
 };
 }  // namespace dhp::detail

@@ -14,6 +14,15 @@ namespace detail {
 [[noreturn, gnu::cold, gnu::noinline]] inline void fail_read_as(DType is, DType as) {
   fail("a tensor of ", is, " was read as ", as);
 }
+/// The elements of a view, for the arguments of kernels: becomes a pointer of the type that is asked for.
+template <class AnyView>
+struct Elements {
+  const AnyView& of;
+  template <class T>
+  operator T*() const {
+    return of.template data<std::remove_const_t<T>>();
+  }
+};
 }  // namespace detail
 
 template <class Dev, class Byte>
@@ -52,6 +61,7 @@ class BasicView {
     if constexpr (is_16_bit<T>) std::atomic_signal_fence(std::memory_order_acq_rel);
     return reinterpret_cast<Pointer>(data_);
   }
+  [[nodiscard]] detail::Elements<BasicView> data() const { return {*this}; }
 
   /// The same elements with another shape.
   [[nodiscard, gnu::noinline]] BasicView as(const Shape& shape) const {
@@ -66,6 +76,7 @@ class BasicView {
     return {data_ + detail::as_size(first * stride) * size_of(dtype_), dtype_,
             shape_.with(0, last - first)};
   }
+  [[nodiscard]] BasicView slice(Range entries) const { return slice(entries.first, entries.last); }
 
  private:
   Byte* data_ = nullptr;

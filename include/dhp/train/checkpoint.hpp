@@ -14,7 +14,6 @@
 
 namespace dhp {
 
-/// What was loaded.
 struct LoadedCheckpoint {
   RunState state{};
   std::string from;  ///< the folder or file
@@ -151,7 +150,7 @@ class Checkpoint {
         const auto part = part_of(whole.piece.count(), copies, me);
         mine.push_back(whole);
         mine.back().piece = whole.piece.slice(part.first, part.last);
-        mine.back().data = whole.data.slice(part.first, part.last);
+        mine.back().data = whole.data.slice(part);
       } else if (my_turn) {
         mine.push_back(std::move(whole));
       }

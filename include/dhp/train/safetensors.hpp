@@ -67,7 +67,6 @@ inline const std::map<std::string, std::uint64_t> other_bits{
   return nlohmann::json::parse(text, callback, false);
 }
 
-/// An open file; tensors are read on demand.
 class SafeTensors {
  public:
   explicit SafeTensors(const std::string& path) : path_(path), file_(path, O_RDONLY) {
@@ -194,8 +193,7 @@ class SafeTensors {
   OpenFile file_;
   std::uint64_t data_ = 0;
   std::map<std::string, detail::StoredTensor> tensors_;
-  std::map<std::string, std::string> skipped_;
-  std::map<std::string, std::string> notes_;
+  std::map<std::string, std::string> skipped_, notes_;
 };
 
 /// Writes a file of tensors, whose bytes need not be in memory together.

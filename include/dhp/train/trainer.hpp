@@ -355,8 +355,7 @@ class Trainer {
   Tensor<Dev> request_;  // f64 [1]: not 0 where this rank asks to stop
   std::atomic<bool> stop_requested_{false};
   detail::StepRecorder<Dev> recorder_;
-  std::function<void()> before_update_;
-  std::function<void()> update_barrier_;
+  std::function<void()> before_update_, update_barrier_;
   std::unique_ptr<StepHook<Dev>> hook_;
   std::optional<Interrupted> interrupted_;
   RunState now_;  // but for its `device`, which state() reads

@@ -78,8 +78,7 @@ class GenerationStore final : public KeyValueStore {
   }
   std::shared_ptr<KeyValueStore> store_;
   Generation generation_;
-  std::string prefix_;
-  std::string next_;
+  std::string prefix_, next_;
 };
 
 /// A newcomer, as it presents itself.
@@ -219,7 +218,6 @@ class Membership {
     const auto text = store_->find(newest_key);
     return text ? Fields::parsed<std::int64_t>(*text).value_or(1) - 1 : 0;
   }
-  /// Newcomers that are in no generation yet.
   [[nodiscard]] std::vector<MemberId> newcomers(const Generation& last) {
     const auto gone = members_with("left/");
     std::vector<std::pair<int, MemberId>> found;

@@ -80,7 +80,6 @@ class GenerationRank {
   Clock::time_point looked_{};
 };
 
-/// A number unique among the job's processes.
 [[nodiscard]] inline MemberId new_member_id() {
   const auto bytes = detail::nonce(sizeof(MemberId));
   MemberId id = 0;

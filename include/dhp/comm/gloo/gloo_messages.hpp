@@ -34,8 +34,7 @@ class NoPipeSignal : NonCopyable {
   }
 
  private:
-  sigset_t pipe_{};
-  sigset_t before_{};
+  sigset_t pipe_{}, before_{};
   bool was_pending_ = false;
 };
 
@@ -135,7 +134,6 @@ class GlooMessages final : public Messages {
   // Gloo's own limits break every connection of a rank.
   static constexpr auto for_ever = std::chrono::milliseconds(std::chrono::hours(24 * 365));
 
-  /// Of connecting.
   struct Outcome {
     std::string problem{};  // empty: none
     std::atomic<bool> known{false};

@@ -241,8 +241,7 @@ class MessageCollective {
 
   Messages* messages_;
   Scratch* scratch_;
-  int rank_;
-  int size_;
+  int rank_, size_;
   std::uint64_t tag_;
   Transfers incoming_, returning_, outgoing_;
 };

@@ -157,11 +157,9 @@ class MpiContext : NonCopyable {
   double timeout_s_;
   std::shared_ptr<std::mutex> lock_;
   std::vector<MPI_Comm> comms_{};
-  bool torn_ = false;
-  bool closed_ = false;
+  bool torn_ = false, closed_ = false;
   std::optional<std::chrono::steady_clock::time_point> grace_end_{};
-  int rank_ = 0;
-  int size_ = 1;
+  int rank_ = 0, size_ = 1;
 };
 
 }  // namespace detail

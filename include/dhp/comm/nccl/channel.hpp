@@ -51,8 +51,7 @@ class NcclChannel : public std::enable_shared_from_this<NcclChannel>, NonCopyabl
   /// This rank's place in a group.
   struct Place {
     int device;  ///< as CUDA numbers the GPUs that this process sees
-    int rank;
-    int size;
+    int rank, size;
   };
 
   /// All ranks of a world: collective over all who hold `id`.
@@ -215,7 +214,6 @@ class NcclChannel : public std::enable_shared_from_this<NcclChannel>, NonCopyabl
     handle_->wait_until(call, "another rank of its group", [&] { return met.passed(); });
     watchdog_->check_alive();
   }
-  // What each rank of this group has given.
   [[nodiscard]] std::vector<ColorKey> gather(ColorKey mine, const Call& call) {
     std::vector<ColorKey> all(as_size(place_.size));
     auto *const received = words(), *const sent = received + 2 * all.size();

@@ -32,8 +32,7 @@ class CallChecking final : public CommObserver<Dev> {
  private:
   /// A rank's call, encoded in this many bytes.
   struct Words {
-    std::string what;
-    std::string where;
+    std::string what, where;
     std::string rank;  ///< of the world
   };
   static constexpr std::int64_t width = 256;

@@ -33,7 +33,6 @@ inline constexpr std::size_t hmac_bytes = 32;
   return tag;
 }
 
-/// Constant-time comparison.
 [[nodiscard]] inline bool equal_in_constant_time(std::string_view a, std::string_view b) {
   return a.size() == b.size() && CRYPTO_memcmp(a.data(), b.data(), a.size()) == 0;
 }

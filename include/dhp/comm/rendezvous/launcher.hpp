@@ -119,8 +119,7 @@ struct LauncherInfo {
   std::string launcher;
   std::string rank_name;  // the variables of rank and size
   std::string size_name;
-  int rank = 0;
-  int size = 1;
+  int rank = 0, size = 1;
   std::optional<int> local_rank{};  // among the ranks of this machine
   std::optional<int> local_size{};  // how many those are
   std::string master{};             // host of rank 0, if this launcher sets it

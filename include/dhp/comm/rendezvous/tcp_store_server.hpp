@@ -105,8 +105,7 @@ class TcpStoreServer final : public KeyValueStore {
     FrameReader reader{handshake::longest_payload};
     std::string out{};  // to be sent before more is read
     int rank = -1;      // -1: not authenticated
-    bool closing = false;
-    bool ended = false;
+    bool closing = false, ended = false;
   };
 
   void listen() {
@@ -308,8 +307,7 @@ class TcpStoreServer final : public KeyValueStore {
 
   RendezvousOptions options_;
   HostPort host_;
-  Socket listener_;
-  Socket wake_;
+  Socket listener_, wake_;
   std::mutex mutex_;  // of the next two
   std::map<std::string, std::string> table_;
   HostPort reached_{};           // where ranks reached this one, preferably from other machines

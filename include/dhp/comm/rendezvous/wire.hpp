@@ -161,8 +161,7 @@ class FrameReader {
 
  private:
   std::size_t longest_;
-  std::string buffer_;
-  std::string refusal_;
+  std::string buffer_, refusal_;
 };
 
 }  // namespace dhp::detail

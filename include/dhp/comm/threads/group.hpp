@@ -101,8 +101,7 @@ class WaitWord {
   }
 #endif
 
-  std::atomic<std::uint32_t> word_ = 0;
-  std::atomic<std::uint32_t> waiting_ = 0;
+  std::atomic<std::uint32_t> word_ = 0, waiting_ = 0;
   std::atomic<int> without_yields_ = 0;  // waits that block at once
 };
 
@@ -172,11 +171,9 @@ class ThreadGroup {
   /// The messages from one rank to another. One thread sends, one receives: the ring needs no lock.
   struct Edge {
     std::array<Message, capacity> ring;
-    std::atomic<std::uint64_t> sent = 0;
-    std::atomic<std::uint64_t> received = 0;
+    std::atomic<std::uint64_t> sent = 0, received = 0;
     WaitWord word;
-    std::atomic<bool> sending = false;
-    std::atomic<bool> receiving = false;
+    std::atomic<bool> sending = false, receiving = false;
     [[nodiscard]] bool full() const { return sent - received >= capacity; }
     [[nodiscard]] bool none() const { return sent == received; }
   };

@@ -55,8 +55,7 @@ class FailureDetector {
   struct Seen {
     RankState state{};
     double last_report_s = 0;
-    bool reported = false;
-    bool left = false;
+    bool reported = false, left = false;
   };
   using Call = RankState::OpenCall;
 

@@ -15,8 +15,7 @@ struct RankState {
   struct OpenCall {
     std::string series{};
     std::uint64_t at = 0;
-    std::string agreed{};
-    std::string shown{};
+    std::string agreed{}, shown{};
     std::string where{};  ///< "trainer.hpp:120"
     double age_s = 0;
     std::vector<int> needs{};

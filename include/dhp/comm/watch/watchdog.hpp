@@ -166,8 +166,7 @@ class Watchdog : public Latch {
     return std::chrono::duration<double>(s);
   }
 
-  int first_;
-  int size_;
+  int first_, size_;
   WatchOptions options_;
   std::shared_ptr<const Deadlines> deadlines_;
   detail::FailureDetector detector_;  ///< the watching thread's
@@ -285,8 +284,7 @@ class Watchdog : public Latch {
 
   std::vector<std::uint64_t> calls_before_;  // by recorder: calls of earlier worlds
   Channels channels_;
-  bool hurry_ = false;
-  bool stop_ = false;
+  bool hurry_ = false, stop_ = false;
   std::thread watch_;
 };
 
