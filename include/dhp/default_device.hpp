@@ -11,11 +11,9 @@
 #endif
 
 namespace dhp {
-
 #ifdef __CUDACC__
 using DefaultDevice = Cuda;
 #else
 using DefaultDevice = Cpu;
 #endif
-
 }  // namespace dhp

@@ -4,7 +4,6 @@
 #include <dhp/tensor/view.hpp>
 
 namespace dhp {
-
 enum class Reduce { sum, max, min };
 [[nodiscard]] constexpr const char* name_of(Reduce reduce) {
   switch (reduce) {

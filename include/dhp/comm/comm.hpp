@@ -5,7 +5,6 @@
 #include <dhp/comm/communicator.hpp>
 
 namespace dhp {
-
 namespace detail {
 template <class Dev>
 class SelfComm {
@@ -159,5 +158,4 @@ class Comm {
 
 static_assert(Communicator<detail::SelfComm<Cpu>, Cpu>);
 static_assert(Communicator<Comm<Cpu>, Cpu>);
-
 }  // namespace dhp

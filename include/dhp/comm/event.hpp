@@ -9,7 +9,6 @@
 #include <mutex>
 
 namespace dhp {
-
 /// Event of a device whose work runs on the host.
 template <class Dev>
 class Event {
@@ -102,5 +101,4 @@ class Event<Dev> {
  private:
   std::shared_ptr<const Work> work_;
 };
-
 }  // namespace dhp

@@ -7,7 +7,6 @@
 #include <dhp/tensor/tensor.hpp>
 
 namespace dhp {
-
 namespace detail {
 /// For groups in which only some ranks send messages: NCCL needs all ranks at the first one, and this call provides
 /// it. Collective.
@@ -60,5 +59,4 @@ template <class Dev>
   }
   return texts;
 }
-
 }  // namespace dhp

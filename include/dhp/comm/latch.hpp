@@ -11,7 +11,6 @@
 #include <vector>
 
 namespace dhp {
-
 /// The world has ended for a reason that is not this rank's: the sentence is that reason.
 class Aborted : public Error {
  public:
@@ -97,5 +96,4 @@ class Latch : detail::NonCopyable {
   std::set<int> finished_;
   std::atomic<bool> any_finished_ = false;
 };
-
 }  // namespace dhp

@@ -5,7 +5,6 @@
 #include <dhp/comm/mesh.hpp>
 
 namespace dhp {
-
 template <class Dev>
 class MetaComm {
  public:
@@ -59,5 +58,4 @@ class MetaComm {
   std::size_t next_ = 0;
   std::shared_ptr<double> sent_bytes_ = std::make_shared<double>(0);
 };
-
 }  // namespace dhp

@@ -4,7 +4,6 @@
 #include <dhp/comm/collective.hpp>
 
 namespace dhp::detail {
-
 /// Sums of integers wrap.
 struct Sum {
   template <class A>
@@ -130,5 +129,4 @@ inline void reduce_slice(DType dtype, const Inputs& in, const Outputs& out, std:
                          std::int64_t last, Reduce reduce) {
   visit_any(dtype, [&]<class T>(Tag<T>) { reduce_slice_of<T>(in, out, first, last, reduce); });
 }
-
 }  // namespace dhp::detail

@@ -6,7 +6,6 @@
 #include <stdexcept>
 
 namespace dhp {
-
 /// The exception of dhp. what() is the sentence, then the source location.
 class Error : public std::runtime_error {
  public:
@@ -59,5 +58,4 @@ void check(bool ok, detail::Located first, const auto&... rest) {
   if (!ok) [[unlikely]]
     fail(first, rest...);
 }
-
 }  // namespace dhp

@@ -6,7 +6,6 @@
 #include <map>
 
 namespace dhp {
-
 /// Time that training steps wait for communication.
 struct Exposure {
   int steps = 0;
@@ -48,5 +47,4 @@ struct Exposure {
   }
   return found;
 }
-
 }  // namespace dhp

@@ -9,7 +9,6 @@
 #include <utility>
 
 namespace dhp {
-
 template <class Signature>
 class FunctionRef;
 
@@ -35,5 +34,4 @@ class FunctionRef<Result(Arguments...)> {
   const std::byte* of_;
   Result (*call_)(const std::byte*, Arguments...);
 };
-
 }  // namespace dhp

@@ -12,7 +12,6 @@
 #include <vector>
 
 namespace dhp::detail {
-
 /// A thread that takes no signal of the process from those that wait for it, also from those that are made later.
 [[nodiscard]] std::thread thread_without_signals(auto body) {
   sigset_t all{}, before{};
@@ -75,5 +74,4 @@ class OnSignal : NonCopyable {
   std::atomic<bool> stop_ = false;
   std::thread thread_;
 };
-
 }  // namespace dhp::detail

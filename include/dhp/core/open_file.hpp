@@ -13,7 +13,6 @@
 #include <span>
 
 namespace dhp {
-
 /// A file descriptor with RAII. Positions and sizes are in bytes.
 class OpenFile : detail::NonCopyable {
  public:
@@ -95,5 +94,4 @@ void replace_file(std::string path, Write write) {
 inline void replace_file(const std::string& path, std::string_view text) {
   replace_file(path, [&](OpenFile& file) { file.write(text); });
 }
-
 }  // namespace dhp

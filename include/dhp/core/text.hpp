@@ -14,7 +14,6 @@
 #include <string_view>
 
 namespace dhp {
-
 namespace detail {
 inline void append_text(std::string& out, std::string_view part) { out += part; }
 template <std::same_as<char> Char>
@@ -110,5 +109,4 @@ class TextPart {
   }
   return text;
 }
-
 }  // namespace dhp

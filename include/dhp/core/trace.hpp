@@ -13,7 +13,6 @@
 #include <vector>
 
 namespace dhp {
-
 /// A time in seconds since the start of the trace. A device may know it only later.
 class TraceMoment {
  public:
@@ -144,5 +143,4 @@ class TraceScope : detail::NonCopyable {
   Dev* dev_;
   TraceSpan span_;
 };
-
 }  // namespace dhp

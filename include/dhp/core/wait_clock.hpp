@@ -8,7 +8,6 @@
 #include <thread>
 
 namespace dhp {
-
 /// Measures the constructing thread. Waits of other threads and nested waits do not count.
 class WaitClock {
  public:
@@ -49,5 +48,4 @@ class WaitClock {
   bool waits_ = false;
   std::array<double, 2> seconds_{};
 };
-
 }  // namespace dhp

@@ -4,7 +4,6 @@
 #include <dhp/ops/embedding.hpp>
 
 namespace dhp::detail {
-
 void embedding_forward_on(std::same_as<Cpu> auto& dev, ConstView<Cpu> table, ConstView<Cpu> ids,
                           std::int64_t first_id, View<Cpu> y) {
   const auto bytes = as_size(table.columns()) * size_of(table.dtype());
@@ -45,5 +44,4 @@ void embedding_backward_on(std::same_as<Cpu> auto& dev, ConstView<Cpu> dy, Const
     });
   });
 }
-
 }  // namespace dhp::detail

@@ -11,7 +11,6 @@
 #include <algorithm>
 
 namespace dhp::detail {
-
 /// A device that runs the kernels of cuda/. most_shared_bytes: shared memory per block.
 /// multiprocessors: how many run blocks at once.
 template <class Dev>
@@ -20,11 +19,9 @@ concept KernelDevice = Device<Dev> && requires(const Dev& dev) {
   { dev.most_shared_bytes() } -> std::same_as<std::size_t>;
   { dev.multiprocessors() } -> std::same_as<int>;
 };
-
 }  // namespace dhp::detail
 
 namespace dhp::detail::cuda {
-
 inline constexpr int warp_size = 32;
 
 /// Launch dimensions; shared_bytes is per block.
@@ -171,5 +168,4 @@ template <class B, class A, class Op = Plus>
   block.sync();
   return total;
 }
-
 }  // namespace dhp::detail::cuda

@@ -7,7 +7,6 @@
 #include <dhp/ops/compression.hpp>
 
 namespace dhp::detail::cuda {
-
 template <class T>
 struct KeepIfApplied {
   const StepState* state;
@@ -138,11 +137,9 @@ struct Orthonormalize {
         });
   }
 };
-
 }  // namespace dhp::detail::cuda
 
 namespace dhp::detail {
-
 template <KernelDevice Dev>
 void keep_if_applied_on(Dev& dev, ConstView<Dev> state, ConstView<Dev> fresh, View<Dev> memory) {
   visit_accumulator(memory.dtype(), [&]<class T>(Tag<T>) {
@@ -187,5 +184,4 @@ void orthonormalize_on(Dev& dev, View<Dev> x, const RandomStream& random) {
            cuda::Orthonormalize<T>{x.rows(), x.columns(), x.data(), random});
   });
 }
-
 }  // namespace dhp::detail

@@ -7,7 +7,6 @@
 #include <dhp/cuda/fallback_gemm.hpp>
 
 namespace dhp::detail::cuda {
-
 /// The call of c = alpha op(a) op(b) + beta c.
 template <class Dev>
 [[nodiscard]] CublasCall cublas_call(ConstView<Dev> a, ConstView<Dev> b, View<Dev> c,
@@ -49,11 +48,9 @@ template <class Dev>
   if (!is_wide) cast_on(dev, ConstView<Dev>(sum), c);
   return true;
 }
-
 }  // namespace dhp::detail::cuda
 
 namespace dhp::detail {
-
 void gemm_on(std::same_as<Cuda> auto& dev, ConstView<Cuda> a, ConstView<Cuda> b, View<Cuda> c,
              const GemmOptions& options, ConstView<Cuda> bias) {
   if (c.count() == 0) return;
@@ -70,5 +67,4 @@ void gemm_on(std::same_as<Cuda> auto& dev, ConstView<Cuda> a, ConstView<Cuda> b,
   }
   cuda::fallback_gemm(dev, a, b, c, options, bias);
 }
-
 }  // namespace dhp::detail

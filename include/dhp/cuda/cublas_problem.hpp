@@ -11,7 +11,6 @@
 #include <compare>
 
 namespace dhp::detail::cuda {
-
 [[nodiscard]] inline cudaDataType_t cublas_type(DType type) {
   switch (type) {
     case DType::f64: return CUDA_R_64F;
@@ -120,5 +119,4 @@ struct CublasKey {
     return out_text;
   }
 };
-
 }  // namespace dhp::detail::cuda

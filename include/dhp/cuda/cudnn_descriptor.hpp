@@ -11,7 +11,6 @@
 #include <vector>
 
 namespace dhp::detail::cuda {
-
 /// cuDNN's tag of a C++ type.
 template <class T>
 [[nodiscard]] constexpr cudnnBackendAttributeType_t attribute_type() {
@@ -130,5 +129,4 @@ class CudnnDescriptor {
 
   cudnnBackendDescriptor_t raw_ = nullptr;
 };
-
 }  // namespace dhp::detail::cuda

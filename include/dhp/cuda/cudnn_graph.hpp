@@ -9,7 +9,6 @@
 #include <optional>
 
 namespace dhp::detail::cuda {
-
 [[nodiscard]] inline cudnnDataType_t cudnn_type(DType type) {
   switch (type) {
     case DType::f64: return CUDNN_DATA_DOUBLE;
@@ -213,5 +212,4 @@ class CudnnGraph {
   std::deque<CudnnDescriptor> nodes_;  // stable references
   std::vector<Scalar> scalars_;
 };
-
 }  // namespace dhp::detail::cuda

@@ -5,7 +5,6 @@
 #include <dhp/cuda/cudnn_graph.hpp>
 
 namespace dhp::detail::cuda {
-
 /// The target of a graph: a handle's device, or a described one.
 class CudnnTarget {
  public:
@@ -233,5 +232,4 @@ class CudnnPlan {
   std::size_t workspace_bytes_;
   std::vector<CudnnGraph::Scalar> scalars_;
 };
-
 }  // namespace dhp::detail::cuda

@@ -4,7 +4,6 @@
 #include <dhp/device/cuda.hpp>
 
 namespace dhp::detail::cuda {
-
 struct LibraryUse {
   std::string name;        ///< the library: "cuDNN"
   std::string problem;     ///< one line: operation, element types, sizes
@@ -40,5 +39,4 @@ class RefusalNews : public CudaCached {
  private:
   std::set<std::string> reported_;
 };
-
 }  // namespace dhp::detail::cuda

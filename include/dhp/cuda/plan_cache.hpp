@@ -10,7 +10,6 @@
 #include <dhp/device/thread_pool.hpp>
 
 namespace dhp::detail::cuda {
-
 /// Where the plans of one problem come from.
 struct PlanSource {
   const CudnnGraph& graph;
@@ -256,5 +255,4 @@ class CudnnPlans : public CudaCached {
   std::optional<CudnnTarget> described_;  // the same device
   std::map<std::string, Chosen> plans_;
 };
-
 }  // namespace dhp::detail::cuda

@@ -5,7 +5,6 @@
 #include <dhp/ops/rotary.hpp>
 
 namespace dhp::detail::cuda {
-
 template <class T>
 struct Rotary {
   std::int64_t rows, stride, half;
@@ -33,11 +32,9 @@ struct Rotary {
     }
   }
 };
-
 }  // namespace dhp::detail::cuda
 
 namespace dhp::detail {
-
 template <KernelDevice Dev>
 void rotary_on(Dev& dev, View<Dev> x, ConstView<Dev> positions, const RotaryOptions& options) {
   const auto half = x.columns() / options.heads / 2;
@@ -48,5 +45,4 @@ void rotary_on(Dev& dev, View<Dev> x, ConstView<Dev> positions, const RotaryOpti
                            positions.data(), x.data()});
   });
 }
-
 }  // namespace dhp::detail

@@ -4,7 +4,6 @@
 #include <dhp/core/config.hpp>
 
 namespace dhp::detail::cuda {
-
 /// The sum of squared deviations of `rows` values, from 1 / sqrt(variance + epsilon).
 struct SquaredDeviations {
   double epsilon, rows;
@@ -14,5 +13,4 @@ struct SquaredDeviations {
     return static_cast<float>(variance < 0 ? 0 : variance * rows);  // rounding may make it negative
   }
 };
-
 }  // namespace dhp::detail::cuda

@@ -4,7 +4,6 @@
 #include <dhp/ops/tree_sum.hpp>
 
 namespace dhp::detail::cuda {
-
 /// A thread adds up the rows of one column.
 template <class A, class Y>
 struct SumTree {
@@ -25,11 +24,9 @@ struct SumTree {
     }
   }
 };
-
 }  // namespace dhp::detail::cuda
 
 namespace dhp::detail {
-
 template <KernelDevice Dev>
 void tree_sum_on(Dev& dev, View<Dev> parts, const std::vector<TreeAdd>& adds, View<Dev> y,
                  double beta) {
@@ -46,5 +43,4 @@ void tree_sum_on(Dev& dev, View<Dev> parts, const std::vector<TreeAdd>& adds, Vi
     else visit_floating(y.dtype(), run);
   });
 }
-
 }  // namespace dhp::detail

@@ -8,7 +8,6 @@
 #include <limits>
 
 namespace dhp::detail::cuda {
-
 /// During graph capture nothing may be timed or waited for.
 [[nodiscard]] inline bool is_recorded(Cuda& dev) {
   auto status = cudaStreamCaptureStatusNone;
@@ -74,5 +73,4 @@ class Tuning : public CudaCached {
                   cublasLtGetVersion());
   }
 };
-
 }  // namespace dhp::detail::cuda

@@ -6,7 +6,6 @@
 #include <dhp/data/sample_random.hpp>
 
 namespace dhp {
-
 struct AugmentOptions {
   int crop_padding = 0;  ///< black pixels on each side, before a random crop to the original size
   bool flip = false;     ///< horizontal, with probability 1/2
@@ -78,5 +77,4 @@ namespace detail {
   if (options.flip && random.chance(0.5)) made = mirror(made);
   return made;
 }
-
 }  // namespace dhp

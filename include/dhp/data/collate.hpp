@@ -8,7 +8,6 @@
 #include <exception>
 
 namespace dhp {
-
 /// A micro-batch on the host; fields as in MicroBatch.
 struct HostBatch {
   HostArray input;  ///< none for tokens
@@ -21,7 +20,6 @@ struct HostBatch {
 };
 
 namespace detail {
-
 template <class B>
 concept HasSize = requires(const B& batcher) {
   { batcher.size() } -> std::convertible_to<std::int64_t>;
@@ -31,7 +29,6 @@ concept HasCollate = requires(const B& batcher, std::span<const std::int64_t> in
                               std::int64_t epoch) {
   { batcher.collate(indices, epoch) } -> std::same_as<HostBatch>;
 };
-
 }  // namespace detail
 
 /// Makes host batches from a dataset's samples. collate(indices, epoch) is pure and thread-safe; its random numbers
@@ -87,5 +84,4 @@ template <Device Dev>
   made.counts = std::move(batch.counts);
   return made;
 }
-
 }  // namespace dhp

@@ -11,7 +11,6 @@
 #include <vector>
 
 namespace dhp {
-
 /// Paths in the byte order of their names.
 struct FoundShards {
   std::vector<std::string> train;
@@ -21,7 +20,6 @@ struct FoundShards {
 };
 
 namespace detail {
-
 /// Files next to shards: indices, checksums, descriptions.
 [[nodiscard]] inline bool is_beside_shards(std::string_view name) {
   static constexpr std::array<std::string_view, 14> endings{
@@ -58,7 +56,6 @@ template <std::size_t N>
   }
   return false;
 }
-
 }  // namespace detail
 
 /// One shard, a directory's shards in name order, or all files of a pattern such as "data/*.bin"; finding none is no
@@ -98,5 +95,4 @@ template <std::size_t N>
   }
   return made;
 }
-
 }  // namespace dhp

@@ -4,7 +4,6 @@
 #include <dhp/data/collate.hpp>
 
 namespace dhp {
-
 struct Sample {
   std::vector<float> input{}, target{};
 };
@@ -42,5 +41,4 @@ class FunctionSamples {
   std::int64_t size_;
   F of_;
 };
-
 }  // namespace dhp

@@ -8,7 +8,6 @@
 #include <vector>
 
 namespace dhp {
-
 class HostArray {
  public:
   HostArray() = default;  ///< none
@@ -56,5 +55,4 @@ class HostArray {
   std::vector<std::byte> bytes_;
   bool present_ = false;
 };
-
 }  // namespace dhp

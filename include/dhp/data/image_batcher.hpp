@@ -7,7 +7,6 @@
 #include <optional>
 
 namespace dhp {
-
 struct ImageBatcherOptions {
   int height = 0;  ///< of the model's input
   int width = 0, channels = 3;
@@ -139,5 +138,4 @@ template <Dataset D>
   }
   return made;
 }
-
 }  // namespace dhp

@@ -6,7 +6,6 @@
 #include <dhp/device/thread_pool.hpp>
 
 namespace dhp {
-
 struct ImageFolderOptions {
   DecodeOptions decode = {};
   /// Decodes every file at the start, and skips and counts unreadable ones, so that all ranks agree on the number of
@@ -128,5 +127,4 @@ class ImageFolder {
   ImageFolderOptions options_;
   std::shared_ptr<const Found> found_;
 };
-
 }  // namespace dhp

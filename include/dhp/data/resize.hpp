@@ -5,7 +5,6 @@
 #include <dhp/data/image.hpp>
 
 namespace dhp {
-
 namespace detail {
 
 /// visit(channels), with three as a constant so that pixel copies are unrolled.
@@ -129,7 +128,6 @@ void sum_columns(const float* from, auto channels, const std::vector<float>& wei
       to[c] = static_cast<std::uint8_t>(rounded[c - first]);
   }
 }
-
 }  // namespace detail
 
 /// Resizes the part `box`, which must lie inside the image.
@@ -159,5 +157,4 @@ void sum_columns(const float* from, auto channels, const std::vector<float>& wei
   }
   return made;
 }
-
 }  // namespace dhp

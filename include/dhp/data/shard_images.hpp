@@ -5,7 +5,6 @@
 #include <dhp/data/shard_reader.hpp>
 
 namespace dhp {
-
 struct ShardOptions {
   DecodeOptions decode = {};
   /// Checks and decodes every image while indexing, and skips and counts damaged parts. Without it, indexing checks
@@ -218,5 +217,4 @@ class ShardImages {
   ShardOptions options_;
   std::shared_ptr<const Found> found_;
 };
-
 }  // namespace dhp

@@ -15,7 +15,6 @@
 #include <new>
 
 namespace dhp {
-
 namespace detail {
 /// Caches freed blocks by size class.
 class CpuMemory : public MemoryCount, public std::enable_shared_from_this<CpuMemory>, NonCopyable {
@@ -192,5 +191,4 @@ class Cpu : detail::Kernels {
 
 static_assert(Device<Cpu>);
 static_assert(!Device<int>);
-
 }  // namespace dhp

@@ -6,7 +6,6 @@
 #include <utility>
 
 namespace dhp {
-
 class OutOfMemory : public Error {
  public:
   /// bytes: the request. memory: which memory is full, and how full.
@@ -29,5 +28,4 @@ class OutOfMemory : public Error {
   std::size_t bytes_;
   std::string memory_, layer_;
 };
-
 }  // namespace dhp

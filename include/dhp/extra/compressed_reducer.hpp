@@ -10,7 +10,6 @@
 #include <dhp/parallel/trainable.hpp>
 
 namespace dhp {
-
 namespace detail {
 /// A compressed gradient as a matrix: its first dimension by all others.
 template <class Dev>
@@ -119,5 +118,4 @@ class CompressedReducer {
   CompressedGradients<Dev> gradients_;
   Compressor compressor_;
 };
-
 }  // namespace dhp

@@ -9,7 +9,6 @@
 #include <dhp/parallel/reducer.hpp>
 
 namespace dhp {
-
 struct Delayed {
   int steps = 1;  ///< steps between computing and using a gradient; 0: none
 };
@@ -96,5 +95,4 @@ template <class Dev>
                                                        Comm<Dev> group, const Delayed& options) {
   return {dev, store, std::move(group), options};
 }
-
 }  // namespace dhp

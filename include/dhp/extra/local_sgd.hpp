@@ -10,7 +10,6 @@
 #include <dhp/parallel/trainable.hpp>
 
 namespace dhp {
-
 struct LocalSgd {
   int every = 8;  ///< local steps between averages
   double outer_learning_rate =
@@ -141,5 +140,4 @@ template <class Dev>
                                                         Comm<Dev> group, const LocalSgd& options) {
   return {dev, store, std::move(group), options};
 }
-
 }  // namespace dhp

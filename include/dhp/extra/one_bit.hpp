@@ -7,7 +7,6 @@
 #include <dhp/ops/reduce.hpp>
 
 namespace dhp {
-
 struct OneBit {};
 
 namespace detail {
@@ -66,5 +65,4 @@ template <class Dev>
     Dev& dev, ParameterStore<Dev>& store, Comm<Dev> group, OneBit options) {
   return {dev, store, std::move(group), options};
 }
-
 }  // namespace dhp

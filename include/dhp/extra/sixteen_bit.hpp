@@ -5,7 +5,6 @@
 #include <dhp/extra/compressed_reducer.hpp>
 
 namespace dhp {
-
 struct SixteenBit {};
 
 namespace detail {
@@ -50,5 +49,4 @@ template <class Dev>
     Dev& dev, ParameterStore<Dev>& store, Comm<Dev> group, SixteenBit options) {
   return {dev, store, std::move(group), options};
 }
-
 }  // namespace dhp

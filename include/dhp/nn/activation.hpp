@@ -5,7 +5,6 @@
 #include <dhp/ops/activation.hpp>
 
 namespace dhp {
-
 /// y has the shape of x, [..].
 template <class Dev>
 class ActivationLayer : public ElementwiseLayer<Dev> {
@@ -46,5 +45,4 @@ template <class Dev>
 [[nodiscard]] ActivationLayer<Dev> gelu() {
   return ActivationLayer<Dev>(Activation::gelu);
 }
-
 }  // namespace dhp

@@ -9,7 +9,6 @@
 #include <dhp/ops/elementwise.hpp>
 
 namespace dhp {
-
 struct BatchNormOptions {
   std::int64_t channels = 0;
   bool relu = false;
@@ -310,5 +309,4 @@ class BatchNorm {
   Parameter<Dev> gamma_, beta_, running_mean_, running_var_;  // null where there are pieces
   std::vector<BatchNorm> pieces_;
 };
-
 }  // namespace dhp

@@ -5,7 +5,6 @@
 #include <dhp/ops/dropout.hpp>
 
 namespace dhp {
-
 namespace detail {
 /// The global row numbers of an activation: from a packed batch, or counted from the first sample.
 template <class Dev>
@@ -89,5 +88,4 @@ class Dropout : public ElementwiseLayer<Dev> {
 
   detail::DropoutUse<Dev> use_;
 };
-
 }  // namespace dhp

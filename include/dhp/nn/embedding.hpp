@@ -6,7 +6,6 @@
 #include <dhp/ops/embedding.hpp>
 
 namespace dhp {
-
 struct EmbeddingOptions {
   std::int64_t entries = 0, columns = 0;
   std::string ids;  ///< name of the side input, i32 [rows]
@@ -99,5 +98,4 @@ class Embedding {
   ParameterList<Dev> table_;
   GroupSum<Dev> sum_;
 };
-
 }  // namespace dhp

@@ -6,7 +6,6 @@
 #include <dhp/nn/linear.hpp>
 
 namespace dhp {
-
 struct FeedForwardOptions {
   std::int64_t columns = 0;  ///< of x and y
   std::int64_t inner = 0;    ///< hidden columns of the whole layer
@@ -125,5 +124,4 @@ class FeedForward final {
   Linear<Dev> first_, second_;
   GroupSum<Dev> gradient_sum_;
 };
-
 }  // namespace dhp

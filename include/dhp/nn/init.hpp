@@ -8,7 +8,6 @@
 #include <span>
 
 namespace dhp {
-
 struct Initializer {
   enum class Kind { constant, normal, uniform };
   Kind kind = Kind::constant;
@@ -98,5 +97,4 @@ struct Initializer {
 [[nodiscard]] inline Initializer linear_uniform(std::int64_t fan_in) {
   return uniform(1.0 / std::sqrt(static_cast<double>(fan_in)));
 }
-
 }  // namespace dhp

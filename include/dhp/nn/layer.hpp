@@ -11,7 +11,6 @@
 #include <dhp/tensor/tape.hpp>
 
 namespace dhp {
-
 namespace detail {
 
 template <class L, class Dev>
@@ -54,7 +53,6 @@ constexpr void require_flops_and_parameters() {
   static_assert(HasParameters<P, Dev>,
                 "a layer or loss lacks: void parameters(ParameterList<Dev>&) const");
 }
-
 }  // namespace detail
 
 /// output_shape: the shape of forward's result, without computing it. flops: multiplications and additions of a
@@ -231,5 +229,4 @@ class AnyLayer {
   std::string name_;
   std::unique_ptr<Base> model_;
 };
-
 }  // namespace dhp

@@ -6,7 +6,6 @@
 #include <typeinfo>
 
 namespace dhp {
-
 class NotFinite : public Error {
  public:
   NotFinite(std::string layer, std::string what)

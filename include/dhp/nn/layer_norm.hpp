@@ -5,7 +5,6 @@
 #include <dhp/ops/layer_norm.hpp>
 
 namespace dhp {
-
 namespace detail {
 /// Gamma, "name.weight", and beta, "name.bias", both [columns].
 template <class Dev>
@@ -96,5 +95,4 @@ class LayerNorm {
   detail::LayerNormParameters<Dev> weights_;
   double epsilon_;
 };
-
 }  // namespace dhp

@@ -8,7 +8,6 @@
 #include <dhp/ops/gemm.hpp>
 
 namespace dhp {
-
 template <class Dev>
 class LowRank final : public detail::Adapter<Dev> {
  public:
@@ -151,5 +150,4 @@ std::shared_ptr<detail::Adapter<Dev>> detail::make_low_rank(ModelBuilder<Dev>& b
                                                             const ParameterSpec& weight) {
   return std::make_shared<LowRank<Dev>>(build, name, weight);
 }
-
 }  // namespace dhp

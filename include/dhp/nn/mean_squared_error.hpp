@@ -6,7 +6,6 @@
 #include <dhp/ops/reduce.hpp>
 
 namespace dhp {
-
 /// x and "targets" [samples, ..], of the same shape.
 template <class Dev>
 class MeanSquaredError {
@@ -40,5 +39,4 @@ class MeanSquaredError {
   }
   void parameters(ParameterList<Dev>&) const {}
 };
-
 }  // namespace dhp

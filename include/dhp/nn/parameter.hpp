@@ -11,7 +11,6 @@
 #include <dhp/tensor/tensor.hpp>
 
 namespace dhp {
-
 struct ParameterSpec {
   std::string name;  ///< global and unique: the name in weight files
   Shape shape{};     ///< global
@@ -180,7 +179,6 @@ template <class Dev>
 }
 
 namespace detail {
-
 /// The part of a parameter that this rank holds, with its optimizer state.
 template <class Dev>
 struct HeldPart {

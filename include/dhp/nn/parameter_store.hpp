@@ -13,7 +13,6 @@
 #include <unordered_map>
 
 namespace dhp {
-
 struct ParameterStoreOptions {
   DType compute = DType::f32;
   /// Exact integer sums of gradients, whose order changes no bit, and tensor groups.
@@ -384,5 +383,4 @@ class ParameterStore {
   Tensor<Dev> gradients_, high_, low_, overflow_;
   SumWatcher watcher_;
 };
-
 }  // namespace dhp

@@ -5,7 +5,6 @@
 #include <dhp/ops/pool.hpp>
 
 namespace dhp {
-
 /// x [N, H, W, C] -> y [N, H', W', C]; padding is never the maximum.
 template <class Dev>
 class MaxPool : public ElementwiseLayer<Dev> {
@@ -54,5 +53,4 @@ class GlobalAveragePool : public ElementwiseLayer<Dev> {
     return {in[0], in.back()};
   }
 };
-
 }  // namespace dhp

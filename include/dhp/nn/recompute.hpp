@@ -6,7 +6,6 @@
 #include <dhp/nn/layer.hpp>
 
 namespace dhp {
-
 template <class Dev, Layer<Dev> Inner>
 class Recompute {
  public:
@@ -51,5 +50,4 @@ template <class Dev, Layer<Dev> Inner>
 [[nodiscard]] Recompute<Dev, Inner> recompute(Inner inner) {
   return Recompute<Dev, Inner>(std::move(inner));
 }
-
 }  // namespace dhp

@@ -6,7 +6,6 @@
 #include <dhp/ops/layer_norm.hpp>
 
 namespace dhp {
-
 /// x and y [.., columns]; gamma, "name.weight" [columns].
 template <class Dev>
 class RmsNorm {
@@ -58,5 +57,4 @@ class RmsNorm {
   RowShares<Dev> shares_;
   double epsilon_;
 };
-
 }  // namespace dhp

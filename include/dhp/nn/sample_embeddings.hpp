@@ -7,7 +7,6 @@
 #include <dhp/ops/gemm.hpp>
 
 namespace dhp {
-
 /// A loss without terms, for a model that is not trained.
 template <class Dev>
 class SampleEmbeddings {
@@ -40,5 +39,4 @@ class SampleEmbeddings {
     fail("a model that ends with SampleEmbeddings has no loss: it predicts, and is not trained");
   }
 };
-
 }  // namespace dhp

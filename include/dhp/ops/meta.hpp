@@ -9,7 +9,6 @@
 #include <dhp/ops/gemm.hpp>
 
 namespace dhp::detail {
-
 /// FLOP of one product of queries and keys, or of probabilities and values, over all samples and heads.
 [[nodiscard]] inline double attention_flop(In<Meta> q, const Sequences<Meta>& sequences,
                                            const AttentionOptions& options) {
@@ -121,5 +120,4 @@ void take_largest_on(std::same_as<Meta> auto&, const auto&...) {}
 void tile_squares_on(std::same_as<Meta> auto&, const auto&...) {}
 void tree_sum_on(std::same_as<Meta> auto&, const auto&...) {}
 void update_moving_averages_on(std::same_as<Meta> auto&, const auto&...) {}
-
 }  // namespace dhp::detail

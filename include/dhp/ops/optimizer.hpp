@@ -8,7 +8,6 @@
 #include <dhp/ops/step.hpp>
 
 namespace dhp {
-
 namespace detail {
 struct SgdUpdate {
   double momentum = 0;
@@ -35,7 +34,6 @@ void check_squares(const char* op, ConstView<Dev> first, ConstView<Dev> second,
       fail("", op, ": squared norms and rates are f64 of one count, got ", view.dtype(), " ",
            view.shape(), " beside ", rates.shape());
 }
-
 }  // namespace detail
 
 /// g = gradient_scale * gradient + decay * w; m = mu m + g; w -= rate * (nesterov ? g + mu m : m).

@@ -8,7 +8,6 @@
 #include <numbers>
 
 namespace dhp::detail {
-
 /// Pair c of `half` is rotated by position * base^(-c / half) radians.
 struct RotaryOptions {
   int heads = 1;  ///< that a row has
@@ -56,5 +55,4 @@ void rotary(Dev& dev, Out<Dev> x, In<Dev> positions, const RotaryOptions& option
         positions.shape(), " of ", positions.dtype(), " are not i32 of ", x.rows(), " rows");
   if (x.count() > 0) rotary_on(dev, x, positions, options);
 }
-
 }  // namespace dhp::detail

@@ -7,7 +7,6 @@
 #include <cstdint>
 
 namespace dhp {
-
 enum class Decay { constant, linear, cosine, polynomial, step };
 
 [[nodiscard]] inline Decay parse_decay(std::string_view name) {
@@ -52,5 +51,4 @@ struct LearningRate {
     return peak;
   }
 };
-
 }  // namespace dhp

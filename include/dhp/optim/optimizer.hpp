@@ -10,7 +10,6 @@
 #include <dhp/ops/tree_sum.hpp>
 
 namespace dhp {
-
 template <class Dev>
 class Norms {
  public:
@@ -159,5 +158,4 @@ class BufferedOptimizer : public Optimizer<Dev> {
   Tensor<Dev> masters_;
   std::vector<std::pair<const char*, Tensor<Dev>>> buffers_;
 };
-
 }  // namespace dhp

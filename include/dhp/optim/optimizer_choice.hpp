@@ -9,7 +9,6 @@
 #include <variant>
 
 namespace dhp {
-
 using OptimizerChoice = std::variant<SgdOptions, LarsOptions, AdamWOptions, LambOptions>;
 
 template <class Dev, class... Options>
@@ -28,5 +27,4 @@ template <class Dev, class... Options>
       },
       choice);
 }
-
 }  // namespace dhp

@@ -4,7 +4,6 @@
 #include <dhp/optim/optimizer.hpp>
 
 namespace dhp {
-
 struct SgdOptions {
   double momentum = 0;
   bool nesterov = false;
@@ -33,5 +32,4 @@ class Sgd final : public BufferedOptimizer<Dev> {
   using Names = std::vector<const char*>;
   SgdOptions options_;
 };
-
 }  // namespace dhp

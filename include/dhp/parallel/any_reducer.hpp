@@ -8,7 +8,6 @@
 #include <variant>
 
 namespace dhp::detail {
-
 template <class Dev>
 class AnyReducer {
  public:
@@ -66,5 +65,4 @@ template <class Dev>
                                                  Comm<Dev> group, const MakeReducer<Dev>& make) {
   return make(dev, store, std::move(group));
 }
-
 }  // namespace dhp::detail

@@ -9,7 +9,6 @@
 #include <vector>
 
 namespace dhp {
-
 /// First layer of each part and the end: parts + 1 numbers. Every part gets at least one layer.
 [[nodiscard]] inline std::vector<std::int64_t> cut_layers(const std::vector<double>& costs,
                                                           int parts) {
@@ -42,5 +41,4 @@ namespace dhp {
   }
   return cuts;
 }
-
 }  // namespace dhp

@@ -7,7 +7,6 @@
 #include <dhp/parallel/trainable.hpp>
 
 namespace dhp {
-
 template <class Dev, detail::OfReplicas<Dev> Inner>
 class DataParallel {
  public:
@@ -61,5 +60,4 @@ class DataParallel {
   Comm<Dev> group_;
   detail::AnyReducerPointer<Dev> reducer_;
 };
-
 }  // namespace dhp

@@ -8,7 +8,6 @@
 #include <map>
 
 namespace dhp {
-
 namespace detail {
 struct ContextRows;
 }  // namespace detail
@@ -90,5 +89,4 @@ template <class Dev>
     mine.batches.push_back(all[detail::as_size(at)].share());
   return mine;
 }
-
 }  // namespace dhp

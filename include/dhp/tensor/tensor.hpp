@@ -7,7 +7,6 @@
 #include <span>
 
 namespace dhp {
-
 namespace detail {
 template <class Dev>
 struct NormTrace;
@@ -210,5 +209,4 @@ template <Device Dev>
   dev.copy(made.mut().bytes(), from.bytes(), from.size_bytes());
   return made;
 }
-
 }  // namespace dhp

@@ -9,7 +9,6 @@
 #include <atomic>
 
 namespace dhp {
-
 namespace detail {
 [[noreturn, gnu::cold, gnu::noinline]] inline void fail_read_as(DType is, DType as) {
   fail("a tensor of ", is, " was read as ", as);

@@ -13,7 +13,6 @@
 #include <dhp/train/weight_loading.hpp>
 
 namespace dhp {
-
 struct LoadedCheckpoint {
   RunState state{};
   std::string from;  ///< the folder or file
@@ -349,5 +348,4 @@ class Checkpoint {
   Optimizer<Dev>& optimizer_;
   Replicas<Dev>* replicas_;
 };
-
 }  // namespace dhp

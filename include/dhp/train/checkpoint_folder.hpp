@@ -11,7 +11,6 @@
 #include <vector>
 
 namespace dhp {
-
 /// A lower loss or perplexity is better, and a higher value of any other measure.
 [[nodiscard]] inline bool lower_is_better(const std::string& measure) {
   return measure.ends_with("loss") || measure.ends_with("perplexity");
@@ -108,5 +107,4 @@ class CheckpointFolder {
 
   std::string path_;
 };
-
 }  // namespace dhp

@@ -7,7 +7,6 @@
 #include <vector>
 
 namespace dhp::detail {
-
 inline constexpr const char* conv1d_thirds[] = {".query", ".key", ".value"};
 
 /// Where a file has a weight or bias of the model.
@@ -54,5 +53,4 @@ struct Conv1dPlace {
   /// Whether an element is not at its own place.
   [[nodiscard]] bool moves() const { return transposed || parts > 1; }
 };
-
 }  // namespace dhp::detail

@@ -11,7 +11,6 @@
 #include <dhp/train/weight_file.hpp>
 
 namespace dhp {
-
 namespace detail {
 /// The whole tensor, in file order.
 [[nodiscard]] inline std::vector<std::byte> whole_tensor(SavedPieces& saved, const Piece& any) {
@@ -133,5 +132,4 @@ inline void export_adapter(const std::string& folder, const std::string& path,
   }
   writer.write(path);
 }
-
 }  // namespace dhp

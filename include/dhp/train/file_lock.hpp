@@ -11,7 +11,6 @@
 #include <thread>
 
 namespace dhp::detail {
-
 /// Another process has the lock.
 class InUse : public Error {
  public:
@@ -68,5 +67,4 @@ class FileLock : NonCopyable {
   int file_;
   bool named_ = false;
 };
-
 }  // namespace dhp::detail

@@ -12,7 +12,6 @@
 #include <utility>
 
 namespace dhp {
-
 namespace detail {
 /// PyTorch's batch norms count their batches under their name and this.
 inline constexpr const char* batch_counter = ".num_batches_tracked";
@@ -71,5 +70,4 @@ class NameMap {
   }
   std::map<std::string, std::string> in_file_;
 };
-
 }  // namespace dhp

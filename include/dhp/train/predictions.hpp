@@ -8,7 +8,6 @@
 #include <dhp/tensor/micro_batch.hpp>
 
 namespace dhp {
-
 namespace detail::predictions {
 
 /// Where each prediction is, and its shape: f64 [micro-batches, 2 + max_rank], known to all ranks. A row has 1 + the
@@ -41,7 +40,6 @@ template <class Dev>
   mesh.world().synchronize(dev);
   return all.template to_host<double>(dev);
 }
-
 }  // namespace detail::predictions
 
 namespace detail {
@@ -102,5 +100,4 @@ inline void normalise_rows(HostArray& of) {
   if (of.dtype() == DType::f64) divide(of.values<double>());
   else divide(of.values<float>());
 }
-
 }  // namespace dhp

@@ -4,7 +4,6 @@
 #include <dhp/ops/step.hpp>
 
 namespace dhp {
-
 /// The best value of a measure so far, by which a run may stop early.
 struct BestMeasure {
   std::string measure{};  ///< empty: none was looked at
@@ -42,5 +41,4 @@ struct RunState {
     field("best", self.best);
   }
 };
-
 }  // namespace dhp

@@ -8,7 +8,6 @@
 #include <map>
 
 namespace dhp {
-
 template <class Dev>
 class StateExchange {
  public:
@@ -169,5 +168,4 @@ class StateExchange {
   std::map<Way, Message> messages_;
   Outcome outcome_;
 };
-
 }  // namespace dhp

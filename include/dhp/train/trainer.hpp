@@ -12,7 +12,6 @@
 #include <dhp/train/step_report.hpp>
 
 namespace dhp {
-
 template <class Dev, Trainable<Dev> M>
 class Trainer {
  public:
@@ -360,5 +359,4 @@ class Trainer {
   std::optional<Interrupted> interrupted_;
   RunState now_;  // but for its `device`, which state() reads
 };
-
 }  // namespace dhp

@@ -7,7 +7,6 @@
 #include <filesystem>
 
 namespace dhp {
-
 class WeightFiles {
  public:
   static constexpr const char* index_name = "model.safetensors.index.json";
@@ -75,5 +74,4 @@ class WeightFiles {
   std::map<std::string, const SafeTensors*> files_of_;
   std::map<std::string, std::string> skipped_;
 };
-
 }  // namespace dhp

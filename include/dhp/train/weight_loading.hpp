@@ -11,7 +11,6 @@
 #include <nlohmann/json.hpp>
 
 namespace dhp {
-
 /// How a run begins from published weights.
 struct WeightLoading {
   bool only = false;  ///< of a checkpoint the weights too, and nothing else; for predictions
@@ -22,7 +21,6 @@ struct WeightLoading {
 };
 
 namespace detail {
-
 /// The first that has a tensor gives it.
 using WeightSources = std::vector<std::pair<const WeightFiles*, NameMap>>;
 
@@ -120,6 +118,5 @@ std::int64_t load_weights(Dev& dev, Comm<Dev>& world, ParameterStore<Dev>& store
                            listed(left, "none")));
   return batches;
 }
-
 }  // namespace detail
 }  // namespace dhp

@@ -10,7 +10,6 @@
 #include <tuple>
 
 namespace dhp {
-
 /// Which layouts an elastic job may take.
 struct LayoutRules {
   int least_replicas = 1;  ///< with fewer the job waits for ranks
@@ -55,5 +54,4 @@ struct LayoutRules {
   }
   return {};
 }
-
 }  // namespace dhp

@@ -6,7 +6,6 @@
 #include <dhp/comm/launch_process.hpp>
 
 namespace dhp {
-
 enum class GenerationEnd {
   finished,  ///< the job is done: on all ranks
   stopped,   ///< all ranks stop; the job can be started again
@@ -104,7 +103,6 @@ class GenerationRank {
 }
 
 namespace detail {
-
 /// Returns when nothing of the world's communicators runs any more; fails if that takes too long.
 inline void end_generation(ProcessWatchdog& watchdog, std::int64_t number,
                            const ProcessOptions& process) {
@@ -115,7 +113,6 @@ inline void end_generation(ProcessWatchdog& watchdog, std::int64_t number,
   if (process.stuck) process.stuck(text);
   fail(text);
 }
-
 }  // namespace detail
 
 /// Runs body(GenerationRank<Dev>&) -> GenerationEnd in each generation. Aborted from the body ends the generation,
@@ -199,5 +196,4 @@ void run_elastic(std::shared_ptr<KeyValueStore> store, const ProcessRank& me, Me
   }
   if (store->is_held_here()) membership.let_others_leave(2);
 }
-
 }  // namespace dhp

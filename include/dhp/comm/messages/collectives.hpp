@@ -9,7 +9,6 @@
 #include <dhp/core/shape.hpp>
 
 namespace dhp::detail {
-
 /// Scratch memory kept between calls, because faulting in fresh pages costs more than the transfer.
 class Scratch {
  public:
@@ -245,5 +244,4 @@ class MessageCollective {
   std::uint64_t tag_;
   Transfers incoming_, returning_, outgoing_;
 };
-
 }  // namespace dhp::detail

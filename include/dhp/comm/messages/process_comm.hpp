@@ -9,7 +9,6 @@
 #include <deque>
 
 namespace dhp::detail {
-
 /// One rank's handle, cheap to copy; used by one thread at a time. Buffers as in ThreadComm.
 class ProcessComm {
  public:
@@ -176,5 +175,4 @@ class ProcessComm {
 
 static_assert(Communicator<ProcessComm, Cpu>);
 static_assert(!Communicator<Messages, Cpu>);
-
 }  // namespace dhp::detail

@@ -15,7 +15,6 @@
 #include <vector>
 
 namespace dhp {
-
 namespace detail {
 /// What MPI says about `code`.
 [[nodiscard]] inline std::string mpi_error_text(int code) {
@@ -34,7 +33,6 @@ inline void check_mpi(int code, const char* call,
 }
 
 namespace detail {
-
 /// The pause between two polls: none at first, because answers often take a microsecond; then a yield, then growing
 /// sleeps.
 class Backoff {
@@ -161,6 +159,5 @@ class MpiContext : NonCopyable {
   std::optional<std::chrono::steady_clock::time_point> grace_end_{};
   int rank_ = 0, size_ = 1;
 };
-
 }  // namespace detail
 }  // namespace dhp

@@ -5,7 +5,6 @@
 #include <dhp/comm/nccl/launch.hpp>
 
 namespace dhp {
-
 namespace detail {
 /// Checks that this process can use its local rank's GPU; throws otherwise.
 inline void check_local_gpu(const ProcessRank& me) {
@@ -38,5 +37,4 @@ inline void check_local_gpu(const ProcessRank& me) {
   if (me.rank == 0) watchdog->store().remove(key);  // all have read it
   return made;
 }
-
 }  // namespace dhp

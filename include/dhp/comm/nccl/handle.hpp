@@ -10,7 +10,6 @@
 #include <deque>
 
 namespace dhp::detail {
-
 /// An operation on a communicator other than a call, for messages: "the creation of a group".
 struct NcclTask {
   const char* name;
@@ -174,5 +173,4 @@ class NcclHandle final : public Watchdog::Channel {
   ncclComm_t comm_ = nullptr;
   std::deque<Pending> pending_;
 };
-
 }  // namespace dhp::detail

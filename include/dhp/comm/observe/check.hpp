@@ -6,7 +6,6 @@
 #include <dhp/comm/rendezvous/wire.hpp>
 
 namespace dhp {
-
 template <class Dev>
 class CallChecking final : public CommObserver<Dev> {
  public:
@@ -87,5 +86,4 @@ class CallChecking final : public CommObserver<Dev> {
   Comm<Dev> talk_;  // the same ranks
   int world_rank_;
 };
-
 }  // namespace dhp

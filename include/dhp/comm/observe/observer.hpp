@@ -4,7 +4,6 @@
 #include <dhp/comm/comm.hpp>
 
 namespace dhp {
-
 template <class Dev>
 class CommObserver {
  public:
@@ -24,7 +23,6 @@ class CommObserver {
 };
 
 namespace detail {
-
 /// A communicator and who looks at it.
 template <class Dev>
 class ObservedComm {
@@ -75,7 +73,6 @@ class ObservedComm {
   Comm<Dev> comm_;
   std::shared_ptr<CommObserver<Dev>> observer_;
 };
-
 }  // namespace detail
 
 /// `comm` with every call shown to the observer.
@@ -83,5 +80,4 @@ template <class Dev>
 [[nodiscard]] Comm<Dev> observe(Comm<Dev> comm, std::shared_ptr<CommObserver<Dev>> observer) {
   return Comm<Dev>::of(detail::ObservedComm<Dev>(std::move(comm), std::move(observer)));
 }
-
 }  // namespace dhp

@@ -6,7 +6,6 @@
 #include <dhp/core/trace.hpp>
 
 namespace dhp {
-
 template <class Dev>
 class CallTracing final : public CommObserver<Dev> {
  public:
@@ -103,5 +102,4 @@ class CallTracing final : public CommObserver<Dev> {
   std::string name_;
   std::optional<int> lane_;
 };
-
 }  // namespace dhp

@@ -12,7 +12,6 @@
 #include <vector>
 
 namespace dhp {
-
 namespace detail {
 
 /// Calls done() with pauses that grow until it is true or the time is over; whether it is true.
@@ -29,7 +28,6 @@ namespace detail {
 
 /// Before the number of a rank or member: its connection to the store has ended. Written by the store.
 inline constexpr const char* left_prefix = "left/";
-
 }  // namespace detail
 
 /// The store cannot be reached any more: its process has ended or does not answer.
@@ -117,5 +115,4 @@ struct RendezvousOptions {
     return concat(size == 0 ? "member " : "rank ", number);
   }
 };
-
 }  // namespace dhp

@@ -5,7 +5,6 @@
 #include <dhp/core/hash.hpp>
 
 namespace dhp {
-
 /// Values from the program's user, such as command-line options. They override the environment.
 struct RankOverrides {
   std::optional<int> rank{};  ///< together with the size
@@ -186,5 +185,4 @@ struct ProcessRank {
     return text;
   }
 };
-
 }  // namespace dhp

@@ -18,7 +18,6 @@
 #include <vector>
 
 namespace dhp::detail {
-
 /// A moment of the steady clock.
 class Deadline {
  public:
@@ -189,5 +188,4 @@ class Socket {
 
   int fd_ = -1;
 };
-
 }  // namespace dhp::detail

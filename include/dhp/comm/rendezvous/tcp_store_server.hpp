@@ -13,7 +13,6 @@
 #include <mutex>
 
 namespace dhp::detail {
-
 namespace store_request {
 inline constexpr std::uint8_t set = 16, find = 17, list = 18, remove = 19, set_unless = 20;
 }
@@ -315,5 +314,4 @@ class TcpStoreServer final : public KeyValueStore {
   int logged_ = 0;
   std::thread thread_;
 };
-
 }  // namespace dhp::detail

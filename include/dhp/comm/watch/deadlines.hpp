@@ -11,7 +11,6 @@
 #include <vector>
 
 namespace dhp {
-
 enum class Section { start, first_step, step, evaluation, saving };
 
 [[nodiscard]] constexpr const char* name_of(Section section) {
@@ -133,5 +132,4 @@ class Deadlines {
   Clock::time_point shortened_ = Clock::time_point::min();
   std::array<Durations, 5> known_{};
 };
-
 }  // namespace dhp

@@ -6,7 +6,6 @@
 #include <dhp/comm/watch/rank_state.hpp>
 
 namespace dhp::detail {
-
 class FailureDetector {
  public:
   struct Limits {
@@ -252,5 +251,4 @@ class FailureDetector {
   std::vector<Seen> seen_;
   double start_s_ = -1;
 };
-
 }  // namespace dhp::detail

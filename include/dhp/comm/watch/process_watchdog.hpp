@@ -6,7 +6,6 @@
 #include <dhp/comm/watch/watchdog.hpp>
 
 namespace dhp {
-
 namespace detail {
 /// A rank cannot connect to another one, which may have ended meanwhile.
 class NotConnected : public Error {
@@ -183,5 +182,4 @@ class ProcessWatchdog final : public Watchdog {
   std::string rank_zero_said_;
   double rank_zero_heard_s_ = 0;
 };
-
 }  // namespace dhp

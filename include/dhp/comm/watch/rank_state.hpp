@@ -9,7 +9,6 @@
 #include <map>
 
 namespace dhp::detail {
-
 struct RankState {
   /// A pending call; fields as in FlightRecord.
   struct OpenCall {
@@ -105,5 +104,4 @@ struct RankState {
     reached = {places.begin(), places.end()};
   }
 };
-
 }  // namespace dhp::detail
