@@ -62,11 +62,8 @@ struct ColorKey {
 class ExclusiveUse : NonCopyable {
  public:
   ExclusiveUse(std::atomic<bool>& taken, CallKind kind, CallSite where) : taken_(taken) {
-    if (taken.exchange(true))
-      throw Error(concat(name_of(kind), " at ", to_text(where),
-                         ": another thread of this rank is using the communicator; split off one "
-                         "for each thread"),
-                  where);
+    check(!taken.exchange(true), {name_of(kind), where}, " at ", where,
+          ": another thread of this rank is using the communicator; split off one for each thread");
   }
   ~ExclusiveUse() { taken_ = false; }
 

@@ -39,6 +39,11 @@ class OpenFile : detail::NonCopyable {
       to = to.subspan(detail::as_size(got));
     }
   }
+  [[nodiscard]] std::string text(std::uint64_t at, std::size_t bytes) const {
+    std::string found(bytes, '\0');
+    read(at, std::as_writable_bytes(std::span(found)));
+    return found;
+  }
   void write(std::span<const std::byte> from) {
     while (!from.empty()) {
       const auto put = ::write(fd_, from.data(), from.size());
@@ -64,9 +69,7 @@ class OpenFile : detail::NonCopyable {
 /// All that a file has.
 [[nodiscard]] inline std::string text_of(const std::string& path) {
   const OpenFile file(path, O_RDONLY);
-  std::string text(detail::as_size(file.size()), '\0');
-  file.read(0, std::as_writable_bytes(std::span(text.data(), text.size())));
-  return text;
+  return file.text(0, detail::as_size(file.size()));
 }
 
 /// Replaces a file atomically: write(OpenFile&) fills "PATH.part", which is renamed when it is completely on the

@@ -8,6 +8,7 @@
 #include <dhp/cuda/map.hpp>
 #include <dhp/cuda/plan_cache.hpp>
 #include <dhp/cuda/squared_deviations.hpp>
+#include <dhp/ops/compression.hpp>
 
 namespace dhp::detail::cuda {
 /// Argument numbers.
@@ -16,9 +17,6 @@ struct NormUids {
                                 residual = 7, signs = 8, dy = 9, dgamma = 10, dbeta = 11, dx = 12,
                                 dresidual = 13;
 };
-
-/// Bytes for `count` sign bits.
-[[nodiscard]] constexpr std::int64_t sign_bytes(std::int64_t count) { return (count + 7) / 8; }
 
 struct NormExtents {
   DType type = DType::bf16;

@@ -21,7 +21,7 @@ struct BatchNormOptions {
 /// Placed by columns, it has this rank's channels; with tensor groups these are pieces [pieces, N, H, W, channels of a
 /// group], each normalised by itself.
 template <class Dev>
-class BatchNorm {
+class BatchNorm : public ElementwiseLayer<Dev, 8> {
  public:
   BatchNorm(ModelBuilder<Dev>& build, const std::string& name, BatchNormOptions options)
       : options_(options) {
@@ -86,10 +86,6 @@ class BatchNorm {
     return backward_of(dev, std::move(dy), true, tape);
   }
 
-  [[nodiscard]] Shape output_shape(const Shape& in, const MicroBatch<Dev>&) const { return in; }
-  [[nodiscard]] double flops(const Shape& in, const MicroBatch<Dev>&) const {
-    return 8.0 * static_cast<double>(in.count());
-  }
   void parameters(ParameterList<Dev>& out) const {
     for (const auto& piece : pieces_) piece.parameters(out);
     if (!pieces_.empty()) return;

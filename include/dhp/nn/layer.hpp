@@ -77,12 +77,12 @@ constexpr void require_layer() {
 }
 }  // namespace detail
 
-/// A base for layers without weights whose y has the shape of x.
-template <class Dev>
+/// A base for layers whose y has the shape of x; those with weights have parameters() of their own. cost: of an element.
+template <class Dev, int cost = 1>
 struct ElementwiseLayer {
   [[nodiscard]] Shape output_shape(const Shape& in, const MicroBatch<Dev>&) const { return in; }
   [[nodiscard]] double flops(const Shape& in, const MicroBatch<Dev>&) const {
-    return static_cast<double>(in.count());
+    return cost * static_cast<double>(in.count());
   }
   void parameters(ParameterList<Dev>&) const {}
 };

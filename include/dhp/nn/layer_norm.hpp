@@ -51,7 +51,7 @@ class LayerNormParameters {
 
 /// x and y [.., columns].
 template <class Dev>
-class LayerNorm {
+class LayerNorm : public ElementwiseLayer<Dev, 8> {
  public:
   LayerNorm(ModelBuilder<Dev>& build, const std::string& name, std::int64_t columns,
             double epsilon = 1e-12)
@@ -85,10 +85,6 @@ class LayerNorm {
     return dx;
   }
 
-  [[nodiscard]] Shape output_shape(const Shape& in, const MicroBatch<Dev>&) const { return in; }
-  [[nodiscard]] double flops(const Shape& in, const MicroBatch<Dev>&) const {
-    return 8.0 * static_cast<double>(in.count());
-  }
   void parameters(ParameterList<Dev>& out) const { weights_.parameters(out); }
 
  private:

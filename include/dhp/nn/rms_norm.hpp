@@ -8,7 +8,7 @@
 namespace dhp {
 /// x and y [.., columns]; gamma, "name.weight" [columns].
 template <class Dev>
-class RmsNorm {
+class RmsNorm : public ElementwiseLayer<Dev, 4> {
  public:
   RmsNorm(ModelBuilder<Dev>& build, const std::string& name, std::int64_t columns,
           double epsilon = 1e-6)
@@ -46,10 +46,6 @@ class RmsNorm {
     return dx;
   }
 
-  [[nodiscard]] Shape output_shape(const Shape& in, const MicroBatch<Dev>&) const { return in; }
-  [[nodiscard]] double flops(const Shape& in, const MicroBatch<Dev>&) const {
-    return 4.0 * static_cast<double>(in.count());
-  }
   void parameters(ParameterList<Dev>& out) const { out.push_back(gamma_); }
 
  private:

@@ -24,7 +24,7 @@ struct LoadedCheckpoint {
 /// A save has failed on some rank. All ranks throw it; what was saved before is as it was.
 class SaveFailed : public Error {
  public:
-  explicit SaveFailed(const std::string& sentence) : Error(sentence) {}
+  using Error::Error;
 };
 namespace detail {
 /// The sentence of what work() throws; empty: nothing.

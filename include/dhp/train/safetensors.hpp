@@ -69,8 +69,7 @@ class SafeTensors {
   explicit SafeTensors(const std::string& path) : path_(path), file_(path, O_RDONLY) {
     constexpr std::uint64_t longest_header = 100'000'000;
     const auto size = file_.size();
-    std::string head(detail::as_size(std::min<std::uint64_t>(size, 64)), '\0');
-    file_.read(0, std::as_writable_bytes(std::span(head.data(), head.size())));
+    const auto head = file_.text(0, detail::as_size(std::min<std::uint64_t>(size, 64)));
     const bool begins = head.size() > 8 && head[8] == '{';  // any number may stand before it
     const auto known = known_file(head);
     check(begins || known.empty(), path, " is no safetensors file: it is ", known);
@@ -80,8 +79,7 @@ class SafeTensors {
     check(length <= longest_header && length <= size - 8, path,
           " is no safetensors file: its header of ", length, " bytes does not fit ", size,
           " bytes");
-    std::string header(detail::as_size(length), '\0');
-    file_.read(8, std::as_writable_bytes(std::span(header.data(), header.size())));
+    const auto header = file_.text(8, detail::as_size(length));
     check(!header.empty() && header[0] == '{', path,
           " is no safetensors file: its header does not begin with '{' at byte 8");
     data_ = 8 + length;

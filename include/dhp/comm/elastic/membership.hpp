@@ -19,7 +19,7 @@ namespace dhp::detail {
 /// Another generation has started without this process.
 class LeftOut : public Error {
  public:
-  explicit LeftOut(const std::string& sentence) : Error(sentence) {}
+  using Error::Error;
 };
 
 /// The store as seen by the ranks of one generation. Writes throw LeftOut once a later generation exists.

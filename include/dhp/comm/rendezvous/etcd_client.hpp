@@ -94,9 +94,7 @@ class EtcdRefusal : public Error {
  public:
   static constexpr int not_found = 5, exists = 9, unauthenticated = 16;  // codes of gRPC
 
-  EtcdRefusal(int code, const std::string& sentence,
-              std::source_location where = std::source_location::current())
-      : Error(sentence, where), code_(code) {}
+  EtcdRefusal(int code, const Located& sentence) : Error(sentence), code_(code) {}
   [[nodiscard]] int code() const noexcept { return code_; }
 
  private:

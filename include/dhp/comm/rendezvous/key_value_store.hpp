@@ -33,10 +33,7 @@ inline constexpr const char* left_prefix = "left/";
 /// The store cannot be reached any more: its process has ended or does not answer.
 class KeyValueStoreLost : public Error {
  public:
-  // Not "using Error::Error": nvcc 13 cannot inherit a constructor with this default argument.
-  explicit KeyValueStoreLost(const std::string& sentence,
-                             std::source_location where = std::source_location::current())
-      : Error(sentence, where) {}
+  using Error::Error;
 };
 
 /// Keys and values are any bytes. Any thread may call. Each call takes a limited time, then it throws

@@ -66,12 +66,10 @@ class ThreadComm {
     group_->wait(edge, rank_, call, [&] { return !edge.none(); });
     auto& slot = edge.ring[edge.received % detail::ThreadGroup::capacity];
     const auto& sent = slot.tensor;
-    if (sent.dtype() != buffer.dtype() || sent.count() != buffer.count())
-      throw Error(
-          concat("recv at ", to_text(where), ": rank ", group_->world_rank(rank_), " expects ",
-                 buffer.count(), " ", buffer.dtype(), ", rank ", group_->world_rank(from), " sent ",
-                 sent.count(), " ", sent.dtype(), " at ", to_text(slot.where)),
-          where);
+    check(sent.dtype() == buffer.dtype() && sent.count() == buffer.count(), {"recv at ", where},
+          where, ": rank ", group_->world_rank(rank_), " expects ", buffer.count(), " ",
+          buffer.dtype(), ", rank ", group_->world_rank(from), " sent ", sent.count(), " ",
+          sent.dtype(), " at ", slot.where);
     detail::copy_bytes(buffer.bytes(), sent.view().bytes(), sent.size_bytes());
     slot.tensor = {};
     ++edge.received;
