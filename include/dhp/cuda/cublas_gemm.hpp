@@ -7,7 +7,6 @@
 #include <dhp/cuda/fallback_gemm.hpp>
 
 namespace dhp::detail::cuda {
-/// The call of c = alpha op(a) op(b) + beta c.
 template <class Dev>
 [[nodiscard]] CublasCall cublas_call(ConstView<Dev> a, ConstView<Dev> b, View<Dev> c,
                                      const GemmOptions& options) {

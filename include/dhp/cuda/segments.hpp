@@ -23,7 +23,6 @@ struct Piece {
   }
 };
 
-/// All pieces of a table.
 struct Pieces {
   static constexpr std::int64_t per_tile = 4;
   static constexpr std::int64_t size = segment_tile / per_tile;

@@ -29,7 +29,7 @@ using Bytes = std::vector<std::byte>;
       if (at->is_directory(unknown)) self(at->path(), self);
       else files.push_back(at->path().string());
     }
-    check(!error, "", directory.string(), ": ", error.message());
+    check(!error, directory.string(), ": ", error.message());
     above.pop_back();
   };
   add(path, add);
@@ -45,13 +45,13 @@ inline constexpr std::size_t default_file_limit_bytes = std::size_t{64} << 30;
                                      std::size_t limit_bytes = default_file_limit_bytes) {
   std::error_code error;
   const auto status = std::filesystem::status(path, error);
-  check(std::filesystem::exists(status), "", path, ": no such file");
-  check(!std::filesystem::is_directory(status), "", path, ": is a directory, not a file");
-  check(std::filesystem::is_regular_file(status), "", path, ": is not a regular file");
+  check(std::filesystem::exists(status), path, ": no such file");
+  check(!std::filesystem::is_directory(status), path, ": is a directory, not a file");
+  check(std::filesystem::is_regular_file(status), path, ": is not a regular file");
   const OpenFile file(path, O_RDONLY);
   const auto size = file.size();
-  check(size > 0, "", path, ": the file is empty");
-  check(size <= limit_bytes, "", path, ": has ", size, " bytes, above the limit of ", limit_bytes);
+  check(size > 0, path, ": the file is empty");
+  check(size <= limit_bytes, path, ": has ", size, " bytes, above the limit of ", limit_bytes);
   Bytes bytes(detail::as_size(size));
   file.read(0, bytes);
   return bytes;
@@ -71,7 +71,7 @@ namespace detail {
                                          std::size_t limit_bytes = default_file_limit_bytes) {
   auto bytes = read_file(path, limit_bytes);
   if (!is_gzip(bytes)) return bytes;
-  check(unpack != nullptr, "", path,
+  check(unpack != nullptr, path,
         ": is gzip-compressed, and this program was built without zlib; unpack it first (gunzip)");
   return unpack(bytes, path, limit_bytes);
 }

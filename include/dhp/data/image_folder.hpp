@@ -22,8 +22,7 @@ class ImageFolder {
   ImageFolder(const std::string& path, std::vector<Decoder> decoders,
               const ImageFolderOptions& options = {})
       : options_(options) {
-    check(!decoders.empty(), "", path,
-          ": this program was built without any image format (PNG, JPEG)");
+    check(!decoders.empty(), path, ": this program was built without any image format (PNG, JPEG)");
     auto found = std::make_shared<Found>();
     found->decoders = std::move(decoders);
     find_classes(path, *found);
@@ -42,7 +41,7 @@ class ImageFolder {
     try {
       return {read(*found_, file), file.label};
     } catch (const Error& error) {
-      fail("", error.sentence(), "; --skip-bad skips such files");
+      fail(error.sentence(), "; --skip-bad skips such files");
     }
   }
   [[nodiscard]] std::int32_t label(std::int64_t index) const {
@@ -75,14 +74,14 @@ class ImageFolder {
 
   static void find_classes(const std::string& path, Found& found) {
     std::error_code error;
-    check(std::filesystem::is_directory(path, error), "", path, ": no such directory");
+    check(std::filesystem::is_directory(path, error), path, ": no such directory");
     for (std::filesystem::directory_iterator at(path, error), end; !error && at != end;
          at.increment(error)) {
       const auto name = at->path().filename().string();
       if (!name.starts_with('.') && at->is_directory(error)) found.classes.push_back(name);
     }
-    check(!error, "", path, ": ", error.message());
-    check(!found.classes.empty(), "", path,
+    check(!error, path, ": ", error.message());
+    check(!found.classes.empty(), path,
           ": holds no directory of a class; DIR/CLASS/IMAGE is expected, or shards, or images.npy "
           "and labels.npy, or MNIST's files");
     std::sort(found.classes.begin(), found.classes.end());
@@ -97,7 +96,7 @@ class ImageFolder {
       try {
         check(
             detail::decoder_for(found.decoders, std::filesystem::path(path).extension()) != nullptr,
-            "", path, ": not an image format of this program (", detail::formats_of(found.decoders),
+            path, ": not an image format of this program (", detail::formats_of(found.decoders),
             ")");
         if (options_.skip_bad) (void)read(found, found.files[at]);
       } catch (const Error& error) {
@@ -110,7 +109,7 @@ class ImageFolder {
         good.push_back(std::move(found.files[at]));
         continue;
       }
-      check(options_.skip_bad, "", wrong[at], "; --skip-bad skips such files");
+      check(options_.skip_bad, wrong[at], "; --skip-bad skips such files");
       found.skipped.push_back(std::move(wrong[at]));
     }
     found.files = std::move(good);
@@ -120,8 +119,7 @@ class ImageFolder {
     std::vector<bool> present(found.classes.size(), false);
     for (const auto& file : found.files) present[detail::as_size(file.label)] = true;
     for (std::size_t label = 0; label < present.size(); ++label)
-      check(present[label], "", path, "/", found.classes[label],
-            ": holds no image that can be read");
+      check(present[label], path, "/", found.classes[label], ": holds no image that can be read");
   }
 
   ImageFolderOptions options_;

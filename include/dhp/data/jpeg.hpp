@@ -52,12 +52,10 @@ namespace detail {
 [[nodiscard]] inline Image decode_jpeg(std::span<const std::byte> bytes, const std::string& name,
                                        const DecodeOptions& options = {}) {
   const std::unique_ptr<void, int (*)(tjhandle)> handle(tjInitDecompress(), &tjDestroy);
-  check(handle != nullptr, "", name, ": TurboJPEG could not start");
+  check(handle != nullptr, name, ": TurboJPEG could not start");
   const auto* data = reinterpret_cast<const unsigned char*>(bytes.data());
   const auto size = static_cast<unsigned long>(bytes.size());
-  const auto damaged = [&] {
-    fail("", name, ": damaged JPEG (", tjGetErrorStr2(handle.get()), ")");
-  };
+  const auto damaged = [&] { fail(name, ": damaged JPEG (", tjGetErrorStr2(handle.get()), ")"); };
 
   // It fails for rare chroma subsamplings that decompression accepts: check its outputs instead.
   int width = 0, height = 0, subsampling = 0, colors = -1;

@@ -56,7 +56,7 @@ struct PlainPng {
 
   Image made = Image::blank(static_cast<int>(header.height), static_cast<int>(header.width),
                             options.channels + alpha);
-  check(png_image_finish_read(&header, nullptr, made.pixels.data(), 0, nullptr) != 0, "", name,
+  check(png_image_finish_read(&header, nullptr, made.pixels.data(), 0, nullptr) != 0, name,
         ": damaged PNG (", header.message, ")");
   if (alpha != 0) {
     made.channels = options.channels;

@@ -33,13 +33,13 @@ class ShardImages {
     for (const auto& path : paths) shards.push_back(detail::ShardFile::of(path));
     open_index(*found, shards);
     const auto& samples = found->index.samples;
-    check(!samples.empty(), "", paths.front(), paths.size() > 1 ? " and others hold" : ": holds",
+    check(!samples.empty(), paths.front(), paths.size() > 1 ? " and others hold" : ": holds",
           " no sample that can be read", left_out_text(*found));
     const auto [least, most] =
         std::minmax_element(samples.begin(), samples.end(),
                             [](auto& one, auto& other) { return one.label < other.label; });
     found->first_label = options_.first_label.value_or(least->label == 1 ? 1 : 0);
-    check(least->label >= found->first_label, "", name_of(*found, *least), ": its label is ",
+    check(least->label >= found->first_label, name_of(*found, *least), ": its label is ",
           least->label, ", but labels count from ", found->first_label,
           "; --first-label says where they begin");
     found->classes = most->label - found->first_label + 1;
@@ -184,13 +184,12 @@ class ShardImages {
       const auto record = std::span<const std::byte>(bytes).first(record_bytes);
       check(tar || detail::ByteCursor(std::span(bytes).last(checksum_bytes), {})
                            .little_endian(checksum_bytes, "") == masked_crc32c(record),
-            "", name_of(found, sample),
-            ": the checksum of its record is wrong, so that it is damaged");
+            name_of(found, sample), ": the checksum of its record is wrong, so that it is damaged");
       return detail::decode_image(found.decoders, record.subspan(sample.before, sample.bytes),
                                   name_of(found, sample), options_.decode);
     } catch (const Error& error) {
       const auto key = key_of(found, sample);
-      fail("", error.sentence(), key.empty() ? "" : "; its key is ", key,
+      fail(error.sentence(), key.empty() ? "" : "; its key is ", key,
            options_.skip_bad ? "" : "; --skip-bad leaves out what is damaged");
     }
   }

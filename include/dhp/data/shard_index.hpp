@@ -22,8 +22,8 @@ struct ShardFile {
   [[nodiscard]] static ShardFile of(const std::string& path) {
     struct stat status {};
     check_system(::stat(path.c_str(), &status) == 0, "cannot look at ", path);
-    check(S_ISREG(status.st_mode), "", path, ": is not a file");
-    check(status.st_size > 0, "", path, ": the shard is empty");
+    check(S_ISREG(status.st_mode), path, ": is not a file");
+    check(status.st_size > 0, path, ": the shard is empty");
     return {.path = path,
             .bytes = static_cast<std::uint64_t>(status.st_size),
             .modified_ns =

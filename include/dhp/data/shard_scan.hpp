@@ -28,8 +28,8 @@ class ScannedFile {
   [[nodiscard]] std::uint64_t size() const { return size_; }
   /// `count` bytes from `at`, valid until the next call; throws past the end.
   [[nodiscard]] std::span<const std::byte> read(std::uint64_t at, std::size_t count) {
-    check(at <= size_ && count <= size_ - at, "", path_, ", byte ", at, ": the file ends here, ",
-          count, " bytes too early");
+    check(at <= size_ && count <= size_ - at, path_, ", byte ", at, ": the file ends here, ", count,
+          " bytes too early");
     if (at < first_ || at + count > first_ + window_.size()) {
       const auto wanted = std::max(count, window_bytes);
       window_.resize(as_size(std::min<std::uint64_t>(wanted, size_ - at)));
@@ -75,7 +75,7 @@ struct ShardScan {
   void damaged(std::string sentence) {
     constexpr std::string_view hint = "; --skip-bad leaves out what is damaged";
     if (skip_bad) skipped.push_back(std::move(sentence));
-    else fail("", sentence, sentence.ends_with(hint) ? "" : hint);
+    else fail(sentence, sentence.ends_with(hint) ? "" : hint);
   }
   /// Runs body(); an Error of it is damage.
   void guard(auto body) {
@@ -90,7 +90,7 @@ struct ShardScan {
 /// A sample's label from a number in a file; `where` begins the error.
 [[nodiscard]] inline std::int32_t checked_label(std::int64_t label, const std::string& where) {
   constexpr auto most = std::numeric_limits<std::int32_t>::max() - 1;
-  check(label >= 0 && label <= most, "", where, "the label is ", label, "; 0 to ", most,
+  check(label >= 0 && label <= most, where, "the label is ", label, "; 0 to ", most,
         " would be right");
   return static_cast<std::int32_t>(label);
 }
@@ -99,7 +99,7 @@ struct ShardScan {
 inline void check_is_shard(ScannedFile& file) {
   const auto head = file.text(0, as_size(std::min<std::uint64_t>(file.size(), 64)));
   const auto known = known_file(head);
-  check(known.empty(), "", file.path(), ", byte 0: is ", known,
+  check(known.empty(), file.path(), ", byte 0: is ", known,
         "; samples are read at random, from tar and TFRecord files that are not packed");
 }
 

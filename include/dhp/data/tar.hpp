@@ -69,7 +69,7 @@ class TarMembers {
   static constexpr std::uint64_t block = 512;
 
   [[noreturn]] void wrong(const auto&... parts) const {
-    fail("", file_->path(), ", byte ", at_, ": ", parts...);
+    fail(file_->path(), ", byte ", at_, ": ", parts...);
   }
   // The checksum of a header, with its own field counted as spaces.
   void check_sum(std::span<const std::byte> bytes) {
@@ -152,10 +152,10 @@ inline void scan_tar(const std::string& path, std::span<const Decoder> decoders,
     if (!sample.image && !sample.label) return scan.left_out.add(sample.members);
     scan.guard([&] {
       const auto name = concat(path, ", byte ", sample.header, ": the sample ", sample.key);
-      check(sample.image.has_value(), "", name, " has a label and no image (", formats_of(decoders),
+      check(sample.image.has_value(), name, " has a label and no image (", formats_of(decoders),
             ") among ", sample.names);
-      check(sample.label.has_value(), "", name,
-            " has no label: no .cls and no .json with one among ", sample.names,
+      check(sample.label.has_value(), name, " has no label: no .cls and no .json with one among ",
+            sample.names,
             "; members of a sample follow each other, as tar --sort=name writes them");
       scan.samples.push_back({.at = sample.image->first,
                               .bytes = static_cast<std::uint32_t>(sample.image->bytes),

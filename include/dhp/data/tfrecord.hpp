@@ -49,7 +49,7 @@ class WireFields {
 
  private:
   [[noreturn]] void wrong(const auto&... parts) const {
-    fail("", file_->path(), ", byte ", at_, ": ", parts...);
+    fail(file_->path(), ", byte ", at_, ": ", parts...);
   }
   std::uint64_t varint() {
     std::uint64_t value = 0;
@@ -167,14 +167,14 @@ inline void scan_tfrecord(const std::string& path, ShardScan& scan) {
                                  left - head, " more"));
     const auto first = at + head;
     scan.guard([&] {
-      check(bytes <= shard_record_limit, "", rest, "a record of ", bytes,
+      check(bytes <= shard_record_limit, rest, "a record of ", bytes,
             " bytes is above the limit of ", shard_record_limit);
       const auto example = read_image_example(file, first, first + bytes);
-      check(example.image && example.label, "", rest, "a record without ",
+      check(example.image && example.label, rest, "a record without ",
             example.image ? "image/class/label or label, an integer"
                           : "image/encoded or image, of bytes",
             "; its features are ", example.features.empty() ? "none" : example.features);
-      check(example.list.empty(), "", rest, "its ", example.list,
+      check(example.list.empty(), rest, "its ", example.list,
             " has several values; a sample has one image and one label");
       const auto& image = *example.image;
       scan.samples.push_back({.at = image.first,

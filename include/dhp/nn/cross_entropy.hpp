@@ -78,7 +78,6 @@ class CrossEntropy {
     return bare;
   }
 
-  /// Flops of one forward pass over logits of this shape.
   [[nodiscard]] double flops(const Shape& logits) const {
     const auto shape = detail::shape_of_piece(count(), logits);
     double total = 0;

@@ -55,7 +55,6 @@ class GroupSum {
     if (groups > 0) plan_ = plan_of(group_.rank(), group_.size(), groups);
   }
 
-  /// How many pieces this rank has.
   [[nodiscard]] int pieces() const { return groups_ == 0 ? 1 : groups_ / group_.size(); }
   [[nodiscard]] bool is_grouped() const { return groups_ > 0; }
   /// Whether a piece of this rank is the first of all, to whose summand a bias is added.

@@ -112,7 +112,6 @@ class LowRank final : public detail::Adapter<Dev> {
   [[nodiscard]] static const Parameter<Dev>& of(const ParameterList<Dev>& pieces, int at) {
     return pieces[detail::as_size(at)];
   }
-  /// What belongs to a piece of a factor, as a matrix.
   template <class AnyView>
   [[nodiscard]] static AnyView matrix(AnyView all, const ParameterList<Dev>& pieces, int at) {
     return detail::as_matrix(detail::piece(all, count(pieces), at));

@@ -31,7 +31,7 @@ void check_squares(const char* op, ConstView<Dev> first, ConstView<Dev> second,
                    ConstView<Dev> rates) {
   for (const auto& view : {first, second, rates})
     if (view.dtype() != DType::f64 || view.count() != rates.count())
-      fail("", op, ": squared norms and rates are f64 of one count, got ", view.dtype(), " ",
+      fail(op, ": squared norms and rates are f64 of one count, got ", view.dtype(), " ",
            view.shape(), " beside ", rates.shape());
 }
 }  // namespace detail

@@ -159,8 +159,8 @@ void check_flat(const char* op, const char* what, const SegmentTable<Dev>& table
                 ConstView<Dev> flat) {
   if (table.size() == 0) return;
   if (flat.count() < table.size() || flat.dtype() != table.accumulation())
-    fail("", op, ": ", what, " ", flat.shape(), " of ", flat.dtype(), " does not fit ",
-         table.size(), " weights that are accumulated in ", table.accumulation());
+    fail(op, ": ", what, " ", flat.shape(), " of ", flat.dtype(), " does not fit ", table.size(),
+         " weights that are accumulated in ", table.accumulation());
   check(reinterpret_cast<std::uintptr_t>(flat.bytes()) % 16 == 0, op, ": ", what,
         " does not begin at a multiple of 16 bytes");
 }
@@ -173,14 +173,14 @@ template <Device Dev>
 void check_by_parameter(const char* op, const char* what, const SegmentTable<Dev>& table,
                         ConstView<Dev> list) {
   if (list.dtype() != DType::f64 || list.count() < table.parameters())
-    fail("", op, ": ", what, " of ", table.parameters(), " parameters are f64, got ", list.dtype(),
-         " ", list.shape());
+    fail(op, ": ", what, " of ", table.parameters(), " parameters are f64, got ", list.dtype(), " ",
+         list.shape());
 }
 
 template <Device Dev>
 void check_sums(const char* op, const SegmentTable<Dev>& table, ConstView<Dev> sums) {
   if (sums.dtype() != DType::f64 || sums.count() != table.sum_count())
-    fail("", op, ": the sums of ", table.sum_count(), " tiles are f64, got ", sums.dtype(), " ",
+    fail(op, ": the sums of ", table.sum_count(), " tiles are f64, got ", sums.dtype(), " ",
          sums.shape());
 }
 

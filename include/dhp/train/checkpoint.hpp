@@ -196,7 +196,7 @@ class Checkpoint {
       if (damage.empty()) return loaded;
       passed_over.push_back(damage);
     }
-    fail("", path, " has no checkpoint to go on from",
+    fail(path, " has no checkpoint to go on from",
          passed_over.empty() ? "" : ", nothing in it is whole: " + passed_over.front());
   }
 

@@ -135,7 +135,7 @@ class SafeTensors {
   /// Adds the tensor, unless it is of a type that dhp does not compute in. Returns its bytes in the data section.
   Bytes parse_tensor(const std::string& name, const nlohmann::json& value) {
     const auto damaged = [&](const char* what) {
-      fail("", path_, " is damaged: tensor ", name, " has ", what);
+      fail(path_, " is damaged: tensor ", name, " has ", what);
     };
     if (!value.is_object() || !value.contains("dtype") || !value.contains("shape") ||
         !value.contains("data_offsets"))

@@ -247,7 +247,6 @@ class Trainer {
     if (replicas() != nullptr) replicas()->updated(dev_);
     return losses;
   }
-  /// step: counted from 1.
   [[nodiscard]] bool is_hooked(std::int64_t step) const {
     return hook_ != nullptr && hook_->takes_part(step);
   }

@@ -28,7 +28,6 @@ class Scratch {
   std::size_t bytes_ = 0;
 };
 
-/// One collective of a group.
 class MessageCollective {
  public:
   /// scratch: must outlive the transfers even if an exception ends them. tag: this call owns tag and tag + 1.

@@ -16,7 +16,6 @@
 
 namespace dhp {
 namespace detail {
-/// What MPI says about `code`.
 [[nodiscard]] inline std::string mpi_error_text(int code) {
   char text[MPI_MAX_ERROR_STRING] = "";
   int length = 0;

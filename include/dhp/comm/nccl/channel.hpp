@@ -47,7 +47,6 @@ class NcclBranch final : public CudaBranch {
 
 class NcclChannel : public std::enable_shared_from_this<NcclChannel>, NonCopyable {
  public:
-  /// This rank's place in a group.
   struct Place {
     int device;  ///< as CUDA numbers the GPUs that this process sees
     int rank, size;

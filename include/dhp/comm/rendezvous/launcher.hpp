@@ -19,7 +19,6 @@ class Environment {
 
   explicit Environment(Variables variables) : variables_(std::move(variables)) {}
 
-  /// A snapshot of the process's variables.
   [[nodiscard]] static Environment of_process() {
     Variables variables;
     for (char** entry = ::environ; entry != nullptr && *entry != nullptr; ++entry) {

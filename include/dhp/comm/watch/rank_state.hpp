@@ -93,7 +93,6 @@ struct RankState {
   }
 
   [[nodiscard]] std::string written() const { return Fields::written(*this); }
-  /// None where the bytes are no state.
   [[nodiscard]] static std::optional<RankState> parsed(std::string_view bytes) {
     return Fields::parsed<RankState>(bytes);
   }
