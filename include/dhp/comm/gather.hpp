@@ -4,7 +4,6 @@
 
 #include <dhp/comm/comm.hpp>
 #include <dhp/comm/rendezvous/wire.hpp>
-#include <dhp/tensor/tensor.hpp>
 
 namespace dhp {
 namespace detail {

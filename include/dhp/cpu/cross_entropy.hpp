@@ -1,6 +1,5 @@
 #pragma once
 
-#include <dhp/cpu/column_reduce.hpp>
 #include <dhp/cpu/reduce.hpp>
 #include <dhp/cpu/vector_math.hpp>
 #include <dhp/ops/cross_entropy.hpp>

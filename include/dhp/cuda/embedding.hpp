@@ -1,7 +1,6 @@
 #pragma once
 
 #include <dhp/cuda/rows.hpp>
-#include <dhp/cuda/sum_rows.hpp>
 #include <dhp/ops/embedding.hpp>
 
 namespace dhp::detail {

@@ -2,7 +2,6 @@
 #pragma once
 
 #include <dhp/cuda/cublas_plan.hpp>
-#include <dhp/cuda/library_use.hpp>
 #include <dhp/cuda/plan_cache.hpp>
 
 namespace dhp {

@@ -2,7 +2,6 @@
 // GPU, driver or library version, is replaced.
 #pragma once
 
-#include <dhp/core/hash.hpp>
 #include <dhp/cuda/checked_file.hpp>
 
 #include <unistd.h>

@@ -1,7 +1,5 @@
 #pragma once
 
-#include <dhp/cuda/map.hpp>
-#include <dhp/cuda/matrix_walk.hpp>
 #include <dhp/cuda/sum_rows.hpp>
 #include <dhp/ops/rows.hpp>
 

@@ -3,7 +3,6 @@
 #pragma once
 
 #include <dhp/data/resize.hpp>
-#include <dhp/data/sample_random.hpp>
 
 namespace dhp {
 struct AugmentOptions {

@@ -4,7 +4,6 @@
 // their weights stay equal.
 #pragma once
 
-#include <dhp/comm/progress.hpp>
 #include <dhp/extra/packed_sum.hpp>
 #include <dhp/parallel/reducer.hpp>
 

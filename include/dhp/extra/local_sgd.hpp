@@ -4,8 +4,6 @@
 #pragma once
 
 #include <dhp/extra/packed_sum.hpp>
-#include <dhp/ops/elementwise.hpp>
-#include <dhp/ops/step.hpp>
 #include <dhp/parallel/reducer.hpp>
 #include <dhp/parallel/trainable.hpp>
 

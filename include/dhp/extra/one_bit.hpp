@@ -4,7 +4,6 @@
 #pragma once
 
 #include <dhp/extra/compressed_reducer.hpp>
-#include <dhp/ops/reduce.hpp>
 
 namespace dhp {
 struct OneBit {};

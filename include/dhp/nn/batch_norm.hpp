@@ -6,7 +6,6 @@
 
 #include <dhp/nn/layer.hpp>
 #include <dhp/ops/batch_norm.hpp>
-#include <dhp/ops/elementwise.hpp>
 
 namespace dhp {
 struct BatchNormOptions {

@@ -2,7 +2,6 @@
 #pragma once
 
 #include <dhp/nn/layer.hpp>
-#include <dhp/ops/elementwise.hpp>
 #include <dhp/ops/embedding.hpp>
 
 namespace dhp {

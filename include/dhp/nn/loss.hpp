@@ -4,7 +4,6 @@
 // indices: the same bits in every layout.
 #pragma once
 
-#include <dhp/comm/mesh.hpp>
 #include <dhp/nn/layer.hpp>
 
 namespace dhp {

@@ -4,7 +4,6 @@
 #pragma once
 
 #include <dhp/ops/dropout.hpp>
-#include <dhp/tensor/view.hpp>
 
 namespace dhp {
 namespace detail {

@@ -4,7 +4,6 @@
 #pragma once
 
 #include <dhp/parallel/any_reducer.hpp>
-#include <dhp/parallel/trainable.hpp>
 
 namespace dhp {
 template <class Dev, detail::OfReplicas<Dev> Inner>

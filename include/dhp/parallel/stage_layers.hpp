@@ -2,7 +2,6 @@
 // as the layer after the last one.
 #pragma once
 
-#include <dhp/comm/comm.hpp>
 #include <dhp/nn/loss.hpp>
 
 namespace dhp::detail {

@@ -3,7 +3,6 @@
 #pragma once
 
 #include <dhp/device/cpu.hpp>
-#include <dhp/device/out_of_memory.hpp>
 #include <dhp/nn/pieces.hpp>
 
 namespace dhp::detail {
