@@ -7,7 +7,11 @@
 #include <dhp/comm/comm.hpp>
 #include <dhp/tensor/tape.hpp>
 
+#include <algorithm>
+#include <utility>
+
 namespace dhp {
+
 /// Of the rows that the side input "row_numbers" numbers. Shares are equally long, one behind the other, but the last
 /// ones end with the rows, and may be empty. As by default, every rank may have all rows.
 template <class Dev>
@@ -112,4 +116,5 @@ class RowShares {
   Comm<Dev> group_;
   int pieces_ = 1;
 };
+
 }  // namespace dhp
