@@ -6,6 +6,7 @@
 #include <dhp/nn/linear.hpp>
 
 namespace dhp {
+
 struct FeedForwardOptions {
   std::int64_t columns = 0;  ///< of x and y
   std::int64_t inner = 0;    ///< hidden columns of the whole layer
@@ -69,22 +70,23 @@ class FeedForward final {
       const Tensor<Dev> before = tape.pop();
       Tensor<Dev> made(dev, before.dtype(), before.shape());
       for (int at = 0; at < pieces(); ++at)
-        first_.biases()[detail::as_size(at)]->accumulate(dev, [&](View<Dev> gradient, double beta) {
-          detail::gelu_linear_backward(dev, detail::as_matrix(dy.view()), of(second_.weights(), at),
-                                       matrix(before.view(), at), matrix(made.mut(), at), gradient,
-                                       beta);
-        });
+        first_.biases()[static_cast<std::size_t>(at)]->accumulate(
+            dev, [&](View<Dev> gradient, double beta) {
+              detail::gelu_linear_backward(dev, detail::as_matrix(dy.view()),
+                                           of(second_.weights(), at), matrix(before.view(), at),
+                                           matrix(made.mut(), at), gradient, beta);
+            });
       return made;
     });
     dy = {};
     return detail::in_layer(dev, "first", "input gradient", tape, [&] {
       auto all = gradient_sum_.shares().start_gather(dev, tape.pop(), tape);
-      auto sum =
-          gradient_sum_.start_by_rows(dev, dbefore.dtype(), shape, std::move(onto),
-                                      [&](int at, Range block, View<Dev> to, double beta) {
-                                        const auto of = detail::piece(dbefore.view(), pieces(), at);
-                                        first_.input_gradient(dev, of.slice(block), at, to, beta);
-                                      });
+      auto sum = gradient_sum_.start_by_rows(
+          dev, dbefore.dtype(), shape, std::move(onto),
+          [&](int at, Range block, View<Dev> to, double beta) {
+            const auto of = detail::piece(dbefore.view(), pieces(), at);
+            first_.input_gradient(dev, of.slice(block.first, block.last), at, to, beta);
+          });
       first_.finish_without_bias(dev, std::move(all).wait(), std::move(dbefore), tape);
       return std::move(sum).wait(dev);
     });
@@ -114,7 +116,7 @@ class FeedForward final {
   }
   [[nodiscard]] int pieces() const { return static_cast<int>(first_.weights().size()); }
   [[nodiscard]] static ConstView<Dev> of(const ParameterList<Dev>& list, int at) {
-    return list[detail::as_size(at)]->value;
+    return list[static_cast<std::size_t>(at)]->value;
   }
   template <class AnyView>
   [[nodiscard]] AnyView matrix(AnyView all, int at) const {
@@ -124,4 +126,5 @@ class FeedForward final {
   Linear<Dev> first_, second_;
   GroupSum<Dev> gradient_sum_;
 };
+
 }  // namespace dhp

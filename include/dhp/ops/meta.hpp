@@ -8,7 +8,10 @@
 #include <dhp/ops/conv2d.hpp>
 #include <dhp/ops/gemm.hpp>
 
+#include <concepts>
+
 namespace dhp::detail {
+
 /// FLOP of one product of queries and keys, or of probabilities and values, over all samples and heads.
 [[nodiscard]] inline double attention_flop(In<Meta> q, const Sequences<Meta>& sequences,
                                            const AttentionOptions& options) {
@@ -28,27 +31,27 @@ inline void gemm_on(Meta& dev, In<Meta>, In<Meta> b, Out<Meta> c, GemmOptions op
   dev.count_flop(2.0 * static_cast<double>(m * n) * static_cast<double>(k));
 }
 inline void conv2d_forward_on(Meta& dev, In<Meta>, In<Meta> w, Conv2dGeometry, Out<Meta> y) {
-  dev.count_flop(conv2d_flop(w, y));
+  dev.count_flop(detail::conv2d_flop(w, y));
 }
 inline void conv2d_backward_data_on(Meta& dev, In<Meta> dy, In<Meta> w, Conv2dGeometry, Out<Meta>,
                                     double) {
-  dev.count_flop(conv2d_flop(w, dy));
+  dev.count_flop(detail::conv2d_flop(w, dy));
 }
 inline void conv2d_backward_filter_on(Meta& dev, In<Meta>, In<Meta> dy, Conv2dGeometry,
                                       Out<Meta> dw, double) {
-  dev.count_flop(conv2d_flop(dw, dy));
+  dev.count_flop(detail::conv2d_flop(dw, dy));
 }
 inline void attention_forward_on(Meta& dev, In<Meta> q, In<Meta>, In<Meta>,
                                  const Sequences<Meta>& sequences, const AttentionOptions& options,
                                  Out<Meta>, Out<Meta>) {
-  dev.count_flop(2 * attention_flop(q, sequences, options));
+  dev.count_flop(2 * detail::attention_flop(q, sequences, options));
 }
 /// Excludes the recomputed probabilities.
 inline void attention_backward_on(Meta& dev, In<Meta>, In<Meta> q, In<Meta>, In<Meta>, In<Meta>,
                                   In<Meta>, const Sequences<Meta>& sequences,
                                   const AttentionOptions& options, Out<Meta>, Out<Meta>,
                                   Out<Meta>) {
-  dev.count_flop(4 * attention_flop(q, sequences, options));
+  dev.count_flop(4 * detail::attention_flop(q, sequences, options));
 }
 
 void activation_backward_on(std::same_as<Meta> auto&, const auto&...) {}
@@ -120,4 +123,5 @@ void take_largest_on(std::same_as<Meta> auto&, const auto&...) {}
 void tile_squares_on(std::same_as<Meta> auto&, const auto&...) {}
 void tree_sum_on(std::same_as<Meta> auto&, const auto&...) {}
 void update_moving_averages_on(std::same_as<Meta> auto&, const auto&...) {}
+
 }  // namespace dhp::detail

@@ -4,6 +4,7 @@
 #include <dhp/tensor/view.hpp>
 
 namespace dhp {
+
 /// Copies `columns` columns from first_from of from [R, C1] to first_to of to [R, C2].
 template <Device Dev>
 void copy_columns(Dev& dev, In<Dev> from, std::int64_t first_from, Out<Dev> to,
@@ -38,4 +39,5 @@ void scatter_add_rows(Dev& dev, In<Dev> dy, In<Dev> index, Out<Dev> dx) {
         " do not fit ", dx.shape(), " of ", dx.dtype());
   scatter_add_rows_on(dev, dy, index, dx);
 }
+
 }  // namespace dhp

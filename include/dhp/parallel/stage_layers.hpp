@@ -2,7 +2,11 @@
 // as the layer after the last one.
 #pragma once
 
+#include <dhp/comm/comm.hpp>
 #include <dhp/nn/loss.hpp>
+
+#include <utility>
+#include <vector>
 
 namespace dhp::detail {
 /// Where a stage gets the gradients of what it has sent to the next stage, if it does not simply receive them: for
@@ -39,25 +43,29 @@ class StageLayers {
 
   [[nodiscard]] auto& loss() { return model_.loss; }
   [[nodiscard]] const auto& loss() const { return model_.loss; }
-  [[nodiscard]] AnyLayer<Dev>& operator[](int at) { return model_.layers[as_size(at)]; }
+  [[nodiscard]] AnyLayer<Dev>& operator[](int at) {
+    return model_.layers[static_cast<std::size_t>(at)];
+  }
   [[nodiscard]] const std::vector<std::int64_t>& cuts() const { return cuts_; }
   [[nodiscard]] int parts() const { return static_cast<int>(cuts_.size()) - 1; }
   [[nodiscard]] int part(int chunk) const { return chunk * stages_ + stage_; }
-  [[nodiscard]] int first(int part) const { return static_cast<int>(cuts_[as_size(part)]); }
+  [[nodiscard]] int first(int part) const {
+    return static_cast<int>(cuts_[static_cast<std::size_t>(part)]);
+  }
   [[nodiscard]] int layer_of_loss() const { return static_cast<int>(model_.layers.size()); }
   [[nodiscard]] bool holds_loss(int part) const { return part == parts() - 1; }
 
   [[nodiscard]] ParameterList<Dev> parameters_of(int at) const {
     ParameterList<Dev> list;
     if (at == layer_of_loss()) model_.loss.parameters(list);
-    else model_.layers[as_size(at)].parameters(list);
+    else model_.layers[static_cast<std::size_t>(at)].parameters(list);
     return list;
   }
   [[nodiscard]] std::vector<ParameterList<Dev>> parameters_by_stage() const {
-    std::vector<ParameterList<Dev>> lists(as_size(stages_));
+    std::vector<ParameterList<Dev>> lists(static_cast<std::size_t>(stages_));
     for (int part = 0; part < parts(); ++part) {
       const int last = holds_loss(part) ? layer_of_loss() : first(part + 1) - 1;
-      auto& list = lists[as_size(part % stages_)];
+      auto& list = lists[static_cast<std::size_t>(part % stages_)];
       for (int at = first(part); at <= last; ++at)
         for (auto& parameter : parameters_of(at)) list.push_back(std::move(parameter));
     }
@@ -73,7 +81,7 @@ class StageLayers {
   [[nodiscard]] Shape input_shape(int part, const MicroBatch<Dev>& of) const {
     Shape shape = of.input.shape();
     for (int at = 0; at < first(part); ++at)
-      shape = model_.layers[as_size(at)].output_shape(shape, of);
+      shape = model_.layers[static_cast<std::size_t>(at)].output_shape(shape, of);
     return shape;
   }
 
@@ -116,6 +124,8 @@ class StageLayers {
 
   Model<Dev> model_;
   std::vector<std::int64_t> cuts_;
-  int stages_ = 1, stage_ = 0, first_trained_ = 0;
+  int stages_ = 1;
+  int stage_ = 0;
+  int first_trained_ = 0;
 };
 }  // namespace dhp::detail
