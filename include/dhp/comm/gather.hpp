@@ -4,6 +4,7 @@
 
 #include <dhp/comm/comm.hpp>
 #include <dhp/comm/rendezvous/wire.hpp>
+#include <dhp/tensor/tensor.hpp>
 
 namespace dhp {
 namespace detail {

@@ -1,6 +1,7 @@
 // MetaComm: one rank of a group without other ranks. It exchanges nothing, so it is for devices without data.
 #pragma once
 
+#include <dhp/comm/comm.hpp>
 #include <dhp/comm/mesh.hpp>
 
 namespace dhp {

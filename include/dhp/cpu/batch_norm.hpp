@@ -1,6 +1,7 @@
 // Batch normalization on the Cpu. Statistics are summed in fixed row tiles, these in double.
 #pragma once
 
+#include <dhp/cpu/convert.hpp>
 #include <dhp/cpu/reduce.hpp>
 #include <dhp/ops/batch_norm.hpp>
 

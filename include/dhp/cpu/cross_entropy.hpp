@@ -1,5 +1,6 @@
 #pragma once
 
+#include <dhp/cpu/column_reduce.hpp>
 #include <dhp/cpu/reduce.hpp>
 #include <dhp/cpu/vector_math.hpp>
 #include <dhp/ops/cross_entropy.hpp>

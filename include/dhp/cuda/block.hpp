@@ -5,6 +5,7 @@
 // earlier ones. Kernels use no atomics: every sum has a fixed order.
 #pragma once
 
+#include <dhp/core/types.hpp>
 #include <dhp/device/device.hpp>
 
 #include <algorithm>

@@ -2,6 +2,7 @@
 // swapped and keep their transpose flags.
 #pragma once
 
+#include <dhp/core/types.hpp>
 #include <dhp/device/size_class.hpp>
 #include <dhp/ops/gemm.hpp>
 

@@ -1,6 +1,7 @@
 #pragma once
 
 #include <dhp/cuda/rows.hpp>
+#include <dhp/cuda/sum_rows.hpp>
 #include <dhp/ops/embedding.hpp>
 
 namespace dhp::detail {

@@ -5,6 +5,7 @@
 #include <dhp/cuda/fallback_gemm.hpp>
 #include <dhp/cuda/map.hpp>
 #include <dhp/ops/conv2d.hpp>
+#include <dhp/tensor/tensor.hpp>
 
 namespace dhp::detail::cuda {
 /// The shapes of all three products.

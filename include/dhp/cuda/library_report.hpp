@@ -2,6 +2,7 @@
 #pragma once
 
 #include <dhp/cuda/cublas_plan.hpp>
+#include <dhp/cuda/library_use.hpp>
 #include <dhp/cuda/plan_cache.hpp>
 
 namespace dhp {

@@ -1,6 +1,7 @@
 // map: y[i] = f(x[i]...), the kernel of elementwise ops. Moves 16 bytes at a time if aligned.
 #pragma once
 
+#include <dhp/core/types.hpp>
 #include <dhp/cuda/block.hpp>
 
 #include <tuple>

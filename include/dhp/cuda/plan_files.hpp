@@ -2,6 +2,7 @@
 // GPU, driver or library version, is replaced.
 #pragma once
 
+#include <dhp/core/hash.hpp>
 #include <dhp/cuda/checked_file.hpp>
 
 #include <unistd.h>

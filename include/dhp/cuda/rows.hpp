@@ -1,5 +1,7 @@
 #pragma once
 
+#include <dhp/cuda/map.hpp>
+#include <dhp/cuda/matrix_walk.hpp>
 #include <dhp/cuda/sum_rows.hpp>
 #include <dhp/ops/rows.hpp>
 

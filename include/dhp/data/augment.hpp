@@ -3,6 +3,7 @@
 #pragma once
 
 #include <dhp/data/resize.hpp>
+#include <dhp/data/sample_random.hpp>
 
 namespace dhp {
 struct AugmentOptions {

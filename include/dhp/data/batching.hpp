@@ -5,6 +5,7 @@
 // last step of an epoch may have fewer, the last one short; nothing is padded, and a replica may get none.
 #pragma once
 
+#include <dhp/core/error.hpp>
 #include <dhp/core/shape.hpp>
 
 namespace dhp {

@@ -6,6 +6,7 @@
 
 #include <dhp/core/hash.hpp>
 #include <dhp/core/open_file.hpp>
+#include <dhp/core/text.hpp>
 
 #include <algorithm>
 #include <atomic>

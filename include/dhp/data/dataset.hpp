@@ -2,6 +2,7 @@
 // Because get() is pure, any thread reads any sample in any order, and a run can resume at any step.
 #pragma once
 
+#include <dhp/core/error.hpp>
 #include <dhp/data/permutation.hpp>
 
 #include <algorithm>

@@ -1,7 +1,9 @@
 // Image decoders and their choice by file, shared by all image readers.
 #pragma once
 
+#include <dhp/data/file.hpp>
 #include <dhp/data/image.hpp>
+#include <dhp/data/known_file.hpp>
 
 #include <atomic>
 

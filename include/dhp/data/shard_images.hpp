@@ -1,6 +1,7 @@
 // Dataset of the images in TFRecord or tar shards, through a persistent index.
 #pragma once
 
+#include <dhp/core/hash.hpp>
 #include <dhp/data/shard_reader.hpp>
 
 namespace dhp {

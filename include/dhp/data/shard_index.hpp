@@ -1,6 +1,9 @@
 // ShardIndex: the positions of all samples in shards. A scan makes it; its file has the shards' sizes and times.
 #pragma once
 
+#include <dhp/core/crc32c.hpp>
+#include <dhp/data/file.hpp>
+#include <dhp/data/shard_scan.hpp>
 #include <dhp/data/tar.hpp>
 #include <dhp/data/tfrecord.hpp>
 #include <dhp/device/thread_pool.hpp>

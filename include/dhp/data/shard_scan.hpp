@@ -1,6 +1,7 @@
 // The result of scanning a shard, a file of many samples: their positions, and the damaged parts.
 #pragma once
 
+#include <dhp/core/open_file.hpp>
 #include <dhp/data/file.hpp>
 #include <dhp/data/known_file.hpp>
 

@@ -1,6 +1,7 @@
 // Copies between host and GPU on streams of their own, beside the device's work.
 #pragma once
 
+#include <dhp/device/cuda_event.hpp>
 #include <dhp/device/cuda_memory.hpp>
 
 namespace dhp::detail {

@@ -6,6 +6,7 @@
 #include <dhp/device/cuda_clock.hpp>
 #include <dhp/device/cuda_graph.hpp>
 #include <dhp/device/cuda_libraries.hpp>
+#include <dhp/device/cuda_memory.hpp>
 #include <dhp/device/device.hpp>
 #include <dhp/device/pinned.hpp>
 

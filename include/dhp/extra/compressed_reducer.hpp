@@ -5,6 +5,7 @@
 
 #include <dhp/extra/packed_sum.hpp>
 #include <dhp/ops/compression.hpp>
+#include <dhp/ops/elementwise.hpp>
 #include <dhp/parallel/reducer.hpp>
 #include <dhp/parallel/trainable.hpp>
 

@@ -4,6 +4,7 @@
 // their weights stay equal.
 #pragma once
 
+#include <dhp/comm/progress.hpp>
 #include <dhp/extra/packed_sum.hpp>
 #include <dhp/parallel/reducer.hpp>
 

@@ -4,6 +4,8 @@
 #pragma once
 
 #include <dhp/extra/packed_sum.hpp>
+#include <dhp/ops/elementwise.hpp>
+#include <dhp/ops/step.hpp>
 #include <dhp/parallel/reducer.hpp>
 #include <dhp/parallel/trainable.hpp>
 

@@ -4,6 +4,7 @@
 #pragma once
 
 #include <dhp/extra/compressed_reducer.hpp>
+#include <dhp/ops/reduce.hpp>
 
 namespace dhp {
 struct OneBit {};

@@ -4,7 +4,11 @@
 // forward passes cross stages. Predictions are good only where the gradient is nearly linear in the activation.
 #pragma once
 
+#include <dhp/comm/comm.hpp>
+#include <dhp/ops/elementwise.hpp>
 #include <dhp/ops/gemm.hpp>
+#include <dhp/ops/reduce.hpp>
+#include <dhp/parallel/pipeline.hpp>
 #include <dhp/train/training_run.hpp>
 
 namespace dhp {

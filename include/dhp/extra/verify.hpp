@@ -3,6 +3,9 @@
 // at scale"). A step is verified before its update, so that nothing wrong reaches the weights.
 #pragma once
 
+#include <dhp/comm/gather.hpp>
+#include <dhp/comm/mesh.hpp>
+#include <dhp/comm/rendezvous/wire.hpp>
 #include <dhp/ops/fingerprint.hpp>
 #include <dhp/train/training_run.hpp>
 

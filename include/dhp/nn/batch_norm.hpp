@@ -6,6 +6,7 @@
 
 #include <dhp/nn/layer.hpp>
 #include <dhp/ops/batch_norm.hpp>
+#include <dhp/ops/elementwise.hpp>
 
 namespace dhp {
 struct BatchNormOptions {

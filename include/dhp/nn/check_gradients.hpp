@@ -3,6 +3,7 @@
 #pragma once
 
 #include <dhp/nn/loss.hpp>
+#include <dhp/ops/elementwise.hpp>
 
 namespace dhp {
 /// The largest difference, relative to the largest element of its gradient. About 1e-9 where backward is right.

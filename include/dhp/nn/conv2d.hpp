@@ -3,6 +3,7 @@
 
 #include <dhp/nn/fused_parameters.hpp>
 #include <dhp/nn/gather_parts.hpp>
+#include <dhp/nn/layer.hpp>
 #include <dhp/nn/linear.hpp>
 #include <dhp/ops/conv2d.hpp>
 

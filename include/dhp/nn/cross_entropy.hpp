@@ -4,7 +4,9 @@
 
 #include <dhp/nn/gather_parts.hpp>
 #include <dhp/nn/loss.hpp>
+#include <dhp/nn/model_builder.hpp>
 #include <dhp/ops/cross_entropy.hpp>
+#include <dhp/ops/reduce.hpp>
 
 namespace dhp {
 /// One term of a loss: logits [M, this rank's classes], with tensor groups [pieces, M, classes of the widest piece],

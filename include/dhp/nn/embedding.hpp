@@ -2,6 +2,7 @@
 #pragma once
 
 #include <dhp/nn/layer.hpp>
+#include <dhp/ops/elementwise.hpp>
 #include <dhp/ops/embedding.hpp>
 
 namespace dhp {

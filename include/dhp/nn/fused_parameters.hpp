@@ -3,7 +3,9 @@
 // place where the store puts them next to each other (segments_are_adjacent), and copies elsewhere.
 #pragma once
 
+#include <dhp/core/function_ref.hpp>
 #include <dhp/nn/parameter.hpp>
+#include <dhp/ops/elementwise.hpp>
 #include <dhp/ops/segments.hpp>
 
 namespace dhp::detail {

@@ -3,6 +3,7 @@
 
 #include <dhp/nn/group_sum.hpp>
 #include <dhp/ops/rows.hpp>
+#include <dhp/tensor/tensor.hpp>
 
 namespace dhp {
 /// x [.., part_of(columns, size, rank)], y [.., columns]. Uneven parts are padded to the largest for the exchange.

@@ -6,9 +6,12 @@
 // are added along one tree of G leaves: the bits do not depend on H.
 #pragma once
 
+#include <dhp/comm/comm.hpp>
+#include <dhp/core/function_ref.hpp>
 #include <dhp/nn/row_shares.hpp>
 #include <dhp/ops/elementwise.hpp>
 #include <dhp/ops/tree_sum.hpp>
+#include <dhp/tensor/tensor.hpp>
 
 namespace dhp {
 namespace detail {

@@ -3,9 +3,12 @@
 // layer may add its input gradient onto another tensor: see backward_onto.
 #pragma once
 
+#include <dhp/nn/group_sum.hpp>
 #include <dhp/nn/layer_error.hpp>
 #include <dhp/nn/model_builder.hpp>
+#include <dhp/ops/elementwise.hpp>
 #include <dhp/ops/reduce.hpp>
+#include <dhp/tensor/tape.hpp>
 
 namespace dhp {
 namespace detail {

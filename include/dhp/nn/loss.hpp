@@ -4,6 +4,7 @@
 // indices: the same bits in every layout.
 #pragma once
 
+#include <dhp/comm/mesh.hpp>
 #include <dhp/nn/layer.hpp>
 
 namespace dhp {

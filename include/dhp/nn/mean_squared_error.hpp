@@ -2,6 +2,8 @@
 #pragma once
 
 #include <dhp/nn/loss.hpp>
+#include <dhp/ops/elementwise.hpp>
+#include <dhp/ops/reduce.hpp>
 
 namespace dhp {
 /// x and "targets" [samples, ..], of the same shape.

@@ -6,6 +6,7 @@
 
 #include <dhp/nn/initial_values.hpp>
 #include <dhp/nn/sharded_bucket.hpp>
+#include <dhp/ops/elementwise.hpp>
 #include <dhp/ops/optimizer.hpp>
 
 #include <functional>

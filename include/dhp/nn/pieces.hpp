@@ -2,6 +2,8 @@
 // describes it by pieces, so checkpoints, snapshots and transfers work in every layout.
 #pragma once
 
+#include <dhp/core/shape.hpp>
+#include <dhp/core/types.hpp>
 #include <dhp/tensor/view.hpp>
 
 namespace dhp {

@@ -3,6 +3,7 @@
 #pragma once
 
 #include <dhp/nn/loss.hpp>
+#include <dhp/ops/elementwise.hpp>
 #include <dhp/ops/gemm.hpp>
 
 namespace dhp {

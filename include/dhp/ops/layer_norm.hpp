@@ -4,6 +4,7 @@
 #pragma once
 
 #include <dhp/ops/dropout.hpp>
+#include <dhp/tensor/view.hpp>
 
 namespace dhp {
 namespace detail {

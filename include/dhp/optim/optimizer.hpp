@@ -4,7 +4,9 @@
 // rank counts replicated and tied ones.
 #pragma once
 
+#include <dhp/comm/comm.hpp>
 #include <dhp/nn/replicas.hpp>
+#include <dhp/ops/optimizer.hpp>
 #include <dhp/ops/tree_sum.hpp>
 
 namespace dhp {

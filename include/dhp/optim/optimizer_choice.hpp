@@ -1,6 +1,7 @@
 // OptimizerChoice: an optimizer chosen at run time.
 #pragma once
 
+#include <dhp/optim/adamw.hpp>
 #include <dhp/optim/lamb.hpp>
 #include <dhp/optim/lars.hpp>
 #include <dhp/optim/sgd.hpp>

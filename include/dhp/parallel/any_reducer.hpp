@@ -1,6 +1,7 @@
 // AnyReducer: a reducer of any kind, chosen at run time.
 #pragma once
 
+#include <dhp/core/function_ref.hpp>
 #include <dhp/parallel/reducer.hpp>
 #include <dhp/parallel/sharded_reducer.hpp>
 

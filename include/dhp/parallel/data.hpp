@@ -4,6 +4,7 @@
 #pragma once
 
 #include <dhp/parallel/any_reducer.hpp>
+#include <dhp/parallel/trainable.hpp>
 
 namespace dhp {
 template <class Dev, detail::OfReplicas<Dev> Inner>

@@ -2,7 +2,9 @@
 // Costs are computed (flops) or measured. Rank 0 of the world decides for all ranks: different cuts would deadlock.
 #pragma once
 
+#include <dhp/comm/comm.hpp>
 #include <dhp/nn/loss.hpp>
+#include <dhp/nn/parameter_store.hpp>
 #include <dhp/parallel/cut_layers.hpp>
 
 #include <chrono>

@@ -1,6 +1,7 @@
 // Reducers sum gradients over the data axis: the plain one after the backward pass, the bucketed one beside it.
 #pragma once
 
+#include <dhp/comm/comm.hpp>
 #include <dhp/comm/progress.hpp>
 #include <dhp/nn/replicas.hpp>
 

@@ -4,7 +4,9 @@
 // issue the same collectives in the same order, whatever their micro-batches.
 #pragma once
 
+#include <dhp/comm/comm.hpp>
 #include <dhp/comm/progress.hpp>
+#include <dhp/nn/parameter_store.hpp>
 #include <dhp/parallel/trainable.hpp>
 
 namespace dhp::detail {

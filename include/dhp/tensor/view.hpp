@@ -3,6 +3,7 @@
 #pragma once
 
 #include <dhp/core/shape.hpp>
+#include <dhp/core/types.hpp>
 #include <dhp/device/device.hpp>
 
 #include <atomic>

@@ -5,6 +5,9 @@
 
 #include <dhp/core/config.hpp>
 
+#include <dhp/comm/gather.hpp>
+#include <dhp/comm/mesh.hpp>
+#include <dhp/optim/optimizer.hpp>
 #include <dhp/train/checkpoint_save.hpp>
 #include <dhp/train/trainer.hpp>
 #include <dhp/train/weight_loading.hpp>

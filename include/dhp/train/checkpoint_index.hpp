@@ -3,6 +3,7 @@
 #pragma once
 
 #include <dhp/core/crc32c.hpp>
+#include <dhp/core/hash.hpp>
 #include <dhp/nn/pieces.hpp>
 #include <dhp/train/checkpoint_folder.hpp>
 #include <dhp/train/run_state.hpp>

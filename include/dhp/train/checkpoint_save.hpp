@@ -2,6 +2,7 @@
 // indexes and makes the checkpoint visible. Ranks meet only in the folder, so any thread may do this.
 #pragma once
 
+#include <dhp/train/checkpoint_folder.hpp>
 #include <dhp/train/shard.hpp>
 
 namespace dhp {

@@ -3,7 +3,9 @@
 // nlohmann/json.
 #pragma once
 
+#include <dhp/core/function_ref.hpp>
 #include <dhp/nn/low_rank_options.hpp>
+#include <dhp/train/conv1d.hpp>
 #include <dhp/train/name_map.hpp>
 #include <dhp/train/shard.hpp>
 #include <dhp/train/weight_file.hpp>

@@ -3,6 +3,7 @@
 #pragma once
 
 #include <dhp/ops/elementwise.hpp>
+#include <dhp/tensor/tensor.hpp>
 #include <dhp/train/checkpoint_index.hpp>
 
 namespace dhp {

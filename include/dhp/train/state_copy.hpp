@@ -3,6 +3,7 @@
 #pragma once
 
 #include <dhp/device/cpu.hpp>
+#include <dhp/device/out_of_memory.hpp>
 #include <dhp/nn/pieces.hpp>
 
 namespace dhp::detail {

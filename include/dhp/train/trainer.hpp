@@ -4,6 +4,7 @@
 #pragma once
 
 #include <dhp/core/trace.hpp>
+#include <dhp/data/batching.hpp>
 #include <dhp/optim/optimizer.hpp>
 #include <dhp/train/predictions.hpp>
 #include <dhp/train/run_state.hpp>

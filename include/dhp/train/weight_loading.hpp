@@ -3,6 +3,7 @@
 #pragma once
 
 #include <dhp/comm/gather.hpp>
+#include <dhp/nn/parameter_store.hpp>
 #include <dhp/train/name_map.hpp>
 #include <dhp/train/weight_file.hpp>
 #include <dhp/train/weight_files.hpp>

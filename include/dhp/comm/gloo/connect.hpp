@@ -1,6 +1,7 @@
 // connect_gloo connects the ranks of a CPU job over Gloo. Needs Gloo and OpenSSL.
 #pragma once
 
+#include <dhp/comm/comm.hpp>
 #include <dhp/comm/gloo/gloo_messages.hpp>
 #include <dhp/comm/launch_process.hpp>
 #include <dhp/comm/messages/process_comm.hpp>

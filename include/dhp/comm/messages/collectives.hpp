@@ -5,6 +5,8 @@
 
 #include <dhp/comm/messages/messages.hpp>
 #include <dhp/comm/reduce_slice.hpp>
+#include <dhp/core/copy_bytes.hpp>
+#include <dhp/core/shape.hpp>
 
 namespace dhp::detail {
 /// Scratch memory kept between calls, because faulting in fresh pages costs more than the transfer.

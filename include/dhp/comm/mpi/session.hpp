@@ -5,6 +5,7 @@
 #include <dhp/comm/launch_process.hpp>
 #include <dhp/comm/messages/process_comm.hpp>
 #include <dhp/comm/mpi/mpi_messages.hpp>
+#include <dhp/comm/rendezvous/tcp_store.hpp>
 
 #include <mpi.h>
 

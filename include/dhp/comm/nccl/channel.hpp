@@ -2,8 +2,11 @@
 // overlaps later work until a wait. Recorded calls last until the device has finished them.
 #pragma once
 
+#include <dhp/comm/event.hpp>
 #include <dhp/comm/nccl/handle.hpp>
 #include <dhp/device/cuda.hpp>
+#include <dhp/device/cuda_graph.hpp>
+#include <dhp/device/pinned.hpp>
 
 namespace dhp::detail {
 /// The work of a recorded step on one NCCL communicator. Each run is monitored and recorded as one call per kind: its

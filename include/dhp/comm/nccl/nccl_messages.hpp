@@ -3,6 +3,7 @@
 #pragma once
 
 #include <dhp/comm/nccl/channel.hpp>
+#include <dhp/tensor/tensor.hpp>
 
 namespace dhp::detail {
 /// Unreceived messages to one rank before a send waits.
