@@ -29,6 +29,8 @@
 #include <dhp/dhp.hpp>
 
 namespace dhp {
+
 /// Never called: its declaration says that the kernels of the Cpu are included (nn/layer.hpp).
 void kernels_are_included(const Cpu&);
+
 }  // namespace dhp

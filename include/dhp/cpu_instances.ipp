@@ -9,6 +9,7 @@
 #endif
 
 namespace dhp {
+
 // cpu/activation
 DHP_INSTANCE decltype(detail::activation_forward_on<Cpu>) detail::activation_forward_on<Cpu>;
 DHP_INSTANCE decltype(detail::activation_backward_on<Cpu>) detail::activation_backward_on<Cpu>;
@@ -198,6 +199,7 @@ DHP_INSTANCE class Trainer<Cpu, DataParallel<Cpu, PipelineParallel<Cpu>>>;
 DHP_INSTANCE std::unique_ptr<Optimizer<Cpu>> make_optimizer(Cpu&, ParameterStore<Cpu>&,
                                                             const Norms<Cpu>&,
                                                             const OptimizerChoice&);
+
 }  // namespace dhp
 
 #undef DHP_INSTANCE

@@ -11,9 +11,11 @@
 #endif
 
 namespace dhp {
+
 #ifdef __CUDACC__
 using DefaultDevice = Cuda;
 #else
 using DefaultDevice = Cpu;
 #endif
+
 }  // namespace dhp

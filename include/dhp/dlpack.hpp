@@ -7,9 +7,11 @@
 #include <iterator>
 
 namespace dhp {
+
 /// DLPack's published ABI: versions 1.x, and the one before. Programs with dlpack.h may use its structs instead, since
 /// the functions below go by the members' names.
 namespace dlpack {
+
 struct DLPackVersion {
   std::uint32_t major, minor;
 };
@@ -72,6 +74,7 @@ struct Export {
   Tensor<Dev> tensor;
   std::array<std::int64_t, Shape::max_rank> shape{}, strides{};
 };
+
 }  // namespace dlpack
 
 /// The tensor for another library, which owns it until it calls the struct's deleter, on any thread. If others have the
@@ -163,4 +166,5 @@ template <class Dev, class Managed>
   if (writable) return Tensor<Dev>(std::shared_ptr<std::byte>(data, release), type, shape);
   return Tensor<Dev>(std::shared_ptr<const std::byte>(data, release), type, shape);
 }
+
 }  // namespace dhp

@@ -11,6 +11,7 @@
 #include <unsupported/Eigen/CXX11/Tensor>
 
 namespace dhp::eigen {
+
 /// Eigen's name for an element type of dhp.
 template <class T>
 using Scalar = std::conditional_t<std::is_same_v<T, bf16>, Eigen::bfloat16,
@@ -27,6 +28,7 @@ template <class T>
 using ColumnMajor = Eigen::Matrix<Scalar<T>, Eigen::Dynamic, Eigen::Dynamic>;
 
 namespace detail {
+
 // A tensor gives read access; a view is taken as it is.
 template <class From>
 auto host_view(From&& from) {
@@ -53,6 +55,7 @@ auto* elements(const BasicView<Dev, Byte>& view) {
 // Plain is const where the elements are.
 template <class Plain, class S>
 using Like = std::conditional_t<std::is_const_v<S>, const Plain, Plain>;
+
 }  // namespace detail
 
 /// A tensor [.., C] as a row-major matrix with one sample per row.
@@ -88,6 +91,7 @@ template <class T, int rank, class From>
 }
 
 namespace detail {
+
 template <class M>
 inline constexpr bool is_matrix = std::is_base_of_v<Eigen::DenseBase<M>, M>;
 template <class M>
@@ -141,6 +145,7 @@ Tensor<Cpu> tensor_over(M& matrix, Owner owner) {
   if (data == nullptr) memory = std::make_shared<std::byte>();
   return {std::move(memory), dtype_of<Element<std::remove_const_t<S>>>(), shape};
 }
+
 }  // namespace detail
 
 /// A tensor over the memory of a matrix, array, block, map or Eigen::Tensor, which must outlive it. A
@@ -163,4 +168,5 @@ template <class M>
 template <class M>
   requires(detail::owns_memory<M>)
 [[nodiscard]] Tensor<Cpu> adopt(M matrix) { return adopt(std::make_shared<M>(std::move(matrix))); }
+
 }  // namespace dhp::eigen

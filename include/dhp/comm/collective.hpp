@@ -4,6 +4,7 @@
 #include <dhp/tensor/view.hpp>
 
 namespace dhp {
+
 enum class Reduce { sum, max, min };
 [[nodiscard]] constexpr const char* name_of(Reduce reduce) {
   switch (reduce) {

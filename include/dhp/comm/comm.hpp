@@ -5,6 +5,7 @@
 #include <dhp/comm/communicator.hpp>
 
 namespace dhp {
+
 namespace detail {
 template <class Dev>
 class SelfComm {
@@ -158,4 +159,5 @@ class Comm {
 
 static_assert(Communicator<detail::SelfComm<Cpu>, Cpu>);
 static_assert(Communicator<Comm<Cpu>, Cpu>);
+
 }  // namespace dhp

@@ -9,6 +9,7 @@
 #include <numeric>
 
 namespace dhp {
+
 /// start: begins a collective and returns its event; `in` and `out` must stay in place until then.
 /// send: takes the tensor without a copy; message.share() keeps a second owner, which may only read. It is asynchronous
 /// until send_capacity() messages to one rank are unreceived, then it blocks. Messages between two ranks stay in order.
@@ -35,6 +36,7 @@ concept Communicator = requires(C& comm, Dev& dev, const Collective<Dev>& collec
 static_assert(!Communicator<int, int>);
 
 namespace detail {
+
 [[nodiscard]] inline std::vector<int> all_ranks(int size) {
   std::vector<int> ranks(as_size(size));
   std::iota(ranks.begin(), ranks.end(), 0);
@@ -70,5 +72,6 @@ class ExclusiveUse : NonCopyable {
  private:
   std::atomic<bool>& taken_;
 };
+
 }  // namespace detail
 }  // namespace dhp

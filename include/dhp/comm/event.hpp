@@ -9,6 +9,7 @@
 #include <mutex>
 
 namespace dhp {
+
 /// Event of a device whose work runs on the host.
 template <class Dev>
 class Event {
@@ -101,4 +102,5 @@ class Event<Dev> {
  private:
   std::shared_ptr<const Work> work_;
 };
+
 }  // namespace dhp

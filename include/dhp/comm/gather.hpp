@@ -7,6 +7,7 @@
 #include <dhp/tensor/tensor.hpp>
 
 namespace dhp {
+
 namespace detail {
 /// For groups in which only some ranks send messages: NCCL needs all ranks at the first one, and this call provides
 /// it. Collective.
@@ -60,4 +61,5 @@ template <class Dev>
   }
   return texts;
 }
+
 }  // namespace dhp

@@ -11,6 +11,7 @@
 #include <vector>
 
 namespace dhp {
+
 /// The world has ended for a reason that is not this rank's: the sentence is that reason.
 class Aborted : public Error {
  public:
@@ -93,4 +94,5 @@ class Latch : detail::NonCopyable {
   std::set<int> finished_;
   std::atomic<bool> any_finished_ = false;
 };
+
 }  // namespace dhp

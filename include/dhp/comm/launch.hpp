@@ -9,6 +9,7 @@
 #include <system_error>
 
 namespace dhp {
+
 namespace detail {
 
 /// Runs body(rank) on a thread per rank and waits for all. Throws the error of the first rank that failed by itself,
@@ -86,4 +87,5 @@ void run_ranks(int ranks, Body body, CallSite where = CallSite::current()) {
   if (ranks == 1) body(Comm<Dev>());
   else detail::RankLauncher<Dev>::run(ranks, std::ref(body), where);
 }
+
 }  // namespace dhp

@@ -9,6 +9,7 @@
 #include <dhp/comm/watch/process_watchdog.hpp>
 
 namespace dhp {
+
 struct ProcessOptions {
   /// Limit of the rendezvous; without deadlines also of each wait for a rank, and of a rank's silence. 0: none.
   double timeout_s = 300;
@@ -32,6 +33,7 @@ struct ProcessOptions {
 };
 
 namespace detail {
+
 [[nodiscard]] inline RendezvousOptions rendezvous_of(const ProcessRank& me,
                                                      const ProcessOptions& options) {
   constexpr double for_ever_s = 1e8;
@@ -62,6 +64,7 @@ void run_in(Latch& latch, auto work) {
     throw;
   }
 }
+
 }  // namespace detail
 
 /// connect(watchdog, me, options) makes the communicator of the world: collective. body(Comm<Dev>) is run with it, and
@@ -84,4 +87,5 @@ void run_job(int ranks, Connect connect, Body body, const ProcessOptions& option
   if (me) run_process_rank(*me, connect, body, options);
   else run_ranks<Dev>(ranks, body);
 }
+
 }  // namespace dhp

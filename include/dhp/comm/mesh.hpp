@@ -7,6 +7,7 @@
 #include <limits>
 
 namespace dhp {
+
 struct MeshShape {
   int data = 1, tensor = 1, pipeline = 1, context = 1;
   /// The number of ranks; saturates at the largest int.

@@ -5,6 +5,7 @@
 #include <dhp/comm/mesh.hpp>
 
 namespace dhp {
+
 template <class Dev>
 class MetaComm {
  public:
@@ -58,4 +59,5 @@ class MetaComm {
   std::size_t next_ = 0;
   std::shared_ptr<double> sent_bytes_ = std::make_shared<double>(0);
 };
+
 }  // namespace dhp

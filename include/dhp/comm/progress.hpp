@@ -8,6 +8,7 @@
 #include <thread>
 
 namespace dhp {
+
 /// Buffers must stay in place, unused, until the event is done. The event's wait throws a failure.
 template <class Dev>
 class Progress {
@@ -110,4 +111,5 @@ class Progress<Dev> {
  private:
   Comm<Dev> comm_;
 };
+
 }  // namespace dhp

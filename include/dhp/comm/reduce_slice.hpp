@@ -4,6 +4,7 @@
 #include <dhp/comm/collective.hpp>
 
 namespace dhp::detail {
+
 /// Sums of integers wrap.
 struct Sum {
   template <class A>
@@ -129,4 +130,5 @@ inline void reduce_slice(DType dtype, const Inputs& in, const Outputs& out, std:
                          std::int64_t last, Reduce reduce) {
   visit_any(dtype, [&]<class T>(Tag<T>) { reduce_slice_of<T>(in, out, first, last, reduce); });
 }
+
 }  // namespace dhp::detail

@@ -36,6 +36,7 @@
 #undef DHP_HAS_ALL
 
 namespace dhp {
+
 inline constexpr int version_major = 0;
 inline constexpr int version_minor = 2;
 inline constexpr int version_patch = 0;

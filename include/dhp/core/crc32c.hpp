@@ -10,6 +10,7 @@
 #include <span>
 
 namespace dhp {
+
 namespace detail {
 
 inline constexpr auto crc32c_table = [] {
@@ -40,6 +41,7 @@ inline std::uint32_t crc32c_bytes(std::uint32_t state, std::span<const std::byte
   return static_cast<std::uint32_t>(wide);
 }
 #endif
+
 }  // namespace detail
 
 /// The checksum of `bytes` after data with checksum `before`.
@@ -60,4 +62,5 @@ inline std::uint32_t crc32c_bytes(std::uint32_t state, std::span<const std::byte
   const auto crc = crc32c(bytes);
   return (crc >> 15 | crc << 17) + 0xa282ead8u;
 }
+
 }  // namespace dhp

@@ -62,4 +62,5 @@ void check(bool ok, detail::Located first, const auto&... rest) {
   if (!ok) [[unlikely]]
     fail(first, rest...);
 }
+
 }  // namespace dhp

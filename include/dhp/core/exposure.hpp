@@ -6,6 +6,7 @@
 #include <map>
 
 namespace dhp {
+
 /// Time that training steps wait for communication.
 struct Exposure {
   int steps = 0;
@@ -47,4 +48,5 @@ struct Exposure {
   }
   return found;
 }
+
 }  // namespace dhp

@@ -9,6 +9,7 @@
 #include <utility>
 
 namespace dhp {
+
 template <class Signature>
 class FunctionRef;
 
@@ -34,4 +35,5 @@ class FunctionRef<Result(Arguments...)> {
   const std::byte* of_;
   Result (*call_)(const std::byte*, Arguments...);
 };
+
 }  // namespace dhp

@@ -8,6 +8,7 @@
 #include <string_view>
 
 namespace dhp {
+
 /// FNV-1a, 64 bits (Fowler, Noll, Vo).
 [[nodiscard]] constexpr std::uint64_t fnv1a(std::string_view text) {
   std::uint64_t hash = 0xcbf29ce484222325;
@@ -32,4 +33,5 @@ namespace detail {
 [[nodiscard]] inline std::string fnv1a_text(std::string_view text) {
   return detail::digits_of(fnv1a(text), 16, 16);
 }
+
 }  // namespace dhp

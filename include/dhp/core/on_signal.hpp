@@ -12,6 +12,7 @@
 #include <vector>
 
 namespace dhp::detail {
+
 /// A thread that takes no signal of the process from those that wait for it, also from those that are made later.
 [[nodiscard]] std::thread thread_without_signals(auto body) {
   sigset_t all{}, before{};
@@ -74,4 +75,5 @@ class OnSignal : NonCopyable {
   std::atomic<bool> stop_ = false;
   std::thread thread_;
 };
+
 }  // namespace dhp::detail

@@ -13,6 +13,7 @@
 #include <span>
 
 namespace dhp {
+
 /// A file descriptor with RAII. Positions and sizes are in bytes.
 class OpenFile : detail::NonCopyable {
  public:
@@ -97,4 +98,5 @@ void replace_file(std::string path, Write write) {
 inline void replace_file(const std::string& path, std::string_view text) {
   replace_file(path, [&](OpenFile& file) { file.write(text); });
 }
+
 }  // namespace dhp

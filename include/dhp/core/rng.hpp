@@ -10,6 +10,7 @@
 #include <type_traits>
 
 namespace dhp {
+
 namespace detail {
 /// The 64-bit product of 32-bit words.
 [[nodiscard]] constexpr std::uint64_t wide_product(std::uint32_t a, std::uint32_t b) {
@@ -86,4 +87,5 @@ struct RandomStream {
   value = (value ^ (value >> 27)) * 0x94D049BB133111EBu;
   return value ^ (value >> 31);
 }
+
 }  // namespace dhp

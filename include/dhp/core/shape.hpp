@@ -9,6 +9,7 @@
 #include <cstdint>
 
 namespace dhp {
+
 class Shape {
  public:
   static constexpr int max_rank = 6;
@@ -97,4 +98,5 @@ struct Range {
   const std::int64_t first = index * base + (index < extra ? index : extra);
   return {first, first + base + (index < extra ? 1 : 0)};
 }
+
 }  // namespace dhp

@@ -7,6 +7,7 @@
 #include <cstring>
 
 namespace dhp {
+
 namespace detail {
 /// The success of a system call and its errno. The implicit conversion reads errno right after the
 /// call, before other arguments can change it.
@@ -23,4 +24,5 @@ void check_system(detail::SystemResult result, detail::Located first, const auto
   if (!result.good) [[unlikely]]
     fail(first, rest..., ": ", std::strerror(result.error));
 }
+
 }  // namespace dhp

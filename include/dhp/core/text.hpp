@@ -14,6 +14,7 @@
 #include <string_view>
 
 namespace dhp {
+
 namespace detail {
 inline void append_text(std::string& out, std::string_view part) { out += part; }
 template <std::same_as<char> Char>
@@ -109,4 +110,5 @@ class TextPart {
   }
   return text;
 }
+
 }  // namespace dhp

@@ -13,6 +13,7 @@
 #include <vector>
 
 namespace dhp {
+
 /// A time in seconds since the start of the trace. A device may know it only later.
 class TraceMoment {
  public:
@@ -143,4 +144,5 @@ class TraceScope : detail::NonCopyable {
   Dev* dev_;
   TraceSpan span_;
 };
+
 }  // namespace dhp

@@ -9,6 +9,7 @@
 #include <type_traits>
 
 namespace dhp {
+
 enum class DType : std::uint8_t { f64, f32, bf16, f16, i64, i32, u8 };
 
 [[nodiscard]] constexpr const char* name_of(DType type) {
@@ -203,4 +204,5 @@ decltype(auto) visit_any(DType type, Body&& body) {
     default: return visit_floating(type, body);
   }
 }
+
 }  // namespace dhp

@@ -8,6 +8,7 @@
 #include <thread>
 
 namespace dhp {
+
 /// Measures the constructing thread. Waits of other threads and nested waits do not count.
 class WaitClock {
  public:
@@ -48,4 +49,5 @@ class WaitClock {
   bool waits_ = false;
   std::array<double, 2> seconds_{};
 };
+
 }  // namespace dhp

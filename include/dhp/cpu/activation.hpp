@@ -6,6 +6,7 @@
 #include <dhp/ops/activation.hpp>
 
 namespace dhp::detail {
+
 void activation_forward_on(std::same_as<Cpu> auto& dev, Activation kind, ConstView<Cpu> x,
                            View<Cpu> y) {
   visit_accumulator(accumulation_type(y.dtype()), [&]<class A>(Tag<A>) {
@@ -61,4 +62,5 @@ void swiglu_backward_on(std::same_as<Cpu> auto& dev, ConstView<Cpu> dy, ConstVie
         dev, dup, [](A d, A g) { return d * g * cpu::sigmoid(g); }, dy, gate);
   });
 }
+
 }  // namespace dhp::detail

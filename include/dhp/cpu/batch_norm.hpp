@@ -6,6 +6,7 @@
 #include <dhp/ops/batch_norm.hpp>
 
 namespace dhp::detail::cpu {
+
 /// Gradient mask: elements with a positive output pass.
 template <class A>
 struct PositivePass {
@@ -48,9 +49,11 @@ struct FinishNormGradients {
     else sum_dy_xhat[c] = static_cast<A>(value * static_cast<double>(inv_std[c]));
   }
 };
+
 }  // namespace dhp::detail::cpu
 
 namespace dhp::detail {
+
 void batch_norm_sums_on(std::same_as<Cpu> auto& dev, ConstView<Cpu> x, View<Cpu> sum) {
   column_sums_on(dev, x, sum, 0);
 }
@@ -234,4 +237,5 @@ void batch_norm_from_sums_on(std::same_as<Cpu> auto&, ConstView<Cpu> sums, std::
     }
   });
 }
+
 }  // namespace dhp::detail

@@ -4,6 +4,7 @@
 #include <dhp/device/cpu.hpp>
 
 namespace dhp::detail::cpu {
+
 /// Calls body(row) for all rows; threads share tiles of `tile` rows.
 void for_rows(Cpu& dev, std::int64_t rows, std::int64_t tile, auto body) {
   dev.for_ranges(rows, tile, [=](std::int64_t first, std::int64_t last) {
@@ -92,4 +93,5 @@ template <class A, class Term>
     for (std::int64_t lane = 0; lane < half; ++lane) take(lane, most[lane + half]);
   return most[0];
 }
+
 }  // namespace dhp::detail::cpu

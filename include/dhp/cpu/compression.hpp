@@ -5,6 +5,7 @@
 #include <dhp/ops/compression.hpp>
 
 namespace dhp::detail {
+
 void keep_if_applied_on(std::same_as<Cpu> auto& dev, ConstView<Cpu> state, ConstView<Cpu> fresh,
                         View<Cpu> memory) {
   const auto& now = cpu::step_state(state);
@@ -81,4 +82,5 @@ void orthonormalize_on(std::same_as<Cpu> auto&, View<Cpu> x, const RandomStream&
         });
   });
 }
+
 }  // namespace dhp::detail

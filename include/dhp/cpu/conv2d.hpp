@@ -6,6 +6,7 @@
 #include <dhp/ops/conv2d.hpp>
 
 namespace dhp::detail::cpu {
+
 /// The matrix [grid pixels, taps * C] of an image [N, H, W, C]: row (n, h, w) holds the pixels (h *
 /// step + first_h + th, w * step + first_w + tw), 0 outside the image. A Source (gemm_pack.hpp).
 template <class T, class S>
@@ -124,9 +125,11 @@ void dense_product(Cpu& dev, const Source<Loaded<E>>& image, const Source<Loaded
   else
     product<E>(dev, image, weights, m, n, k, out, beta, [n](std::int64_t row) { return row * n; });
 }
+
 }  // namespace dhp::detail::cpu
 
 namespace dhp::detail {
+
 void conv2d_forward_on(std::same_as<Cpu> auto& dev, ConstView<Cpu> x, ConstView<Cpu> w,
                        Conv2dGeometry geometry, View<Cpu> y) {
   cpu::visit_products(dev, x.dtype(), [&]<class E, class T>(Tag<E>, Tag<T>) {
@@ -229,4 +232,5 @@ void conv2d_backward_filter_on(std::same_as<Cpu> auto& dev, ConstView<Cpu> x, Co
                                    cpu::patches<E, T>(x, dy.shape(), geometry, false), m, n, k, to);
   });
 }
+
 }  // namespace dhp::detail

@@ -7,6 +7,7 @@
 #include <cstring>
 
 namespace dhp::detail::cpu {
+
 /// Calls one(from, to) for blocks of 8 elements; the last may go through copies.
 template <class From, class To>
 void in_blocks(const From* from, To* to, std::int64_t count, const auto& one) {
@@ -73,4 +74,5 @@ void in_row_blocks(std::int64_t columns, const auto& body) {
   for (std::int64_t first = 0; first < columns; first += row_block)
     body(first, std::min(row_block, columns - first));
 }
+
 }  // namespace dhp::detail::cpu

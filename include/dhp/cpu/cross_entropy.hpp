@@ -6,6 +6,7 @@
 #include <dhp/ops/cross_entropy.hpp>
 
 namespace dhp::detail::cpu {
+
 inline constexpr std::int64_t logit_tile = 4;  ///< rows
 
 inline const std::int32_t* checked_labels(ConstView<Cpu> labels, std::int64_t classes) {
@@ -15,9 +16,11 @@ inline const std::int32_t* checked_labels(ConstView<Cpu> labels, std::int64_t cl
           row, " is not among ", classes, " classes (-1: ignored)");
   return label;
 }
+
 }  // namespace dhp::detail::cpu
 
 namespace dhp::detail {
+
 void cross_entropy_max_on(std::same_as<Cpu> auto& dev, ConstView<Cpu> logits,
                           const CrossEntropyOptions& options, View<Cpu> max) {
   visit_floating(logits.dtype(), [&]<class T, class A>(Tags<T, A>) {
@@ -155,4 +158,5 @@ void cross_entropy_backward_on(std::same_as<Cpu> auto& dev, ConstView<Cpu> logit
     });
   });
 }
+
 }  // namespace dhp::detail

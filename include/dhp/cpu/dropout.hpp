@@ -6,6 +6,7 @@
 #include <dhp/ops/dropout.hpp>
 
 namespace dhp::detail::cpu {
+
 /// Calls decide(at, keep) for `count` elements with random indices from `first`, at from 0. keep is
 /// RandomStream::uniform(first + at) >= p. With p = 0 nothing is drawn.
 void for_kept(RandomStream random, double p, std::uint64_t first, std::int64_t count, auto decide) {
@@ -32,9 +33,11 @@ void for_kept(const RowNumbers<Cpu>& rows, const DropoutOptions& options, std::i
   const auto first = number * options.total_columns + options.first_column;
   for_kept(options.random, options.probability, static_cast<std::uint64_t>(first), columns, decide);
 }
+
 }  // namespace dhp::detail::cpu
 
 namespace dhp::detail {
+
 void dropout_on(std::same_as<Cpu> auto& dev, ConstView<Cpu> x, const RowNumbers<Cpu>& rows,
                 const DropoutOptions& options, View<Cpu> y) {
   visit_floating(x.dtype(), [&]<class T, class A>(Tags<T, A>) {
@@ -54,4 +57,5 @@ void dropout_on(std::same_as<Cpu> auto& dev, ConstView<Cpu> x, const RowNumbers<
     });
   });
 }
+
 }  // namespace dhp::detail

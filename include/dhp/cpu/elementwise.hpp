@@ -7,6 +7,7 @@
 #include <dhp/ops/elementwise.hpp>
 
 namespace dhp::detail::cpu {
+
 inline constexpr std::int64_t elementwise_tile = 1 << 15;  ///< elements; fits the L2 cache
 inline constexpr std::int64_t converted_block = 512;
 
@@ -59,9 +60,11 @@ void map(Cpu& dev, const View<Cpu>& y, F f, const From&... from) {
     }
   });
 }
+
 }  // namespace dhp::detail::cpu
 
 namespace dhp::detail {
+
 void fill_on(std::same_as<Cpu> auto& dev, View<Cpu> y, double value) {
   const auto type = y.dtype() == DType::f32 ? DType::f32 : DType::f64;  // rounds once
   visit_accumulator(type, [&]<class A>(Tag<A>) {
@@ -111,4 +114,5 @@ void rsqrt_on(std::same_as<Cpu> auto& dev, ConstView<Cpu> x, double epsilon, Vie
         dev, y, [more = static_cast<A>(epsilon)](A v) { return A(1) / std::sqrt(v + more); }, x);
   });
 }
+
 }  // namespace dhp::detail

@@ -4,6 +4,7 @@
 #include <dhp/ops/embedding.hpp>
 
 namespace dhp::detail {
+
 void embedding_forward_on(std::same_as<Cpu> auto& dev, ConstView<Cpu> table, ConstView<Cpu> ids,
                           std::int64_t first_id, View<Cpu> y) {
   const auto bytes = as_size(table.columns()) * size_of(table.dtype());
@@ -44,4 +45,5 @@ void embedding_backward_on(std::same_as<Cpu> auto& dev, ConstView<Cpu> dy, Const
     });
   });
 }
+
 }  // namespace dhp::detail

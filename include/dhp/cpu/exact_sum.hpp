@@ -6,6 +6,7 @@
 #include <limits>
 
 namespace dhp::detail {
+
 void exact_accumulate_on(std::same_as<Cpu> auto& dev, ConstView<Cpu> x, View<Cpu> high,
                          View<Cpu> low, View<Cpu> flag) {
   visit_accumulator(x.dtype(), [&]<class T>(Tag<T>) {
@@ -46,4 +47,5 @@ void exact_finalize_on(std::same_as<Cpu> auto& dev, ConstView<Cpu> high, ConstVi
     });
   });
 }
+
 }  // namespace dhp::detail

@@ -4,6 +4,7 @@
 #include <dhp/ops/fingerprint.hpp>
 
 namespace dhp::detail {
+
 void fingerprint_on(std::same_as<Cpu> auto& dev, ConstView<Cpu> x, std::int64_t first,
                     View<Cpu> sum, std::int64_t times) {
   visit_bits(x, [&]<class Bits>(const Bits* bits) {
@@ -17,4 +18,5 @@ void fingerprint_on(std::same_as<Cpu> auto& dev, ConstView<Cpu> x, std::int64_t 
     *reinterpret_cast<std::uint64_t*>(sum.bytes()) += static_cast<std::uint64_t>(times) * total;
   });
 }
+
 }  // namespace dhp::detail

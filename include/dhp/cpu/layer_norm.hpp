@@ -5,6 +5,7 @@
 #include <dhp/ops/layer_norm.hpp>
 
 namespace dhp::detail::cpu {
+
 inline constexpr std::int64_t norm_row_tile = 16;
 
 // Normalizes a row of T, or one already converted to A; by its root mean square if beta and mean are null.
@@ -83,9 +84,11 @@ void norm_gradients(Cpu& dev, ConstView<Cpu> dy, ConstView<Cpu> x, ConstView<Cpu
         to = static_cast<A>(old + value);
       });
 }
+
 }  // namespace dhp::detail::cpu
 
 namespace dhp::detail {
+
 void layer_norm_forward_on(std::same_as<Cpu> auto& dev, ConstView<Cpu> x, ConstView<Cpu> gamma,
                            ConstView<Cpu> beta, double epsilon, View<Cpu> y, View<Cpu> mean,
                            View<Cpu> inv_std) {
@@ -164,4 +167,5 @@ void residual_layer_norm_backward_on(std::same_as<Cpu> auto& dev, ConstView<Cpu>
                            });
   });
 }
+
 }  // namespace dhp::detail

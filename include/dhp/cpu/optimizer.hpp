@@ -5,6 +5,7 @@
 #include <dhp/ops/optimizer.hpp>
 
 namespace dhp::detail::cpu {
+
 void for_tiles(Cpu& dev, const SegmentTable<Cpu>& table, auto body) {
   dev.for_ranges(table.tile_count(), 1,
                  [&](std::int64_t at, std::int64_t) { body(table.tiles()[at]); });
@@ -34,9 +35,11 @@ void update_weights(Cpu& dev, const SegmentTable<Cpu>& table, const View<Cpu>& m
                weights);
   });
 }
+
 }  // namespace dhp::detail::cpu
 
 namespace dhp::detail {
+
 void sgd_update_on(std::same_as<Cpu> auto& dev, const SgdUpdate& update,
                    const SegmentTable<Cpu>& table, ConstView<Cpu> state, ConstView<Cpu> rates,
                    ConstView<Cpu> gradient, View<Cpu> momentum, View<Cpu> masters) {
@@ -118,4 +121,5 @@ void lamb_rates_on(std::same_as<Cpu> auto&, ConstView<Cpu> state, ConstView<Cpu>
     rates.data<double>()[at] = lamb_rate(cpu::step_state(state), weights.data<double>()[at],
                                          directions.data<double>()[at]);
 }
+
 }  // namespace dhp::detail

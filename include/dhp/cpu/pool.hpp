@@ -5,6 +5,7 @@
 #include <dhp/ops/pool.hpp>
 
 namespace dhp::detail {
+
 void max_pool_forward_on(std::same_as<Cpu> auto& dev, ConstView<Cpu> x, PoolGeometry geometry,
                          View<Cpu> y, View<Cpu> index) {
   visit_floating(x.dtype(), [&]<class T, class A>(Tags<T, A>) {
@@ -123,4 +124,5 @@ void global_average_pool_backward_on(std::same_as<Cpu> auto& dev, ConstView<Cpu>
     });
   });
 }
+
 }  // namespace dhp::detail

@@ -8,6 +8,7 @@
 #include <limits>
 
 namespace dhp::detail::cpu {
+
 /// The signed integer with the size of T.
 template <class T>
 using BitsOf = std::conditional_t<sizeof(T) == 8, std::int64_t,
@@ -43,9 +44,11 @@ double squares_of(const auto* x, std::int64_t count) {
     return value * value;
   });
 }
+
 }  // namespace dhp::detail::cpu
 
 namespace dhp::detail {
+
 void column_sums_on(std::same_as<Cpu> auto& dev, ConstView<Cpu> x, View<Cpu> sums, double beta) {
   visit_accumulator(accumulation_type(x.dtype()), [&]<class A>(Tag<A>) {
     const auto columns = sums.count(), stride = x.columns();
@@ -93,4 +96,5 @@ void find_nonfinite_on(std::same_as<Cpu> auto& dev, ConstView<Cpu> x, View<Cpu> 
     if (!finite) *flag.data<std::int32_t>() = 1;
   });
 }
+
 }  // namespace dhp::detail

@@ -5,6 +5,7 @@
 #include <dhp/ops/rotary.hpp>
 
 namespace dhp::detail {
+
 void rotary_on(std::same_as<Cpu> auto& dev, View<Cpu> x, ConstView<Cpu> positions,
                const RotaryOptions& options) {
   const auto half = x.columns() / options.heads / 2;
@@ -36,4 +37,5 @@ void rotary_on(std::same_as<Cpu> auto& dev, View<Cpu> x, ConstView<Cpu> position
     });
   });
 }
+
 }  // namespace dhp::detail

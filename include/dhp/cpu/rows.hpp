@@ -4,15 +4,18 @@
 #include <dhp/ops/rows.hpp>
 
 namespace dhp::detail::cpu {
+
 inline void check_row_indices(const char* op, ConstView<Cpu> index, std::int64_t rows) {
   const auto* at = index.data<std::int32_t>();
   for (std::int64_t entry = 0; entry < index.count(); ++entry)
     if (at[entry] < 0 || at[entry] >= rows)
       fail(op, ": row index ", at[entry], " is not among ", rows, " rows");
 }
+
 }  // namespace dhp::detail::cpu
 
 namespace dhp::detail {
+
 void copy_columns_on(std::same_as<Cpu> auto& dev, ConstView<Cpu> from, std::int64_t first_from,
                      View<Cpu> to, std::int64_t first_to, std::int64_t columns) {
   const auto element = static_cast<std::int64_t>(size_of(from.dtype()));
@@ -55,4 +58,5 @@ void scatter_add_rows_on(std::same_as<Cpu> auto& dev, ConstView<Cpu> dy, ConstVi
                    });
   });
 }
+
 }  // namespace dhp::detail

@@ -5,6 +5,7 @@
 #include <dhp/ops/segments.hpp>
 
 namespace dhp::detail {
+
 void tile_squares_on(std::same_as<Cpu> auto& dev, const SegmentTable<Cpu>& table, ConstView<Cpu> x,
                      bool of_weights, View<Cpu> sums) {
   visit_accumulator(table.accumulation(), [&]<class A>(Tag<A>) {
@@ -24,4 +25,5 @@ void sum_tiles_on(std::same_as<Cpu> auto&, const SegmentTable<Cpu>& table, Const
     squares.data<double>()[of.group * stride + of.parameter] = total;
   }
 }
+
 }  // namespace dhp::detail

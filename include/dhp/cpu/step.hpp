@@ -4,12 +4,15 @@
 #include <dhp/ops/step.hpp>
 
 namespace dhp::detail::cpu {
+
 [[nodiscard]] inline const StepState& step_state(ConstView<Cpu> state) {
   return *reinterpret_cast<const StepState*>(state.bytes());
 }
+
 }  // namespace dhp::detail::cpu
 
 namespace dhp::detail {
+
 void decide_step_on(std::same_as<Cpu> auto&, const StepRule& rule, ConstView<Cpu> losses,
                     ConstView<Cpu> squares, View<Cpu> state) {
   double total = 0;
@@ -28,4 +31,5 @@ void objective_scales_on(std::same_as<Cpu> auto&, ConstView<Cpu> counts, ConstVi
     scales.data<double>()[at] = count == 0 ? 0 : loss_scale / static_cast<double>(count);
   }
 }
+
 }  // namespace dhp::detail

@@ -4,6 +4,7 @@
 #include <dhp/ops/tree_sum.hpp>
 
 namespace dhp::detail {
+
 void tree_sum_on(std::same_as<Cpu> auto& dev, View<Cpu> parts, const std::vector<TreeAdd>& adds,
                  View<Cpu> y, double beta) {
   constexpr std::int64_t block =
@@ -35,4 +36,5 @@ void tree_sum_on(std::same_as<Cpu> auto& dev, View<Cpu> parts, const std::vector
     });
   });
 }
+
 }  // namespace dhp::detail

@@ -8,6 +8,7 @@
 #include <cstdint>
 
 namespace dhp::detail::cpu {
+
 /// e^x. Float: x = n ln 2 + r, a polynomial in r, n added to the exponent. Relative error below
 /// 2e-7; 0 below -87.3 (no subnormals), infinite above 88.3; NaN stays NaN.
 [[nodiscard]] inline float fast_exp(float x) {
@@ -81,4 +82,5 @@ struct Gaussian {
   return {0.5 * std::erfc(x * -0.70710678118654752440),
           0.39894228040143267794 * std::exp(-0.5 * x * x)};
 }
+
 }  // namespace dhp::detail::cpu

@@ -4,6 +4,7 @@
 #include <dhp/ops/activation.hpp>
 
 namespace dhp::detail::cuda {
+
 struct Relu {
   constexpr auto operator()(auto x) const { return x < 0 ? decltype(x)(0) : x; }  // NaN stays NaN
 };
@@ -58,9 +59,11 @@ struct SwigluGateGradient {
     return dy * up * s * (1 + gate * (1 - s));
   }
 };
+
 }  // namespace dhp::detail::cuda
 
 namespace dhp::detail {
+
 template <KernelDevice Dev>
 void activation_forward_on(Dev& dev, Activation kind, ConstView<Dev> x, View<Dev> y) {
   visit_floating(x.dtype(), [&]<class T>(Tag<T>) {
@@ -109,4 +112,5 @@ void swiglu_backward_on(Dev& dev, ConstView<Dev> dy, ConstView<Dev> gate, ConstV
               from);
   });
 }
+
 }  // namespace dhp::detail

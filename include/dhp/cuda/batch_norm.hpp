@@ -5,6 +5,7 @@
 #include <dhp/ops/batch_norm.hpp>
 
 namespace dhp::detail::cuda {
+
 /// The mask of dy: none, the sign of the recomputed output, or the sign of the stored output y.
 enum class NormGate { none, value, result };
 
@@ -245,9 +246,11 @@ void with_gate(bool relu, const auto& body) {
   if (relu) body(std::integral_constant<NormGate, NormGate::value>());
   else body(std::integral_constant<NormGate, NormGate::none>());
 }
+
 }  // namespace dhp::detail::cuda
 
 namespace dhp::detail {
+
 template <KernelDevice Dev>
 void batch_norm_sums_on(Dev& dev, ConstView<Dev> x, View<Dev> sum) {
   visit_floating(x.dtype(), [&]<class T>(Tag<T>) {
@@ -336,4 +339,5 @@ void batch_norm_from_sums_on(Dev& dev, ConstView<Dev> sums, std::int64_t rows, d
                                     mean.data(), inv_std.data(), squared_deviations.data()});
   });
 }
+
 }  // namespace dhp::detail

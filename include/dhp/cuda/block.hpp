@@ -11,6 +11,7 @@
 #include <algorithm>
 
 namespace dhp::detail {
+
 /// A device that runs the kernels of cuda/. most_shared_bytes: shared memory per block.
 /// multiprocessors: how many run blocks at once.
 template <class Dev>
@@ -19,9 +20,11 @@ concept KernelDevice = Device<Dev> && requires(const Dev& dev) {
   { dev.most_shared_bytes() } -> std::same_as<std::size_t>;
   { dev.multiprocessors() } -> std::same_as<int>;
 };
+
 }  // namespace dhp::detail
 
 namespace dhp::detail::cuda {
+
 inline constexpr int warp_size = 32;
 
 /// Launch dimensions; shared_bytes is per block.
@@ -168,4 +171,5 @@ template <class B, class A, class Op = Plus>
   block.sync();
   return total;
 }
+
 }  // namespace dhp::detail::cuda

@@ -8,6 +8,7 @@
 #include <optional>
 
 namespace dhp::detail::cuda {
+
 inline constexpr std::string_view checksum_line = "sum ";
 
 /// `text` with its checksum; text ends with a new line.
@@ -32,4 +33,5 @@ inline constexpr std::string_view checksum_line = "sum ";
   if (sum != concat(checksum_line, fnv1a(text), "\n")) return {};
   return text;
 }
+
 }  // namespace dhp::detail::cuda

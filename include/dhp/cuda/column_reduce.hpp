@@ -8,6 +8,7 @@
 #include <dhp/tensor/tensor.hpp>
 
 namespace dhp::detail::cuda {
+
 /// The tiling; depends on the matrix size and on `width`, the elements of a row per thread.
 struct ColumnTiles {
   std::int64_t rows = 0, columns = 0;
@@ -304,4 +305,5 @@ struct ColumnTerms {
     }
   }
 };
+
 }  // namespace dhp::detail::cuda

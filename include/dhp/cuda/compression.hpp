@@ -7,6 +7,7 @@
 #include <dhp/ops/compression.hpp>
 
 namespace dhp::detail::cuda {
+
 template <class T>
 struct KeepIfApplied {
   const StepState* state;
@@ -137,9 +138,11 @@ struct Orthonormalize {
         });
   }
 };
+
 }  // namespace dhp::detail::cuda
 
 namespace dhp::detail {
+
 template <KernelDevice Dev>
 void keep_if_applied_on(Dev& dev, ConstView<Dev> state, ConstView<Dev> fresh, View<Dev> memory) {
   visit_accumulator(memory.dtype(), [&]<class T>(Tag<T>) {
@@ -184,4 +187,5 @@ void orthonormalize_on(Dev& dev, View<Dev> x, const RandomStream& random) {
            cuda::Orthonormalize<T>{x.rows(), x.columns(), x.data(), random});
   });
 }
+
 }  // namespace dhp::detail

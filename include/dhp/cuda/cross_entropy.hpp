@@ -8,6 +8,7 @@
 #include <limits>
 
 namespace dhp::detail::cuda {
+
 /// A row of logits: so many classes, then padding. Packs divide the stride, not the classes.
 struct LogitRow {
   std::int64_t classes, stride;
@@ -211,9 +212,11 @@ void launch_rows(Dev& dev, std::int64_t rows, ConstView<Dev> logits,
   };
   with_width<pack_size<T>, 2, 1>(row.stride, with, logits.template data<T>(), out);
 }
+
 }  // namespace dhp::detail::cuda
 
 namespace dhp::detail {
+
 template <KernelDevice Dev>
 void cross_entropy_max_on(Dev& dev, ConstView<Dev> logits, const CrossEntropyOptions& options,
                           View<Dev> max) {
@@ -280,4 +283,5 @@ void cross_entropy_backward_on(Dev& dev, ConstView<Dev> logits, ConstView<Dev> m
         scale.template data<double>(), out);
   });
 }
+
 }  // namespace dhp::detail

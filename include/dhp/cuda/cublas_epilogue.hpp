@@ -8,6 +8,7 @@
 #include <dhp/ops/linear.hpp>
 
 namespace dhp::detail::cuda {
+
 /// y = GELU(x w^T + bias), before = x w^T + bias. x [R, K], w [N, K], bias [N], y and before [R, N]
 /// of one 16-bit type; N a multiple of 8.
 template <class Dev>
@@ -74,9 +75,11 @@ struct WeightAndBiasGradient {
 [[nodiscard]] bool run_fused(auto& dev, const auto& fused) {
   return fused.fits() && dev.template cached<CublasPlans>().run(dev, fused.call());
 }
+
 }  // namespace dhp::detail::cuda
 
 namespace dhp::detail {
+
 bool linear_gelu_fused_on(std::same_as<Cuda> auto& dev, ConstView<Cuda> x, ConstView<Cuda> w,
                           ConstView<Cuda> bias, View<Cuda> before, View<Cuda> y) {
   return cuda::run_fused(dev, cuda::LinearGelu<Cuda>{x, w, bias, y, before});
@@ -103,4 +106,5 @@ bool linear_gradients_fused_on(std::same_as<Cuda> auto& dev, ConstView<Cuda> dy,
   cuda::add_fresh(dev, sums.view(), beta, dbias);
   return true;
 }
+
 }  // namespace dhp::detail

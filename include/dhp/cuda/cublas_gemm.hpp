@@ -7,6 +7,7 @@
 #include <dhp/cuda/fallback_gemm.hpp>
 
 namespace dhp::detail::cuda {
+
 template <class Dev>
 [[nodiscard]] CublasCall cublas_call(ConstView<Dev> a, ConstView<Dev> b, View<Dev> c,
                                      const GemmOptions& options) {
@@ -47,9 +48,11 @@ template <class Dev>
   if (!is_wide) cast_on(dev, ConstView<Dev>(sum), c);
   return true;
 }
+
 }  // namespace dhp::detail::cuda
 
 namespace dhp::detail {
+
 void gemm_on(std::same_as<Cuda> auto& dev, ConstView<Cuda> a, ConstView<Cuda> b, View<Cuda> c,
              const GemmOptions& options, ConstView<Cuda> bias) {
   if (c.count() == 0) return;
@@ -66,4 +69,5 @@ void gemm_on(std::same_as<Cuda> auto& dev, ConstView<Cuda> a, ConstView<Cuda> b,
   }
   cuda::fallback_gemm(dev, a, b, c, options, bias);
 }
+
 }  // namespace dhp::detail

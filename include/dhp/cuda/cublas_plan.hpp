@@ -9,6 +9,7 @@
 #include <dhp/cuda/tuning.hpp>
 
 namespace dhp::detail::cuda {
+
 /// The descriptors and algorithms of a device, by size class.
 class CublasPlans : public CudaCached {
  public:
@@ -175,4 +176,5 @@ class CublasPlans : public CudaCached {
 
   std::map<CublasKey, Plan> plans_;
 };
+
 }  // namespace dhp::detail::cuda

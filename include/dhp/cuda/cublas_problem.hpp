@@ -11,6 +11,7 @@
 #include <compare>
 
 namespace dhp::detail::cuda {
+
 [[nodiscard]] inline cudaDataType_t cublas_type(DType type) {
   switch (type) {
     case DType::f64: return CUDA_R_64F;
@@ -119,4 +120,5 @@ struct CublasKey {
     return out_text;
   }
 };
+
 }  // namespace dhp::detail::cuda

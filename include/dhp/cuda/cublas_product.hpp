@@ -5,6 +5,7 @@
 #include <dhp/device/cuda.hpp>
 
 namespace dhp::detail::cuda {
+
 using CublasDescription = CudaOwner<cublasLtMatmulDesc_t, cublasLtMatmulDescDestroy>;
 using CublasLayout = CudaOwner<cublasLtMatrixLayout_t, cublasLtMatrixLayoutDestroy>;
 
@@ -138,4 +139,5 @@ inline constexpr int most_algorithms = 8;
                         product.right(), beta, c, product.c(), c, product.c(), &algorithm.algorithm,
                         dev.workspace(), dev.workspace_bytes(), dev.stream());
 }
+
 }  // namespace dhp::detail::cuda

@@ -11,6 +11,7 @@
 #include <dhp/ops/compression.hpp>
 
 namespace dhp::detail::cuda {
+
 /// Argument numbers.
 struct NormUids {
   static constexpr std::int64_t x = 1, gamma = 2, beta = 3, mean = 4, inv_std = 5, y = 6,
@@ -154,9 +155,11 @@ template <class Dev>
 [[nodiscard]] Tensor<Dev> norm_signs(Dev& dev, ConstView<Dev> x, bool relu) {
   return relu ? Tensor<Dev>(dev, DType::u8, {sign_bytes(x.count())}) : Tensor<Dev>();
 }
+
 }  // namespace dhp::detail::cuda
 
 namespace dhp::detail {
+
 std::optional<BatchNormResult<Cuda>> batch_norm_fused_on(
     std::same_as<Cuda> auto& dev, ConstView<Cuda> x, ConstView<Cuda> residual,
     ConstView<Cuda> gamma, ConstView<Cuda> beta, double epsilon, bool relu) {
@@ -230,4 +233,5 @@ std::optional<BatchNormGradients<Cuda>> batch_norm_fused_backward_on(
   if (!cuda::run_norm(dev, "norm_backward", x, tail.text(), arguments, graph)) return {};
   return made;
 }
+
 }  // namespace dhp::detail

@@ -8,6 +8,7 @@
 #include <dhp/cuda/plan_cache.hpp>
 
 namespace dhp::detail::cuda {
+
 /// cuDNN's names for a convolution or one of its gradients.
 struct ConvolutionNames {
   const char* kind;
@@ -199,9 +200,11 @@ template <class Dev>
                                                problem.rules(dev.options().deterministic),
                                                arguments, [&] { return problem.graph(); });
 }
+
 }  // namespace dhp::detail::cuda
 
 namespace dhp::detail {
+
 void conv2d_forward_on(std::same_as<Cuda> auto& dev, ConstView<Cuda> x, ConstView<Cuda> w,
                        Conv2dGeometry geometry, View<Cuda> y) {
   if (y.count() == 0) return;
@@ -272,4 +275,5 @@ void conv2d_backward_filter_on(std::same_as<Cuda> auto& dev, ConstView<Cuda> x, 
   }
   cuda::fallback_conv2d_backward_filter(dev, x, dy, geometry, dw, beta);
 }
+
 }  // namespace dhp::detail

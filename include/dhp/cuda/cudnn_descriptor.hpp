@@ -11,6 +11,7 @@
 #include <vector>
 
 namespace dhp::detail::cuda {
+
 /// cuDNN's tag of a C++ type.
 template <class T>
 [[nodiscard]] constexpr cudnnBackendAttributeType_t attribute_type() {
@@ -129,4 +130,5 @@ class CudnnDescriptor {
 
   cudnnBackendDescriptor_t raw_ = nullptr;
 };
+
 }  // namespace dhp::detail::cuda

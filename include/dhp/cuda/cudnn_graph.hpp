@@ -9,6 +9,7 @@
 #include <optional>
 
 namespace dhp::detail::cuda {
+
 [[nodiscard]] inline cudnnDataType_t cudnn_type(DType type) {
   switch (type) {
     case DType::f64: return CUDNN_DATA_DOUBLE;
@@ -212,4 +213,5 @@ class CudnnGraph {
   std::deque<CudnnDescriptor> nodes_;  // stable references
   std::vector<Scalar> scalars_;
 };
+
 }  // namespace dhp::detail::cuda

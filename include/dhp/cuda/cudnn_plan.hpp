@@ -5,6 +5,7 @@
 #include <dhp/cuda/cudnn_graph.hpp>
 
 namespace dhp::detail::cuda {
+
 /// The target of a graph: a handle's device, or a described one.
 class CudnnTarget {
  public:
@@ -231,4 +232,5 @@ class CudnnPlan {
   std::size_t workspace_bytes_;
   std::vector<CudnnGraph::Scalar> scalars_;
 };
+
 }  // namespace dhp::detail::cuda

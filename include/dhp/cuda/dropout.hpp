@@ -5,6 +5,7 @@
 #include <dhp/ops/dropout.hpp>
 
 namespace dhp::detail::cuda {
+
 /// The mask, shared by all dropout kernels.
 template <class T>
 struct DropoutMask {
@@ -131,9 +132,11 @@ void dropout(Dev& dev, const DropoutMask<T>& mask, std::int64_t rows, std::int64
     launch(dev, grid_for(dev, rows * kernel.blocks_a_row()), kernel);
   }
 }
+
 }  // namespace dhp::detail::cuda
 
 namespace dhp::detail {
+
 template <KernelDevice Dev>
 void dropout_on(Dev& dev, ConstView<Dev> x, const RowNumbers<Dev>& rows,
                 const DropoutOptions& options, View<Dev> y) {
@@ -146,4 +149,5 @@ void dropout_on(Dev& dev, ConstView<Dev> x, const RowNumbers<Dev>& rows,
                   x.template data<T>(), y.template data<T>());
   });
 }
+
 }  // namespace dhp::detail

@@ -5,6 +5,7 @@
 #include <dhp/tensor/tensor.hpp>
 
 namespace dhp::detail::cuda {
+
 template <class Y>
 struct Constant {
   Y value;
@@ -74,9 +75,11 @@ struct Rsqrt {
   A epsilon;
   constexpr A operator()(A x) const { return A(1) / std::sqrt(x + epsilon); }
 };
+
 }  // namespace dhp::detail::cuda
 
 namespace dhp::detail {
+
 template <KernelDevice Dev>
 void fill_on(Dev& dev, View<Dev> y, double value) {
   visit_floating(y.dtype(), [&]<class T>(Tag<T>) {
@@ -155,6 +158,7 @@ void rsqrt_on(Dev& dev, ConstView<Dev> x, double epsilon, View<Dev> y) {
 }
 
 namespace cuda {
+
 /// to = beta to + fresh, of any types.
 template <class Dev>
 void add_fresh(Dev& dev, ConstView<Dev> fresh, double beta, View<Dev> to) {
@@ -162,5 +166,7 @@ void add_fresh(Dev& dev, ConstView<Dev> fresh, double beta, View<Dev> to) {
   if (beta != 1) scale_on(dev, beta, to);
   axpy_on(dev, 1.0, fresh, to);
 }
+
 }  // namespace cuda
+
 }  // namespace dhp::detail

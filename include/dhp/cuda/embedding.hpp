@@ -5,6 +5,7 @@
 #include <dhp/ops/embedding.hpp>
 
 namespace dhp::detail {
+
 template <KernelDevice Dev>
 void embedding_forward_on(Dev& dev, ConstView<Dev> table, ConstView<Dev> ids, std::int64_t first_id,
                           View<Dev> y) {
@@ -19,4 +20,5 @@ void embedding_backward_on(Dev& dev, ConstView<Dev> dy, ConstView<Dev> ids, std:
     cuda::sum_rows<T, Accumulator<T>>(dev, dy, ids, first_id, beta, dtable);
   });
 }
+
 }  // namespace dhp::detail

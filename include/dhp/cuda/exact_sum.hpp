@@ -6,6 +6,7 @@
 #include <limits>
 
 namespace dhp::detail::cuda {
+
 template <class T>
 struct ExactAccumulate {
   std::int64_t count;
@@ -40,9 +41,11 @@ struct ExactFinalize {
     }
   }
 };
+
 }  // namespace dhp::detail::cuda
 
 namespace dhp::detail {
+
 template <KernelDevice Dev>
 void exact_accumulate_on(Dev& dev, ConstView<Dev> x, View<Dev> high, View<Dev> low,
                          View<Dev> flag) {
@@ -61,4 +64,5 @@ void exact_finalize_on(Dev& dev, ConstView<Dev> high, ConstView<Dev> low, ConstV
            cuda::ExactFinalize<T>{x.count(), high.data(), low.data(), flag.data(), x.data()});
   });
 }
+
 }  // namespace dhp::detail

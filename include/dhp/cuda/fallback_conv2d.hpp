@@ -8,6 +8,7 @@
 #include <dhp/tensor/tensor.hpp>
 
 namespace dhp::detail::cuda {
+
 /// The shapes of all three products.
 struct ConvolutionShape {
   std::int64_t height, width, channels;  ///< of x
@@ -141,9 +142,11 @@ void fallback_conv2d_backward_filter(Dev& dev, ConstView<Dev> x, ConstView<Dev> 
            AddFilterParts<A>{dw.count(), parts, sums, static_cast<A>(beta), dw.data()});
   });
 }
+
 }  // namespace dhp::detail::cuda
 
 namespace dhp::detail {
+
 template <KernelDevice Dev>
 void conv2d_forward_on(Dev& dev, ConstView<Dev> x, ConstView<Dev> w, Conv2dGeometry geometry,
                        View<Dev> y) {
@@ -159,4 +162,5 @@ void conv2d_backward_filter_on(Dev& dev, ConstView<Dev> x, ConstView<Dev> dy,
                                Conv2dGeometry geometry, View<Dev> dw, double beta) {
   cuda::fallback_conv2d_backward_filter(dev, x, dy, geometry, dw, beta);
 }
+
 }  // namespace dhp::detail

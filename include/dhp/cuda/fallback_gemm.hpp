@@ -5,6 +5,7 @@
 #include <dhp/ops/gemm.hpp>
 
 namespace dhp::detail::cuda {
+
 /// A stored matrix, or its transpose.
 template <class T>
 struct MatrixElement {
@@ -55,12 +56,15 @@ void fallback_gemm(Dev& dev, ConstView<Dev> a, ConstView<Dev> b, View<Dev> c,
     else if constexpr (is_16_bit<T>) with_bias(c.template data<A>());
   });
 }
+
 }  // namespace dhp::detail::cuda
 
 namespace dhp::detail {
+
 template <KernelDevice Dev>
 void gemm_on(Dev& dev, ConstView<Dev> a, ConstView<Dev> b, View<Dev> c, const GemmOptions& options,
              ConstView<Dev> bias) {
   cuda::fallback_gemm(dev, a, b, c, options, bias);
 }
+
 }  // namespace dhp::detail

@@ -4,6 +4,7 @@
 #include <dhp/ops/fingerprint.hpp>
 
 namespace dhp::detail::cuda {
+
 /// parts[block] = times * the block's part of the sum.
 template <class Bits>
 struct FingerprintParts {
@@ -20,9 +21,11 @@ struct FingerprintParts {
     if (block.thread() == 0) parts[block.index()] = times * total;
   }
 };
+
 }  // namespace dhp::detail::cuda
 
 namespace dhp::detail {
+
 template <KernelDevice Dev>
 void fingerprint_on(Dev& dev, ConstView<Dev> x, std::int64_t first, View<Dev> sum,
                     std::int64_t times) {
@@ -38,4 +41,5 @@ void fingerprint_on(Dev& dev, ConstView<Dev> x, std::int64_t first, View<Dev> su
                                            reinterpret_cast<std::uint64_t*>(sum.bytes())});
   });
 }
+
 }  // namespace dhp::detail

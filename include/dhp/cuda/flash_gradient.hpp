@@ -4,6 +4,7 @@
 #include <dhp/cuda/flash_attention.hpp>
 
 namespace dhp::detail::cuda {
+
 /// dq, or with of_keys dk and dv: see AttentionGradient. A block has at most 128 columns of dk and dv, since there are
 /// twice as many sums in its registers.
 template <class T, int width_, bool of_keys_>
@@ -123,4 +124,5 @@ struct FlashAttentionGradient {
     }
   }
 };
+
 }  // namespace dhp::detail::cuda

@@ -6,6 +6,7 @@
 #include <dhp/tensor/tensor.hpp>
 
 namespace dhp::detail::cuda {
+
 /// The most threads of a block that works on all items, or on a tile of them.
 inline constexpr int most_group_threads = 1024;
 
@@ -200,4 +201,5 @@ template <KernelDevice Dev>
   launch(dev, grid_for(dev, entries + 1), FindStarts{count, entries, data(keys), data(starts)});
   return {std::move(rows), std::move(keys), std::move(starts)};
 }
+
 }  // namespace dhp::detail::cuda

@@ -5,6 +5,7 @@
 #include <dhp/device/cuda.hpp>
 
 namespace dhp::detail::cuda {
+
 class GpuBlock {
  public:
   __device__ std::int64_t index() const { return blockIdx.x; }
@@ -62,9 +63,11 @@ __global__ void __launch_bounds__(most_threads<Kernel>())
   GpuBlock block;
   kernel(block);
 }
+
 }  // namespace dhp::detail::cuda
 
 namespace dhp {
+
 /// Issues a kernel on the device's stream. Throws CudaError if the launch fails.
 template <class Kernel>
 void launch(Cuda& dev, const detail::cuda::Grid& grid, const Kernel& kernel) {
@@ -87,4 +90,5 @@ void launch(Cuda& dev, const detail::cuda::Grid& grid, const Kernel& kernel) {
         dev.properties().minor);
   check_cuda(code, "the start of a kernel");
 }
+
 }  // namespace dhp

@@ -4,6 +4,7 @@
 #include <dhp/ops/layer_norm.hpp>
 
 namespace dhp::detail {
+
 template <KernelDevice Dev>
 void layer_norm_forward_on(Dev& dev, ConstView<Dev> x, ConstView<Dev> gamma, ConstView<Dev> beta,
                            double epsilon, View<Dev> y, View<Dev> mean, View<Dev> inv_std) {
@@ -62,4 +63,5 @@ void residual_layer_norm_backward_on(Dev& dev, ConstView<Dev> dy, ConstView<Dev>
         in.norm.dx, in.dx);
   });
 }
+
 }  // namespace dhp::detail

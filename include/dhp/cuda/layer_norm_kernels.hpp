@@ -7,6 +7,7 @@
 #include <dhp/cuda/row_shares.hpp>
 
 namespace dhp::detail::cuda {
+
 /// By the root mean square if beta and mean are null.
 template <class T>
 struct LayerNormArguments {
@@ -389,4 +390,5 @@ void launch_norm_gradient(Dev& dev, Arguments in, const AddLayerNormSums<Accumul
       },
       pointers...);
 }
+
 }  // namespace dhp::detail::cuda

@@ -6,6 +6,7 @@
 #include <dhp/cuda/plan_cache.hpp>
 
 namespace dhp {
+
 /// All problems that were passed to cuBLASLt or cuDNN, sorted by name. Unsupported kinds (f64
 /// convolutions, f32 attention) are never passed. refused_alone: only the refused ones.
 [[nodiscard]] inline std::vector<detail::cuda::LibraryUse> library_use(Cuda& dev,
@@ -23,4 +24,5 @@ namespace dhp {
     sentences.push_back(std::move(news));
   return sentences;
 }
+
 }  // namespace dhp

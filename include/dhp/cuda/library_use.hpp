@@ -4,6 +4,7 @@
 #include <dhp/device/cuda.hpp>
 
 namespace dhp::detail::cuda {
+
 struct LibraryUse {
   std::string name;        ///< the library: "cuDNN"
   std::string problem;     ///< one line: operation, element types, sizes
@@ -39,4 +40,5 @@ class RefusalNews : public CudaCached {
  private:
   std::set<std::string> reported_;
 };
+
 }  // namespace dhp::detail::cuda

@@ -7,6 +7,7 @@
 #include <tuple>
 
 namespace dhp::detail::cuda {
+
 /// f in the accumulation type, rounded once.
 template <class T, class F>
 struct Rounded {
@@ -56,4 +57,5 @@ void map(Dev& dev, std::int64_t count, F f, Y* y, const X*... x) {
            Map<F, width, Y, X...>{f, count, y, {x...}});
   else launch(dev, grid_for(dev, count), Map<F, 1, Y, X...>{f, count, y, {x...}});
 }
+
 }  // namespace dhp::detail::cuda

@@ -4,6 +4,7 @@
 #include <dhp/cuda/block.hpp>
 
 namespace dhp::detail::cuda {
+
 /// Positions first, first + step, ... of a row-major matrix; it divides only at the start. `for
 /// (MatrixWalk at = walk_by_thread(block, columns); at.row < rows; at.next())`; columns >= 1.
 template <class Index = std::int64_t>
@@ -39,4 +40,5 @@ class MatrixWalk {
 [[nodiscard]] constexpr MatrixWalk<> walk_by_block(const auto& block, std::int64_t columns) {
   return {block.index(), block.blocks(), columns};
 }
+
 }  // namespace dhp::detail::cuda

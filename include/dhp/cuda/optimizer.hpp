@@ -7,6 +7,7 @@
 #include <dhp/ops/optimizer.hpp>
 
 namespace dhp::detail::cuda {
+
 /// Flat tensors of an update, in the accumulation type; null if the optimizer has none.
 template <class A>
 struct UpdateTensors {
@@ -194,9 +195,11 @@ void update_weights(Dev& dev, const Rule& rule, const SegmentTable<Dev>& table,
   const auto pieces = pieces_of(table);
   launch(dev, pieces.grid(dev), UpdateWeights<T, Rule>{rule, step_state<Dev>(state), pieces, in});
 }
+
 }  // namespace dhp::detail::cuda
 
 namespace dhp::detail {
+
 template <KernelDevice Dev>
 void sgd_update_on(Dev& dev, const SgdUpdate& update, const SegmentTable<Dev>& table,
                    ConstView<Dev> state, ConstView<Dev> rates, ConstView<Dev> gradient,
@@ -271,4 +274,5 @@ void lamb_rates_on(Dev& dev, ConstView<Dev> state, ConstView<Dev> weights,
             rates.template data<double>(), weights.template data<double>(),
             directions.template data<double>());
 }
+
 }  // namespace dhp::detail

@@ -10,6 +10,7 @@
 #include <dhp/device/thread_pool.hpp>
 
 namespace dhp::detail::cuda {
+
 /// Where the plans of one problem come from.
 struct PlanSource {
   const CudnnGraph& graph;
@@ -255,4 +256,5 @@ class CudnnPlans : public CudaCached {
   std::optional<CudnnTarget> described_;  // the same device
   std::map<std::string, Chosen> plans_;
 };
+
 }  // namespace dhp::detail::cuda

@@ -11,6 +11,7 @@
 #include <utility>
 
 namespace dhp::detail::cuda {
+
 class PlanFiles {
  public:
   /// environment: one line with all that plans depend on. Without a folder nothing is kept.
@@ -72,4 +73,5 @@ class PlanFiles {
   std::string folder_, environment_, news_;
   bool reported_ = false;
 };
+
 }  // namespace dhp::detail::cuda

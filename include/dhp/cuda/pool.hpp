@@ -5,6 +5,7 @@
 #include <dhp/ops/pool.hpp>
 
 namespace dhp::detail::cuda {
+
 /// Images [N, H, W, C] and window results [N, OH, OW, C].
 struct PoolSizes {
   std::int64_t images, height, width, out_height, out_width, channels;
@@ -182,9 +183,11 @@ void pool(ConstView<Dev> x, View<Dev> y, const auto& body, const auto*... index)
     with_width<pack_size<T>, 1>(y.columns(), run, from, to, index...);
   });
 }
+
 }  // namespace dhp::detail::cuda
 
 namespace dhp::detail {
+
 template <KernelDevice Dev>
 void max_pool_forward_on(Dev& dev, ConstView<Dev> x, PoolGeometry geometry, View<Dev> y,
                          View<Dev> index) {
@@ -234,4 +237,5 @@ void global_average_pool_backward_on(Dev& dev, ConstView<Dev> dy, View<Dev> dx) 
   };
   cuda::pool<Dev>(dy, dx, body);
 }
+
 }  // namespace dhp::detail

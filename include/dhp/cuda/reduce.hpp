@@ -4,6 +4,7 @@
 #include <dhp/ops/reduce.hpp>
 
 namespace dhp::detail::cuda {
+
 struct Itself {
   constexpr double operator()(double value) const { return value; }
 };
@@ -117,9 +118,11 @@ void sum_all(Dev& dev, ConstView<Dev> x, F f, View<Dev> out) {
     launch(dev, sum_grid(1), SumOfParts<double>{grid.blocks, parts, false, out.data()});
   });
 }
+
 }  // namespace dhp::detail::cuda
 
 namespace dhp::detail {
+
 template <KernelDevice Dev>
 void column_sums_on(Dev& dev, ConstView<Dev> x, View<Dev> sums, double beta) {
   visit_floating(x.dtype(), [&]<class T, class A>(Tags<T, A>) {
@@ -153,4 +156,5 @@ void find_nonfinite_on(Dev& dev, ConstView<Dev> x, View<Dev> flag) {
     cuda::with_width<cuda::pack_size<T>, 1>(0, run, from);
   });
 }
+
 }  // namespace dhp::detail

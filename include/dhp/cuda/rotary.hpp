@@ -5,6 +5,7 @@
 #include <dhp/ops/rotary.hpp>
 
 namespace dhp::detail::cuda {
+
 template <class T>
 struct Rotary {
   std::int64_t rows, stride, half;
@@ -32,9 +33,11 @@ struct Rotary {
     }
   }
 };
+
 }  // namespace dhp::detail::cuda
 
 namespace dhp::detail {
+
 template <KernelDevice Dev>
 void rotary_on(Dev& dev, View<Dev> x, ConstView<Dev> positions, const RotaryOptions& options) {
   const auto half = x.columns() / options.heads / 2;
@@ -45,4 +48,5 @@ void rotary_on(Dev& dev, View<Dev> x, ConstView<Dev> positions, const RotaryOpti
                            positions.data(), x.data()});
   });
 }
+
 }  // namespace dhp::detail

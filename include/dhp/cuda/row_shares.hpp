@@ -5,6 +5,7 @@
 #include <dhp/cuda/block.hpp>
 
 namespace dhp::detail::cuda {
+
 /// One warp per row, up to `packs` packs of n elements per thread.
 template <int n_, int packs>
 struct WarpRows {
@@ -128,4 +129,5 @@ void launch_rows(Dev& dev, std::int64_t rows, std::int64_t columns, const Argume
       },
       pointers...);
 }
+
 }  // namespace dhp::detail::cuda

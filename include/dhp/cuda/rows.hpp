@@ -6,6 +6,7 @@
 #include <dhp/ops/rows.hpp>
 
 namespace dhp::detail::cuda {
+
 /// to[row] = from[index[row] - first] for any bytes, one instruction per Unit. A row outside `from`
 /// is filled with `missing`.
 template <class Word, int words>
@@ -85,9 +86,11 @@ void take_rows(Dev& dev, ConstView<Dev> from, ConstView<Dev> index, std::int64_t
   move_rows(dev, {from.bytes(), bytes, to.bytes(), bytes, bytes},
             {index.count(), index.data(), first, from.rows(), missing_is_nan});
 }
+
 }  // namespace dhp::detail::cuda
 
 namespace dhp::detail {
+
 template <KernelDevice Dev>
 void copy_columns_on(Dev& dev, ConstView<Dev> from, std::int64_t first_from, View<Dev> to,
                      std::int64_t first_to, std::int64_t columns) {
@@ -108,4 +111,5 @@ void scatter_add_rows_on(Dev& dev, ConstView<Dev> dy, ConstView<Dev> index, View
   visit_floating(dx.dtype(),
                  [&]<class T>(Tag<T>) { cuda::sum_rows<T, T>(dev, dy, index, 0, 1, dx); });
 }
+
 }  // namespace dhp::detail

@@ -6,6 +6,7 @@
 #include <dhp/ops/segments.hpp>
 
 namespace dhp::detail::cuda {
+
 /// The part of a tile that a block processes at once. `tile` is the whole tile.
 struct Piece {
   SegmentTile tile;
@@ -88,9 +89,11 @@ struct SumTiles {
     if (block.thread() == 0) squares[of.group * stride + of.parameter] = total;
   }
 };
+
 }  // namespace dhp::detail::cuda
 
 namespace dhp::detail {
+
 template <KernelDevice Dev>
 void tile_squares_on(Dev& dev, const SegmentTable<Dev>& table, ConstView<Dev> x, bool of_weights,
                      View<Dev> sums) {
@@ -107,4 +110,5 @@ void sum_tiles_on(Dev& dev, const SegmentTable<Dev>& table, ConstView<Dev> sums,
   launch(dev, cuda::Grid{table.summed_parameters(), 256, shared},
          cuda::SumTiles{table.sums(), sums.data(), stride, squares.data()});
 }
+
 }  // namespace dhp::detail

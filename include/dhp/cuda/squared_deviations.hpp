@@ -4,6 +4,7 @@
 #include <dhp/core/config.hpp>
 
 namespace dhp::detail::cuda {
+
 /// The sum of squared deviations of `rows` values, from 1 / sqrt(variance + epsilon).
 struct SquaredDeviations {
   double epsilon, rows;
@@ -13,4 +14,5 @@ struct SquaredDeviations {
     return static_cast<float>(variance < 0 ? 0 : variance * rows);  // rounding may make it negative
   }
 };
+
 }  // namespace dhp::detail::cuda

@@ -5,6 +5,7 @@
 #include <dhp/ops/step.hpp>
 
 namespace dhp::detail::cuda {
+
 /// In device memory.
 template <class Dev>
 [[nodiscard]] const StepState* step_state(ConstView<Dev> state) {
@@ -41,9 +42,11 @@ struct ObjectiveScale {
     return count == 0 ? 0 : state->loss_scale / static_cast<double>(count);
   }
 };
+
 }  // namespace dhp::detail::cuda
 
 namespace dhp::detail {
+
 template <KernelDevice Dev>
 void decide_step_on(Dev& dev, const StepRule& rule, ConstView<Dev> losses, ConstView<Dev> squares,
                     View<Dev> state) {
@@ -58,4 +61,5 @@ void objective_scales_on(Dev& dev, ConstView<Dev> counts, ConstView<Dev> state, 
   cuda::map(dev, counts.count(), cuda::ObjectiveScale{cuda::step_state<Dev>(state)},
             scales.template data<double>(), counts.template data<std::int64_t>());
 }
+
 }  // namespace dhp::detail

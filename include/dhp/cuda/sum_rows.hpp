@@ -8,6 +8,7 @@
 #include <dhp/cuda/matrix_walk.hpp>
 
 namespace dhp::detail::cuda {
+
 /// Longer lists are summed in parts of this many rows.
 inline constexpr std::int64_t long_list = 64;
 
@@ -216,4 +217,5 @@ void sum_rows(Dev& dev, ConstView<Dev> x, ConstView<Dev> ids, std::int64_t first
   // 16 bytes of a sum, not of x: wider sums would take two stores, each of every other 16 bytes.
   with_width<pack_size<A>, 1>(columns, of_width, from, to);
 }
+
 }  // namespace dhp::detail::cuda

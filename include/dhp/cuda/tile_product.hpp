@@ -5,6 +5,7 @@
 #include <dhp/cuda/block.hpp>
 
 namespace dhp::detail::cuda {
+
 /// c(m, n) = sum over k of a(m, k) b(k, n). A is the accumulation type. left(row, k) and right(k, column) return A;
 /// take(part, row, column, sum) receives each result. k is cut into `parts` parts of `part_size` with a sum each.
 template <class A, class Left, class Right, class Take>
@@ -79,4 +80,5 @@ void tile_product(Dev& dev, std::int64_t rows, std::int64_t columns, std::int64_
   const TileProduct<A, Left, Right, Take> product{rows, columns, k, part_size, left, right, take};
   launch(dev, product.grid(parts), product);
 }
+
 }  // namespace dhp::detail::cuda

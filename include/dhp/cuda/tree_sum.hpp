@@ -4,6 +4,7 @@
 #include <dhp/ops/tree_sum.hpp>
 
 namespace dhp::detail::cuda {
+
 /// A thread adds up the rows of one column.
 template <class A, class Y>
 struct SumTree {
@@ -24,9 +25,11 @@ struct SumTree {
     }
   }
 };
+
 }  // namespace dhp::detail::cuda
 
 namespace dhp::detail {
+
 template <KernelDevice Dev>
 void tree_sum_on(Dev& dev, View<Dev> parts, const std::vector<TreeAdd>& adds, View<Dev> y,
                  double beta) {
@@ -43,4 +46,5 @@ void tree_sum_on(Dev& dev, View<Dev> parts, const std::vector<TreeAdd>& adds, Vi
     else visit_floating(y.dtype(), run);
   });
 }
+
 }  // namespace dhp::detail

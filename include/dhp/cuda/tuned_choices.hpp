@@ -7,6 +7,7 @@
 #include <map>
 
 namespace dhp::detail::cuda {
+
 class TunedChoices {
  public:
   /// environment: one line with all that choices depend on. Without a path they stay in memory.
@@ -68,4 +69,5 @@ class TunedChoices {
   std::string path_, environment_;
   std::map<std::string, std::string> choices_;
 };
+
 }  // namespace dhp::detail::cuda

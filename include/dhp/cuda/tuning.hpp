@@ -8,6 +8,7 @@
 #include <limits>
 
 namespace dhp::detail::cuda {
+
 /// During graph capture nothing may be timed or waited for.
 [[nodiscard]] inline bool is_recorded(Cuda& dev) {
   auto status = cudaStreamCaptureStatusNone;
@@ -73,4 +74,5 @@ class Tuning : public CudaCached {
                   cublasLtGetVersion());
   }
 };
+
 }  // namespace dhp::detail::cuda

@@ -15,6 +15,7 @@
 #include <dhp/cuda/block.hpp>
 
 namespace dhp::detail::cuda {
+
 using WarpWords = Pack<std::uint32_t, 4>;
 /// Eight elements by whole words: nvcc takes packs of 16 bits apart, and puts them together again.
 [[nodiscard]] constexpr WarpWords load_words(const auto* from) {
@@ -137,4 +138,5 @@ constexpr void store_sums(const B& block, const WarpSums<n>& sums, float upper, 
     store_rounded<T>(at + 8 * to.stride, Pack<float, 2>{lower * sums[j][2], lower * sums[j][3]});
   });
 }
+
 }  // namespace dhp::detail::cuda

@@ -6,6 +6,7 @@
 #include <dhp/data/sample_random.hpp>
 
 namespace dhp {
+
 struct AugmentOptions {
   int crop_padding = 0;  ///< black pixels on each side, before a random crop to the original size
   bool flip = false;     ///< horizontal, with probability 1/2
@@ -77,4 +78,5 @@ namespace detail {
   if (options.flip && random.chance(0.5)) made = mirror(made);
   return made;
 }
+
 }  // namespace dhp

@@ -9,6 +9,7 @@
 #include <dhp/core/shape.hpp>
 
 namespace dhp {
+
 /// One step: the places [first, first + samples) of the order of its epoch.
 struct StepPlan {
   std::int64_t step = 1;         ///< counted from 1
@@ -100,4 +101,5 @@ class Batching {
   std::int64_t size_, global_batch_, micro_batch_;
   DataPosition from_{};
 };
+
 }  // namespace dhp

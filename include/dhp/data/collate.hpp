@@ -8,6 +8,7 @@
 #include <exception>
 
 namespace dhp {
+
 /// A micro-batch on the host; fields as in MicroBatch.
 struct HostBatch {
   HostArray input;  ///< none for tokens
@@ -20,6 +21,7 @@ struct HostBatch {
 };
 
 namespace detail {
+
 template <class B>
 concept HasSize = requires(const B& batcher) {
   { batcher.size() } -> std::convertible_to<std::int64_t>;
@@ -29,6 +31,7 @@ concept HasCollate = requires(const B& batcher, std::span<const std::int64_t> in
                               std::int64_t epoch) {
   { batcher.collate(indices, epoch) } -> std::same_as<HostBatch>;
 };
+
 }  // namespace detail
 
 /// Makes host batches from a dataset's samples. collate(indices, epoch) is pure and thread-safe; its random numbers
@@ -84,4 +87,5 @@ template <Device Dev>
   made.counts = std::move(batch.counts);
   return made;
 }
+
 }  // namespace dhp

@@ -9,6 +9,7 @@
 #include <utility>
 
 namespace dhp {
+
 /// get(index), index in [0, size()), is pure and thread-safe. Datasets are cheap to copy.
 template <class D>
 concept Dataset = std::copy_constructible<D> && requires(const D& data, std::int64_t index) {
@@ -119,4 +120,5 @@ template <Dataset D>
   };
   return DatasetSplit{part(false), part(true)};
 }
+
 }  // namespace dhp

@@ -8,6 +8,7 @@
 #include <atomic>
 
 namespace dhp {
+
 struct DecodeOptions {
   int channels = 3;  ///< of the output: 1 or 3
   /// A larger image is an error, before decoding.
@@ -88,4 +89,5 @@ inline constexpr std::size_t image_file_limit_bytes = std::size_t{1} << 30;
                                       std::size_t limit_bytes = detail::image_file_limit_bytes) {
   return detail::decode_image(decoders, read_file(path, limit_bytes), path, options);
 }
+
 }  // namespace dhp

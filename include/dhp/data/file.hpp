@@ -8,6 +8,7 @@
 #include <utility>
 
 namespace dhp {
+
 using Bytes = std::vector<std::byte>;
 
 /// The files below a directory, sorted by path bytes, without hidden files and directories. Follows links, except to

@@ -11,6 +11,7 @@
 #include <vector>
 
 namespace dhp {
+
 /// Paths in the byte order of their names.
 struct FoundShards {
   std::vector<std::string> train;
@@ -20,6 +21,7 @@ struct FoundShards {
 };
 
 namespace detail {
+
 /// Files next to shards: indices, checksums, descriptions.
 [[nodiscard]] inline bool is_beside_shards(std::string_view name) {
   static constexpr std::array<std::string_view, 14> endings{
@@ -56,6 +58,7 @@ template <std::size_t N>
   }
   return false;
 }
+
 }  // namespace detail
 
 /// One shard, a directory's shards in name order, or all files of a pattern such as "data/*.bin"; finding none is no
@@ -95,4 +98,5 @@ template <std::size_t N>
   }
   return made;
 }
+
 }  // namespace dhp

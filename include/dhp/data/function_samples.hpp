@@ -4,6 +4,7 @@
 #include <dhp/data/collate.hpp>
 
 namespace dhp {
+
 struct Sample {
   std::vector<float> input{}, target{};
 };
@@ -41,4 +42,5 @@ class FunctionSamples {
   std::int64_t size_;
   F of_;
 };
+
 }  // namespace dhp

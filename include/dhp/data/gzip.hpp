@@ -6,6 +6,7 @@
 #include <zlib.h>
 
 namespace dhp {
+
 /// Decompresses all members; checks length and CRC. Errors name the file and the byte offset.
 [[nodiscard]] inline Bytes gunzip(std::span<const std::byte> packed, const std::string& name,
                                   std::size_t limit_bytes = default_file_limit_bytes) {
@@ -51,4 +52,5 @@ namespace dhp {
   out.resize(written);
   return out;
 }
+
 }  // namespace dhp

@@ -8,6 +8,7 @@
 #include <vector>
 
 namespace dhp {
+
 class HostArray {
  public:
   HostArray() = default;  ///< none
@@ -55,4 +56,5 @@ class HostArray {
   std::vector<std::byte> bytes_;
   bool present_ = false;
 };
+
 }  // namespace dhp

@@ -5,6 +5,7 @@
 #include <dhp/data/file.hpp>
 
 namespace dhp {
+
 namespace detail {
 /// Strict: a wrong magic, type or dim and a missing or extra byte are errors with their offset.
 [[nodiscard]] inline HostArray parse_idx(std::span<const std::byte> bytes, const std::string& name,
@@ -30,4 +31,5 @@ namespace detail {
                                         std::size_t limit_bytes = default_file_limit_bytes) {
   return detail::parse_idx(detail::read_unpacked(path, unpack, limit_bytes), path, limit_bytes);
 }
+
 }  // namespace dhp

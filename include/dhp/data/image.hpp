@@ -6,6 +6,7 @@
 #include <dhp/data/npy.hpp>
 
 namespace dhp {
+
 /// [H, W, C], u8.
 struct Image {
   int height = 0, width = 0, channels = 0;
@@ -113,4 +114,5 @@ class ImageArray {
                                                 const std::string& labels, int classes) {
   return {load_npy(images), load_npy(labels), classes, images, labels};
 }
+
 }  // namespace dhp

@@ -7,6 +7,7 @@
 #include <optional>
 
 namespace dhp {
+
 struct ImageBatcherOptions {
   int height = 0;  ///< of the model's input
   int width = 0, channels = 3;
@@ -138,4 +139,5 @@ template <Dataset D>
   }
   return made;
 }
+
 }  // namespace dhp

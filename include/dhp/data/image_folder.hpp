@@ -6,6 +6,7 @@
 #include <dhp/device/thread_pool.hpp>
 
 namespace dhp {
+
 struct ImageFolderOptions {
   DecodeOptions decode = {};
   /// Decodes every file at the start, and skips and counts unreadable ones, so that all ranks agree on the number of
@@ -125,4 +126,5 @@ class ImageFolder {
   ImageFolderOptions options_;
   std::shared_ptr<const Found> found_;
 };
+
 }  // namespace dhp

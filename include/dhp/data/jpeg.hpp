@@ -6,6 +6,7 @@
 #include <turbojpeg.h>
 
 namespace dhp {
+
 namespace detail {
 
 /// Inverted CMYK, as all known writers store it, to RGB or gray.
@@ -85,4 +86,5 @@ namespace detail {
 [[nodiscard]] inline Decoder jpeg_decoder() {
   return {{".jpg", ".jpeg"}, &detail::decode_jpeg, "\xff\xd8"};
 }
+
 }  // namespace dhp

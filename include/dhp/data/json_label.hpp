@@ -9,6 +9,7 @@
 #include <optional>
 
 namespace dhp {
+
 /// The integer "label" of a JSON object; nullopt if missing. Throws if the text is no object.
 [[nodiscard]] inline std::optional<std::int64_t> label_of_json(const std::string& text) {
   const auto json = nlohmann::json::parse(text, nullptr, false);
@@ -18,4 +19,5 @@ namespace dhp {
   check(found->is_number_integer(), "its \"label\" is not an integer");
   return found->get<std::int64_t>();
 }
+
 }  // namespace dhp

@@ -8,6 +8,7 @@
 #include <string_view>
 
 namespace dhp {
+
 [[nodiscard]] inline std::string lower_case(std::string text) {
   for (char& letter : text)
     if (letter >= 'A' && letter <= 'Z') letter = static_cast<char>(letter - 'A' + 'a');
@@ -58,4 +59,5 @@ namespace dhp {
     return "an HTML page, as servers send instead of a file";
   return word.starts_with("<svg") || word.starts_with("<?xml") ? "XML, such as an SVG drawing" : "";
 }
+
 }  // namespace dhp

@@ -12,6 +12,7 @@
 #include <thread>
 
 namespace dhp {
+
 struct LoaderOptions {
   std::int64_t global_batch = 32;   ///< samples of a step, over all replicas
   std::int64_t micro_batch = 8;     ///< samples; divides the global batch
@@ -229,4 +230,5 @@ class Loader final : public StepSource<Dev>, detail::NonCopyable {
   std::vector<std::thread> threads_;
   bool stop_ = false;
 };
+
 }  // namespace dhp

@@ -6,6 +6,7 @@
 #include <dhp/data/known_file.hpp>
 
 namespace dhp {
+
 namespace detail {
 /// Parses the header's dict, which must have exactly the keys descr, fortran_order and shape.
 class NpyHeader {
@@ -129,4 +130,5 @@ class NpyHeader {
                                         std::size_t limit_bytes = default_file_limit_bytes) {
   return detail::parse_npy(read_file(path, limit_bytes), path, limit_bytes);
 }
+
 }  // namespace dhp

@@ -9,6 +9,7 @@
 #include <bit>
 
 namespace dhp {
+
 class Permutation {
  public:
   Permutation(std::int64_t size, std::uint64_t seed, std::int64_t epoch)
@@ -54,4 +55,5 @@ class Permutation {
   int low_bits_ = 0;
   std::uint64_t high_mask_ = 0, low_mask_ = 0;
 };
+
 }  // namespace dhp

@@ -8,6 +8,7 @@
 #include <png.h>
 
 namespace dhp {
+
 namespace detail {
 /// The PNG without chunks that would change its pixels.
 struct PlainPng {
@@ -70,4 +71,5 @@ struct PlainPng {
 }  // namespace detail
 
 [[nodiscard]] inline Decoder png_decoder() { return {{".png"}, &detail::decode_png, "\x89PNG"}; }
+
 }  // namespace dhp

@@ -5,6 +5,7 @@
 #include <dhp/data/image.hpp>
 
 namespace dhp {
+
 namespace detail {
 
 /// visit(channels), with three as a constant so that pixel copies are unrolled.
@@ -128,6 +129,7 @@ void sum_columns(const float* from, auto channels, const std::vector<float>& wei
       to[c] = static_cast<std::uint8_t>(rounded[c - first]);
   }
 }
+
 }  // namespace detail
 
 /// Resizes the part `box`, which must lie inside the image.
@@ -157,4 +159,5 @@ void sum_columns(const float* from, auto channels, const std::vector<float>& wei
   }
   return made;
 }
+
 }  // namespace dhp

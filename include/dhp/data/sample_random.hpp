@@ -5,6 +5,7 @@
 #include <dhp/core/rng.hpp>
 
 namespace dhp {
+
 /// The purpose of a random number; uses are independent. Your own uses start at `user`.
 enum class DataUse : std::uint32_t { order, augment, mask, pair, synthesize, user = 1000 };
 
@@ -42,4 +43,5 @@ class SampleRandom {
   RandomStream stream_;
   std::uint64_t next_;
 };
+
 }  // namespace dhp

@@ -5,6 +5,7 @@
 #include <dhp/data/shard_reader.hpp>
 
 namespace dhp {
+
 struct ShardOptions {
   DecodeOptions decode = {};
   /// Checks and decodes every image while indexing, and skips and counts damaged parts. Without it, indexing checks
@@ -216,4 +217,5 @@ class ShardImages {
   ShardOptions options_;
   std::shared_ptr<const Found> found_;
 };
+
 }  // namespace dhp

@@ -6,6 +6,7 @@
 #include <dhp/tensor/micro_batch.hpp>
 
 namespace dhp {
+
 /// Who reads a source. A training run fills it in.
 struct DataReader {
   std::uint64_t seed = 0;
@@ -38,4 +39,5 @@ class StepSource {
 
   [[nodiscard]] bool finished() const { return steps() > 0 && steps_done() >= steps(); }
 };
+
 }  // namespace dhp

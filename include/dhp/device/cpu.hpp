@@ -15,6 +15,7 @@
 #include <new>
 
 namespace dhp {
+
 namespace detail {
 /// Caches freed blocks by size class.
 class CpuMemory : public MemoryCount, public std::enable_shared_from_this<CpuMemory>, NonCopyable {
@@ -191,4 +192,5 @@ class Cpu : detail::Kernels {
 
 static_assert(Device<Cpu>);
 static_assert(!Device<int>);
+
 }  // namespace dhp

@@ -16,6 +16,7 @@
 #include <typeinfo>
 
 namespace dhp {
+
 struct CudaOptions {
   int device = -1;  ///< the CUDA ordinal in this process; -1: the thread's current device
   /// The size of the pinned ring; mirrored on the GPU for large uploads.
@@ -358,4 +359,5 @@ class Cuda : detail::Kernels {
 };
 
 static_assert(Device<Cuda>);
+
 }  // namespace dhp

@@ -9,6 +9,7 @@
 #include <type_traits>
 
 namespace dhp {
+
 class CudaError : public Error {
  public:
   CudaError(const std::string& call, int code, const std::string& said, std::source_location where)

@@ -7,6 +7,7 @@
 #include <cudnn.h>
 
 namespace dhp {
+
 // Our attention gradient graph relies on 9.10.2: before 9.6 sums need clearing, before 9.10 a
 // second mask, and 9.10.0 and 9.10.1 have bugs (NVIDIA's cudnn_frontend has the same limits).
 static_assert(CUDNN_VERSION >= 91002,

@@ -14,6 +14,7 @@
 #include <vector>
 
 namespace dhp {
+
 /// A host program's GPU allocator: stream-ordered like cudaMallocAsync, or immediate like
 /// cudaMalloc. Both functions must be thread-safe.
 struct CudaAllocator {

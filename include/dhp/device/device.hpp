@@ -9,10 +9,12 @@
 #include <vector>
 
 namespace dhp {
+
 namespace detail {
 
 /// Base of every device. Argument-dependent lookup finds its kernels, which are in namespace detail.
 struct Kernels {};
+
 }  // namespace detail
 
 // Forward declaration: core/trace.hpp would cost more compile time than this whole header.

@@ -14,6 +14,7 @@
 #include <map>
 
 namespace dhp {
+
 /// Counts as the caching allocators of Cpu and Cuda do. Not thread-safe.
 class MetaMemory : public detail::MemoryCount, public std::enable_shared_from_this<MetaMemory> {
  public:
@@ -139,4 +140,5 @@ template <>
 inline constexpr bool has_data<Meta> = false;
 
 static_assert(Device<Meta>);
+
 }  // namespace dhp

@@ -6,6 +6,7 @@
 #include <utility>
 
 namespace dhp {
+
 class OutOfMemory : public Error {
  public:
   /// bytes: the request. memory: which memory is full, and how full.
@@ -28,4 +29,5 @@ class OutOfMemory : public Error {
   std::size_t bytes_;
   std::string memory_, layer_;
 };
+
 }  // namespace dhp

@@ -10,6 +10,7 @@
 #include <dhp/parallel/trainable.hpp>
 
 namespace dhp {
+
 namespace detail {
 /// A compressed gradient as a matrix: its first dimension by all others.
 template <class Dev>
@@ -118,4 +119,5 @@ class CompressedReducer {
   CompressedGradients<Dev> gradients_;
   Compressor compressor_;
 };
+
 }  // namespace dhp

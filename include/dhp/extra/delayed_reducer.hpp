@@ -9,6 +9,7 @@
 #include <dhp/parallel/reducer.hpp>
 
 namespace dhp {
+
 struct Delayed {
   int steps = 1;  ///< steps between computing and using a gradient; 0: none
 };
@@ -95,4 +96,5 @@ template <class Dev>
                                                        Comm<Dev> group, const Delayed& options) {
   return {dev, store, std::move(group), options};
 }
+
 }  // namespace dhp

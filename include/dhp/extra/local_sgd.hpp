@@ -10,6 +10,7 @@
 #include <dhp/parallel/trainable.hpp>
 
 namespace dhp {
+
 struct LocalSgd {
   int every = 8;  ///< local steps between averages
   double outer_learning_rate =
@@ -140,4 +141,5 @@ template <class Dev>
                                                         Comm<Dev> group, const LocalSgd& options) {
   return {dev, store, std::move(group), options};
 }
+
 }  // namespace dhp

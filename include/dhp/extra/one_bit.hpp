@@ -7,6 +7,7 @@
 #include <dhp/ops/reduce.hpp>
 
 namespace dhp {
+
 struct OneBit {};
 
 namespace detail {
@@ -65,4 +66,5 @@ template <class Dev>
     Dev& dev, ParameterStore<Dev>& store, Comm<Dev> group, OneBit options) {
   return {dev, store, std::move(group), options};
 }
+
 }  // namespace dhp

@@ -7,6 +7,7 @@
 #include <dhp/ops/gemm.hpp>
 
 namespace dhp {
+
 struct PowerSgd {
   int rank = 4;  ///< columns of P and Q
 
@@ -94,4 +95,5 @@ template <class Dev>
     Dev& dev, ParameterStore<Dev>& store, Comm<Dev> group, const PowerSgd& options) {
   return {dev, store, std::move(group), options};
 }
+
 }  // namespace dhp

@@ -10,10 +10,12 @@
 #include <dhp/train/training_run.hpp>
 
 namespace dhp {
+
 /// For unsharded stores.
 using ReducerChoice =
     std::variant<Bucketed, Plain, SixteenBit, TopK, PowerSgd, OneBit, Delayed, LocalSgd>;
 
 /// With every reducer and optimizer of dhp.
 using AllTrainingOptions = TrainingOptionsOf<ReducerChoice, OptimizerChoice>;
+
 }  // namespace dhp

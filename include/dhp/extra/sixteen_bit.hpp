@@ -5,6 +5,7 @@
 #include <dhp/extra/compressed_reducer.hpp>
 
 namespace dhp {
+
 struct SixteenBit {};
 
 namespace detail {
@@ -49,4 +50,5 @@ template <class Dev>
     Dev& dev, ParameterStore<Dev>& store, Comm<Dev> group, SixteenBit options) {
   return {dev, store, std::move(group), options};
 }
+
 }  // namespace dhp

@@ -12,6 +12,7 @@
 #include <dhp/train/training_run.hpp>
 
 namespace dhp {
+
 namespace detail {
 /// Predicts the gradient of y [rows, C] at the end of a stage: y weights; weights [C, C] start at zero and are equal
 /// on all replicas. It takes one step of normalised least mean squares (Nagumo and Noda 1967) per training step.
@@ -155,4 +156,5 @@ struct SyntheticGradients {
     return list;
   }
 };
+
 }  // namespace dhp

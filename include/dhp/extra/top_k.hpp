@@ -6,6 +6,7 @@
 #include <dhp/ops/rows.hpp>
 
 namespace dhp {
+
 struct TopK {
   double share =
       0.01;  ///< fraction of a matrix's elements that a replica sends per step; at least one element
@@ -72,4 +73,5 @@ template <class Dev>
     Dev& dev, ParameterStore<Dev>& store, Comm<Dev> group, const TopK& options) {
   return {dev, store, std::move(group), options};
 }
+
 }  // namespace dhp

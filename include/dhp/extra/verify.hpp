@@ -10,6 +10,7 @@
 #include <dhp/train/training_run.hpp>
 
 namespace dhp {
+
 namespace detail::verification {
 
 /// Fingerprints of a verified step that a rank sends to the others.
@@ -99,6 +100,7 @@ template <std::same_as<Signatures> Told>  // a template: compiled by those who v
   }
   return verdict("sums of gradients");
 }
+
 }  // namespace detail::verification
 
 namespace detail {
@@ -226,4 +228,5 @@ void verify_every(TrainingRun<Dev>& run, std::int64_t steps,
   run.trainer().set_hook(std::make_unique<detail::StepVerifier<Dev>>(
       run.device(), run.mesh(), run.store(), run.replicas(), steps, std::move(batches)));
 }
+
 }  // namespace dhp

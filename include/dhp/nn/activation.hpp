@@ -5,6 +5,7 @@
 #include <dhp/ops/activation.hpp>
 
 namespace dhp {
+
 /// y has the shape of x, [..].
 template <class Dev>
 class ActivationLayer : public ElementwiseLayer<Dev> {
@@ -45,4 +46,5 @@ template <class Dev>
 [[nodiscard]] ActivationLayer<Dev> gelu() {
   return ActivationLayer<Dev>(Activation::gelu);
 }
+
 }  // namespace dhp

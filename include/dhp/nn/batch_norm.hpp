@@ -9,6 +9,7 @@
 #include <dhp/ops/elementwise.hpp>
 
 namespace dhp {
+
 struct BatchNormOptions {
   std::int64_t channels = 0;
   bool relu = false;
@@ -305,4 +306,5 @@ class BatchNorm : public ElementwiseLayer<Dev, 8> {
   Parameter<Dev> gamma_, beta_, running_mean_, running_var_;  // null where there are pieces
   std::vector<BatchNorm> pieces_;
 };
+
 }  // namespace dhp

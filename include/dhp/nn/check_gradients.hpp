@@ -6,6 +6,7 @@
 #include <dhp/ops/elementwise.hpp>
 
 namespace dhp {
+
 /// The largest difference, relative to the largest element of its gradient. About 1e-9 where backward is right.
 struct GradientGap {
   double worst = 0;
@@ -13,6 +14,7 @@ struct GradientGap {
 };
 
 namespace detail {
+
 /// Random numbers in [-1, 1), the same for the same use.
 [[nodiscard]] inline std::vector<double> random_values(const Shape& shape, std::uint32_t use) {
   const RandomStream random{.seed = 1, .use = use};
@@ -90,6 +92,7 @@ GradientGap gradient_gap(Dev& dev, const MicroBatch<Dev>& batch, Part& part, con
   }
   return gap;
 }
+
 }  // namespace detail
 
 /// x: the layer's input, f64; empty for layers that read ids from the batch. Throws if output_shape is wrong or
@@ -138,4 +141,5 @@ template <class Dev, Loss<Dev> L>
         return loss.backward(dev, Tensor<Dev>::from_host(dev, {terms}, scales).view(), tape);
       });
 }
+
 }  // namespace dhp

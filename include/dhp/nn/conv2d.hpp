@@ -8,6 +8,7 @@
 #include <dhp/ops/conv2d.hpp>
 
 namespace dhp {
+
 struct Conv2dOptions {
   std::int64_t in = 0, out = 0;
   int kernel = 1, stride = 1, padding = 0;
@@ -213,4 +214,5 @@ class Conv2d final {
   ParameterList<Dev> weights_;  // this rank's pieces
   GroupSum<Dev> sum_;           // of y by rows, else of the gradient of x
 };
+
 }  // namespace dhp

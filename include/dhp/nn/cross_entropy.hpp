@@ -9,6 +9,7 @@
 #include <dhp/ops/reduce.hpp>
 
 namespace dhp {
+
 /// One term of a loss: logits [M, this rank's classes], with tensor groups [pieces, M, classes of the widest piece],
 /// against labels i32 [M], -1 = ignored.
 template <class Dev>
@@ -138,4 +139,5 @@ class ClassificationLoss {
  private:
   CrossEntropy<Dev> entropy_;
 };
+
 }  // namespace dhp

@@ -5,6 +5,7 @@
 #include <dhp/ops/dropout.hpp>
 
 namespace dhp {
+
 namespace detail {
 /// The global row numbers of an activation: from a packed batch, or counted from the first sample.
 template <class Dev>
@@ -87,4 +88,5 @@ class Dropout : public ElementwiseLayer<Dev> {
 
   detail::DropoutUse<Dev> use_;
 };
+
 }  // namespace dhp

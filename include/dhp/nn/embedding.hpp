@@ -6,6 +6,7 @@
 #include <dhp/ops/embedding.hpp>
 
 namespace dhp {
+
 struct EmbeddingOptions {
   std::int64_t entries = 0, columns = 0;
   std::string ids;  ///< name of the side input, i32 [rows]
@@ -98,4 +99,5 @@ class Embedding {
   ParameterList<Dev> table_;
   GroupSum<Dev> sum_;
 };
+
 }  // namespace dhp

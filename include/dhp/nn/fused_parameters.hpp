@@ -9,6 +9,7 @@
 #include <dhp/ops/segments.hpp>
 
 namespace dhp::detail {
+
 /// Whether each view begins where the one before it ends.
 template <class AnyView>
 [[nodiscard]] bool are_adjacent(const std::vector<AnyView>& views) {

@@ -5,6 +5,7 @@
 #include <dhp/nn/linear.hpp>
 
 namespace dhp {
+
 struct GatedFeedForwardOptions {
   std::int64_t columns = 0;  ///< of x and y
   std::int64_t inner = 0;    ///< hidden columns of the whole layer
@@ -78,4 +79,5 @@ class GatedFeedForward final {
  private:
   std::vector<Linear<Dev>> layers_;  // gate, up, down
 };
+
 }  // namespace dhp

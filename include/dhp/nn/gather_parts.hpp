@@ -6,6 +6,7 @@
 #include <dhp/tensor/tensor.hpp>
 
 namespace dhp {
+
 /// x [.., part_of(columns, size, rank)], y [.., columns]. Uneven parts are padded to the largest for the exchange.
 /// pieces: that each rank holds, [pieces, .., at least the columns of the widest].
 template <class Dev>

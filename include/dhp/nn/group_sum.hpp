@@ -14,6 +14,7 @@
 #include <dhp/tensor/tensor.hpp>
 
 namespace dhp {
+
 namespace detail {
 /// The shape of so many pieces in one tensor, [pieces, ...]; a single one has its own shape.
 [[nodiscard]] inline Shape shape_of_pieces(int pieces, const Shape& piece) {
@@ -250,4 +251,5 @@ class GroupSum {
   RowShares<Dev> shares_;
   std::shared_ptr<const Plan> plan_;  // with groups
 };
+
 }  // namespace dhp

@@ -8,6 +8,7 @@
 #include <span>
 
 namespace dhp {
+
 struct Initializer {
   enum class Kind { constant, normal, uniform };
   Kind kind = Kind::constant;
@@ -97,4 +98,5 @@ struct Initializer {
 [[nodiscard]] inline Initializer linear_uniform(std::int64_t fan_in) {
   return uniform(1.0 / std::sqrt(static_cast<double>(fan_in)));
 }
+
 }  // namespace dhp

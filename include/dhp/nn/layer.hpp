@@ -11,6 +11,7 @@
 #include <dhp/tensor/tape.hpp>
 
 namespace dhp {
+
 namespace detail {
 
 template <class L, class Dev>
@@ -53,6 +54,7 @@ constexpr void require_flops_and_parameters() {
   static_assert(HasParameters<P, Dev>,
                 "a layer or loss lacks: void parameters(ParameterList<Dev>&) const");
 }
+
 }  // namespace detail
 
 /// output_shape: the shape of forward's result, without computing it. flops: multiplications and additions of a
@@ -229,4 +231,5 @@ class AnyLayer {
   std::string name_;
   std::unique_ptr<Base> model_;
 };
+
 }  // namespace dhp

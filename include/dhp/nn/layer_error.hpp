@@ -6,6 +6,7 @@
 #include <typeinfo>
 
 namespace dhp {
+
 class NotFinite : public Error {
  public:
   NotFinite(std::string layer, std::string what)

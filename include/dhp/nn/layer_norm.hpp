@@ -5,6 +5,7 @@
 #include <dhp/ops/layer_norm.hpp>
 
 namespace dhp {
+
 namespace detail {
 /// Gamma, "name.weight", and beta, "name.bias", both [columns].
 template <class Dev>
@@ -91,4 +92,5 @@ class LayerNorm : public ElementwiseLayer<Dev, 8> {
   detail::LayerNormParameters<Dev> weights_;
   double epsilon_;
 };
+
 }  // namespace dhp

@@ -5,6 +5,7 @@
 #include <dhp/ops/linear.hpp>
 
 namespace dhp {
+
 struct LinearOptions {
   std::int64_t in = 0, out = 0;
   bool bias = true;
@@ -279,4 +280,5 @@ class Linear final {
   GroupSum<Dev> sum_;       // of y by rows, else of the gradient of x
   std::shared_ptr<detail::Adapter<Dev>> adapter_;
 };
+
 }  // namespace dhp

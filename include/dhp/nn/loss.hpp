@@ -8,6 +8,7 @@
 #include <dhp/nn/layer.hpp>
 
 namespace dhp {
+
 /// One term of the loss of one micro-batch, or of many.
 struct LossTerm {
   double sum = 0;                    ///< sum of the loss over tokens or samples
@@ -27,6 +28,7 @@ struct LossTerm {
 inline constexpr std::int64_t loss_fields = 4;
 
 namespace detail {
+
 template <class L>
 concept HasTermNames = requires(const L& loss) {
   { loss.term_names() } -> std::same_as<std::vector<std::string>>;
@@ -46,6 +48,7 @@ template <class L, class Dev>
 concept HasPredict = requires(L& loss, Dev& dev, Tensor<Dev> x, Tape<Dev>& tape) {
   { loss.predict(dev, std::move(x), tape) } -> std::same_as<Tensor<Dev>>;
 };
+
 }  // namespace detail
 
 /// term_names: one per term, fixed; MicroBatch::counts has the count of each under the same name.

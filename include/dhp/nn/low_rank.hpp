@@ -8,6 +8,7 @@
 #include <dhp/ops/gemm.hpp>
 
 namespace dhp {
+
 template <class Dev>
 class LowRank final : public detail::Adapter<Dev> {
  public:
@@ -149,4 +150,5 @@ std::shared_ptr<detail::Adapter<Dev>> detail::make_low_rank(ModelBuilder<Dev>& b
                                                             const ParameterSpec& weight) {
   return std::make_shared<LowRank<Dev>>(build, name, weight);
 }
+
 }  // namespace dhp

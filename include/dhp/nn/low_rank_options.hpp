@@ -9,6 +9,7 @@
 #include <vector>
 
 namespace dhp {
+
 struct LowRankOptions {
   /// Adapted linear layers, by the end of their names: "query" matches all "....self.query". Empty: none.
   std::vector<std::string> layers{};
@@ -30,4 +31,5 @@ struct LowRankOptions {
 [[nodiscard]] inline bool is_of_adapter(const std::string& parameter) {
   return parameter.find(".lora_") != parameter.npos;
 }
+
 }  // namespace dhp

@@ -6,6 +6,7 @@
 #include <dhp/ops/reduce.hpp>
 
 namespace dhp {
+
 /// x and "targets" [samples, ..], of the same shape.
 template <class Dev>
 class MeanSquaredError {
@@ -39,4 +40,5 @@ class MeanSquaredError {
   }
   void parameters(ParameterList<Dev>&) const {}
 };
+
 }  // namespace dhp

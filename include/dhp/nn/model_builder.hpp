@@ -8,6 +8,7 @@
 #include <dhp/nn/parameter_store.hpp>
 
 namespace dhp {
+
 template <class Dev>
 class Tape;
 template <class Dev>
@@ -215,4 +216,5 @@ class ModelBuilder {
   decltype(&detail::make_low_rank<Dev>) make_adapter_ = nullptr;
   std::vector<std::string> adapted_;  // its entries that have found a layer
 };
+
 }  // namespace dhp

@@ -11,6 +11,7 @@
 #include <dhp/tensor/tensor.hpp>
 
 namespace dhp {
+
 struct ParameterSpec {
   std::string name;  ///< global and unique: the name in weight files
   Shape shape{};     ///< global
@@ -179,6 +180,7 @@ template <class Dev>
 }
 
 namespace detail {
+
 /// The part of a parameter that this rank holds, with its optimizer state.
 template <class Dev>
 struct HeldPart {

@@ -13,6 +13,7 @@
 #include <unordered_map>
 
 namespace dhp {
+
 struct ParameterStoreOptions {
   DType compute = DType::f32;
   /// Exact integer sums of gradients, whose order changes no bit, and tensor groups.
@@ -383,4 +384,5 @@ class ParameterStore {
   Tensor<Dev> gradients_, high_, low_, overflow_;
   SumWatcher watcher_;
 };
+
 }  // namespace dhp

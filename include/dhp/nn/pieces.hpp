@@ -7,6 +7,7 @@
 #include <dhp/tensor/view.hpp>
 
 namespace dhp {
+
 /// How weight files order the axes, where that differs from memory.
 enum class FileOrder { same, out_kernel_in_as_out_in_kernel };
 
@@ -102,4 +103,5 @@ struct HeldPiece {
   bool sharded_over_data = false;  ///< replicas shard these elements (ZeRO)
   bool copy = false;               ///< redundant share of another replica
 };
+
 }  // namespace dhp

@@ -9,6 +9,7 @@
 #include <vector>
 
 namespace dhp {
+
 /// What a rank of the tensor group holds of a parameter. *Column-parallel* layers split their outputs, *row-parallel*
 /// ones their inputs; a pair of them exchanges nothing in between.
 enum class Placement {
@@ -44,6 +45,7 @@ struct PlacementDims {
 };
 
 namespace detail {
+
 [[nodiscard]] inline bool matches(std::string_view pattern, std::string_view name) {
   if (pattern.empty()) return name.empty();
   const auto rest = pattern.substr(1);
@@ -102,5 +104,6 @@ class PlacementTable {
   Placements rows_;
   std::vector<bool> decides_;  // which rows have
 };
+
 }  // namespace detail
 }  // namespace dhp

@@ -5,6 +5,7 @@
 #include <dhp/ops/pool.hpp>
 
 namespace dhp {
+
 /// x [N, H, W, C] -> y [N, H', W', C]; padding is never the maximum.
 template <class Dev>
 class MaxPool : public ElementwiseLayer<Dev> {
@@ -53,4 +54,5 @@ class GlobalAveragePool : public ElementwiseLayer<Dev> {
     return {in[0], in.back()};
   }
 };
+
 }  // namespace dhp

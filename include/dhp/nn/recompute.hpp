@@ -6,6 +6,7 @@
 #include <dhp/nn/layer.hpp>
 
 namespace dhp {
+
 template <class Dev, Layer<Dev> Inner>
 class Recompute {
  public:
@@ -50,4 +51,5 @@ template <class Dev, Layer<Dev> Inner>
 [[nodiscard]] Recompute<Dev, Inner> recompute(Inner inner) {
   return Recompute<Dev, Inner>(std::move(inner));
 }
+
 }  // namespace dhp

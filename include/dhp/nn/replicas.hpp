@@ -6,6 +6,7 @@
 #include <dhp/nn/parameter_store.hpp>
 
 namespace dhp {
+
 /// A base of reducers. All replicas make the same calls in the same order; by default they do nothing.
 template <class Dev>
 class Replicas : detail::NonCopyable {

@@ -5,6 +5,7 @@
 #include <dhp/nn/sequential.hpp>
 
 namespace dhp {
+
 /// x [..]; body(x) and shortcut(x) have the same shape, without a shortcut that of x.
 template <class Dev>
 class Residual {
@@ -36,4 +37,5 @@ class Residual {
  private:
   Sequential<Dev> body_, shortcut_;
 };
+
 }  // namespace dhp

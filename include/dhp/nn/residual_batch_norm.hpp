@@ -5,6 +5,7 @@
 #include <dhp/nn/sequential.hpp>
 
 namespace dhp {
+
 /// x [N, H, W, C]; body and shortcut give the same shape.
 template <class Dev>
 class ResidualBatchNorm {
@@ -54,4 +55,5 @@ class ResidualBatchNorm {
   BatchNorm<Dev> norm_;
   Sequential<Dev> shortcut_;
 };
+
 }  // namespace dhp

@@ -7,6 +7,7 @@
 #include <dhp/nn/sequential.hpp>
 
 namespace dhp {
+
 struct ResidualLayerNormOptions {
   std::int64_t columns = 0;
   double dropout = 0;  ///< probability
@@ -88,4 +89,5 @@ class ResidualLayerNorm {
   detail::LayerNormParameters<Dev> weights_;
   double epsilon_;
 };
+
 }  // namespace dhp

@@ -6,6 +6,7 @@
 #include <dhp/ops/layer_norm.hpp>
 
 namespace dhp {
+
 /// x and y [.., columns]; gamma, "name.weight" [columns].
 template <class Dev>
 class RmsNorm : public ElementwiseLayer<Dev, 4> {
@@ -53,4 +54,5 @@ class RmsNorm : public ElementwiseLayer<Dev, 4> {
   RowShares<Dev> shares_;
   double epsilon_;
 };
+
 }  // namespace dhp

@@ -7,6 +7,7 @@
 #include <dhp/ops/gemm.hpp>
 
 namespace dhp {
+
 /// A loss without terms, for a model that is not trained.
 template <class Dev>
 class SampleEmbeddings {
@@ -39,4 +40,5 @@ class SampleEmbeddings {
     fail("a model that ends with SampleEmbeddings has no loss: it predicts, and is not trained");
   }
 };
+
 }  // namespace dhp

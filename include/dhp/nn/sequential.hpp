@@ -4,6 +4,7 @@
 #include <dhp/nn/layer.hpp>
 
 namespace dhp {
+
 /// x is the input of the first layer, y the output of the last; without layers y is x.
 template <class Dev>
 class Sequential {
@@ -50,4 +51,5 @@ class Sequential {
  private:
   std::vector<AnyLayer<Dev>> layers_;
 };
+
 }  // namespace dhp

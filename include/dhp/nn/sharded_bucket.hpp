@@ -9,6 +9,7 @@
 #include <dhp/ops/segments.hpp>
 
 namespace dhp {
+
 /// What replicas shard, numbered as in the paper.
 enum class ZeroStage {
   none = 0,       ///< nothing: each replica holds everything

@@ -5,6 +5,7 @@
 #include <dhp/ops/checks.hpp>
 
 namespace dhp {
+
 enum class Activation { relu, gelu, gelu_tanh, tanh };
 
 /// Whether backward needs the output (relu, tanh) or the input (gelu).

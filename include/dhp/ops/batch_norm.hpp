@@ -9,6 +9,7 @@
 #include <optional>
 
 namespace dhp {
+
 namespace detail {
 /// The vectors [C] of y = (x - mean) * inv_std * gamma + beta.
 template <class Dev>

@@ -4,6 +4,7 @@
 #include <dhp/tensor/view.hpp>
 
 namespace dhp::detail {
+
 /// Throws unless `view` has the element count and type of x.
 void check_like(const char* what, const auto& view, const auto& x) {
   check(view.count() == x.count() && view.dtype() == x.dtype(), what, " ", view.shape(), " of ",
@@ -40,4 +41,5 @@ void check_one(const char* what, const auto& one, DType type) {
   };
   return {along(x[1]), along(x[2])};
 }
+
 }  // namespace dhp::detail

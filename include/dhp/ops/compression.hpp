@@ -102,4 +102,5 @@ constexpr void gram_schmidt(T* x, std::int64_t columns, const RandomStream& rand
     });
   }
 }
+
 }  // namespace dhp::detail

@@ -8,6 +8,7 @@
 #include <optional>
 
 namespace dhp {
+
 struct Conv2dGeometry {
   int kernel = 1, stride = 1;
   int padding = 0;  ///< zeros on each side
@@ -102,4 +103,5 @@ void conv2d_backward_filter(Dev& dev, In<Dev> x, In<Dev> dy, Conv2dGeometry geom
   detail::check_conv2d("backward_filter", x, dw, dy, geometry, accumulation_type(x.dtype()));
   conv2d_backward_filter_on(dev, x, dy, geometry, dw, beta);
 }
+
 }  // namespace dhp

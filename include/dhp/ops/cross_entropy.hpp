@@ -6,6 +6,7 @@
 #include <dhp/tensor/view.hpp>
 
 namespace dhp {
+
 struct CrossEntropyOptions {
   std::int64_t classes = 0;      ///< global
   std::int64_t first_class = 0;  ///< of these logits [M, V]

@@ -6,6 +6,7 @@
 #include <dhp/ops/checks.hpp>
 
 namespace dhp {
+
 namespace detail {
 /// Global row numbers: i64 [R], or none: row r has number first + r.
 template <class Dev>
@@ -23,6 +24,7 @@ struct DropoutOptions {
 };
 
 namespace detail {
+
 template <Device Dev>
 void check_dropout(ConstView<Dev> x, const RowNumbers<Dev>& rows, const DropoutOptions& options) {
   check(options.probability >= 0 && options.probability < 1,
@@ -35,6 +37,7 @@ void check_dropout(ConstView<Dev> x, const RowNumbers<Dev>& rows, const DropoutO
         "dropout: columns from ", options.first_column, " of ", x.shape(), " are not among ",
         options.total_columns);
 }
+
 }  // namespace detail
 
 /// y = keep ? x / (1 - p) : 0, keep(row, column) = uniform(number(row) * total_columns +
@@ -46,4 +49,5 @@ void dropout(Dev& dev, In<Dev> x, const detail::RowNumbers<Dev>& rows,
   detail::check_dropout<Dev>(x, rows, options);
   dropout_on(dev, x, rows, options, y);
 }
+
 }  // namespace dhp

@@ -5,6 +5,7 @@
 #include <dhp/ops/checks.hpp>
 
 namespace dhp {
+
 /// y = value
 template <Device Dev>
 void fill(Dev& dev, Out<Dev> y, double value) {
@@ -74,4 +75,5 @@ void rsqrt(Dev& dev, In<Dev> x, double epsilon, Out<Dev> y) {
   detail::check_like("rsqrt:", x, y);
   rsqrt_on(dev, x, epsilon, y);
 }
+
 }  // namespace dhp

@@ -5,6 +5,7 @@
 #include <dhp/tensor/view.hpp>
 
 namespace dhp {
+
 /// y[r] = table[ids[r] - first_id], or 0 if not in this shard; table [V, C], ids i32 [R], y [R, C].
 template <Device Dev>
 void embedding_forward(Dev& dev, In<Dev> table, In<Dev> ids, std::int64_t first_id, Out<Dev> y) {
@@ -27,4 +28,5 @@ void embedding_backward(Dev& dev, In<Dev> dy, In<Dev> ids, std::int64_t first_id
   check(ids.dtype() == DType::i32, "embedding: ids are i32, not ", ids.dtype());
   embedding_backward_on(dev, dy, ids, first_id, dtable, beta);
 }
+
 }  // namespace dhp

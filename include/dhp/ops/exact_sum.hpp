@@ -7,6 +7,7 @@
 #include <dhp/tensor/view.hpp>
 
 namespace dhp {
+
 namespace detail {
 template <Device Dev>
 void check_limbs(const char* op, In<Dev> x, In<Dev> high, In<Dev> low, In<Dev> flag) {

@@ -7,6 +7,7 @@
 #include <dhp/tensor/view.hpp>
 
 namespace dhp {
+
 /// sum, i64 [1], += times * (sum over i of the bits of x[i] as an unsigned integer * fingerprint_factor(first + i)),
 /// modulo 2^64. x has any type; first: the number of its first element. One flipped bit of x always changes the sum.
 template <Device Dev>
@@ -31,5 +32,6 @@ void visit_bits(auto x, auto body) {
     default: return body(reinterpret_cast<const std::uint64_t*>(x.bytes()));
   }
 }
+
 }  // namespace detail
 }  // namespace dhp

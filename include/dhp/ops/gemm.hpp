@@ -4,6 +4,7 @@
 #include <dhp/tensor/view.hpp>
 
 namespace dhp {
+
 struct GemmOptions {
   bool transpose_a = false, transpose_b = false;
   double alpha = 1;
@@ -65,4 +66,5 @@ void gemm(Dev& dev, In<Dev> a, In<Dev> b, Out<Dev> c, GemmOptions options = {}, 
   detail::check_gemm<Dev>(a, b, c, options, bias);
   gemm_on(dev, a, b, c, options, bias);
 }
+
 }  // namespace dhp

@@ -7,6 +7,7 @@
 #include <dhp/tensor/view.hpp>
 
 namespace dhp {
+
 namespace detail {
 
 /// Throws unless the scale has one element per column of x, mean and inv_std one per row.
@@ -29,6 +30,7 @@ void check_layer_norm_dropout(ConstView<Dev> x, const RowNumbers<Dev>& rows,
   check(dropout.total_columns == x.columns(), "layer_norm: rows of ", x.columns(), " columns of ",
         dropout.total_columns, " are not whole");
 }
+
 }  // namespace detail
 
 /// y = (x - mean) * inv_std * gamma + beta with each row's mean and variance, inv_std = 1 /

@@ -8,6 +8,7 @@
 #include <dhp/ops/step.hpp>
 
 namespace dhp {
+
 namespace detail {
 struct SgdUpdate {
   double momentum = 0;
@@ -34,6 +35,7 @@ void check_squares(const char* op, ConstView<Dev> first, ConstView<Dev> second,
       fail(op, ": squared norms and rates are f64 of one count, got ", view.dtype(), " ",
            view.shape(), " beside ", rates.shape());
 }
+
 }  // namespace detail
 
 /// g = gradient_scale * gradient + decay * w; m = mu m + g; w -= rate * (nesterov ? g + mu m : m).

@@ -4,6 +4,7 @@
 #include <dhp/ops/checks.hpp>
 
 namespace dhp {
+
 struct PoolGeometry {
   int kernel = 3, stride = 2;
   int padding = 1;  ///< padded places never win; less than kernel
@@ -70,4 +71,5 @@ void global_average_pool_backward(Dev& dev, In<Dev> dy, Out<Dev> dx) {
         dx.dtype(), "; both need one type");
   global_average_pool_backward_on(dev, dy, dx);
 }
+
 }  // namespace dhp

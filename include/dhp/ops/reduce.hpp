@@ -4,6 +4,7 @@
 #include <dhp/ops/checks.hpp>
 
 namespace dhp {
+
 /// sums[c] = beta * sums[c] + sum over rows of x [.., C]; sums [C] in the accumulation type. padded: x may have more
 /// columns, which are not read.
 template <Device Dev>

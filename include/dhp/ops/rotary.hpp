@@ -8,6 +8,7 @@
 #include <numbers>
 
 namespace dhp::detail {
+
 /// Pair c of `half` is rotated by position * base^(-c / half) radians.
 struct RotaryOptions {
   int heads = 1;  ///< that a row has
@@ -55,4 +56,5 @@ void rotary(Dev& dev, Out<Dev> x, In<Dev> positions, const RotaryOptions& option
         positions.shape(), " of ", positions.dtype(), " are not i32 of ", x.rows(), " rows");
   if (x.count() > 0) rotary_on(dev, x, positions, options);
 }
+
 }  // namespace dhp::detail

@@ -5,6 +5,7 @@
 #include <dhp/tensor/tensor.hpp>
 
 namespace dhp {
+
 enum class StepDecision : std::int32_t {
   apply,
   skip,  ///< no weight, statistic or counter changes in this step

@@ -5,6 +5,7 @@
 #include <dhp/tensor/view.hpp>
 
 namespace dhp::detail {
+
 /// parts[onto] += parts[from]
 struct TreeAdd {
   std::int32_t onto = 0, from = 0;
@@ -79,4 +80,5 @@ void tree_sum(Dev& dev, Out<Dev> parts, const std::vector<TreeAdd>& adds, Out<De
           "tree_sum: no parts ", add.onto, " and ", add.from, " in ", parts.shape());
   if (parts.count() > 0) tree_sum_on(dev, parts, adds, y, beta);
 }
+
 }  // namespace dhp::detail

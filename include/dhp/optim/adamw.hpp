@@ -4,6 +4,7 @@
 #include <dhp/optim/optimizer.hpp>
 
 namespace dhp {
+
 struct AdamWOptions {
   double beta1 = 0.9, beta2 = 0.999, epsilon = 1e-8, weight_decay = 0.01;
 };
@@ -33,4 +34,5 @@ class AdamW final : public BufferedOptimizer<Dev> {
  private:
   AdamWOptions options_;
 };
+
 }  // namespace dhp

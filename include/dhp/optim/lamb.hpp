@@ -6,6 +6,7 @@
 #include <dhp/optim/adamw.hpp>
 
 namespace dhp {
+
 struct LambOptions {
   double beta1 = 0.9, beta2 = 0.999, epsilon = 1e-6, weight_decay = 0.01;
 };
@@ -44,4 +45,5 @@ class Lamb final : public BufferedOptimizer<Dev> {
   Norms<Dev> norms_;
   Tensor<Dev> rates_;  // between prepare() and apply()
 };
+
 }  // namespace dhp

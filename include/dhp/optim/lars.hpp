@@ -5,6 +5,7 @@
 #include <dhp/optim/optimizer.hpp>
 
 namespace dhp {
+
 struct LarsOptions {
   double momentum = 0.9, weight_decay = 0, trust = 0.001;
 };
@@ -40,4 +41,5 @@ class Lars final : public BufferedOptimizer<Dev> {
   Norms<Dev> norms_;
   Tensor<Dev> rates_;  // between prepare() and apply()
 };
+
 }  // namespace dhp

@@ -7,6 +7,7 @@
 #include <cstdint>
 
 namespace dhp {
+
 enum class Decay { constant, linear, cosine, polynomial, step };
 
 [[nodiscard]] inline Decay parse_decay(std::string_view name) {
@@ -51,4 +52,5 @@ struct LearningRate {
     return peak;
   }
 };
+
 }  // namespace dhp

@@ -10,6 +10,7 @@
 #include <dhp/ops/tree_sum.hpp>
 
 namespace dhp {
+
 template <class Dev>
 class Norms {
  public:
@@ -158,4 +159,5 @@ class BufferedOptimizer : public Optimizer<Dev> {
   Tensor<Dev> masters_;
   std::vector<std::pair<const char*, Tensor<Dev>>> buffers_;
 };
+
 }  // namespace dhp

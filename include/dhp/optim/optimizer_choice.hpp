@@ -9,6 +9,7 @@
 #include <variant>
 
 namespace dhp {
+
 using OptimizerChoice = std::variant<SgdOptions, LarsOptions, AdamWOptions, LambOptions>;
 
 template <class Dev, class... Options>
@@ -27,4 +28,5 @@ template <class Dev, class... Options>
       },
       choice);
 }
+
 }  // namespace dhp

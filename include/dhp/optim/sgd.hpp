@@ -4,6 +4,7 @@
 #include <dhp/optim/optimizer.hpp>
 
 namespace dhp {
+
 struct SgdOptions {
   double momentum = 0;
   bool nesterov = false;
@@ -32,4 +33,5 @@ class Sgd final : public BufferedOptimizer<Dev> {
   using Names = std::vector<const char*>;
   SgdOptions options_;
 };
+
 }  // namespace dhp

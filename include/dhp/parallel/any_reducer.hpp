@@ -8,6 +8,7 @@
 #include <variant>
 
 namespace dhp::detail {
+
 template <class Dev>
 class AnyReducer {
  public:
@@ -65,4 +66,5 @@ template <class Dev>
                                                  Comm<Dev> group, const MakeReducer<Dev>& make) {
   return make(dev, store, std::move(group));
 }
+
 }  // namespace dhp::detail

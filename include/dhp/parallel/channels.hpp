@@ -6,6 +6,7 @@
 #include <dhp/nn/layer.hpp>
 
 namespace dhp {
+
 /// Split to whole, where the layer before is placed by columns. The incoming gradient is complete: layers behind have
 /// summed it.
 template <class Dev>
@@ -57,4 +58,5 @@ class ScatterChannels : public GatherChannels<Dev> {
     return detail::shape_of_pieces(this->pieces_, in.with(in.rank() - 1, this->part_.size()));
   }
 };
+
 }  // namespace dhp

@@ -9,6 +9,7 @@
 #include <vector>
 
 namespace dhp {
+
 /// First layer of each part and the end: parts + 1 numbers. Every part gets at least one layer.
 [[nodiscard]] inline std::vector<std::int64_t> cut_layers(const std::vector<double>& costs,
                                                           int parts) {
@@ -41,4 +42,5 @@ namespace dhp {
   }
   return cuts;
 }
+
 }  // namespace dhp

@@ -7,6 +7,7 @@
 #include <dhp/parallel/trainable.hpp>
 
 namespace dhp {
+
 template <class Dev, detail::OfReplicas<Dev> Inner>
 class DataParallel {
  public:
@@ -60,4 +61,5 @@ class DataParallel {
   Comm<Dev> group_;
   detail::AnyReducerPointer<Dev> reducer_;
 };
+
 }  // namespace dhp

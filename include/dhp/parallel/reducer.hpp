@@ -6,6 +6,7 @@
 #include <dhp/nn/replicas.hpp>
 
 namespace dhp {
+
 /// ready(range): this replica adds no more to the range. finish(): returns when every gradient is the sum over all
 /// replicas. An optional begin(step) is called before each forward pass. A reducer that exchanges more than sums
 /// derives from Replicas.
@@ -140,4 +141,5 @@ template <class Dev>
                                                 Comm<Dev> group, const Bucketed& options) {
   return {dev, store, std::move(group), options};
 }
+
 }  // namespace dhp

@@ -5,6 +5,7 @@
 #include <dhp/nn/replicas.hpp>
 
 namespace dhp {
+
 template <class Dev>
 struct Step {
   std::span<const MicroBatch<Dev>> batches;  ///< this replica's micro-batches

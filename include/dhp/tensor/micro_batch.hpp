@@ -8,6 +8,7 @@
 #include <map>
 
 namespace dhp {
+
 namespace detail {
 struct ContextRows;
 }  // namespace detail
@@ -89,4 +90,5 @@ template <class Dev>
     mine.batches.push_back(all[detail::as_size(at)].share());
   return mine;
 }
+
 }  // namespace dhp

@@ -7,6 +7,7 @@
 #include <dhp/tensor/micro_batch.hpp>
 
 namespace dhp {
+
 enum class Mode { train, eval };
 
 /// The same for all micro-batches of a replica in a step.
@@ -166,4 +167,5 @@ class Tape {
   Mark bottom_;                        // of the part running backward
   const std::string* part_ = nullptr;  // its name
 };
+
 }  // namespace dhp

@@ -7,6 +7,7 @@
 #include <span>
 
 namespace dhp {
+
 namespace detail {
 template <class Dev>
 struct NormTrace;
@@ -209,4 +210,5 @@ template <Device Dev>
   dev.copy(made.mut().bytes(), from.bytes(), from.size_bytes());
   return made;
 }
+
 }  // namespace dhp

@@ -9,6 +9,7 @@
 #include <atomic>
 
 namespace dhp {
+
 namespace detail {
 [[noreturn, gnu::cold, gnu::noinline]] inline void fail_read_as(DType is, DType as) {
   fail("a tensor of ", is, " was read as ", as);

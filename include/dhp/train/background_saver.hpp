@@ -7,6 +7,7 @@
 #include <dhp/train/state_copy.hpp>
 
 namespace dhp {
+
 /// One save at a time: the host holds at most one copy of the pieces that this rank writes.
 template <class Dev>
 class BackgroundSaver : detail::NonCopyable {
@@ -116,4 +117,5 @@ class BackgroundSaver : detail::NonCopyable {
   std::string not_written_, not_visible_;  // errors, or empty; the thread writes them
   double stalled_s_ = 0;
 };
+
 }  // namespace dhp

@@ -13,6 +13,7 @@
 #include <dhp/train/weight_loading.hpp>
 
 namespace dhp {
+
 struct LoadedCheckpoint {
   RunState state{};
   std::string from;  ///< the folder or file
@@ -348,4 +349,5 @@ class Checkpoint {
   Optimizer<Dev>& optimizer_;
   Replicas<Dev>* replicas_;
 };
+
 }  // namespace dhp

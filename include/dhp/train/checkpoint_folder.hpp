@@ -11,6 +11,7 @@
 #include <vector>
 
 namespace dhp {
+
 /// A lower loss or perplexity is better, and a higher value of any other measure.
 [[nodiscard]] inline bool lower_is_better(const std::string& measure) {
   return measure.ends_with("loss") || measure.ends_with("perplexity");
@@ -107,4 +108,5 @@ class CheckpointFolder {
 
   std::string path_;
 };
+
 }  // namespace dhp

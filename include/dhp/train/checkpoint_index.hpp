@@ -12,6 +12,7 @@
 #include <limits>
 
 namespace dhp {
+
 namespace detail {
 /// Bytes of a piece that have a checksum of their own: a reader of a part need not read all.
 inline constexpr std::size_t checkpoint_block = std::size_t{1} << 20;
@@ -67,6 +68,7 @@ struct CheckpointIndex {
 };
 
 namespace detail::checkpoint {
+
 inline std::string first_line(const std::string& rest) {
   return "{\"crc32c\": \"" + digits_of(checked(rest).sum, 8, 16) + "\",\n";
 }
@@ -209,6 +211,7 @@ inline std::vector<StoredPiece> parse_tensor(const std::string& name, const nloh
               concat("has ", whole.shape.count(), " elements, but its pieces have ", held));
   return pieces;
 }
+
 }  // namespace detail::checkpoint
 
 inline std::string CheckpointIndex::to_text() const {
@@ -308,4 +311,5 @@ namespace detail {
   }
   return best;
 }
+
 }  // namespace dhp

@@ -6,6 +6,7 @@
 #include <dhp/train/shard.hpp>
 
 namespace dhp {
+
 /// What a checkpoint holds beside tensors; rank 0's counts.
 struct RunRecord {
   nlohmann::ordered_json about = nlohmann::ordered_json::object();  ///< a loaded run gets it back

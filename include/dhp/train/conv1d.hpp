@@ -7,6 +7,7 @@
 #include <vector>
 
 namespace dhp::detail {
+
 inline constexpr const char* conv1d_thirds[] = {".query", ".key", ".value"};
 
 /// Where a file has a weight or bias of the model.
@@ -53,4 +54,5 @@ struct Conv1dPlace {
   /// Whether an element is not at its own place.
   [[nodiscard]] bool moves() const { return transposed || parts > 1; }
 };
+
 }  // namespace dhp::detail

@@ -11,6 +11,7 @@
 #include <dhp/train/weight_file.hpp>
 
 namespace dhp {
+
 namespace detail {
 /// The whole tensor, in file order.
 [[nodiscard]] inline std::vector<std::byte> whole_tensor(SavedPieces& saved, const Piece& any) {
@@ -132,4 +133,5 @@ inline void export_adapter(const std::string& folder, const std::string& path,
   }
   writer.write(path);
 }
+
 }  // namespace dhp

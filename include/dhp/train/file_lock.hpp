@@ -11,6 +11,7 @@
 #include <thread>
 
 namespace dhp::detail {
+
 /// Another process has the lock.
 class InUse : public Error {
  public:
@@ -67,4 +68,5 @@ class FileLock : NonCopyable {
   int file_;
   bool named_ = false;
 };
+
 }  // namespace dhp::detail

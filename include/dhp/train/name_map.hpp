@@ -12,6 +12,7 @@
 #include <utility>
 
 namespace dhp {
+
 namespace detail {
 /// PyTorch's batch norms count their batches under their name and this.
 inline constexpr const char* batch_counter = ".num_batches_tracked";
@@ -70,4 +71,5 @@ class NameMap {
   }
   std::map<std::string, std::string> in_file_;
 };
+
 }  // namespace dhp

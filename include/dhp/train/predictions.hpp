@@ -8,6 +8,7 @@
 #include <dhp/tensor/micro_batch.hpp>
 
 namespace dhp {
+
 namespace detail::predictions {
 
 /// Where each prediction is, and its shape: f64 [micro-batches, 2 + max_rank], known to all ranks. A row has 1 + the
@@ -40,6 +41,7 @@ template <class Dev>
   mesh.world().synchronize(dev);
   return all.template to_host<double>(dev);
 }
+
 }  // namespace detail::predictions
 
 namespace detail {
@@ -100,4 +102,5 @@ inline void normalise_rows(HostArray& of) {
   if (of.dtype() == DType::f64) divide(of.values<double>());
   else divide(of.values<float>());
 }
+
 }  // namespace dhp

@@ -6,6 +6,7 @@
 #include <dhp/train/training_run.hpp>
 
 namespace dhp {
+
 /// The files of one training run: TrainingRun::files(). All calls but give_up() are collective over the mesh.
 template <class Dev>
 class RunFiles {
@@ -87,4 +88,5 @@ class RunFiles {
   std::string held_, prepared_;        // the folder that is saved to
   std::vector<std::string> replaced_;  // checkpoints that go with the first save
 };
+
 }  // namespace dhp

@@ -4,6 +4,7 @@
 #include <dhp/ops/step.hpp>
 
 namespace dhp {
+
 /// The best value of a measure so far, by which a run may stop early.
 struct BestMeasure {
   std::string measure{};  ///< empty: none was looked at
@@ -41,4 +42,5 @@ struct RunState {
     field("best", self.best);
   }
 };
+
 }  // namespace dhp

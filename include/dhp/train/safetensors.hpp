@@ -16,6 +16,7 @@
 #include <vector>
 
 namespace dhp {
+
 namespace detail {
 /// The place of a tensor in a file. Scalars have an empty shape.
 struct StoredTensor {
@@ -27,6 +28,7 @@ struct StoredTensor {
 }  // namespace detail
 
 namespace detail::safetensors {
+
 inline constexpr std::pair<DType, const char*> names[] = {
     {DType::f64, "F64"}, {DType::f32, "F32"}, {DType::bf16, "BF16"}, {DType::f16, "F16"},
     {DType::i64, "I64"}, {DType::i32, "I32"}, {DType::u8, "U8"}};
@@ -48,6 +50,7 @@ inline const std::map<std::string, std::uint64_t> other_bits{
     if (name == known) return type;
   return {};
 }
+
 }  // namespace detail::safetensors
 
 /// None where the text is no JSON. JSON does not forbid a name twice in one object; this does, and sets `twice`.
@@ -250,4 +253,5 @@ class SafeTensorsWriter {
   std::vector<Source> data_;
   std::uint64_t end_ = 0;
 };
+
 }  // namespace dhp

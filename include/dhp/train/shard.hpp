@@ -7,6 +7,7 @@
 #include <dhp/train/checkpoint_index.hpp>
 
 namespace dhp {
+
 namespace detail::checkpoint {
 
 /// "NAME", or "NAME[dim 0: 16-32][0-4096]": the part of a dim, and the elements of that.
@@ -41,6 +42,7 @@ std::vector<std::uint32_t> write_blocks(Dev& dev, const HeldPiece<Dev>& held, Op
   }
   return sums;
 }
+
 }  // namespace detail::checkpoint
 
 namespace detail {
@@ -180,4 +182,5 @@ class SavedPieces {
   const detail::StoredPiece* block_of_ = nullptr;
   std::size_t block_number_ = 0;
 };
+
 }  // namespace dhp

@@ -8,6 +8,7 @@
 #include <map>
 
 namespace dhp {
+
 template <class Dev>
 class StateExchange {
  public:
@@ -168,4 +169,5 @@ class StateExchange {
   std::map<Way, Message> messages_;
   Outcome outcome_;
 };
+
 }  // namespace dhp

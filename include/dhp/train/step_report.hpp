@@ -6,6 +6,7 @@
 #include <dhp/parallel/trainable.hpp>
 
 namespace dhp {
+
 struct TrainerOptions {
   LearningRate learning_rate{};
   double clip = 0;   ///< largest gradient norm; 0: no clipping
@@ -57,4 +58,5 @@ class StepHook {
   /// Returns the losses of pass(step), and leaves its gradients. Weights are those before the update.
   [[nodiscard]] virtual Tensor<Dev> run(const Step<Dev>& step, Pass pass) = 0;
 };
+
 }  // namespace dhp

@@ -6,6 +6,7 @@
 #include <unistd.h>
 
 namespace dhp {
+
 /// Make it before other threads of the process, and give it to TrainingRun::stop_when(). A second signal ends the
 /// process at once.
 class StopSignal {
@@ -21,4 +22,5 @@ class StopSignal {
   std::atomic<bool> asked_{false};
   detail::OnSignal on_signal_;
 };
+
 }  // namespace dhp

@@ -12,6 +12,7 @@
 #include <dhp/train/step_report.hpp>
 
 namespace dhp {
+
 template <class Dev, Trainable<Dev> M>
 class Trainer {
  public:
@@ -358,4 +359,5 @@ class Trainer {
   std::optional<Interrupted> interrupted_;
   RunState now_;  // but for its `device`, which state() reads
 };
+
 }  // namespace dhp

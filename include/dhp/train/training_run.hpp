@@ -9,6 +9,7 @@
 #include <dhp/train/trainer.hpp>
 
 namespace dhp {
+
 /// Reducer and Optimizer: variants of what can be chosen. A program compiles all that they name.
 template <class Reducer, class Optimizer>
 struct TrainingOptionsOf {
@@ -252,4 +253,5 @@ void TrainingRun<Dev>::resume_after(const RunState& state) {
   trainer_.resume_after(state);
   if (data_ != nullptr) data_->start_at(trainer_.position());
 }
+
 }  // namespace dhp

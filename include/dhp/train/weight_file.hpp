@@ -7,6 +7,7 @@
 #include <dhp/train/safetensors.hpp>
 
 namespace dhp {
+
 /// [O, K, K, I] in memory, [O, I, K, K] in files.
 [[nodiscard]] inline std::vector<std::int64_t> file_shape(const Shape& shape, FileOrder order) {
   if (order == FileOrder::out_kernel_in_as_out_in_kernel)

@@ -7,6 +7,7 @@
 #include <filesystem>
 
 namespace dhp {
+
 class WeightFiles {
  public:
   static constexpr const char* index_name = "model.safetensors.index.json";
@@ -74,4 +75,5 @@ class WeightFiles {
   std::map<std::string, const SafeTensors*> files_of_;
   std::map<std::string, std::string> skipped_;
 };
+
 }  // namespace dhp

@@ -11,6 +11,7 @@
 #include <nlohmann/json.hpp>
 
 namespace dhp {
+
 /// How a run begins from published weights.
 struct WeightLoading {
   bool only = false;  ///< of a checkpoint the weights too, and nothing else; for predictions
@@ -21,6 +22,7 @@ struct WeightLoading {
 };
 
 namespace detail {
+
 /// The first that has a tensor gives it.
 using WeightSources = std::vector<std::pair<const WeightFiles*, NameMap>>;
 
@@ -118,5 +120,6 @@ std::int64_t load_weights(Dev& dev, Comm<Dev>& world, ParameterStore<Dev>& store
                            listed(left, "none")));
   return batches;
 }
+
 }  // namespace detail
 }  // namespace dhp

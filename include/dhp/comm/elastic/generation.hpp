@@ -8,6 +8,7 @@
 #include <map>
 
 namespace dhp {
+
 /// A process's random number in an elastic job. A restarted process is a new member.
 using MemberId = std::uint32_t;
 
@@ -55,6 +56,7 @@ struct Generation {
 };
 
 namespace detail {
+
 /// The layout for so many ranks. before: that of the members that go on; none: the job begins, with the axes that it
 /// was started with if there are enough ranks.
 [[nodiscard]] inline std::optional<MeshShape> layout_for(std::size_t ranks,
@@ -154,5 +156,6 @@ namespace detail {
   next.members.insert(next.members.end(), leaving.begin(), leaving.end());
   return next;
 }
+
 }  // namespace detail
 }  // namespace dhp

@@ -8,6 +8,7 @@
 #include <dhp/comm/watch/rank_state.hpp>
 
 namespace dhp::detail {
+
 [[nodiscard]] inline std::string generation_key(std::int64_t number) {
   return concat("generation/", number);
 }

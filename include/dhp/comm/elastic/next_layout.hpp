@@ -10,6 +10,7 @@
 #include <tuple>
 
 namespace dhp {
+
 /// Which layouts an elastic job may take.
 struct LayoutRules {
   int least_replicas = 1;  ///< with fewer the job waits for ranks
@@ -54,4 +55,5 @@ struct LayoutRules {
   }
   return {};
 }
+
 }  // namespace dhp

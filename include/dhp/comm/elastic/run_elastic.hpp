@@ -6,6 +6,7 @@
 #include <dhp/comm/launch_process.hpp>
 
 namespace dhp {
+
 enum class GenerationEnd {
   finished,  ///< the job is done: on all ranks
   stopped,   ///< all ranks stop; the job can be started again
@@ -103,6 +104,7 @@ class GenerationRank {
 }
 
 namespace detail {
+
 /// Returns when nothing of the world's communicators runs any more; fails if that takes too long.
 inline void end_generation(ProcessWatchdog& watchdog, std::int64_t number,
                            const ProcessOptions& process) {
@@ -113,6 +115,7 @@ inline void end_generation(ProcessWatchdog& watchdog, std::int64_t number,
   if (process.stuck) process.stuck(text);
   fail(text);
 }
+
 }  // namespace detail
 
 /// Runs body(GenerationRank<Dev>&) -> GenerationEnd in each generation. Aborted from the body ends the generation,
@@ -196,4 +199,5 @@ void run_elastic(std::shared_ptr<KeyValueStore> store, const ProcessRank& me, Me
   }
   if (store->is_held_here()) membership.let_others_leave(2);
 }
+
 }  // namespace dhp

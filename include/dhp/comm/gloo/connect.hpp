@@ -7,6 +7,7 @@
 #include <dhp/comm/messages/process_comm.hpp>
 
 namespace dhp {
+
 namespace detail {
 
 /// Where the others reach this rank: at its interface, or where it or rank 0 has been reached. Collective.
@@ -32,6 +33,7 @@ namespace detail {
         " cannot reach it; choose the interface of a network that leads to them");
   return address;
 }
+
 }  // namespace detail
 
 /// For run_process_rank. Collective.
@@ -42,4 +44,5 @@ namespace detail {
       *watchdog, detail::ProcessComm(watchdog, me.rank, me.size,
                                      std::make_shared<detail::GlooMessages>(watchdog, address)));
 }
+
 }  // namespace dhp

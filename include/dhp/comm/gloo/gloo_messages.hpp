@@ -13,6 +13,7 @@
 #include <csignal>
 
 namespace dhp::detail {
+
 /// While it lives, writing to a broken connection fails in this thread instead of raising SIGPIPE.
 class NoPipeSignal : NonCopyable {
  public:
@@ -235,4 +236,5 @@ class GlooMessages final : public Messages {
   std::vector<int> members_{};  // ranks of the world
   std::uint64_t id_;            // of the group
 };
+
 }  // namespace dhp::detail

@@ -9,6 +9,7 @@
 #include <dhp/core/shape.hpp>
 
 namespace dhp::detail {
+
 /// Scratch memory kept between calls, because faulting in fresh pages costs more than the transfer.
 class Scratch {
  public:
@@ -243,4 +244,5 @@ class MessageCollective {
   std::uint64_t tag_;
   Transfers incoming_, returning_, outgoing_;
 };
+
 }  // namespace dhp::detail

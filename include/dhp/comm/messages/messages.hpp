@@ -5,6 +5,7 @@
 #include <dhp/device/cpu.hpp>
 
 namespace dhp::detail {
+
 /// The connection to a rank of the group has broken.
 class PeerLost : public std::runtime_error {
  public:
@@ -44,4 +45,5 @@ class Messages {
   /// The transport's name: "Gloo, TCP over eth0".
   [[nodiscard]] virtual std::string description() const = 0;
 };
+
 }  // namespace dhp::detail

@@ -9,6 +9,7 @@
 #include <deque>
 
 namespace dhp::detail {
+
 /// One rank's handle, cheap to copy; used by one thread at a time. Buffers as in ThreadComm.
 class ProcessComm {
  public:
@@ -175,4 +176,5 @@ class ProcessComm {
 
 static_assert(Communicator<ProcessComm, Cpu>);
 static_assert(!Communicator<Messages, Cpu>);
+
 }  // namespace dhp::detail

@@ -15,6 +15,7 @@
 #include <vector>
 
 namespace dhp {
+
 namespace detail {
 [[nodiscard]] inline std::string mpi_error_text(int code) {
   char text[MPI_MAX_ERROR_STRING] = "";
@@ -32,6 +33,7 @@ inline void check_mpi(int code, const char* call,
 }
 
 namespace detail {
+
 /// The pause between two polls: none at first, because answers often take a microsecond; then a yield, then growing
 /// sleeps.
 class Backoff {
@@ -158,5 +160,6 @@ class MpiContext : NonCopyable {
   std::optional<std::chrono::steady_clock::time_point> grace_end_{};
   int rank_ = 0, size_ = 1;
 };
+
 }  // namespace detail
 }  // namespace dhp

@@ -9,6 +9,7 @@
 #include <mpi.h>
 
 namespace dhp::detail {
+
 class MpiMessages final : public Messages {
  public:
   /// MPI counts bytes as int, so longer messages are split.
@@ -209,4 +210,5 @@ class MpiMessages final : public Messages {
   MPI_Comm comm_;
   std::size_t piece_bytes_;
 };
+
 }  // namespace dhp::detail

@@ -10,6 +10,7 @@
 #include <mpi.h>
 
 namespace dhp {
+
 namespace detail {
 
 /// Every rank's text, at all ranks; long ones are cut off. Collective.
@@ -84,6 +85,7 @@ namespace detail {
           "; MpiSessionOptions::address can name another address of rank 0");
   return store;
 }
+
 }  // namespace detail
 
 struct MpiSessionOptions {
@@ -180,4 +182,5 @@ class MpiSession : detail::NonCopyable {
   bool closed_ = false;
   int exceptions_ = std::uncaught_exceptions();
 };
+
 }  // namespace dhp

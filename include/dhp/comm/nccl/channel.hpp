@@ -9,6 +9,7 @@
 #include <dhp/device/pinned.hpp>
 
 namespace dhp::detail {
+
 /// The work of a recorded step on one NCCL communicator. Each run is monitored and recorded as one call per kind: its
 /// first call, "and so many more of a recorded step". owner: keeps the communicator alive.
 class NcclBranch final : public CudaBranch {
@@ -284,4 +285,5 @@ class NcclEvent final : public Event<Cuda>::Work, NonCopyable {
   cudaStream_t stream_;
   mutable bool waited_ = false;
 };
+
 }  // namespace dhp::detail

@@ -5,6 +5,7 @@
 #include <dhp/comm/nccl/launch.hpp>
 
 namespace dhp {
+
 namespace detail {
 inline void check_local_gpu(const ProcessRank& me) {
   const int gpus = usable_gpus();
@@ -36,4 +37,5 @@ inline void check_local_gpu(const ProcessRank& me) {
   if (me.rank == 0) watchdog->store().remove(key);  // all have read it
   return made;
 }
+
 }  // namespace dhp

@@ -7,6 +7,7 @@
 #include <nccl.h>
 
 namespace dhp::detail {
+
 /// NCCL's text for `code`; its last error may have more detail.
 [[nodiscard]] inline std::string nccl_error_text(ncclResult_t code) {
   const char* const noted = ncclGetLastError(nullptr);
@@ -49,6 +50,7 @@ inline void check_nccl_version() {
   check_nccl(ncclGetVersion(&running), "ncclGetVersion");
   check_library_version("NCCL", "libnccl", NCCL_VERSION_CODE, as_size(running));
 }
+
 }  // namespace dhp::detail
 
 namespace dhp::detail {

@@ -10,6 +10,7 @@
 #include <deque>
 
 namespace dhp::detail {
+
 /// An operation on a communicator other than a call, for messages: "the creation of a group".
 struct NcclTask {
   const char* name;
@@ -173,4 +174,5 @@ class NcclHandle final : public Watchdog::Channel {
   ncclComm_t comm_ = nullptr;
   std::deque<Pending> pending_;
 };
+
 }  // namespace dhp::detail

@@ -7,6 +7,7 @@
 #include <dhp/comm/nccl/nccl_messages.hpp>
 
 namespace dhp {
+
 struct NcclOptions {
   /// Limit of every collective, send, receive and barrier; 0: none. With a watchdog, its own limit counts instead.
   double timeout_s = 300;
@@ -208,4 +209,5 @@ class NcclComm {
 
 static_assert(Communicator<NcclComm, Cuda>);
 static_assert(Communicator<Comm<Cuda>, Cuda>);
+
 }  // namespace dhp

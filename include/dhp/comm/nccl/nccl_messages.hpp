@@ -6,6 +6,7 @@
 #include <dhp/tensor/tensor.hpp>
 
 namespace dhp::detail {
+
 /// Unreceived messages to one rank before a send waits.
 inline constexpr int message_capacity = 4;
 
@@ -72,4 +73,5 @@ class NcclMessages {
   std::map<int, Edge> edges_;  // by receiver; outlives the queues, which wait for pending messages
   std::vector<std::shared_ptr<NcclChannel>> queues_;
 };
+
 }  // namespace dhp::detail

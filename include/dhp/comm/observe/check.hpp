@@ -6,6 +6,7 @@
 #include <dhp/comm/observe/observer.hpp>
 
 namespace dhp {
+
 template <class Dev>
 class CallChecking final : public CommObserver<Dev> {
  public:
@@ -80,4 +81,5 @@ class CallChecking final : public CommObserver<Dev> {
   Comm<Dev> talk_;  // the same ranks
   int world_rank_;
 };
+
 }  // namespace dhp

@@ -5,6 +5,7 @@
 #include <dhp/comm/observe/observer.hpp>
 
 namespace dhp {
+
 /// The calls of one kind in one group.
 struct CallCount {
   std::int64_t calls = 0;
@@ -102,4 +103,5 @@ template <class Dev>
   return observe<Dev>(std::move(world), std::make_shared<CallCounting<Dev>>(
                                             dev, std::move(all), mine, std::move(counts)));
 }
+
 }  // namespace dhp

@@ -4,6 +4,7 @@
 #include <dhp/comm/comm.hpp>
 
 namespace dhp {
+
 template <class Dev>
 class CommObserver {
  public:
@@ -23,6 +24,7 @@ class CommObserver {
 };
 
 namespace detail {
+
 /// A communicator and who looks at it.
 template <class Dev>
 class ObservedComm {
@@ -73,6 +75,7 @@ class ObservedComm {
   Comm<Dev> comm_;
   std::shared_ptr<CommObserver<Dev>> observer_;
 };
+
 }  // namespace detail
 
 /// `comm` with every call shown to the observer.
@@ -80,4 +83,5 @@ template <class Dev>
 [[nodiscard]] Comm<Dev> observe(Comm<Dev> comm, std::shared_ptr<CommObserver<Dev>> observer) {
   return Comm<Dev>::of(detail::ObservedComm<Dev>(std::move(comm), std::move(observer)));
 }
+
 }  // namespace dhp

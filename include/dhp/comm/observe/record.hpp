@@ -35,4 +35,5 @@ class CallRecording final : public CommObserver<Cpu> {
   return observe<Cpu>(Comm<Cpu>::of(std::move(engine)),
                       std::make_shared<CallRecording>(std::move(group)));
 }
+
 }  // namespace dhp::detail

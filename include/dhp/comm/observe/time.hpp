@@ -5,6 +5,7 @@
 #include <dhp/core/wait_clock.hpp>
 
 namespace dhp {
+
 class CallTiming final : public CommObserver<Cpu> {
  public:
   explicit CallTiming(std::shared_ptr<WaitClock> clock) : clock_(std::move(clock)) {}
@@ -24,4 +25,5 @@ class CallTiming final : public CommObserver<Cpu> {
   };
   std::shared_ptr<WaitClock> clock_;
 };
+
 }  // namespace dhp

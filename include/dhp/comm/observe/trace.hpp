@@ -6,6 +6,7 @@
 #include <dhp/core/trace.hpp>
 
 namespace dhp {
+
 template <class Dev>
 class CallTracing final : public CommObserver<Dev> {
  public:
@@ -102,4 +103,5 @@ class CallTracing final : public CommObserver<Dev> {
   std::string name_;
   std::optional<int> lane_;
 };
+
 }  // namespace dhp

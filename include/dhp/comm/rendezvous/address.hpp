@@ -9,6 +9,7 @@
 #include <unistd.h>
 
 namespace dhp {
+
 /// This machine's host name; "?" if unknown.
 [[nodiscard]] inline std::string host_name() {
   char host[256] = "";
@@ -20,6 +21,7 @@ namespace dhp {
 }
 
 namespace detail {
+
 /// Whether `name` is this machine's, with or without a domain: "node7.cluster" for "node7".
 [[nodiscard]] inline bool is_own_name(std::string_view name) {
   const auto own = host_name();
@@ -104,5 +106,6 @@ inline void check_own_address(const std::string& host) {
   check_system(static_cast<bool>(Socket::listening(addresses.front())),
                "this machine cannot listen at ", host);
 }
+
 }  // namespace detail
 }  // namespace dhp

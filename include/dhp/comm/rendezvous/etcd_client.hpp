@@ -10,6 +10,7 @@
 #include <openssl/evp.h>
 
 namespace dhp {
+
 /// The location of an etcd cluster, and its use by a job.
 struct EtcdOptions {
   /// "http://host:2379" or "https://user:password@host:2379" per member. With all, any member may fail.
@@ -31,6 +32,7 @@ struct EtcdOptions {
 }
 
 namespace detail {
+
 [[nodiscard]] inline std::string to_base64(std::string_view bytes) {
   std::string text((bytes.size() + 2) / 3 * 4 + 1, '\0');  // it writes a zero at the end
   (void)EVP_EncodeBlock(reinterpret_cast<unsigned char*>(text.data()),
@@ -233,5 +235,6 @@ class EtcdClient {
   std::size_t current_ = 0;
   std::string token_{};  // of all members; empty: none yet
 };
+
 }  // namespace detail
 }  // namespace dhp

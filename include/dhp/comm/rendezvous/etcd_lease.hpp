@@ -11,6 +11,7 @@
 #include <mutex>
 
 namespace dhp::detail {
+
 /// Two leases: this process's, and one that all processes of the job share and that outlives them a while, after
 /// which etcd removes the job's keys.
 class EtcdLease : NonCopyable {
@@ -84,4 +85,5 @@ class EtcdLease : NonCopyable {
   std::condition_variable_any wake_;
   std::jthread thread_;
 };
+
 }  // namespace dhp::detail

@@ -7,6 +7,7 @@
 #include <dhp/comm/rendezvous/handshake.hpp>
 
 namespace dhp::detail {
+
 /// In etcd the keys of a job begin with "dhp/JOB/", where / and % of its name are written %2F and %25:
 ///
 ///   keys/KEY   what the job has set
@@ -248,8 +249,11 @@ class EtcdStore final : public KeyValueStore {
   bool lost_ = false;
   EtcdLease lease_;
 };
+
 }  // namespace dhp::detail
 
 namespace dhp {
+
 using detail::EtcdStore;
+
 }  // namespace dhp

@@ -15,6 +15,7 @@
 #include <sys/random.h>
 
 namespace dhp::detail {
+
 inline constexpr std::size_t hmac_bytes = 32;
 
 /// The HMAC tag of a message, hmac_bytes long. Key and message may be any bytes, the key may be empty.
@@ -55,6 +56,7 @@ inline constexpr std::size_t hmac_bytes = 32;
 }
 
 namespace handshake {
+
 inline constexpr std::uint8_t server_hello = 1, client_hello = 2, welcome = 3, refused = 4;
 inline constexpr std::size_t nonce_bytes = 16, longest_job_bytes = 256;
 /// Maximum payload of a frame from an unauthenticated peer.
@@ -105,5 +107,7 @@ struct Hello {
   if (!client_nonce || !rank || !job || !proof || !fields.empty()) return std::nullopt;
   return std::pair(Hello{server_nonce, *client_nonce, *rank, *job}, *proof);
 }
+
 }  // namespace handshake
+
 }  // namespace dhp::detail

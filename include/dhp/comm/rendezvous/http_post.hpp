@@ -9,6 +9,7 @@
 #include <vector>
 
 namespace dhp::detail {
+
 /// Keeps its connections open between requests. Not thread-safe.
 class HttpPost {
  public:
@@ -88,4 +89,5 @@ class HttpPost {
   std::vector<char> problem_ = std::vector<char>(CURL_ERROR_SIZE, '\0');
   std::unique_ptr<CURL, void (*)(CURL*)> handle_{curl_easy_init(), curl_easy_cleanup};
 };
+
 }  // namespace dhp::detail

@@ -12,6 +12,7 @@
 #include <vector>
 
 namespace dhp {
+
 namespace detail {
 
 /// Calls done() with pauses that grow until it is true or the time is over; whether it is true.
@@ -28,6 +29,7 @@ namespace detail {
 
 /// Before the number of a rank or member: its connection to the store has ended. Written by the store.
 inline constexpr const char* left_prefix = "left/";
+
 }  // namespace detail
 
 /// The store cannot be reached any more: its process has ended or does not answer.
@@ -112,4 +114,5 @@ struct RendezvousOptions {
     return concat(size == 0 ? "member " : "rank ", number);
   }
 };
+
 }  // namespace dhp

@@ -242,4 +242,5 @@ struct LauncherInfo {
         "all pods, or unset JOB_COMPLETION_INDEX where each pod trains by itself");
   return read_pod(environment, "Kubernetes", "JOB_COMPLETION_INDEX", "DHP_WORLD_SIZE");
 }
+
 }  // namespace dhp::detail

@@ -5,6 +5,7 @@
 #include <dhp/core/hash.hpp>
 
 namespace dhp {
+
 /// Values from the program's user, such as command-line options. They override the environment.
 struct RankOverrides {
   std::optional<int> rank{};  ///< together with the size
@@ -185,4 +186,5 @@ struct ProcessRank {
     return text;
   }
 };
+
 }  // namespace dhp

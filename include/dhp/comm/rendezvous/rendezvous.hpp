@@ -8,6 +8,7 @@
 #include <unistd.h>
 
 namespace dhp {
+
 namespace detail {
 
 inline constexpr std::size_t shortest_secret_bytes = 16, longest_secret_bytes = 4096;
@@ -99,6 +100,7 @@ inline void join_ranks(KeyValueStore& store, const RendezvousOptions& options) {
         "; start all with the same number of ranks");
   fail(outcome);
 }
+
 }  // namespace detail
 
 /// From the variable DHP_JOB_SECRET, or from the file named by DHP_JOB_SECRET_FILE, which fewer people can read.
@@ -124,4 +126,5 @@ inline void join_ranks(KeyValueStore& store, const RendezvousOptions& options) {
   detail::join_ranks(*client, options);
   return client;
 }
+
 }  // namespace dhp

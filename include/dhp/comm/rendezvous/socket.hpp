@@ -18,6 +18,7 @@
 #include <vector>
 
 namespace dhp::detail {
+
 /// A moment of the steady clock.
 class Deadline {
  public:
@@ -188,4 +189,5 @@ class Socket {
 
   int fd_ = -1;
 };
+
 }  // namespace dhp::detail

@@ -5,6 +5,7 @@
 #include <dhp/comm/rendezvous/tcp_store_server.hpp>
 
 namespace dhp::detail {
+
 class TcpStore final : public KeyValueStore {
  public:
   /// Throws Error if there is no store of this job within connect_s, or if the store refuses this rank.
@@ -201,4 +202,5 @@ class TcpStore final : public KeyValueStore {
   FrameReader reader_{longest_answer};
   std::string lost_{};  // why, in a sentence
 };
+
 }  // namespace dhp::detail

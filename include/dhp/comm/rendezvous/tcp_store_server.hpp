@@ -13,6 +13,7 @@
 #include <mutex>
 
 namespace dhp::detail {
+
 namespace store_request {
 inline constexpr std::uint8_t set = 16, find = 17, list = 18, remove = 19, set_unless = 20;
 }
@@ -314,4 +315,5 @@ class TcpStoreServer final : public KeyValueStore {
   int logged_ = 0;
   std::thread thread_;
 };
+
 }  // namespace dhp::detail

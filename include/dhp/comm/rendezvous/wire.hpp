@@ -14,6 +14,7 @@
 #include <vector>
 
 namespace dhp::detail {
+
 /// Four bytes, the highest first.
 inline void append_number(std::string& to, std::uint32_t number) {
   for (int shift = 24; shift >= 0; shift -= 8) to += static_cast<char>((number >> shift) & 255);
@@ -162,4 +163,5 @@ class FrameReader {
   std::size_t longest_;
   std::string buffer_, refusal_;
 };
+
 }  // namespace dhp::detail

@@ -14,6 +14,7 @@
 #endif
 
 namespace dhp::detail {
+
 /// A word that threads block on. It counts changes, and its lowest bit says that the world has ended: one
 /// atomic word, so that "all have come" and "it is over" cannot both be true. The bits between count reasons to look
 /// again. There are often more ranks than cores, so a wait gives up the processor a few times and then blocks.
@@ -280,4 +281,5 @@ class ThreadGroup {
   std::string disagreement_;
   std::shared_ptr<void> on_change_;
 };
+
 }  // namespace dhp::detail

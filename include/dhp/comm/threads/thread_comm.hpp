@@ -7,6 +7,7 @@
 #include <dhp/core/copy_bytes.hpp>
 
 namespace dhp {
+
 /// One rank's handle, cheap to copy; used by one thread at a time. Buffers of different ranks never overlap. `in` and
 /// `out` of one rank do not overlap either, but for the rank's own block of a reduce_scatter or an all_gather.
 class ThreadComm {
@@ -146,4 +147,5 @@ class ThreadComm {
 
 static_assert(Communicator<ThreadComm, Cpu>);
 static_assert(!Communicator<Latch, Cpu>);
+
 }  // namespace dhp

@@ -11,6 +11,7 @@
 #include <vector>
 
 namespace dhp {
+
 enum class Section { start, first_step, step, evaluation, saving };
 
 [[nodiscard]] constexpr const char* name_of(Section section) {
@@ -132,4 +133,5 @@ class Deadlines {
   Clock::time_point shortened_ = Clock::time_point::min();
   std::array<Durations, 5> known_{};
 };
+
 }  // namespace dhp

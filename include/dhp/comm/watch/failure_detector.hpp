@@ -6,6 +6,7 @@
 #include <dhp/comm/watch/rank_state.hpp>
 
 namespace dhp::detail {
+
 class FailureDetector {
  public:
   struct Limits {
@@ -251,4 +252,5 @@ class FailureDetector {
   std::vector<Seen> seen_;
   double start_s_ = -1;
 };
+
 }  // namespace dhp::detail

@@ -8,6 +8,7 @@
 #include <list>
 
 namespace dhp {
+
 namespace detail {
 /// A group of ranks. Its name is the same on all of them, and distinguishes groups that share a rank.
 struct RecordedGroup {
@@ -145,6 +146,7 @@ class FlightRecorder {
 };
 
 namespace detail {
+
 /// Records the calls of one group; used by one rank.
 class GroupRecorder {
  public:
@@ -187,5 +189,6 @@ class GroupRecorder {
   std::vector<std::uint64_t> sent_, received_;  // by the other rank of the group
   std::shared_ptr<const RecordedGroup> group_;
 };
+
 }  // namespace detail
 }  // namespace dhp

@@ -6,6 +6,7 @@
 #include <dhp/comm/observe/record.hpp>
 
 namespace dhp {
+
 template <class Dev = Cpu, class Body>
 void run_ranks(int ranks, Body body, const WatchOptions& options,
                CallSite where = CallSite::current()) {
@@ -23,4 +24,5 @@ void run_ranks(int ranks, Body body, const WatchOptions& options,
   }
   run_ranks<Dev>(ranks, body, where);
 }
+
 }  // namespace dhp

@@ -6,6 +6,7 @@
 #include <dhp/comm/watch/watchdog.hpp>
 
 namespace dhp {
+
 namespace detail {
 /// A rank cannot connect to another one, which may have ended meanwhile.
 class NotConnected : public Error {
@@ -180,4 +181,5 @@ class ProcessWatchdog final : public Watchdog {
   std::string rank_zero_said_;
   double rank_zero_heard_s_ = 0;
 };
+
 }  // namespace dhp

@@ -9,6 +9,7 @@
 #include <map>
 
 namespace dhp::detail {
+
 struct RankState {
   /// A pending call; fields as in FlightRecord.
   struct OpenCall {
@@ -103,4 +104,5 @@ struct RankState {
     reached = {places.begin(), places.end()};
   }
 };
+
 }  // namespace dhp::detail

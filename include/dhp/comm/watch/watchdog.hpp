@@ -9,6 +9,7 @@
 #include <thread>
 
 namespace dhp {
+
 struct WatchOptions {
   double timeout_s = 300;  ///< of every wait for another rank, and of a rank's silence; 0: none
   std::shared_ptr<const Deadlines> deadlines{};  ///< instead of timeout_s, where there are any
@@ -286,4 +287,5 @@ class Watchdog : public Latch {
   bool hurry_ = false, stop_ = false;
   std::thread watch_;
 };
+
 }  // namespace dhp
