@@ -4,7 +4,10 @@
 
 #include <dhp/tensor/tensor.hpp>
 
+#include <array>
 #include <iterator>
+#include <memory>
+#include <utility>
 
 namespace dhp {
 

@@ -10,6 +10,10 @@
 #include <Eigen/Core>
 #include <unsupported/Eigen/CXX11/Tensor>
 
+#include <memory>
+#include <type_traits>
+#include <utility>
+
 namespace dhp::eigen {
 
 /// Eigen's name for an element type of dhp.

@@ -3,6 +3,10 @@
 
 #include <dhp/tensor/view.hpp>
 
+#include <cstdint>
+#include <source_location>
+#include <string>
+
 namespace dhp {
 
 enum class Reduce { sum, max, min };
@@ -158,4 +162,5 @@ inline void check_message(CallKind kind, int rank, int ranks, int other, CallSit
         other);
 }
 }  // namespace detail
+
 }  // namespace dhp

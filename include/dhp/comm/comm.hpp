@@ -4,6 +4,10 @@
 
 #include <dhp/comm/communicator.hpp>
 
+#include <memory>
+#include <string>
+#include <utility>
+
 namespace dhp {
 
 namespace detail {

@@ -6,7 +6,15 @@
 #include <dhp/comm/event.hpp>
 #include <dhp/tensor/tensor.hpp>
 
+#include <algorithm>
+#include <atomic>
+#include <concepts>
+#include <cstddef>
+#include <cstdint>
 #include <numeric>
+#include <string>
+#include <utility>
+#include <vector>
 
 namespace dhp {
 
@@ -74,4 +82,5 @@ class ExclusiveUse : NonCopyable {
 };
 
 }  // namespace detail
+
 }  // namespace dhp

@@ -6,7 +6,10 @@
 
 #include <condition_variable>
 #include <exception>
+#include <memory>
 #include <mutex>
+#include <source_location>
+#include <utility>
 
 namespace dhp {
 

@@ -6,6 +6,11 @@
 #include <dhp/comm/rendezvous/wire.hpp>
 #include <dhp/tensor/tensor.hpp>
 
+#include <algorithm>
+#include <cstdint>
+#include <string>
+#include <vector>
+
 namespace dhp {
 
 namespace detail {

@@ -6,7 +6,15 @@
 #include <dhp/comm/comm.hpp>
 #include <dhp/comm/threads/thread_comm.hpp>
 
+#include <exception>
+#include <functional>
+#include <memory>
+#include <mutex>
+#include <string>
 #include <system_error>
+#include <thread>
+#include <type_traits>
+#include <vector>
 
 namespace dhp {
 

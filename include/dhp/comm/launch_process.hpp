@@ -8,6 +8,12 @@
 #include <dhp/comm/rendezvous/rendezvous.hpp>
 #include <dhp/comm/watch/process_watchdog.hpp>
 
+#include <algorithm>
+#include <exception>
+#include <functional>
+#include <memory>
+#include <string>
+
 namespace dhp {
 
 struct ProcessOptions {

@@ -4,7 +4,11 @@
 
 #include <dhp/comm/comm.hpp>
 
+#include <algorithm>
+#include <cstdint>
 #include <limits>
+#include <string>
+#include <utility>
 
 namespace dhp {
 
@@ -90,4 +94,5 @@ void make_copies_agree(Dev& dev, const Mesh<Dev>& mesh) {
     if (mesh.shape().tensor > 1) dev.make_deterministic();
 }
 }  // namespace detail
+
 }  // namespace dhp

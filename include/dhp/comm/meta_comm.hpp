@@ -4,6 +4,11 @@
 #include <dhp/comm/comm.hpp>
 #include <dhp/comm/mesh.hpp>
 
+#include <memory>
+#include <string>
+#include <utility>
+#include <vector>
+
 namespace dhp {
 
 template <class Dev>

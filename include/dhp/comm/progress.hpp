@@ -4,7 +4,11 @@
 
 #include <dhp/comm/comm.hpp>
 
+#include <condition_variable>
 #include <deque>
+#include <exception>
+#include <memory>
+#include <mutex>
 #include <thread>
 
 namespace dhp {

@@ -3,6 +3,13 @@
 
 #include <dhp/comm/collective.hpp>
 
+#include <algorithm>
+#include <cstddef>
+#include <cstdint>
+#include <cstring>
+#include <type_traits>
+#include <vector>
+
 namespace dhp::detail {
 
 /// Sums of integers wrap.

@@ -51,4 +51,5 @@ struct NonCopyable {
 /// A count that is not negative, for the standard library.
 [[nodiscard]] constexpr std::size_t as_size(auto count) { return static_cast<std::size_t>(count); }
 }  // namespace detail
+
 }  // namespace dhp

@@ -3,7 +3,9 @@
 
 #include <dhp/core/text.hpp>
 
+#include <source_location>
 #include <stdexcept>
+#include <string>
 
 namespace dhp {
 namespace detail {

@@ -3,7 +3,10 @@
 
 #include <dhp/core/trace.hpp>
 
+#include <algorithm>
 #include <map>
+#include <string>
+#include <vector>
 
 namespace dhp {
 

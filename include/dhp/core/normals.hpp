@@ -3,6 +3,10 @@
 
 #include <dhp/core/philox.hpp>
 
+#include <bit>
+#include <cmath>
+#include <cstdint>
+
 namespace dhp::detail {
 /// RandomStream::normal of consecutive indices, within error * radius.
 struct NormalBlock {

@@ -5,6 +5,7 @@
 #include <dhp/core/rng.hpp>
 
 #include <bit>
+#include <cstdint>
 #include <cstring>
 #include <utility>
 

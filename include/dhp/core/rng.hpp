@@ -6,6 +6,7 @@
 #include <dhp/core/config.hpp>
 
 #include <array>
+#include <cmath>
 #include <cstdint>
 #include <type_traits>
 

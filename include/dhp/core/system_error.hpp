@@ -4,6 +4,7 @@
 #include <dhp/core/error.hpp>
 
 #include <cerrno>
+#include <concepts>
 #include <cstring>
 
 namespace dhp {

@@ -25,7 +25,9 @@ template <std::same_as<bool> Bool>
 void append_text(std::string& out, Bool part) {
   out += part ? "true" : "false";
 }
+}  // namespace detail
 
+namespace detail {
 /// Number: that of one width, so that each of the four is compiled once.
 [[gnu::noinline]] void append_digits(std::string& out, auto part) {
   char digits[64];
@@ -59,7 +61,9 @@ template <class T>
     { to_text(part) } -> std::convertible_to<std::string>;
   }
 void append_text(std::string& out, const T& part) { out += to_text(part); }
+}  // namespace detail
 
+namespace detail {
 /// A part of a text, by reference: what makes texts of parts is compiled once, and not for each combination of types.
 class TextPart {
  public:

@@ -8,6 +8,8 @@
 #include <cstdint>
 #include <functional>
 #include <mutex>
+#include <source_location>
+#include <string>
 #include <thread>
 #include <utility>
 #include <vector>

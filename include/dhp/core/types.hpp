@@ -5,7 +5,9 @@
 #include <dhp/core/error.hpp>
 
 #include <bit>
+#include <cstddef>
 #include <cstdint>
+#include <string>
 #include <type_traits>
 
 namespace dhp {

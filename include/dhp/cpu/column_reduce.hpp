@@ -3,6 +3,9 @@
 
 #include <dhp/device/cpu.hpp>
 
+#include <cstdint>
+#include <vector>
+
 namespace dhp::detail::cpu {
 
 /// Calls body(row) for all rows; threads share tiles of `tile` rows.

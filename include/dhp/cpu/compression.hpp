@@ -4,6 +4,13 @@
 #include <dhp/cpu/step.hpp>
 #include <dhp/ops/compression.hpp>
 
+#include <algorithm>
+#include <array>
+#include <bit>
+#include <functional>
+#include <limits>
+#include <vector>
+
 namespace dhp::detail {
 
 void keep_if_applied_on(std::same_as<Cpu> auto& dev, ConstView<Cpu> state, ConstView<Cpu> fresh,

@@ -4,6 +4,7 @@
 #include <dhp/core/types.hpp>
 
 #include <algorithm>
+#include <cstdint>
 #include <cstring>
 
 namespace dhp::detail::cpu {

@@ -5,6 +5,9 @@
 #include <dhp/cpu/vector_math.hpp>
 #include <dhp/ops/cross_entropy.hpp>
 
+#include <algorithm>
+#include <limits>
+
 namespace dhp::detail::cpu {
 
 inline constexpr std::int64_t logit_tile = 4;  ///< rows

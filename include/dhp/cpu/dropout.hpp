@@ -5,6 +5,9 @@
 #include <dhp/device/cpu.hpp>
 #include <dhp/ops/dropout.hpp>
 
+#include <cmath>
+#include <cstdint>
+
 namespace dhp::detail::cpu {
 
 /// Calls decide(at, keep) for `count` elements with random indices from `first`, at from 0. keep is

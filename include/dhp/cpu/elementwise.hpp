@@ -6,6 +6,10 @@
 #include <dhp/device/cpu.hpp>
 #include <dhp/ops/elementwise.hpp>
 
+#include <algorithm>
+#include <cmath>
+#include <type_traits>
+
 namespace dhp::detail::cpu {
 
 inline constexpr std::int64_t elementwise_tile = 1 << 15;  ///< elements; fits the L2 cache

@@ -3,6 +3,9 @@
 #include <dhp/device/cpu.hpp>
 #include <dhp/ops/embedding.hpp>
 
+#include <algorithm>
+#include <cstring>
+
 namespace dhp::detail {
 
 void embedding_forward_on(std::same_as<Cpu> auto& dev, ConstView<Cpu> table, ConstView<Cpu> ids,

@@ -3,6 +3,8 @@
 #include <dhp/cpu/elementwise.hpp>
 #include <dhp/ops/exact_sum.hpp>
 
+#include <atomic>
+#include <cstdint>
 #include <limits>
 
 namespace dhp::detail {

@@ -3,6 +3,8 @@
 #include <dhp/device/cpu.hpp>
 #include <dhp/ops/fingerprint.hpp>
 
+#include <atomic>
+
 namespace dhp::detail {
 
 void fingerprint_on(std::same_as<Cpu> auto& dev, ConstView<Cpu> x, std::int64_t first,

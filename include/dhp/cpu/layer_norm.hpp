@@ -4,6 +4,9 @@
 #include <dhp/cpu/dropout.hpp>
 #include <dhp/ops/layer_norm.hpp>
 
+#include <cmath>
+#include <vector>
+
 namespace dhp::detail::cpu {
 
 inline constexpr std::int64_t norm_row_tile = 16;

@@ -4,6 +4,9 @@
 #include <dhp/device/cpu.hpp>
 #include <dhp/ops/pool.hpp>
 
+#include <algorithm>
+#include <vector>
+
 namespace dhp::detail {
 
 void max_pool_forward_on(std::same_as<Cpu> auto& dev, ConstView<Cpu> x, PoolGeometry geometry,

@@ -5,7 +5,11 @@
 #include <dhp/cpu/elementwise.hpp>
 #include <dhp/ops/reduce.hpp>
 
+#include <atomic>
+#include <bit>
+#include <cmath>
 #include <limits>
+#include <type_traits>
 
 namespace dhp::detail::cpu {
 

@@ -4,6 +4,8 @@
 #include <dhp/device/cpu.hpp>
 #include <dhp/ops/rotary.hpp>
 
+#include <vector>
+
 namespace dhp::detail {
 
 void rotary_on(std::same_as<Cpu> auto& dev, View<Cpu> x, ConstView<Cpu> positions,

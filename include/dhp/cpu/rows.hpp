@@ -3,6 +3,8 @@
 #include <dhp/cpu/column_reduce.hpp>
 #include <dhp/ops/rows.hpp>
 
+#include <cstring>
+
 namespace dhp::detail::cpu {
 
 inline void check_row_indices(const char* op, ConstView<Cpu> index, std::int64_t rows) {

@@ -3,6 +3,8 @@
 #include <dhp/cpu/elementwise.hpp>
 #include <dhp/ops/step.hpp>
 
+#include <cmath>
+
 namespace dhp::detail::cpu {
 
 [[nodiscard]] inline const StepState& step_state(ConstView<Cpu> state) {

@@ -5,6 +5,7 @@
 #include <dhp/core/config.hpp>
 
 #include <bit>
+#include <cmath>
 #include <cstdint>
 
 namespace dhp::detail::cpu {

@@ -3,6 +3,8 @@
 #include <dhp/cuda/map.hpp>
 #include <dhp/ops/activation.hpp>
 
+#include <cmath>
+
 namespace dhp::detail::cuda {
 
 struct Relu {

@@ -9,6 +9,10 @@
 #include <dhp/device/device.hpp>
 
 #include <algorithm>
+#include <concepts>
+#include <cstddef>
+#include <cstdint>
+#include <type_traits>
 
 namespace dhp::detail {
 

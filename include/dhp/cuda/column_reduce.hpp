@@ -7,6 +7,10 @@
 #include <dhp/cuda/block.hpp>
 #include <dhp/tensor/tensor.hpp>
 
+#include <algorithm>
+#include <bit>
+#include <type_traits>
+
 namespace dhp::detail::cuda {
 
 /// The tiling; depends on the matrix size and on `width`, the elements of a row per thread.

@@ -6,6 +6,9 @@
 #include <dhp/cuda/step.hpp>
 #include <dhp/ops/compression.hpp>
 
+#include <bit>
+#include <type_traits>
+
 namespace dhp::detail::cuda {
 
 template <class T>

@@ -5,7 +5,9 @@
 #include <dhp/cuda/map.hpp>
 #include <dhp/ops/cross_entropy.hpp>
 
+#include <cmath>
 #include <limits>
+#include <type_traits>
 
 namespace dhp::detail::cuda {
 

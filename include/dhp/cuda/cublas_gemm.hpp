@@ -6,6 +6,8 @@
 #include <dhp/cuda/elementwise.hpp>
 #include <dhp/cuda/fallback_gemm.hpp>
 
+#include <concepts>
+
 namespace dhp::detail::cuda {
 
 template <class Dev>

@@ -8,6 +8,9 @@
 #include <dhp/cuda/library_use.hpp>
 #include <dhp/cuda/tuning.hpp>
 
+#include <cstdio>
+#include <optional>
+
 namespace dhp::detail::cuda {
 
 /// The descriptors and algorithms of a device, by size class.

@@ -8,6 +8,7 @@
 
 #include <cublasLt.h>
 
+#include <array>
 #include <compare>
 
 namespace dhp::detail::cuda {

@@ -4,6 +4,10 @@
 #include <dhp/cuda/cublas_problem.hpp>
 #include <dhp/device/cuda.hpp>
 
+#include <algorithm>
+#include <array>
+#include <vector>
+
 namespace dhp::detail::cuda {
 
 using CublasDescription = CudaOwner<cublasLtMatmulDesc_t, cublasLtMatmulDescDestroy>;

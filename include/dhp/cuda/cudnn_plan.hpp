@@ -4,6 +4,9 @@
 
 #include <dhp/cuda/cudnn_graph.hpp>
 
+#include <algorithm>
+#include <cstddef>
+
 namespace dhp::detail::cuda {
 
 /// The target of a graph: a handle's device, or a described one.

@@ -4,6 +4,8 @@
 #include <dhp/cuda/matrix_walk.hpp>
 #include <dhp/ops/dropout.hpp>
 
+#include <cmath>
+
 namespace dhp::detail::cuda {
 
 /// The mask, shared by all dropout kernels.

@@ -4,6 +4,8 @@
 #include <dhp/ops/elementwise.hpp>
 #include <dhp/tensor/tensor.hpp>
 
+#include <cmath>
+
 namespace dhp::detail::cuda {
 
 template <class Y>

@@ -7,6 +7,8 @@
 #include <dhp/ops/conv2d.hpp>
 #include <dhp/tensor/tensor.hpp>
 
+#include <algorithm>
+
 namespace dhp::detail::cuda {
 
 /// The shapes of all three products.

@@ -5,6 +5,8 @@
 #include <dhp/cuda/map.hpp>
 #include <dhp/tensor/tensor.hpp>
 
+#include <bit>
+
 namespace dhp::detail::cuda {
 
 /// The most threads of a block that works on all items, or on a tile of them.

@@ -6,6 +6,8 @@
 #include <dhp/cuda/dropout.hpp>
 #include <dhp/cuda/row_shares.hpp>
 
+#include <cmath>
+
 namespace dhp::detail::cuda {
 
 /// By the root mean square if beta and mean are null.

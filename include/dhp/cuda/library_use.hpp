@@ -3,6 +3,11 @@
 
 #include <dhp/device/cuda.hpp>
 
+#include <cstdint>
+#include <set>
+#include <string>
+#include <vector>
+
 namespace dhp::detail::cuda {
 
 struct LibraryUse {

@@ -5,6 +5,7 @@
 #include <dhp/cuda/block.hpp>
 
 #include <tuple>
+#include <utility>
 
 namespace dhp::detail::cuda {
 

@@ -9,6 +9,10 @@
 #include <dhp/cuda/tuning.hpp>
 #include <dhp/device/thread_pool.hpp>
 
+#include <algorithm>
+#include <map>
+#include <span>
+
 namespace dhp::detail::cuda {
 
 /// Where the plans of one problem come from.

@@ -7,7 +7,10 @@
 
 #include <unistd.h>
 
+#include <cstdint>
 #include <filesystem>
+#include <optional>
+#include <string>
 #include <utility>
 
 namespace dhp::detail::cuda {

@@ -4,6 +4,8 @@
 #include <dhp/cuda/matrix_walk.hpp>
 #include <dhp/ops/pool.hpp>
 
+#include <bit>
+
 namespace dhp::detail::cuda {
 
 /// Images [N, H, W, C] and window results [N, OH, OW, C].

@@ -4,6 +4,9 @@
 
 #include <dhp/cuda/block.hpp>
 
+#include <cstdint>
+#include <type_traits>
+
 namespace dhp::detail::cuda {
 
 /// One warp per row, up to `packs` packs of n elements per thread.

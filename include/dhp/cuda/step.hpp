@@ -4,6 +4,8 @@
 #include <dhp/cuda/map.hpp>
 #include <dhp/ops/step.hpp>
 
+#include <cmath>
+
 namespace dhp::detail::cuda {
 
 /// In device memory.

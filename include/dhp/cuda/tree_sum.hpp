@@ -3,6 +3,9 @@
 #include <dhp/cuda/block.hpp>
 #include <dhp/ops/tree_sum.hpp>
 
+#include <algorithm>
+#include <array>
+
 namespace dhp::detail::cuda {
 
 /// A thread adds up the rows of one column.

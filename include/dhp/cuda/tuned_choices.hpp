@@ -5,6 +5,9 @@
 #include <dhp/cuda/checked_file.hpp>
 
 #include <map>
+#include <optional>
+#include <string>
+#include <string_view>
 
 namespace dhp::detail::cuda {
 

@@ -5,6 +5,7 @@
 #include <dhp/cuda/tuned_choices.hpp>
 #include <dhp/device/cuda.hpp>
 
+#include <cstdlib>
 #include <limits>
 
 namespace dhp::detail::cuda {

@@ -14,6 +14,9 @@
 
 #include <dhp/cuda/block.hpp>
 
+#include <cmath>
+#include <utility>
+
 namespace dhp::detail::cuda {
 
 using WarpWords = Pack<std::uint32_t, 4>;

@@ -5,6 +5,8 @@
 #include <dhp/data/resize.hpp>
 #include <dhp/data/sample_random.hpp>
 
+#include <cmath>
+
 namespace dhp {
 
 struct AugmentOptions {

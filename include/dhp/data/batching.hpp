@@ -8,6 +8,9 @@
 #include <dhp/core/error.hpp>
 #include <dhp/core/shape.hpp>
 
+#include <algorithm>
+#include <cstdint>
+
 namespace dhp {
 
 /// One step: the places [first, first + samples) of the order of its epoch.

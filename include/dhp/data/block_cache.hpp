@@ -10,8 +10,12 @@
 
 #include <algorithm>
 #include <atomic>
+#include <cstdint>
 #include <filesystem>
 #include <functional>
+#include <set>
+#include <span>
+#include <string>
 #include <utility>
 #include <vector>
 

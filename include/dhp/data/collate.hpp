@@ -5,7 +5,13 @@
 #include <dhp/data/host_array.hpp>
 #include <dhp/tensor/micro_batch.hpp>
 
+#include <concepts>
+#include <cstdint>
 #include <exception>
+#include <span>
+#include <string>
+#include <utility>
+#include <vector>
 
 namespace dhp {
 

@@ -6,6 +6,8 @@
 #include <dhp/data/permutation.hpp>
 
 #include <algorithm>
+#include <concepts>
+#include <cstdint>
 #include <utility>
 
 namespace dhp {

@@ -6,6 +6,13 @@
 #include <dhp/data/known_file.hpp>
 
 #include <atomic>
+#include <cstdint>
+#include <filesystem>
+#include <memory>
+#include <span>
+#include <string>
+#include <string_view>
+#include <vector>
 
 namespace dhp {
 

@@ -5,6 +5,8 @@
 #include <dhp/data/permutation.hpp>
 
 #include <algorithm>
+#include <cmath>
+#include <cstdint>
 
 namespace dhp::detail {
 /// A block has about sqrt(window) consecutive samples, so a window has as many blocks as a block has samples.

@@ -3,6 +3,8 @@
 
 #include <dhp/data/decoder.hpp>
 
+#include <utility>
+
 namespace dhp::detail {
 /// The orientation in an EXIF TIFF block, 1 to 8; 1 (upright) if missing or damaged.
 [[nodiscard]] inline int exif_orientation(std::span<const std::byte> tiff) {

@@ -4,8 +4,14 @@
 #include <dhp/core/open_file.hpp>
 #include <dhp/data/host_array.hpp>
 
+#include <algorithm>
+#include <cstddef>
+#include <cstdint>
 #include <filesystem>
+#include <span>
+#include <string>
 #include <utility>
+#include <vector>
 
 namespace dhp {
 
@@ -132,4 +138,5 @@ class ByteCursor {
   return {dtype, shape, elements};
 }
 }  // namespace detail
+
 }  // namespace dhp

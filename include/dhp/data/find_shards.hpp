@@ -6,8 +6,11 @@
 
 #include <glob.h>
 
+#include <algorithm>
 #include <array>
 #include <filesystem>
+#include <string>
+#include <string_view>
 #include <vector>
 
 namespace dhp {

@@ -3,6 +3,11 @@
 
 #include <dhp/data/collate.hpp>
 
+#include <cstdint>
+#include <span>
+#include <utility>
+#include <vector>
+
 namespace dhp {
 
 struct Sample {

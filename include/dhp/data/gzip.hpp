@@ -5,6 +5,8 @@
 
 #include <zlib.h>
 
+#include <algorithm>
+
 namespace dhp {
 
 /// Decompresses all members; checks length and CRC. Errors name the file and the byte offset.

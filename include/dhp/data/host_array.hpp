@@ -4,6 +4,7 @@
 #include <dhp/core/shape.hpp>
 #include <dhp/core/types.hpp>
 
+#include <cstddef>
 #include <span>
 #include <vector>
 

@@ -4,6 +4,10 @@
 
 #include <dhp/data/file.hpp>
 
+#include <cstdint>
+#include <string>
+#include <vector>
+
 namespace dhp {
 
 namespace detail {

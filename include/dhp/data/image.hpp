@@ -5,6 +5,12 @@
 #include <dhp/data/idx.hpp>
 #include <dhp/data/npy.hpp>
 
+#include <cstdint>
+#include <memory>
+#include <string>
+#include <utility>
+#include <vector>
+
 namespace dhp {
 
 /// [H, W, C], u8.

@@ -4,7 +4,12 @@
 #include <dhp/data/augment.hpp>
 #include <dhp/data/collate.hpp>
 
+#include <cmath>
+#include <concepts>
+#include <cstdint>
 #include <optional>
+#include <utility>
+#include <vector>
 
 namespace dhp {
 

@@ -5,6 +5,14 @@
 #include <dhp/data/decoder.hpp>
 #include <dhp/device/thread_pool.hpp>
 
+#include <algorithm>
+#include <cstdint>
+#include <filesystem>
+#include <memory>
+#include <string>
+#include <utility>
+#include <vector>
+
 namespace dhp {
 
 struct ImageFolderOptions {

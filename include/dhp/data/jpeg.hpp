@@ -5,6 +5,11 @@
 
 #include <turbojpeg.h>
 
+#include <algorithm>
+#include <array>
+#include <memory>
+#include <string_view>
+
 namespace dhp {
 
 namespace detail {

@@ -6,10 +6,16 @@
 #include <dhp/data/epoch_order.hpp>
 #include <dhp/data/step_source.hpp>
 
+#include <algorithm>
 #include <condition_variable>
+#include <cstdint>
 #include <deque>
+#include <exception>
+#include <memory>
 #include <mutex>
 #include <thread>
+#include <utility>
+#include <vector>
 
 namespace dhp {
 

@@ -5,6 +5,12 @@
 #include <dhp/data/file.hpp>
 #include <dhp/data/known_file.hpp>
 
+#include <charconv>
+#include <cstring>
+#include <string>
+#include <string_view>
+#include <vector>
+
 namespace dhp {
 
 namespace detail {

@@ -7,6 +7,7 @@
 #include <dhp/data/sample_random.hpp>
 
 #include <bit>
+#include <cstdint>
 
 namespace dhp {
 

@@ -7,6 +7,8 @@
 
 #include <png.h>
 
+#include <string_view>
+
 namespace dhp {
 
 namespace detail {

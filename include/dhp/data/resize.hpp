@@ -4,6 +4,14 @@
 
 #include <dhp/data/image.hpp>
 
+#include <algorithm>
+#include <cmath>
+#include <cstdint>
+#include <cstring>
+#include <span>
+#include <type_traits>
+#include <vector>
+
 namespace dhp {
 
 namespace detail {

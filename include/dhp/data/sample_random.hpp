@@ -4,6 +4,8 @@
 
 #include <dhp/core/rng.hpp>
 
+#include <cstdint>
+
 namespace dhp {
 
 /// The purpose of a random number; uses are independent. Your own uses start at `user`.

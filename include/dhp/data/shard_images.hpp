@@ -4,6 +4,8 @@
 #include <dhp/core/hash.hpp>
 #include <dhp/data/shard_reader.hpp>
 
+#include <optional>
+
 namespace dhp {
 
 struct ShardOptions {

@@ -10,6 +10,9 @@
 
 #include <sys/stat.h>
 
+#include <array>
+#include <bit>
+
 namespace dhp::detail {
 /// A shard as it was when it was scanned.
 struct ShardFile {

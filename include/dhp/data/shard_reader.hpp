@@ -4,6 +4,10 @@
 #include <dhp/data/block_cache.hpp>
 #include <dhp/data/shard_index.hpp>
 
+#include <atomic>
+#include <memory>
+#include <mutex>
+
 namespace dhp::detail {
 class ShardReader {
  public:

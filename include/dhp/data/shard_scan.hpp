@@ -5,7 +5,15 @@
 #include <dhp/data/file.hpp>
 #include <dhp/data/known_file.hpp>
 
+#include <algorithm>
+#include <cstddef>
+#include <cstdint>
 #include <limits>
+#include <span>
+#include <string>
+#include <string_view>
+#include <utility>
+#include <vector>
 
 namespace dhp::detail {
 /// A sample's encoded image, in bytes of its shard. In a TFRecord, its record starts `before` bytes earlier and ends

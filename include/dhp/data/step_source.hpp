@@ -5,6 +5,8 @@
 #include <dhp/data/batching.hpp>
 #include <dhp/tensor/micro_batch.hpp>
 
+#include <cstdint>
+
 namespace dhp {
 
 /// Who reads a source. A training run fills it in.

@@ -6,7 +6,9 @@
 #include <dhp/data/decoder.hpp>
 #include <dhp/data/shard_scan.hpp>
 
+#include <charconv>
 #include <optional>
+#include <string_view>
 
 namespace dhp::detail {
 /// A member of a tar file, with contents [first, first + bytes).

@@ -6,6 +6,7 @@
 #include <dhp/data/shard_scan.hpp>
 
 #include <optional>
+#include <utility>
 
 namespace dhp::detail {
 /// Iterates over the fields of a Protocol Buffers message in part of a file.

@@ -4,6 +4,9 @@
 #include <dhp/device/cuda_event.hpp>
 #include <dhp/device/cuda_memory.hpp>
 
+#include <cstddef>
+#include <memory>
+
 namespace dhp::detail {
 /// Uploads the next step's input while the current step runs. A copy goes to a staging buffer on the GPU, on its own
 /// stream; a fast copy inside the GPU follows in stream order.

@@ -11,8 +11,14 @@
 #include <dhp/device/size_class.hpp>
 #include <dhp/device/thread_pool.hpp>
 
+#include <algorithm>
+#include <cstdint>
+#include <cstring>
 #include <memory_resource>
+#include <mutex>
 #include <new>
+#include <utility>
+#include <vector>
 
 namespace dhp {
 

@@ -12,6 +12,14 @@
 
 #include <nvtx3/nvToolsExt.h>
 
+#include <algorithm>
+#include <chrono>
+#include <cstring>
+#include <map>
+#include <memory>
+#include <optional>
+#include <string>
+#include <thread>
 #include <typeindex>
 #include <typeinfo>
 

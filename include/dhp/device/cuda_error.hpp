@@ -6,6 +6,10 @@
 
 #include <cuda_runtime_api.h>
 
+#include <cstddef>
+#include <memory>
+#include <source_location>
+#include <string>
 #include <type_traits>
 
 namespace dhp {
@@ -61,4 +65,5 @@ struct CudaDestroy {
 template <class Handle, auto destroy>
 using CudaOwner = std::unique_ptr<std::remove_pointer_t<Handle>, CudaDestroy<destroy>>;
 }  // namespace detail
+
 }  // namespace dhp

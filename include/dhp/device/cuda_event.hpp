@@ -3,6 +3,9 @@
 
 #include <dhp/device/cuda_error.hpp>
 
+#include <memory>
+#include <type_traits>
+
 namespace dhp::detail {
 class CudaStream {
  public:

@@ -4,7 +4,9 @@
 
 #include <dhp/device/cuda_event.hpp>
 
+#include <memory>
 #include <mutex>
+#include <type_traits>
 #include <utility>
 #include <vector>
 

@@ -54,4 +54,5 @@ inline void check_library_versions() {
   check_library_version("cuBLASLt", "libcublasLt", CUBLAS_VERSION, cublasLtGetVersion());
 }
 }  // namespace detail
+
 }  // namespace dhp

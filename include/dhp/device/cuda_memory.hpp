@@ -8,9 +8,14 @@
 #include <dhp/device/out_of_memory.hpp>
 #include <dhp/device/size_class.hpp>
 
+#include <algorithm>
+#include <cstddef>
 #include <functional>
 #include <map>
+#include <memory>
+#include <mutex>
 #include <optional>
+#include <utility>
 #include <vector>
 
 namespace dhp {
@@ -176,4 +181,5 @@ class CudaMemory : public MemoryCount,
   std::size_t current_ = 0;
 };
 }  // namespace detail
+
 }  // namespace dhp

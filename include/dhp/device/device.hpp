@@ -4,7 +4,12 @@
 
 #include <dhp/core/types.hpp>
 
+#include <concepts>
+#include <cstddef>
 #include <cstring>
+#include <memory>
+#include <source_location>
+#include <string>
 #include <utility>
 #include <vector>
 
@@ -94,4 +99,5 @@ inline constexpr bool works_by_itself = !Dev::host_accessible;
 template <>
 inline constexpr bool works_by_itself<Cpu> = false;
 }  // namespace detail
+
 }  // namespace dhp

@@ -11,7 +11,13 @@
 
 #include <sys/mman.h>
 
+#include <algorithm>
+#include <cstdint>
+#include <cstring>
 #include <map>
+#include <string>
+#include <utility>
+#include <vector>
 
 namespace dhp {
 

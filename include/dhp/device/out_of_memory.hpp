@@ -3,6 +3,8 @@
 
 #include <dhp/core/error.hpp>
 
+#include <cstddef>
+#include <string>
 #include <utility>
 
 namespace dhp {

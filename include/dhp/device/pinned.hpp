@@ -5,8 +5,10 @@
 #include <dhp/device/cuda_event.hpp>
 
 #include <algorithm>
+#include <cstddef>
 #include <deque>
 #include <map>
+#include <memory>
 #include <mutex>
 #include <vector>
 

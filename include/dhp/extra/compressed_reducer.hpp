@@ -9,6 +9,11 @@
 #include <dhp/parallel/reducer.hpp>
 #include <dhp/parallel/trainable.hpp>
 
+#include <cstdint>
+#include <optional>
+#include <utility>
+#include <vector>
+
 namespace dhp {
 
 namespace detail {

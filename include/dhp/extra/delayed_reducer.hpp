@@ -8,6 +8,10 @@
 #include <dhp/extra/packed_sum.hpp>
 #include <dhp/parallel/reducer.hpp>
 
+#include <optional>
+#include <utility>
+#include <vector>
+
 namespace dhp {
 
 struct Delayed {

@@ -9,6 +9,8 @@
 #include <dhp/parallel/reducer.hpp>
 #include <dhp/parallel/trainable.hpp>
 
+#include <utility>
+
 namespace dhp {
 
 struct LocalSgd {

@@ -5,6 +5,9 @@
 #include <dhp/comm/comm.hpp>
 #include <dhp/nn/parameter_store.hpp>
 
+#include <utility>
+#include <vector>
+
 namespace dhp::detail {
 template <class Dev>
 class PackedSum {

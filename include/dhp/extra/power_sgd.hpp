@@ -6,6 +6,8 @@
 #include <dhp/extra/compressed_reducer.hpp>
 #include <dhp/ops/gemm.hpp>
 
+#include <algorithm>
+
 namespace dhp {
 
 struct PowerSgd {

@@ -9,6 +9,8 @@
 #include <dhp/extra/top_k.hpp>
 #include <dhp/train/training_run.hpp>
 
+#include <variant>
+
 namespace dhp {
 
 /// For unsharded stores.

@@ -11,6 +11,12 @@
 #include <dhp/parallel/pipeline.hpp>
 #include <dhp/train/training_run.hpp>
 
+#include <algorithm>
+#include <deque>
+#include <map>
+#include <memory>
+#include <utility>
+
 namespace dhp {
 
 namespace detail {

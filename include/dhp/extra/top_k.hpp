@@ -5,6 +5,9 @@
 #include <dhp/extra/compressed_reducer.hpp>
 #include <dhp/ops/rows.hpp>
 
+#include <algorithm>
+#include <cmath>
+
 namespace dhp {
 
 struct TopK {

@@ -9,6 +9,17 @@
 #include <dhp/ops/fingerprint.hpp>
 #include <dhp/train/training_run.hpp>
 
+#include <algorithm>
+#include <functional>
+#include <map>
+#include <memory>
+#include <optional>
+#include <set>
+#include <string>
+#include <type_traits>
+#include <utility>
+#include <vector>
+
 namespace dhp {
 
 namespace detail::verification {

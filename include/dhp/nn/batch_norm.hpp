@@ -8,6 +8,11 @@
 #include <dhp/ops/batch_norm.hpp>
 #include <dhp/ops/elementwise.hpp>
 
+#include <algorithm>
+#include <cmath>
+#include <memory>
+#include <vector>
+
 namespace dhp {
 
 struct BatchNormOptions {

@@ -5,6 +5,13 @@
 #include <dhp/nn/loss.hpp>
 #include <dhp/ops/elementwise.hpp>
 
+#include <algorithm>
+#include <cmath>
+#include <numeric>
+#include <string>
+#include <utility>
+#include <vector>
+
 namespace dhp {
 
 /// The largest difference, relative to the largest element of its gradient. About 1e-9 where backward is right.

@@ -8,6 +8,8 @@
 #include <dhp/ops/cross_entropy.hpp>
 #include <dhp/ops/reduce.hpp>
 
+#include <vector>
+
 namespace dhp {
 
 /// One term of a loss: logits [M, this rank's classes], with tensor groups [pieces, M, classes of the widest piece],

@@ -5,6 +5,9 @@
 #include <dhp/ops/elementwise.hpp>
 #include <dhp/ops/embedding.hpp>
 
+#include <initializer_list>
+#include <string>
+
 namespace dhp {
 
 struct EmbeddingOptions {

@@ -8,6 +8,9 @@
 #include <dhp/ops/elementwise.hpp>
 #include <dhp/ops/segments.hpp>
 
+#include <type_traits>
+#include <vector>
+
 namespace dhp::detail {
 
 /// Whether each view begins where the one before it ends.

@@ -4,6 +4,8 @@
 
 #include <dhp/nn/linear.hpp>
 
+#include <vector>
+
 namespace dhp {
 
 struct GatedFeedForwardOptions {

@@ -5,6 +5,8 @@
 #include <dhp/ops/rows.hpp>
 #include <dhp/tensor/tensor.hpp>
 
+#include <algorithm>
+
 namespace dhp {
 
 /// x [.., part_of(columns, size, rank)], y [.., columns]. Uneven parts are padded to the largest for the exchange.
@@ -58,4 +60,5 @@ template <class Dev>
   return y;
 }
 }  // namespace detail
+
 }  // namespace dhp

@@ -13,6 +13,12 @@
 #include <dhp/ops/tree_sum.hpp>
 #include <dhp/tensor/tensor.hpp>
 
+#include <algorithm>
+#include <memory>
+#include <type_traits>
+#include <utility>
+#include <vector>
+
 namespace dhp {
 
 namespace detail {

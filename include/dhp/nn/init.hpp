@@ -5,6 +5,8 @@
 #include <dhp/core/shape.hpp>
 #include <dhp/core/types.hpp>
 
+#include <algorithm>
+#include <cmath>
 #include <span>
 
 namespace dhp {

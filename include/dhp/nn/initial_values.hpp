@@ -5,7 +5,11 @@
 #include <dhp/device/thread_pool.hpp>
 #include <dhp/nn/parameter.hpp>
 
+#include <algorithm>
+#include <cstdint>
 #include <optional>
+#include <span>
+#include <vector>
 
 namespace dhp::detail {
 template <class Dev>

@@ -10,6 +10,11 @@
 #include <dhp/ops/reduce.hpp>
 #include <dhp/tensor/tape.hpp>
 
+#include <concepts>
+#include <memory>
+#include <string>
+#include <utility>
+
 namespace dhp {
 
 namespace detail {

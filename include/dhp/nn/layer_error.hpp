@@ -3,7 +3,9 @@
 
 #include <dhp/device/out_of_memory.hpp>
 
+#include <string>
 #include <typeinfo>
+#include <utility>
 
 namespace dhp {
 
@@ -56,4 +58,5 @@ class LayerError : public Error {
   }
 }
 }  // namespace detail
+
 }  // namespace dhp

@@ -4,6 +4,9 @@
 #include <dhp/nn/low_rank.hpp>
 #include <dhp/ops/linear.hpp>
 
+#include <memory>
+#include <span>
+
 namespace dhp {
 
 struct LinearOptions {

@@ -7,6 +7,12 @@
 #include <dhp/comm/mesh.hpp>
 #include <dhp/nn/layer.hpp>
 
+#include <cmath>
+#include <memory>
+#include <span>
+#include <string>
+#include <vector>
+
 namespace dhp {
 
 /// One term of the loss of one micro-batch, or of many.
@@ -240,4 +246,5 @@ void check_counts(const std::vector<double>& entries, const std::vector<std::str
   return loss;
 }
 }  // namespace detail
+
 }  // namespace dhp

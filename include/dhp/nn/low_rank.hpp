@@ -7,6 +7,9 @@
 #include <dhp/nn/dropout.hpp>
 #include <dhp/ops/gemm.hpp>
 
+#include <string>
+#include <utility>
+
 namespace dhp {
 
 template <class Dev>

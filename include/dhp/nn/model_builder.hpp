@@ -7,6 +7,14 @@
 #include <dhp/nn/low_rank_options.hpp>
 #include <dhp/nn/parameter_store.hpp>
 
+#include <algorithm>
+#include <functional>
+#include <memory>
+#include <optional>
+#include <string>
+#include <utility>
+#include <vector>
+
 namespace dhp {
 
 template <class Dev>

@@ -10,6 +10,13 @@
 #include <dhp/ops/exact_sum.hpp>
 #include <dhp/tensor/tensor.hpp>
 
+#include <algorithm>
+#include <memory>
+#include <string>
+#include <type_traits>
+#include <utility>
+#include <vector>
+
 namespace dhp {
 
 struct ParameterSpec {
@@ -237,4 +244,5 @@ void accumulate_all(Dev& dev, const ParameterList<Dev>& parameters,
   accumulate_from<Dev>(dev, parameters, views, write);
 }
 }  // namespace detail
+
 }  // namespace dhp

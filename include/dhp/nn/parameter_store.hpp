@@ -9,8 +9,13 @@
 #include <dhp/ops/elementwise.hpp>
 #include <dhp/ops/optimizer.hpp>
 
+#include <algorithm>
 #include <functional>
+#include <memory>
+#include <string>
 #include <unordered_map>
+#include <utility>
+#include <vector>
 
 namespace dhp {
 

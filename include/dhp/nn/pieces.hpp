@@ -6,6 +6,9 @@
 #include <dhp/core/types.hpp>
 #include <dhp/tensor/view.hpp>
 
+#include <algorithm>
+#include <string>
+
 namespace dhp {
 
 /// How weight files order the axes, where that differs from memory.

@@ -5,6 +5,8 @@
 #include <dhp/core/error.hpp>
 
 #include <algorithm>
+#include <string>
+#include <string_view>
 #include <utility>
 #include <vector>
 
@@ -106,4 +108,5 @@ class PlacementTable {
 };
 
 }  // namespace detail
+
 }  // namespace dhp

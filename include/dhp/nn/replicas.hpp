@@ -39,4 +39,5 @@ void check_has_replicas(const ParameterStore<Dev>& store, const Replicas<Dev>* r
         "a store that is sharded over replicas is used without DataParallel, which moves shares");
 }
 }  // namespace detail
+
 }  // namespace dhp

@@ -8,6 +8,11 @@
 #include <dhp/nn/parameter.hpp>
 #include <dhp/ops/segments.hpp>
 
+#include <algorithm>
+#include <cstdint>
+#include <utility>
+#include <vector>
+
 namespace dhp {
 
 /// What replicas shard, numbered as in the paper.
@@ -251,4 +256,5 @@ template <class Dev>
   return lists;
 }
 }  // namespace detail
+
 }  // namespace dhp

@@ -60,4 +60,5 @@ void swiglu_backward(Dev& dev, In<Dev> dy, In<Dev> gate, In<Dev> up, Out<Dev> dg
   swiglu_backward_on(dev, dy, gate, up, dgate, dup);
 }
 }  // namespace detail
+
 }  // namespace dhp

@@ -6,6 +6,7 @@
 #include <dhp/ops/checks.hpp>
 #include <dhp/tensor/tensor.hpp>
 
+#include <cmath>
 #include <optional>
 
 namespace dhp {
@@ -180,4 +181,5 @@ struct NormFromSums {
   double mean, inv_std = 0, squared_deviations = 0;
 };
 }  // namespace detail
+
 }  // namespace dhp

@@ -5,6 +5,8 @@
 #include <dhp/core/rng.hpp>
 #include <dhp/ops/step.hpp>
 
+#include <cmath>
+#include <cstdint>
 #include <limits>
 
 namespace dhp::detail {

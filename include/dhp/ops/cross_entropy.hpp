@@ -5,6 +5,9 @@
 
 #include <dhp/tensor/view.hpp>
 
+#include <algorithm>
+#include <cmath>
+
 namespace dhp {
 
 struct CrossEntropyOptions {
@@ -122,4 +125,5 @@ template <class A>
   return std::log(powers) + (A(1) - smoothing) * (max - wanted) - smoothing * below_max / classes;
 }
 }  // namespace detail
+
 }  // namespace dhp

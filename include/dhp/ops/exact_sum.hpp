@@ -6,6 +6,10 @@
 
 #include <dhp/tensor/view.hpp>
 
+#include <bit>
+#include <cstdint>
+#include <type_traits>
+
 namespace dhp {
 
 namespace detail {
@@ -99,4 +103,5 @@ template <class T>
          static_cast<T>(0x1p-83);
 }
 }  // namespace detail
+
 }  // namespace dhp

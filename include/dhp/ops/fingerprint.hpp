@@ -6,6 +6,8 @@
 #include <dhp/core/rng.hpp>
 #include <dhp/tensor/view.hpp>
 
+#include <cstdint>
+
 namespace dhp {
 
 /// sum, i64 [1], += times * (sum over i of the bits of x[i] as an unsigned integer * fingerprint_factor(first + i)),

@@ -3,6 +3,8 @@
 
 #include <dhp/tensor/view.hpp>
 
+#include <type_traits>
+
 namespace dhp {
 
 struct GemmOptions {

@@ -119,4 +119,5 @@ void residual_layer_norm_backward(Dev& dev, In<Dev> dy, In<Dev> sum, In<Dev> gam
                                   dgamma, dbeta, beta);
 }
 }  // namespace detail
+
 }  // namespace dhp

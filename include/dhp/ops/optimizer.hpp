@@ -265,4 +265,5 @@ struct SgdStep {
   return state.learning_rate * (adapts ? std::sqrt(weight_square / direction_square) : 1);
 }
 }  // namespace detail
+
 }  // namespace dhp

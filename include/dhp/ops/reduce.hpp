@@ -42,4 +42,5 @@ void find_nonfinite(Dev& dev, In<Dev> x, Out<Dev> flag) {
   find_nonfinite_on(dev, x, flag);
 }
 }  // namespace detail
+
 }  // namespace dhp

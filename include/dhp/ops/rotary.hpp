@@ -5,6 +5,8 @@
 
 #include <dhp/tensor/view.hpp>
 
+#include <cmath>
+#include <cstdint>
 #include <numbers>
 
 namespace dhp::detail {

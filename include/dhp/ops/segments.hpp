@@ -7,6 +7,11 @@
 
 #include <dhp/tensor/tensor.hpp>
 
+#include <algorithm>
+#include <cstdint>
+#include <span>
+#include <vector>
+
 namespace dhp::detail {
 inline constexpr std::int64_t segment_alignment = 32;  ///< elements; segments start at multiples
 inline constexpr std::int64_t segment_tile = 1 << 14;  ///< elements

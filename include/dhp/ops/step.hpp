@@ -4,6 +4,14 @@
 
 #include <dhp/tensor/tensor.hpp>
 
+#include <algorithm>
+#include <cmath>
+#include <cstddef>
+#include <cstdint>
+#include <cstring>
+#include <span>
+#include <type_traits>
+
 namespace dhp {
 
 enum class StepDecision : std::int32_t {
@@ -175,4 +183,5 @@ void objective_scales(Dev& dev, In<Dev> counts, In<Dev> state, Out<Dev> scales) 
   objective_scales_on(dev, counts, state, scales);
 }
 }  // namespace detail
+
 }  // namespace dhp

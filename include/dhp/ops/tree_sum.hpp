@@ -4,6 +4,9 @@
 
 #include <dhp/tensor/view.hpp>
 
+#include <cstdint>
+#include <vector>
+
 namespace dhp::detail {
 
 /// parts[onto] += parts[from]

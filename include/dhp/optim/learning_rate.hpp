@@ -4,7 +4,9 @@
 #include <dhp/core/error.hpp>
 
 #include <algorithm>
+#include <cmath>
 #include <cstdint>
+#include <string_view>
 
 namespace dhp {
 

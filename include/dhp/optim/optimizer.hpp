@@ -9,6 +9,10 @@
 #include <dhp/ops/optimizer.hpp>
 #include <dhp/ops/tree_sum.hpp>
 
+#include <string>
+#include <utility>
+#include <vector>
+
 namespace dhp {
 
 template <class Dev>

@@ -6,6 +6,8 @@
 #include <dhp/optim/lars.hpp>
 #include <dhp/optim/sgd.hpp>
 
+#include <memory>
+#include <type_traits>
 #include <variant>
 
 namespace dhp {

@@ -5,6 +5,9 @@
 #include <dhp/parallel/reducer.hpp>
 #include <dhp/parallel/sharded_reducer.hpp>
 
+#include <concepts>
+#include <memory>
+#include <utility>
 #include <variant>
 
 namespace dhp::detail {

@@ -4,6 +4,7 @@
 #include <dhp/core/error.hpp>
 
 #include <algorithm>
+#include <cstddef>
 #include <cstdint>
 #include <limits>
 #include <vector>

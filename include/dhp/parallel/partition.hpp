@@ -7,7 +7,10 @@
 #include <dhp/nn/parameter_store.hpp>
 #include <dhp/parallel/cut_layers.hpp>
 
+#include <algorithm>
 #include <chrono>
+#include <limits>
+#include <vector>
 
 namespace dhp::detail {
 /// Flops of the forward pass of each layer on this micro-batch; the last one's include the loss.

@@ -5,6 +5,9 @@
 #include <dhp/comm/progress.hpp>
 #include <dhp/nn/replicas.hpp>
 
+#include <optional>
+#include <vector>
+
 namespace dhp {
 
 /// ready(range): this replica adds no more to the range. finish(): returns when every gradient is the sum over all

@@ -9,6 +9,11 @@
 #include <dhp/nn/parameter_store.hpp>
 #include <dhp/parallel/trainable.hpp>
 
+#include <algorithm>
+#include <deque>
+#include <map>
+#include <vector>
+
 namespace dhp::detail {
 template <class Dev>
 class ShardedReducer final : public Replicas<Dev> {

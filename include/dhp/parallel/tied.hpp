@@ -6,7 +6,11 @@
 #include <dhp/comm/comm.hpp>
 #include <dhp/nn/parameter_store.hpp>
 
+#include <algorithm>
 #include <map>
+#include <set>
+#include <utility>
+#include <vector>
 
 namespace dhp::detail {
 /// Sums the gradient of a parameter over ranks that each have a part of it.

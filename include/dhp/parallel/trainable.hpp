@@ -4,6 +4,10 @@
 #include <dhp/nn/loss.hpp>
 #include <dhp/nn/replicas.hpp>
 
+#include <span>
+#include <string>
+#include <vector>
+
 namespace dhp {
 
 template <class Dev>
@@ -66,4 +70,5 @@ template <class Dev>
   return Tensor<Dev>::from_host(dev, {std::ssize(names)}, counts_of(step.batches, names));
 }
 }  // namespace detail
+
 }  // namespace dhp

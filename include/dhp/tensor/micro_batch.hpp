@@ -5,7 +5,14 @@
 
 #include <dhp/tensor/tensor.hpp>
 
+#include <cstdint>
 #include <map>
+#include <memory>
+#include <span>
+#include <string>
+#include <string_view>
+#include <utility>
+#include <vector>
 
 namespace dhp {
 

@@ -6,6 +6,11 @@
 #include <dhp/core/rng.hpp>
 #include <dhp/tensor/micro_batch.hpp>
 
+#include <memory>
+#include <string>
+#include <utility>
+#include <vector>
+
 namespace dhp {
 
 enum class Mode { train, eval };

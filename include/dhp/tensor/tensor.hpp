@@ -4,7 +4,10 @@
 
 #include <dhp/tensor/view.hpp>
 
+#include <memory>
 #include <span>
+#include <utility>
+#include <vector>
 
 namespace dhp {
 

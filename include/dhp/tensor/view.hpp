@@ -7,6 +7,8 @@
 #include <dhp/device/device.hpp>
 
 #include <atomic>
+#include <cstddef>
+#include <type_traits>
 
 namespace dhp {
 
@@ -102,4 +104,5 @@ template <class T, class Dev, class Byte>
   return view.empty() ? nullptr : view.template data<T>();
 }
 }  // namespace detail
+
 }  // namespace dhp

@@ -6,6 +6,12 @@
 #include <dhp/train/checkpoint.hpp>
 #include <dhp/train/state_copy.hpp>
 
+#include <atomic>
+#include <chrono>
+#include <string>
+#include <thread>
+#include <utility>
+
 namespace dhp {
 
 /// One save at a time: the host holds at most one copy of the pieces that this rank writes.

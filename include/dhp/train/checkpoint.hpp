@@ -12,6 +12,12 @@
 #include <dhp/train/trainer.hpp>
 #include <dhp/train/weight_loading.hpp>
 
+#include <exception>
+#include <set>
+#include <string>
+#include <utility>
+#include <vector>
+
 namespace dhp {
 
 struct LoadedCheckpoint {

@@ -9,7 +9,14 @@
 #include <dhp/train/run_state.hpp>
 #include <dhp/train/safetensors.hpp>
 
+#include <algorithm>
+#include <cstdint>
 #include <limits>
+#include <map>
+#include <string>
+#include <type_traits>
+#include <utility>
+#include <vector>
 
 namespace dhp {
 

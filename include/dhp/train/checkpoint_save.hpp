@@ -5,6 +5,12 @@
 #include <dhp/train/checkpoint_folder.hpp>
 #include <dhp/train/shard.hpp>
 
+#include <functional>
+#include <map>
+#include <string>
+#include <utility>
+#include <vector>
+
 namespace dhp {
 
 /// What a checkpoint holds beside tensors; rank 0's counts.
@@ -81,4 +87,5 @@ class CheckpointSave {
   int rank_, ranks_;
 };
 }  // namespace detail
+
 }  // namespace dhp

@@ -4,6 +4,9 @@
 
 #include <dhp/core/shape.hpp>
 
+#include <cstdint>
+#include <string>
+#include <string_view>
 #include <vector>
 
 namespace dhp::detail {

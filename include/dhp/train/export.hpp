@@ -10,6 +10,10 @@
 #include <dhp/train/shard.hpp>
 #include <dhp/train/weight_file.hpp>
 
+#include <cstring>
+#include <string>
+#include <vector>
+
 namespace dhp {
 
 namespace detail {
@@ -61,7 +65,9 @@ inline void merge_adapter(SavedPieces& saved, const std::string& layer, double s
     }
   });
 }
+}  // namespace detail
 
+namespace detail {
 /// The tensor as GPT-2's files have it, with the others of its layer that lie beside it; whole: of a name.
 inline std::vector<std::byte> as_conv1d(
     const Piece& piece, Conv1dPlace place,

@@ -8,6 +8,10 @@
 #include <sys/file.h>
 #include <unistd.h>
 
+#include <cerrno>
+#include <chrono>
+#include <memory>
+#include <string>
 #include <thread>
 
 namespace dhp::detail {

@@ -8,7 +8,10 @@
 
 #include <dhp/train/conv1d.hpp>
 
+#include <array>
 #include <map>
+#include <string>
+#include <string_view>
 #include <utility>
 
 namespace dhp {

@@ -7,6 +7,12 @@
 #include <dhp/ops/elementwise.hpp>
 #include <dhp/tensor/micro_batch.hpp>
 
+#include <algorithm>
+#include <cmath>
+#include <cstdint>
+#include <span>
+#include <vector>
+
 namespace dhp {
 
 namespace detail::predictions {

@@ -5,6 +5,10 @@
 #include <dhp/train/file_lock.hpp>
 #include <dhp/train/training_run.hpp>
 
+#include <memory>
+#include <string>
+#include <utility>
+
 namespace dhp {
 
 /// The files of one training run: TrainingRun::files(). All calls but give_up() are collective over the mesh.

@@ -3,6 +3,9 @@
 
 #include <dhp/ops/step.hpp>
 
+#include <cstdint>
+#include <string>
+
 namespace dhp {
 
 /// The best value of a measure so far, by which a run may stop early.

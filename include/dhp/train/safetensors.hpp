@@ -9,9 +9,13 @@
 
 #include <nlohmann/json.hpp>
 
+#include <algorithm>
 #include <functional>
 #include <map>
 #include <optional>
+#include <set>
+#include <span>
+#include <string>
 #include <utility>
 #include <vector>
 

@@ -6,6 +6,10 @@
 #include <dhp/tensor/tensor.hpp>
 #include <dhp/train/checkpoint_index.hpp>
 
+#include <string>
+#include <utility>
+#include <vector>
+
 namespace dhp {
 
 namespace detail::checkpoint {

@@ -6,6 +6,12 @@
 #include <dhp/device/out_of_memory.hpp>
 #include <dhp/nn/pieces.hpp>
 
+#include <atomic>
+#include <cstring>
+#include <memory>
+#include <utility>
+#include <vector>
+
 namespace dhp::detail {
 /// start() and finish() are for the rank's thread, pieces() for the one that writes them.
 template <class Dev>

@@ -5,7 +5,14 @@
 #include <dhp/comm/gather.hpp>
 #include <dhp/nn/pieces.hpp>
 
+#include <algorithm>
+#include <cstddef>
+#include <cstdint>
 #include <map>
+#include <set>
+#include <string>
+#include <utility>
+#include <vector>
 
 namespace dhp {
 

@@ -5,6 +5,10 @@
 
 #include <dhp/parallel/trainable.hpp>
 
+#include <cstdint>
+#include <utility>
+#include <vector>
+
 namespace dhp::detail {
 /// A device that can record work, like Cuda: record(body) and run(graph).
 template <class Dev>

@@ -5,6 +5,10 @@
 #include <dhp/optim/learning_rate.hpp>
 #include <dhp/parallel/trainable.hpp>
 
+#include <cstdint>
+#include <optional>
+#include <vector>
+
 namespace dhp {
 
 struct TrainerOptions {

@@ -5,6 +5,9 @@
 
 #include <unistd.h>
 
+#include <atomic>
+#include <csignal>
+
 namespace dhp {
 
 /// Make it before other threads of the process, and give it to TrainingRun::stop_when(). A second signal ends the

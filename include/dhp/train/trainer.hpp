@@ -11,6 +11,14 @@
 #include <dhp/train/step_recorder.hpp>
 #include <dhp/train/step_report.hpp>
 
+#include <atomic>
+#include <functional>
+#include <memory>
+#include <optional>
+#include <span>
+#include <utility>
+#include <vector>
+
 namespace dhp {
 
 template <class Dev, Trainable<Dev> M>

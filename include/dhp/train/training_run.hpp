@@ -8,6 +8,12 @@
 #include <dhp/parallel/pipeline.hpp>
 #include <dhp/train/trainer.hpp>
 
+#include <functional>
+#include <memory>
+#include <span>
+#include <type_traits>
+#include <utility>
+
 namespace dhp {
 
 /// Reducer and Optimizer: variants of what can be chosen. A program compiles all that they name.

@@ -6,6 +6,10 @@
 #include <dhp/train/conv1d.hpp>
 #include <dhp/train/safetensors.hpp>
 
+#include <cstring>
+#include <string>
+#include <vector>
+
 namespace dhp {
 
 /// [O, K, K, I] in memory, [O, I, K, K] in files.
@@ -78,4 +82,5 @@ void read_from_file(Dev& dev, const SafeTensors& file, const std::string& name,
   cast(dev, read.view(), wanted.data);
 }
 }  // namespace detail
+
 }  // namespace dhp

@@ -5,6 +5,11 @@
 #include <dhp/train/safetensors.hpp>
 
 #include <filesystem>
+#include <map>
+#include <memory>
+#include <set>
+#include <string>
+#include <vector>
 
 namespace dhp {
 

@@ -10,6 +10,14 @@
 
 #include <nlohmann/json.hpp>
 
+#include <algorithm>
+#include <cstring>
+#include <optional>
+#include <set>
+#include <string>
+#include <utility>
+#include <vector>
+
 namespace dhp {
 
 /// How a run begins from published weights.
@@ -122,4 +130,5 @@ std::int64_t load_weights(Dev& dev, Comm<Dev>& world, ParameterStore<Dev>& store
 }
 
 }  // namespace detail
+
 }  // namespace dhp

@@ -5,7 +5,13 @@
 #include <dhp/comm/elastic/next_layout.hpp>
 #include <dhp/comm/rendezvous/wire.hpp>
 
+#include <algorithm>
+#include <cstdint>
+#include <functional>
 #include <map>
+#include <optional>
+#include <string>
+#include <vector>
 
 namespace dhp {
 

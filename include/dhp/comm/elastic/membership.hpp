@@ -7,6 +7,15 @@
 #include <dhp/comm/rendezvous/key_value_store.hpp>
 #include <dhp/comm/watch/rank_state.hpp>
 
+#include <charconv>
+#include <chrono>
+#include <map>
+#include <memory>
+#include <set>
+#include <string>
+#include <utility>
+#include <vector>
+
 namespace dhp::detail {
 
 [[nodiscard]] inline std::string generation_key(std::int64_t number) {

@@ -4,10 +4,14 @@
 
 #include <dhp/comm/mesh.hpp>
 
+#include <algorithm>
 #include <cstdlib>
 #include <functional>
+#include <limits>
 #include <optional>
 #include <tuple>
+#include <utility>
+#include <vector>
 
 namespace dhp {
 

@@ -5,6 +5,16 @@
 #include <dhp/comm/elastic/membership.hpp>
 #include <dhp/comm/launch_process.hpp>
 
+#include <algorithm>
+#include <array>
+#include <chrono>
+#include <cstring>
+#include <exception>
+#include <functional>
+#include <memory>
+#include <string>
+#include <utility>
+
 namespace dhp {
 
 enum class GenerationEnd {

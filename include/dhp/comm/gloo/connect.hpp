@@ -6,6 +6,9 @@
 #include <dhp/comm/launch_process.hpp>
 #include <dhp/comm/messages/process_comm.hpp>
 
+#include <memory>
+#include <string>
+
 namespace dhp {
 
 namespace detail {

@@ -8,6 +8,12 @@
 #include <dhp/core/copy_bytes.hpp>
 #include <dhp/core/shape.hpp>
 
+#include <algorithm>
+#include <cstdint>
+#include <memory>
+#include <utility>
+#include <vector>
+
 namespace dhp::detail {
 
 /// Scratch memory kept between calls, because faulting in fresh pages costs more than the transfer.

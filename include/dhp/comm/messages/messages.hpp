@@ -4,6 +4,13 @@
 #include <dhp/comm/collective.hpp>
 #include <dhp/device/cpu.hpp>
 
+#include <cstddef>
+#include <cstdint>
+#include <memory>
+#include <stdexcept>
+#include <string>
+#include <vector>
+
 namespace dhp::detail {
 
 /// The connection to a rank of the group has broken.

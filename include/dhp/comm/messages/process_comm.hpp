@@ -6,7 +6,16 @@
 #include <dhp/comm/messages/collectives.hpp>
 #include <dhp/core/hash.hpp>
 
+#include <algorithm>
+#include <atomic>
+#include <cstdint>
 #include <deque>
+#include <exception>
+#include <memory>
+#include <string>
+#include <string_view>
+#include <utility>
+#include <vector>
 
 namespace dhp::detail {
 

@@ -7,8 +7,11 @@
 
 #include <algorithm>
 #include <chrono>
+#include <memory>
 #include <mutex>
 #include <optional>
+#include <source_location>
+#include <string>
 #include <thread>
 #include <type_traits>
 #include <utility>
@@ -162,4 +165,5 @@ class MpiContext : NonCopyable {
 };
 
 }  // namespace detail
+
 }  // namespace dhp

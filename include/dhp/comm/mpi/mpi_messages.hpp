@@ -8,6 +8,13 @@
 
 #include <mpi.h>
 
+#include <algorithm>
+#include <cstring>
+#include <memory>
+#include <string>
+#include <utility>
+#include <vector>
+
 namespace dhp::detail {
 
 class MpiMessages final : public Messages {

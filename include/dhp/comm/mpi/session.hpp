@@ -9,6 +9,15 @@
 
 #include <mpi.h>
 
+#include <algorithm>
+#include <exception>
+#include <functional>
+#include <memory>
+#include <mutex>
+#include <string>
+#include <utility>
+#include <vector>
+
 namespace dhp {
 
 namespace detail {

@@ -8,6 +8,15 @@
 #include <dhp/device/cuda_graph.hpp>
 #include <dhp/device/pinned.hpp>
 
+#include <algorithm>
+#include <cstdint>
+#include <cstring>
+#include <exception>
+#include <memory>
+#include <mutex>
+#include <utility>
+#include <vector>
+
 namespace dhp::detail {
 
 /// The work of a recorded step on one NCCL communicator. Each run is monitored and recorded as one call per kind: its

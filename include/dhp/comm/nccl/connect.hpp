@@ -4,6 +4,10 @@
 #include <dhp/comm/launch_process.hpp>
 #include <dhp/comm/nccl/launch.hpp>
 
+#include <cstring>
+#include <memory>
+#include <string>
+
 namespace dhp {
 
 namespace detail {

@@ -6,6 +6,8 @@
 
 #include <nccl.h>
 
+#include <string>
+
 namespace dhp::detail {
 
 /// NCCL's text for `code`; its last error may have more detail.

@@ -7,7 +7,13 @@
 #include <dhp/comm/watch/watchdog.hpp>
 #include <dhp/device/cuda_event.hpp>
 
+#include <chrono>
 #include <deque>
+#include <memory>
+#include <mutex>
+#include <optional>
+#include <string>
+#include <utility>
 
 namespace dhp::detail {
 

@@ -5,6 +5,8 @@
 #include <dhp/comm/watch/launch.hpp>
 
 #include <cstdlib>
+#include <functional>
+#include <memory>
 
 namespace dhp::detail {
 /// Environment settings of CUDA for several communicators, unless the user has set them: separate stream queues, and

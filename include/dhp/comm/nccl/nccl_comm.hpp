@@ -6,6 +6,12 @@
 #include <dhp/comm/comm.hpp>
 #include <dhp/comm/nccl/nccl_messages.hpp>
 
+#include <algorithm>
+#include <memory>
+#include <optional>
+#include <string>
+#include <utility>
+
 namespace dhp {
 
 struct NcclOptions {

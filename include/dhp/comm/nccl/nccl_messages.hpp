@@ -5,6 +5,13 @@
 #include <dhp/comm/nccl/channel.hpp>
 #include <dhp/tensor/tensor.hpp>
 
+#include <array>
+#include <cstdint>
+#include <map>
+#include <memory>
+#include <utility>
+#include <vector>
+
 namespace dhp::detail {
 
 /// Unreceived messages to one rank before a send waits.

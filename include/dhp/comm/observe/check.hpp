@@ -5,6 +5,12 @@
 #include <dhp/comm/gather.hpp>
 #include <dhp/comm/observe/observer.hpp>
 
+#include <cstdint>
+#include <memory>
+#include <string>
+#include <utility>
+#include <vector>
+
 namespace dhp {
 
 template <class Dev>

@@ -4,6 +4,13 @@
 #include <dhp/comm/gather.hpp>
 #include <dhp/comm/observe/observer.hpp>
 
+#include <cstddef>
+#include <cstdint>
+#include <memory>
+#include <mutex>
+#include <utility>
+#include <vector>
+
 namespace dhp {
 
 /// The calls of one kind in one group.

@@ -3,6 +3,10 @@
 
 #include <dhp/comm/comm.hpp>
 
+#include <memory>
+#include <string>
+#include <utility>
+
 namespace dhp {
 
 template <class Dev>

@@ -6,6 +6,9 @@
 #include <dhp/comm/watch/watchdog.hpp>
 #include <dhp/device/cpu.hpp>
 
+#include <memory>
+#include <utility>
+
 namespace dhp::detail {
 class CallRecording final : public CommObserver<Cpu> {
  public:

@@ -4,6 +4,9 @@
 #include <dhp/comm/observe/observer.hpp>
 #include <dhp/core/wait_clock.hpp>
 
+#include <memory>
+#include <utility>
+
 namespace dhp {
 
 class CallTiming final : public CommObserver<Cpu> {

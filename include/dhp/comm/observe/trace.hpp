@@ -5,6 +5,12 @@
 #include <dhp/comm/observe/observer.hpp>
 #include <dhp/core/trace.hpp>
 
+#include <cstdint>
+#include <memory>
+#include <optional>
+#include <string>
+#include <utility>
+
 namespace dhp {
 
 template <class Dev>

@@ -8,6 +8,12 @@
 #include <net/if.h>
 #include <unistd.h>
 
+#include <algorithm>
+#include <charconv>
+#include <memory>
+#include <string>
+#include <string_view>
+
 namespace dhp {
 
 /// This machine's host name; "?" if unknown.
@@ -108,4 +114,5 @@ inline void check_own_address(const std::string& host) {
 }
 
 }  // namespace detail
+
 }  // namespace dhp

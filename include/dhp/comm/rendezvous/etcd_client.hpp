@@ -9,6 +9,17 @@
 #include <nlohmann/json.hpp>
 #include <openssl/evp.h>
 
+#include <algorithm>
+#include <chrono>
+#include <cstdlib>
+#include <memory>
+#include <optional>
+#include <string>
+#include <string_view>
+#include <thread>
+#include <utility>
+#include <vector>
+
 namespace dhp {
 
 /// The location of an etcd cluster, and its use by a job.
@@ -237,4 +248,5 @@ class EtcdClient {
 };
 
 }  // namespace detail
+
 }  // namespace dhp

@@ -5,10 +5,13 @@
 #include <dhp/comm/rendezvous/etcd_client.hpp>
 
 #include <atomic>
+#include <chrono>
 #include <condition_variable>
 #include <cstdint>
 #include <exception>
 #include <mutex>
+#include <string>
+#include <thread>
 
 namespace dhp::detail {
 

@@ -6,6 +6,14 @@
 #include <dhp/comm/rendezvous/etcd_lease.hpp>
 #include <dhp/comm/rendezvous/handshake.hpp>
 
+#include <algorithm>
+#include <cstdint>
+#include <mutex>
+#include <optional>
+#include <string>
+#include <utility>
+#include <vector>
+
 namespace dhp::detail {
 
 /// In etcd the keys of a job begin with "dhp/JOB/", where / and % of its name are written %2F and %25:

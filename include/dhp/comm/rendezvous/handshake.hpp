@@ -14,6 +14,14 @@
 #include <openssl/evp.h>
 #include <sys/random.h>
 
+#include <cerrno>
+#include <cstddef>
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <string_view>
+#include <utility>
+
 namespace dhp::detail {
 
 inline constexpr std::size_t hmac_bytes = 32;

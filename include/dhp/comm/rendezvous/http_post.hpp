@@ -6,6 +6,8 @@
 #include <curl/curl.h>
 
 #include <algorithm>
+#include <memory>
+#include <string>
 #include <vector>
 
 namespace dhp::detail {

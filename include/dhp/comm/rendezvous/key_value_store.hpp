@@ -5,8 +5,11 @@
 
 #include <algorithm>
 #include <chrono>
+#include <cstddef>
 #include <functional>
 #include <optional>
+#include <source_location>
+#include <string>
 #include <thread>
 #include <utility>
 #include <vector>

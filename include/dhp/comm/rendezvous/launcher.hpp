@@ -5,11 +5,15 @@
 
 #include <unistd.h>
 
+#include <charconv>
 #include <cstdio>
 #include <functional>
 #include <map>
 #include <optional>
 #include <sstream>
+#include <string>
+#include <string_view>
+#include <utility>
 
 namespace dhp::detail {
 /// Environment variables: the process's, or a test's map.

@@ -4,6 +4,11 @@
 #include <dhp/comm/rendezvous/launcher.hpp>
 #include <dhp/core/hash.hpp>
 
+#include <algorithm>
+#include <optional>
+#include <string>
+#include <string_view>
+
 namespace dhp {
 
 /// Values from the program's user, such as command-line options. They override the environment.

@@ -7,6 +7,12 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include <cstdlib>
+#include <memory>
+#include <set>
+#include <span>
+#include <string>
+
 namespace dhp {
 
 namespace detail {

@@ -13,7 +13,11 @@
 #include <algorithm>
 #include <cerrno>
 #include <chrono>
+#include <cmath>
 #include <cstdlib>
+#include <memory>
+#include <string>
+#include <string_view>
 #include <utility>
 #include <vector>
 

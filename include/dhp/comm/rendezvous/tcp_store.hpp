@@ -4,6 +4,16 @@
 
 #include <dhp/comm/rendezvous/tcp_store_server.hpp>
 
+#include <algorithm>
+#include <cerrno>
+#include <chrono>
+#include <cstring>
+#include <mutex>
+#include <optional>
+#include <string>
+#include <thread>
+#include <utility>
+
 namespace dhp::detail {
 
 class TcpStore final : public KeyValueStore {

@@ -8,9 +8,16 @@
 
 #include <sys/eventfd.h>
 
+#include <algorithm>
 #include <exception>
 #include <list>
+#include <map>
 #include <mutex>
+#include <optional>
+#include <string>
+#include <thread>
+#include <utility>
+#include <vector>
 
 namespace dhp::detail {
 

@@ -4,9 +4,17 @@
 #include <dhp/comm/communicator.hpp>
 #include <dhp/comm/latch.hpp>
 
+#include <array>
+#include <atomic>
 #include <chrono>
 #include <climits>
+#include <cstdint>
+#include <exception>
+#include <memory>
+#include <string>
 #include <thread>
+#include <utility>
+#include <vector>
 #ifdef __linux__
 #include <linux/futex.h>
 #include <sys/syscall.h>

@@ -6,6 +6,12 @@
 #include <dhp/comm/threads/group.hpp>
 #include <dhp/core/copy_bytes.hpp>
 
+#include <exception>
+#include <memory>
+#include <string>
+#include <utility>
+#include <vector>
+
 namespace dhp {
 
 /// One rank's handle, cheap to copy; used by one thread at a time. Buffers of different ranks never overlap. `in` and

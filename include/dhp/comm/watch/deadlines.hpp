@@ -7,7 +7,10 @@
 #include <algorithm>
 #include <array>
 #include <chrono>
+#include <cmath>
+#include <cstddef>
 #include <mutex>
+#include <string>
 #include <vector>
 
 namespace dhp {

@@ -5,6 +5,14 @@
 
 #include <dhp/comm/watch/rank_state.hpp>
 
+#include <algorithm>
+#include <map>
+#include <optional>
+#include <set>
+#include <string>
+#include <utility>
+#include <vector>
+
 namespace dhp::detail {
 
 class FailureDetector {

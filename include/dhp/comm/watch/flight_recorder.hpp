@@ -3,9 +3,17 @@
 
 #include <dhp/comm/communicator.hpp>
 
+#include <algorithm>
 #include <chrono>
+#include <cstdint>
+#include <exception>
 #include <iterator>
 #include <list>
+#include <memory>
+#include <mutex>
+#include <string>
+#include <utility>
+#include <vector>
 
 namespace dhp {
 
@@ -191,4 +199,5 @@ class GroupRecorder {
 };
 
 }  // namespace detail
+
 }  // namespace dhp

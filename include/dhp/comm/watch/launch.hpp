@@ -5,6 +5,9 @@
 #include <dhp/comm/launch.hpp>
 #include <dhp/comm/observe/record.hpp>
 
+#include <memory>
+#include <type_traits>
+
 namespace dhp {
 
 template <class Dev = Cpu, class Body>

@@ -5,6 +5,16 @@
 #include <dhp/comm/rendezvous/key_value_store.hpp>
 #include <dhp/comm/watch/watchdog.hpp>
 
+#include <algorithm>
+#include <charconv>
+#include <chrono>
+#include <exception>
+#include <memory>
+#include <mutex>
+#include <string>
+#include <thread>
+#include <utility>
+
 namespace dhp {
 
 namespace detail {

@@ -6,7 +6,14 @@
 #include <dhp/comm/watch/deadlines.hpp>
 #include <dhp/comm/watch/flight_recorder.hpp>
 
+#include <algorithm>
+#include <cstdint>
 #include <map>
+#include <optional>
+#include <string>
+#include <string_view>
+#include <utility>
+#include <vector>
 
 namespace dhp::detail {
 

@@ -5,8 +5,17 @@
 #include <dhp/comm/latch.hpp>
 #include <dhp/comm/watch/failure_detector.hpp>
 
+#include <algorithm>
+#include <atomic>
+#include <chrono>
+#include <exception>
+#include <functional>
+#include <memory>
+#include <string>
 #include <system_error>
 #include <thread>
+#include <utility>
+#include <vector>
 
 namespace dhp {
 
