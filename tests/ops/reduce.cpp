@@ -95,5 +95,5 @@ TEST_CASE("what does not fit is refused") {
         "column_sums: [4] of f64 does not fit the columns of [3, 4] of bf16");
   CHECK(message_of([&] { sum(dev, x, sums.mut()); }) == "sum: the result is f64 [1], got f64 [4]");
   CHECK(message_of([&] { detail::find_nonfinite(dev, x, sums.mut()); }) ==
-        "find_nonfinite: the flag is i32 [1]");
+        "find_nonfinite: the flag is i32 [1], got f64 [4]");
 }

@@ -70,9 +70,7 @@ struct Call {
   CallSite where{};
 
   [[nodiscard]] bool is_message() const { return kind == CallKind::send || kind == CallKind::recv; }
-  [[nodiscard]] std::size_t bytes() const {
-    return static_cast<std::size_t>(count) * size_of(dtype);
-  }
+  [[nodiscard]] std::size_t bytes() const { return detail::as_size(count) * size_of(dtype); }
   /// The part that two ranks must agree on: "all_reduce of 5 f32 (sum)", "message of 5 f32".
   [[nodiscard]] std::string agreed() const {
     auto text = std::string(is_message() ? "message" : name_of(kind));
@@ -133,28 +131,24 @@ struct Collective {
 
   /// Throws Error if the views do not fit a group of this size. Engines call it, and need no checks of their own.
   void check_for(int ranks) const {
-    const auto* const name = name_of(call.kind);
+    const detail::Located name(name_of(call.kind), call.where);
     const auto blocks = [&](const auto& whole, const auto& block) {
-      if (whole.count() != block.count() * ranks || whole.dtype() != block.dtype())
-        throw Error(concat(name, ": ", whole.dtype(), " ", whole.shape(), " is not ", ranks,
-                           " blocks of ", block.dtype(), " ", block.shape()),
-                    call.where);
+      check(whole.count() == block.count() * ranks && whole.dtype() == block.dtype(), name, ": ",
+            whole.dtype(), " ", whole.shape(), " is not ", ranks, " blocks of ", block.dtype(), " ",
+            block.shape());
     };
     switch (call.kind) {
       case CallKind::reduce_scatter: return blocks(in, out);
       case CallKind::all_gather: return blocks(out, in);
       case CallKind::broadcast:
-        if (call.other < 0 || call.other >= ranks)
-          throw Error(concat(name, ": no rank ", call.other, " in a group of ", ranks), call.where);
-        return;
+        return check(call.other >= 0 && call.other < ranks, name, ": no rank ", call.other,
+                     " in a group of ", ranks);
       case CallKind::all_to_all:
-        if (in.count() != out.count() || in.dtype() != out.dtype() || in.count() % ranks != 0)
-          throw Error(concat(name, ": ", in.dtype(), " ", in.shape(), " and ", out.dtype(), " ",
-                             out.shape(), " are not ", ranks, " equal blocks each"),
-                      call.where);
-        if (in.bytes() == out.bytes() && in.count() > 0 && ranks > 1)
-          throw Error(concat(name, " does not work in place"), call.where);
-        return;
+        check(in.count() == out.count() && in.dtype() == out.dtype() && in.count() % ranks == 0,
+              name, ": ", in.dtype(), " ", in.shape(), " and ", out.dtype(), " ", out.shape(),
+              " are not ", ranks, " equal blocks each");
+        return check(in.bytes() != out.bytes() || in.count() == 0 || ranks == 1, name,
+                     " does not work in place");
       default: return;
     }
   }
@@ -163,11 +157,9 @@ struct Collective {
 namespace detail {
 /// Throws Error if rank `rank` of `ranks` cannot exchange messages with rank `other`.
 inline void check_message(CallKind kind, int rank, int ranks, int other, CallSite where) {
-  if (other >= 0 && other < ranks && other != rank) return;
-  const auto* const way = kind == CallKind::send ? "send to" : "receive from";
-  throw Error(
-      concat(name_of(kind), ": rank ", rank, " of ", ranks, " cannot ", way, " rank ", other),
-      where);
+  check(other >= 0 && other < ranks && other != rank, {name_of(kind), where}, ": rank ", rank,
+        " of ", ranks, " cannot ", kind == CallKind::send ? "send to" : "receive from", " rank ",
+        other);
 }
 }  // namespace detail
 

@@ -77,7 +77,6 @@ class Comm {
   Event<Dev> start(Dev& dev, const Collective<Dev>& collective) {
     return model_->start(dev, collective);
   }
-  // Each starts the Collective of its name.
   Event<Dev> all_reduce(Dev& dev, View<Dev> buffer, Reduce reduce = Reduce::sum,
                         CallSite where = CallSite::current()) {
     return start(dev, Collective<Dev>::all_reduce(buffer, reduce, where));

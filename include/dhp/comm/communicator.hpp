@@ -46,7 +46,7 @@ static_assert(!Communicator<int, int>);
 namespace detail {
 
 [[nodiscard]] inline std::vector<int> all_ranks(int size) {
-  std::vector<int> ranks(static_cast<std::size_t>(size));
+  std::vector<int> ranks(as_size(size));
   std::iota(ranks.begin(), ranks.end(), 0);
   return ranks;
 }
@@ -58,7 +58,7 @@ struct ColorKey {
 
 /// The part of rank `rank`, as of MPI_Comm_split, as ranks of the group, in their new order. color_keys: by rank.
 [[nodiscard]] inline std::vector<int> part_with(int rank, const std::vector<ColorKey>& color_keys) {
-  const auto color_key = [&](int of) { return color_keys[static_cast<std::size_t>(of)]; };
+  const auto color_key = [&](int of) { return color_keys[as_size(of)]; };
   const auto earlier = [&](std::int32_t key, int than) { return key < color_key(than).key; };
   std::vector<int> part;
   for (int other = 0; other < static_cast<int>(color_keys.size()); ++other)
@@ -69,14 +69,11 @@ struct ColorKey {
 }
 
 /// While a thread uses what `taken` guards; throws Error where another thread of the rank does.
-class ExclusiveUse : detail::NonCopyable {
+class ExclusiveUse : NonCopyable {
  public:
   ExclusiveUse(std::atomic<bool>& taken, CallKind kind, CallSite where) : taken_(taken) {
-    if (taken.exchange(true))
-      throw Error(concat(name_of(kind), " at ", to_text(where),
-                         ": another thread of this rank is using the communicator; split off one "
-                         "for each thread"),
-                  where);
+    check(!taken.exchange(true), {name_of(kind), where}, " at ", where,
+          ": another thread of this rank is using the communicator; split off one for each thread");
   }
   ~ExclusiveUse() { taken_ = false; }
 

@@ -25,18 +25,23 @@ void open_messages(Dev& dev, Comm<Dev>& comm, CallSite where = CallSite::current
   Tensor<Dev> got(dev, DType::u8, Shape{1});
   comm.recv(dev, got.mut(), (me + n - 1) % n, where);
 }
+/// One behind the other. Collective.
+template <class Dev, class T>
+[[nodiscard]] std::vector<T> rows_of_all(Dev& dev, Comm<Dev>& comm, const std::vector<T>& own,
+                                         CallSite where) {
+  const auto mine = Tensor<Dev>::from_host(dev, {std::ssize(own)}, own);
+  Tensor<Dev> all(dev, dtype_of<T>(), {comm.size(), std::ssize(own)});
+  comm.all_gather(dev, mine, all.mut(), where).wait(dev);
+  comm.synchronize(dev);
+  return all.template to_host<T>(dev);
+}
 }  // namespace detail
 
 /// Every rank's `own`, of equal length; rank r's numbers start at r * own.size(). Collective.
 template <class Dev>
 [[nodiscard]] std::vector<double> gather(Dev& dev, Comm<Dev>& comm, const std::vector<double>& own,
                                          CallSite where = CallSite::current()) {
-  const auto count = std::ssize(own);
-  const auto mine = Tensor<Dev>::from_host(dev, Shape{count}, own);
-  Tensor<Dev> all(dev, DType::f64, Shape{comm.size(), count});
-  comm.all_gather(dev, mine, all.mut(), where).wait(dev);
-  comm.synchronize(dev);
-  return all.template to_host<double>(dev);
+  return detail::rows_of_all(dev, comm, own, where);
 }
 
 /// Every rank's text, of any length. Collective.
@@ -48,15 +53,11 @@ template <class Dev>
   detail::append_field(padded, own);
   std::size_t longest = 0;
   for (const double length : gather(dev, comm, {static_cast<double>(padded.size())}, where))
-    longest = std::max(longest, static_cast<std::size_t>(length));
+    longest = std::max(longest, detail::as_size(length));
   padded.resize(longest);
   const auto width = static_cast<std::int64_t>(longest);
-  const auto mine = Tensor<Dev>::from_host(dev, Shape{width},
-                                           std::vector<std::uint8_t>(padded.begin(), padded.end()));
-  Tensor<Dev> all(dev, DType::u8, Shape{comm.size(), width});
-  comm.all_gather(dev, mine, all.mut(), where).wait(dev);
-  comm.synchronize(dev);
-  const auto bytes = all.template to_host<std::uint8_t>(dev);
+  const std::vector<std::uint8_t> own_bytes(padded.begin(), padded.end());
+  const auto bytes = detail::rows_of_all(dev, comm, own_bytes, where);
   std::vector<std::string> texts;
   for (int rank = 0; rank < comm.size(); ++rank) {
     const auto first = bytes.begin() + rank * width;

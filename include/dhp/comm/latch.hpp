@@ -18,10 +18,7 @@ namespace dhp {
 /// The world has ended for a reason that is not this rank's: the sentence is that reason.
 class Aborted : public Error {
  public:
-  // Not "using Error::Error": nvcc 13 cannot inherit a constructor with this default argument.
-  explicit Aborted(const std::string& sentence,
-                   std::source_location where = std::source_location::current())
-      : Error(sentence, where) {}
+  using Error::Error;
 };
 
 /// For any thread.

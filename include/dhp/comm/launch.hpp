@@ -49,7 +49,7 @@ void run_rank_threads(Latch& latch, int ranks, auto body, CallSite where) {
     }
   };
   std::vector<std::thread> threads;
-  threads.reserve(static_cast<std::size_t>(ranks));
+  threads.reserve(as_size(ranks));
   try {
     for (int rank = 0; rank < ranks; ++rank) threads.emplace_back(run, rank);
   } catch (const std::system_error& error) {
@@ -80,12 +80,10 @@ void detail::RankLauncher<Dev>::run(int ranks, const Body& body, CallSite where)
     const auto latch = std::make_shared<Latch>();
     const auto comms = ThreadComm::all_of(latch, ranks);
     detail::run_rank_threads(
-        *latch, ranks,
-        [&](int rank) { body(Comm<Dev>::of(comms[static_cast<std::size_t>(rank)])); }, where);
+        *latch, ranks, [&](int rank) { body(Comm<Dev>::of(comms[detail::as_size(rank)])); }, where);
   } else {
-    throw Error(concat("this program was built without what ", ranks,
-                       " ranks of its device need to talk to each other (on GPUs: NCCL)"),
-                where);
+    fail({"this program was built without what ", where}, ranks,
+         " ranks of its device need to talk to each other (on GPUs: NCCL)");
   }
 }
 

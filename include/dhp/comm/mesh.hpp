@@ -13,10 +13,7 @@
 namespace dhp {
 
 struct MeshShape {
-  int data = 1;
-  int tensor = 1;
-  int pipeline = 1;
-  int context = 1;
+  int data = 1, tensor = 1, pipeline = 1, context = 1;
   /// The number of ranks; saturates at the largest int.
   [[nodiscard]] int size() const {
     std::int64_t ranks = 1;
@@ -84,15 +81,8 @@ class Mesh {
  private:
   Comm<Dev> world_;
   MeshShape shape_;
-  int data_index_ = 0;
-  int context_index_ = 0;
-  int tensor_index_ = 0;
-  int pipeline_index_ = 0;
-  Comm<Dev> tensor_;
-  Comm<Dev> data_;
-  Comm<Dev> context_;
-  Comm<Dev> pipeline_;
-  Comm<Dev> pipeline_backward_;
+  int data_index_ = 0, context_index_ = 0, tensor_index_ = 0, pipeline_index_ = 0;
+  Comm<Dev> tensor_, data_, context_, pipeline_, pipeline_backward_;
 };
 
 namespace detail {

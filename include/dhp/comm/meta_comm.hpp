@@ -15,8 +15,7 @@ template <class Dev>
 class MetaComm {
  public:
   struct Place {
-    int rank = 0;
-    int size = 1;
+    int rank = 0, size = 1;
   };
   /// splits: the results of this rank's splits, in order; further splits return the whole group.
   explicit MetaComm(Place place, std::vector<Place> splits = {})

@@ -78,7 +78,7 @@ class SliceOf {
   }
   void copy_out(const T* run, std::size_t first, std::int64_t begin, auto count) const {
     for (std::size_t copy = first; copy < out_->size(); ++copy)
-      std::memcpy(out(copy, begin), run, static_cast<std::size_t>(count) * sizeof(T));
+      std::memcpy(out(copy, begin), run, as_size(count) * sizeof(T));
   }
 
   /// Computes elements [begin, begin + count) outside the outputs.
@@ -103,8 +103,7 @@ class SliceOf {
     T* total = out(0, begin);
     const auto reversed = [combine](T value, T sum) { return combine(sum, value); };
     if (home == 1) fold_run(total, in(0, begin), count, reversed);
-    else if (home != 0)
-      std::memcpy(total, in(0, begin), static_cast<std::size_t>(count) * sizeof(T));
+    else if (home != 0) std::memcpy(total, in(0, begin), as_size(count) * sizeof(T));
     for (std::size_t rank = home == 1 ? 2 : 1; rank < in_->size(); ++rank)
       fold_run(total, in(rank, begin), count, combine);
     copy_out(total, 1, begin, count);
@@ -114,7 +113,6 @@ class SliceOf {
   const Outputs* out_;
 };
 
-/// As reduce_slice, for elements of type T.
 template <class T>
 void reduce_slice_of(const Inputs& in, const Outputs& out, std::int64_t first, std::int64_t last,
                      Reduce reduce) {

@@ -3,6 +3,7 @@
 #pragma once
 
 #include <cmath>  // its functions are no macros behind it
+#include <cstddef>
 
 #if __cplusplus < 202002L
 #error "dhp needs C++20: compile with -std=c++20"
@@ -47,6 +48,8 @@ struct NonCopyable {
   NonCopyable(const NonCopyable&) = delete;
   NonCopyable& operator=(const NonCopyable&) = delete;
 };
+/// A count that is not negative, for the standard library.
+[[nodiscard]] constexpr std::size_t as_size(auto count) { return static_cast<std::size_t>(count); }
 }  // namespace detail
 
 }  // namespace dhp

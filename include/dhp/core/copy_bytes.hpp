@@ -5,7 +5,6 @@
 #include <dhp/core/config.hpp>
 
 #include <algorithm>
-#include <cstddef>
 #include <cstring>
 
 namespace dhp::detail {

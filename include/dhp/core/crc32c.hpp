@@ -5,7 +5,6 @@
 #include <dhp/core/config.hpp>
 
 #include <array>
-#include <cstddef>
 #include <cstdint>
 #include <cstring>
 #include <span>

@@ -8,12 +8,26 @@
 #include <string>
 
 namespace dhp {
+namespace detail {
+/// A text with its source location, so that check() can name its caller. A view.
+struct Located {
+  std::string_view text;
+  std::source_location where;
+  Located(const char* beginning, std::source_location here = std::source_location::current())
+      : text(beginning), where(here) {}
+  Located(std::string_view beginning, std::source_location here = std::source_location::current())
+      : text(beginning), where(here) {}
+  Located(const std::string& beginning, std::source_location here = std::source_location::current())
+      : text(beginning), where(here) {}
+};
+}  // namespace detail
 
 /// The exception of dhp. what() is the sentence, then the source location.
 class Error : public std::runtime_error {
  public:
-  explicit Error(const std::string& sentence,
-                 std::source_location where = std::source_location::current())
+  explicit Error(const detail::Located& sentence)
+      : Error(std::string(sentence.text), sentence.where) {}
+  Error(const std::string& sentence, std::source_location where)
       : std::runtime_error(
             concat(sentence, " [", short_name(where.file_name()), ":", where.line(), "]")),
         sentence_(sentence),
@@ -21,7 +35,6 @@ class Error : public std::runtime_error {
 
   /// The sentence without the source location, for users of a program.
   [[nodiscard]] const std::string& sentence() const noexcept { return sentence_; }
-  /// The source location of the check.
   [[nodiscard]] const std::source_location& where() const noexcept { return where_; }
 
  private:
@@ -35,17 +48,6 @@ class Error : public std::runtime_error {
 };
 
 namespace detail {
-/// A text with its source location, so that check() can name its caller. A view.
-struct Located {
-  std::string_view text;
-  std::source_location where;
-  Located(const char* beginning, std::source_location here = std::source_location::current())
-      : text(beginning), where(here) {}
-  Located(std::string_view beginning, std::source_location here = std::source_location::current())
-      : text(beginning), where(here) {}
-  Located(const std::string& beginning, std::source_location here = std::source_location::current())
-      : text(beginning), where(here) {}
-};
 [[noreturn, gnu::cold, gnu::noinline]] inline void fail_with(const Located& first,
                                                              std::initializer_list<TextPart> rest) {
   throw Error(std::string(first.text) + text_of(rest), first.where);

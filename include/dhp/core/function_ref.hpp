@@ -4,7 +4,6 @@
 #include <dhp/core/config.hpp>
 
 #include <concepts>
-#include <cstddef>
 #include <memory>
 #include <type_traits>
 #include <utility>

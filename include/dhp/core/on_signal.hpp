@@ -63,8 +63,7 @@ class OnSignal : NonCopyable {
 
    private:
     std::vector<int> numbers_;
-    sigset_t set_{};
-    sigset_t before_{};
+    sigset_t set_{}, before_{};
   };
 
   void wait() {

@@ -42,15 +42,20 @@ class OpenFile : detail::NonCopyable {
       check_system(got >= 0, "cannot read ", path_, " at byte ", at);
       check(got > 0, "cannot read ", path_, " at byte ", at, ": end of file");
       at += static_cast<std::uint64_t>(got);
-      to = to.subspan(static_cast<std::size_t>(got));
+      to = to.subspan(detail::as_size(got));
     }
+  }
+  [[nodiscard]] std::string text(std::uint64_t at, std::size_t bytes) const {
+    std::string found(bytes, '\0');
+    read(at, std::as_writable_bytes(std::span(found)));
+    return found;
   }
   void write(std::span<const std::byte> from) {
     while (!from.empty()) {
       const auto put = ::write(fd_, from.data(), from.size());
       if (put < 0 && errno == EINTR) continue;
       check_system(put >= 0, "cannot write ", path_);
-      from = from.subspan(static_cast<std::size_t>(put));
+      from = from.subspan(detail::as_size(put));
     }
   }
   void write(std::string_view text) { write(std::as_bytes(std::span(text.data(), text.size()))); }
@@ -70,9 +75,7 @@ class OpenFile : detail::NonCopyable {
 /// All that a file has.
 [[nodiscard]] inline std::string text_of(const std::string& path) {
   const OpenFile file(path, O_RDONLY);
-  std::string text(static_cast<std::size_t>(file.size()), '\0');
-  file.read(0, std::as_writable_bytes(std::span(text.data(), text.size())));
-  return text;
+  return file.text(0, detail::as_size(file.size()));
 }
 
 /// Replaces a file atomically: write(OpenFile&) fills "PATH.part", which is renamed when it is completely on the

@@ -47,8 +47,7 @@ namespace detail {
 /// step (StepContext::random). `index` numbers its elements globally, unsharded and unpacked.
 struct RandomStream {
   std::uint64_t seed = 0;
-  std::uint32_t series = 0;
-  std::uint32_t use = 0;
+  std::uint32_t series = 0, use = 0;
   /// Unless null, the series is read here, in the memory of the drawing device. A recorded step can then be replayed
   /// as another.
   const std::uint32_t* series_at = nullptr;

@@ -33,14 +33,14 @@ class Shape {
   [[nodiscard]] std::int64_t operator[](int dim) const {
     if (dim < 0 || dim >= rank_) [[unlikely]]
       has_no(dim);
-    return extents_[static_cast<std::size_t>(dim)];
+    return extents_[detail::as_size(dim)];
   }
   [[nodiscard]] std::int64_t back() const { return (*this)[rank_ - 1]; }
 
   /// Number of elements; 1 for rank 0 (a scalar).
   [[nodiscard]] std::int64_t count() const {
     std::int64_t product = 1;
-    for (int dim = 0; dim < rank_; ++dim) product *= extents_[static_cast<std::size_t>(dim)];
+    for (int dim = 0; dim < rank_; ++dim) product *= extents_[detail::as_size(dim)];
     return product;
   }
   /// The product of all dims but the last: [N, H, W, C] has N*H*W rows.
@@ -49,7 +49,7 @@ class Shape {
   [[nodiscard, gnu::noinline]] Shape with(int dim, std::int64_t extent) const {
     if (dim < 0 || dim >= rank_) has_no(dim);
     Shape changed = *this;
-    changed.extents_[static_cast<std::size_t>(dim)] = extent;
+    changed.extents_[detail::as_size(dim)] = extent;
     changed.check_countable();
     return changed;
   }
@@ -71,14 +71,13 @@ class Shape {
   }
   void append(std::int64_t extent) {
     check(extent >= 0, "an extent is never negative, got ", extent);
-    extents_[static_cast<std::size_t>(rank_++)] = extent;
+    extents_[detail::as_size(rank_++)] = extent;
   }
   // The limit leaves room for byte counts, and for the rounding of this product.
   void check_countable() const {
     double product = 1;
     for (int dim = 0; dim < rank_; ++dim)
-      product *=
-          static_cast<double>(std::max<std::int64_t>(extents_[static_cast<std::size_t>(dim)], 1));
+      product *= static_cast<double>(std::max<std::int64_t>(extents_[detail::as_size(dim)], 1));
     check(product <= 0x1p56, "a tensor of shape ", *this, " would have more than 2^56 elements");
   }
 
@@ -88,8 +87,7 @@ class Shape {
 
 /// The half-open interval [first, last) of a dim.
 struct Range {
-  std::int64_t first = 0;
-  std::int64_t last = 0;
+  std::int64_t first = 0, last = 0;
   [[nodiscard]] std::int64_t size() const { return last - first; }
   friend bool operator==(const Range&, const Range&) = default;
 };

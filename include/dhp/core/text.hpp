@@ -6,7 +6,6 @@
 
 #include <charconv>
 #include <concepts>
-#include <cstddef>
 #include <initializer_list>
 #include <memory>
 #include <set>

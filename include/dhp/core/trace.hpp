@@ -43,8 +43,7 @@ enum class TraceKind {
 struct TraceSpan {
   TraceKind kind = TraceKind::work;
   std::string name;
-  TraceMoment start{};
-  TraceMoment end{};
+  TraceMoment start{}, end{};
   int lane = 0;                  ///< communication: index of the communicator
   std::int64_t bytes = 0;        ///< communication only
   std::source_location where{};  ///< of the call, for communication and waits
@@ -109,8 +108,7 @@ class Trace : detail::NonCopyable {
   mutable std::mutex mutex_;
   std::vector<TraceSpan> spans_;
   std::vector<std::string> lanes_;
-  std::size_t resolved_ = 0;
-  std::size_t left_out_ = 0;
+  std::size_t resolved_ = 0, left_out_ = 0;
 };
 
 /// Records a span until the end of the scope, if the device has a trace.

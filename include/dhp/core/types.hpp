@@ -161,9 +161,14 @@ template <class T>
   }
 }
 
+namespace detail {
+/// A Tag as a type and its accumulator: `visit_floating(dtype, [&]<class T, class A>(Tags<T, A>) {...})`.
+template <class T, class A>
+struct Tags {};
+}  // namespace detail
 /// Carries a type into a generic lambda: `visit_floating(dtype, [&]<class T>(Tag<T>) {...})`.
 template <class T>
-struct Tag {
+struct Tag : detail::Tags<T, Accumulator<T>> {
   using type = T;
 };
 

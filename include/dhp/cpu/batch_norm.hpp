@@ -20,7 +20,7 @@ struct PositivePass {
 /// inv_std * gamma
 template <class A>
 [[nodiscard]] std::vector<A> norm_factors(const BatchNormVectors<Cpu>& vectors) {
-  std::vector<A> made(static_cast<std::size_t>(vectors.gamma.count()));
+  std::vector<A> made(as_size(vectors.gamma.count()));
   for (std::size_t c = 0; c < made.size(); ++c)
     made[c] = vectors.inv_std.data<A>()[c] * vectors.gamma.data<A>()[c];
   return made;
@@ -59,8 +59,7 @@ void batch_norm_sums_on(std::same_as<Cpu> auto& dev, ConstView<Cpu> x, View<Cpu>
 }
 void batch_norm_squared_deviations_on(std::same_as<Cpu> auto& dev, ConstView<Cpu> x,
                                       ConstView<Cpu> mean, View<Cpu> sum) {
-  visit_floating(x.dtype(), [&]<class T>(Tag<T>) {
-    using A = Accumulator<T>;
+  visit_floating(x.dtype(), [&]<class T, class A>(Tags<T, A>) {
     cpu::reduce_columns<A>(
         dev, x.rows(), x.columns(), 1,
         [columns = x.columns(), all = x.data<T>(), middle = mean.data<A>()](std::int64_t row,
@@ -79,8 +78,7 @@ void batch_norm_squared_deviations_on(std::same_as<Cpu> auto& dev, ConstView<Cpu
 void batch_norm_apply_on(std::same_as<Cpu> auto& dev, ConstView<Cpu> x,
                          const BatchNormVectors<Cpu>& vectors, ConstView<Cpu> residual, bool relu,
                          View<Cpu> y) {
-  visit_floating(x.dtype(), [&]<class T>(Tag<T>) {
-    using A = Accumulator<T>;
+  visit_floating(x.dtype(), [&]<class T, class A>(Tags<T, A>) {
     // Subtract the mean first: folding a large mean into the shift would lose digits.
     const auto factors = cpu::norm_factors<A>(vectors);
     const auto map = [&](auto with_residual, auto with_relu) {
@@ -120,8 +118,7 @@ void batch_norm_apply_on(std::same_as<Cpu> auto& dev, ConstView<Cpu> x,
 void batch_norm_backward_sums_on(std::same_as<Cpu> auto& dev, ConstView<Cpu> dy, ConstView<Cpu> x,
                                  const BatchNormVectors<Cpu>& vectors, bool relu, View<Cpu> sum_dy,
                                  View<Cpu> sum_dy_xhat) {
-  visit_floating(x.dtype(), [&]<class T>(Tag<T>) {
-    using A = Accumulator<T>;
+  visit_floating(x.dtype(), [&]<class T, class A>(Tags<T, A>) {
     const cpu::FinishNormGradients<A> finish{vectors.inv_std.data<A>(), sum_dy.data<A>(),
                                              sum_dy_xhat.data<A>()};
     const auto columns = x.columns();
@@ -160,8 +157,7 @@ void batch_norm_residual_backward_sums_on(std::same_as<Cpu> auto& dev, ConstView
                                           ConstView<Cpu> y, ConstView<Cpu> x,
                                           const BatchNormVectors<Cpu>& vectors, View<Cpu> dresidual,
                                           View<Cpu> sum_dy, View<Cpu> sum_dy_xhat) {
-  visit_floating(x.dtype(), [&]<class T>(Tag<T>) {
-    using A = Accumulator<T>;
+  visit_floating(x.dtype(), [&]<class T, class A>(Tags<T, A>) {
     const auto columns = x.columns();
     cpu::reduce_columns<A>(
         dev, x.rows(), columns, 2,
@@ -188,12 +184,11 @@ void batch_norm_backward_apply_on(std::same_as<Cpu> auto& dev, ConstView<Cpu> dy
                                   const BatchNormVectors<Cpu>& vectors, bool relu,
                                   ConstView<Cpu> sum_dy, ConstView<Cpu> sum_dy_xhat, double count,
                                   View<Cpu> dx) {
-  visit_floating(x.dtype(), [&]<class T>(Tag<T>) {
-    using A = Accumulator<T>;
+  visit_floating(x.dtype(), [&]<class T, class A>(Tags<T, A>) {
     const auto columns = x.columns();
     const A* const inv_std = vectors.inv_std.data<A>();
     // dx = p dy + q (x - mean) + r per column; p is also the forward factor.
-    std::vector<A> table(static_cast<std::size_t>(3 * columns));
+    std::vector<A> table(as_size(3 * columns));
     A* p = table.data();
     A* q = p + columns;
     A* r = q + columns;

@@ -22,18 +22,17 @@ void reduce_column_tiles(Cpu& dev, std::int64_t rows, std::int64_t columns, std:
                          std::int64_t tile, AddRows add_rows, Finish finish) {
   const std::int64_t tiles = (rows + tile - 1) / tile;
   const std::int64_t width = sums * columns;
-  std::vector<A> totals(static_cast<std::size_t>(tiles * width), A(0));
+  std::vector<A> totals(as_size(tiles * width), A(0));
   dev.for_ranges(rows, tile, [&](std::int64_t first, std::int64_t last) {
     add_rows(first, last, totals.data() + first / tile * width);
   });
-  std::vector<double> result(static_cast<std::size_t>(width), 0.0);
+  std::vector<double> result(as_size(width), 0.0);
   for (std::int64_t part = 0; part < tiles; ++part)
     for (std::int64_t at = 0; at < width; ++at)
-      result[static_cast<std::size_t>(at)] +=
-          static_cast<double>(totals[static_cast<std::size_t>(part * width + at)]);
+      result[as_size(at)] += static_cast<double>(totals[as_size(part * width + at)]);
   for (std::int64_t which = 0; which < sums; ++which)
     for (std::int64_t column = 0; column < columns; ++column)
-      finish(which, column, result[static_cast<std::size_t>(which * columns + column)]);
+      finish(which, column, result[as_size(which * columns + column)]);
 }
 
 /// The same by add_row(row, totals).

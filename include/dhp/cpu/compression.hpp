@@ -33,9 +33,8 @@ void take_largest_on(std::same_as<Cpu> auto&, View<Cpu> x, View<Cpu> indices, Vi
     const auto size_of = [all](std::int64_t at) {
       return static_cast<Bits>(std::bit_cast<Bits>(all[at]) & std::numeric_limits<Bits>::max());
     };
-    std::vector<Bits> sizes(static_cast<std::size_t>(x.count()));
-    for (std::int64_t at = 0; at < x.count(); ++at)
-      sizes[static_cast<std::size_t>(at)] = size_of(at);
+    std::vector<Bits> sizes(as_size(x.count()));
+    for (std::int64_t at = 0; at < x.count(); ++at) sizes[as_size(at)] = size_of(at);
     const auto least = sizes.begin() + (values.count() - 1);
     std::nth_element(sizes.begin(), least, sizes.end(), std::greater<>());
     const auto threshold = *least;
@@ -82,7 +81,7 @@ void add_signs_on(std::same_as<Cpu> auto& dev, ConstView<Cpu> bits, ConstView<Cp
 void orthonormalize_on(std::same_as<Cpu> auto&, View<Cpu> x, const RandomStream& random) {
   visit_accumulator(x.dtype(), [&]<class T>(Tag<T>) {
     const auto rows = x.rows();
-    detail::gram_schmidt(
+    gram_schmidt(
         x.data<T>(), x.columns(), random,
         [rows](auto term) { return cpu::lane_sum<double>(rows, term); },
         [rows](auto body) {

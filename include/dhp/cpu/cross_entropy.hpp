@@ -26,8 +26,7 @@ namespace dhp::detail {
 
 void cross_entropy_max_on(std::same_as<Cpu> auto& dev, ConstView<Cpu> logits,
                           const CrossEntropyOptions& options, View<Cpu> max) {
-  visit_floating(logits.dtype(), [&]<class T>(Tag<T>) {
-    using A = Accumulator<T>;
+  visit_floating(logits.dtype(), [&]<class T, class A>(Tags<T, A>) {
     cpu::for_rows(
         dev, logits.rows(), cpu::logit_tile,
         [columns = options.classes_of(logits.shape()), stride = logits.columns(),
@@ -43,8 +42,7 @@ void cross_entropy_max_on(std::same_as<Cpu> auto& dev, ConstView<Cpu> logits,
 void cross_entropy_sums_on(std::same_as<Cpu> auto& dev, ConstView<Cpu> logits,
                            ConstView<Cpu> labels, ConstView<Cpu> max,
                            const CrossEntropyOptions& options, View<Cpu> sums) {
-  visit_floating(logits.dtype(), [&]<class T>(Tag<T>) {
-    using A = Accumulator<T>;
+  visit_floating(logits.dtype(), [&]<class T, class A>(Tags<T, A>) {
     const auto rows = logits.rows(), stride = logits.columns();
     const auto columns = options.classes_of(logits.shape());
     const auto* const label = cpu::checked_labels(labels, options.classes);
@@ -83,8 +81,7 @@ void cross_entropy_loss_on(std::same_as<Cpu> auto&, ConstView<Cpu> max, ConstVie
 void cross_entropy_rank_on(std::same_as<Cpu> auto& dev, ConstView<Cpu> logits, ConstView<Cpu> sums,
                            ConstView<Cpu> labels, const CrossEntropyOptions& options,
                            View<Cpu> rank) {
-  visit_floating(logits.dtype(), [&]<class T>(Tag<T>) {
-    using A = Accumulator<T>;
+  visit_floating(logits.dtype(), [&]<class T, class A>(Tags<T, A>) {
     const auto rows = logits.rows(), stride = logits.columns();
     const auto columns = options.classes_of(logits.shape());
     const auto* const label = cpu::checked_labels(labels, options.classes);
@@ -128,8 +125,7 @@ void cross_entropy_backward_on(std::same_as<Cpu> auto& dev, ConstView<Cpu> logit
                                ConstView<Cpu> max, ConstView<Cpu> sums, ConstView<Cpu> labels,
                                const CrossEntropyOptions& options, ConstView<Cpu> scale_of,
                                View<Cpu> dlogits) {
-  visit_floating(logits.dtype(), [&]<class T>(Tag<T>) {
-    using A = Accumulator<T>;
+  visit_floating(logits.dtype(), [&]<class T, class A>(Tags<T, A>) {
     constexpr std::int64_t piece = 256;  // of a row; fits the L1 cache
     const auto columns = options.classes_of(logits.shape()), stride = logits.columns();
     const auto* const label = cpu::checked_labels(labels, options.classes);

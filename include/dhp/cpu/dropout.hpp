@@ -43,8 +43,7 @@ namespace dhp::detail {
 
 void dropout_on(std::same_as<Cpu> auto& dev, ConstView<Cpu> x, const RowNumbers<Cpu>& rows,
                 const DropoutOptions& options, View<Cpu> y) {
-  visit_floating(x.dtype(), [&]<class T>(Tag<T>) {
-    using A = Accumulator<T>;
+  visit_floating(x.dtype(), [&]<class T, class A>(Tags<T, A>) {
     const A scale = static_cast<A>(1.0 / (1.0 - options.probability));
     const auto columns = x.columns();
     const T* const all = x.data<T>();

@@ -10,23 +10,22 @@ namespace dhp::detail {
 
 void embedding_forward_on(std::same_as<Cpu> auto& dev, ConstView<Cpu> table, ConstView<Cpu> ids,
                           std::int64_t first_id, View<Cpu> y) {
-  const auto bytes = static_cast<std::size_t>(table.columns()) * size_of(table.dtype());
+  const auto bytes = as_size(table.columns()) * size_of(table.dtype());
   const auto entries = table.shape()[0];
   const auto* id = ids.data<std::int32_t>();
   dev.for_ranges(ids.count(), 64, [&](std::int64_t first, std::int64_t last) {
     for (auto row = first; row < last; ++row) {
       const auto entry = id[row] - first_id;
-      auto* to = y.bytes() + static_cast<std::size_t>(row) * bytes;
+      auto* to = y.bytes() + as_size(row) * bytes;
       if (entry >= 0 && entry < entries)
-        std::memcpy(to, table.bytes() + static_cast<std::size_t>(entry) * bytes, bytes);
+        std::memcpy(to, table.bytes() + as_size(entry) * bytes, bytes);
       else std::memset(to, 0, bytes);
     }
   });
 }
 void embedding_backward_on(std::same_as<Cpu> auto& dev, ConstView<Cpu> dy, ConstView<Cpu> ids,
                            std::int64_t first_id, View<Cpu> dtable, double beta) {
-  visit_floating(dy.dtype(), [&]<class T>(Tag<T>) {
-    using A = Accumulator<T>;
+  visit_floating(dy.dtype(), [&]<class T, class A>(Tags<T, A>) {
     const auto rows = dy.rows(), columns = dy.columns(), entries = dtable.shape()[0];
     const T* const gradient = dy.data<T>();
     const auto* const id = ids.data<std::int32_t>();

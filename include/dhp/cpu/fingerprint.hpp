@@ -9,7 +9,7 @@ namespace dhp::detail {
 
 void fingerprint_on(std::same_as<Cpu> auto& dev, ConstView<Cpu> x, std::int64_t first,
                     View<Cpu> sum, std::int64_t times) {
-  detail::visit_bits(x, [&]<class Bits>(const Bits* bits) {
+  visit_bits(x, [&]<class Bits>(const Bits* bits) {
     constexpr std::int64_t tile = 1 << 14;
     std::atomic<std::uint64_t> total{0};
     dev.for_ranges(x.count(), tile, [&](std::int64_t begin, std::int64_t end) {

@@ -63,7 +63,7 @@ void norm_gradients(Cpu& dev, ConstView<Cpu> dy, ConstView<Cpu> x, ConstView<Cpu
   reduce_column_tiles<A>(
       dev, x.rows(), columns, centers ? 2 : 1, tile,
       [&](std::int64_t first, std::int64_t last, A* products) {
-        std::vector<A> buffer(static_cast<std::size_t>(columns));
+        std::vector<A> buffer(as_size(columns));
         A* const values = buffer.data();
         A* const gradients = products + columns;
         for (auto row = first; row < last; ++row) {
@@ -95,8 +95,7 @@ namespace dhp::detail {
 void layer_norm_forward_on(std::same_as<Cpu> auto& dev, ConstView<Cpu> x, ConstView<Cpu> gamma,
                            ConstView<Cpu> beta, double epsilon, View<Cpu> y, View<Cpu> mean,
                            View<Cpu> inv_std) {
-  visit_floating(x.dtype(), [&]<class T>(Tag<T>) {
-    using A = Accumulator<T>;
+  visit_floating(x.dtype(), [&]<class T, class A>(Tags<T, A>) {
     cpu::for_rows(dev, x.rows(), cpu::norm_row_tile,
                   [=, columns = x.columns(), from = x.data<T>(), scale = gamma.data<A>(),
                    shift = data_or_null<A>(beta), to = y.data<T>(), means = data_or_null<A>(mean),
@@ -110,8 +109,7 @@ void layer_norm_forward_on(std::same_as<Cpu> auto& dev, ConstView<Cpu> x, ConstV
 void layer_norm_backward_on(std::same_as<Cpu> auto& dev, ConstView<Cpu> dy, ConstView<Cpu> x,
                             ConstView<Cpu> gamma, ConstView<Cpu> mean, ConstView<Cpu> inv_std,
                             View<Cpu> dx, View<Cpu> dgamma, View<Cpu> dbeta, double beta) {
-  visit_floating(x.dtype(), [&]<class T>(Tag<T>) {
-    using A = Accumulator<T>;
+  visit_floating(x.dtype(), [&]<class T, class A>(Tags<T, A>) {
     cpu::norm_gradients<T>(
         dev, dy, x, gamma, mean, inv_std, dgamma, dbeta, beta,
         [columns = x.columns(), all = dx.data<T>()](std::int64_t row, const A* values) {
@@ -127,12 +125,11 @@ void residual_layer_norm_forward_on(std::same_as<Cpu> auto& dev, ConstView<Cpu> 
                                     const DropoutOptions& options, ConstView<Cpu> gamma,
                                     ConstView<Cpu> beta, double epsilon, View<Cpu> sum, View<Cpu> y,
                                     View<Cpu> mean, View<Cpu> inv_std) {
-  visit_floating(x.dtype(), [&]<class T>(Tag<T>) {
-    using A = Accumulator<T>;
+  visit_floating(x.dtype(), [&]<class T, class A>(Tags<T, A>) {
     const A scale = static_cast<A>(1.0 / (1.0 - options.probability));
     const auto columns = x.columns();
     dev.for_ranges(x.rows(), cpu::norm_row_tile, [&](std::int64_t first, std::int64_t last) {
-      std::vector<A> buffer(static_cast<std::size_t>(columns));
+      std::vector<A> buffer(as_size(columns));
       A* const values = buffer.data();
       for (auto row = first; row < last; ++row) {
         const T* from = x.data<T>() + row * columns;
@@ -157,8 +154,7 @@ void residual_layer_norm_backward_on(std::same_as<Cpu> auto& dev, ConstView<Cpu>
                                      ConstView<Cpu> inv_std, const RowNumbers<Cpu>& rows,
                                      const DropoutOptions& options, View<Cpu> dresidual,
                                      View<Cpu> dx, View<Cpu> dgamma, View<Cpu> dbeta, double beta) {
-  visit_floating(sum.dtype(), [&]<class T>(Tag<T>) {
-    using A = Accumulator<T>;
+  visit_floating(sum.dtype(), [&]<class T, class A>(Tags<T, A>) {
     const A scale = static_cast<A>(1.0 / (1.0 - options.probability));
     const auto columns = sum.columns();
     cpu::norm_gradients<T>(dev, dy, sum, gamma, mean, inv_std, dgamma, dbeta, beta,

@@ -23,7 +23,7 @@ void if_applied(const SegmentTable<Cpu>& table, ConstView<Cpu> state, auto body)
 template <class A>
 void update_weights(Cpu& dev, const SegmentTable<Cpu>& table, const View<Cpu>& masters,
                     auto step_of, auto*... flat) {
-  for_tiles(dev, table, [&, all = detail::data_or_null<A>(masters)](const SegmentTile& tile) {
+  for_tiles(dev, table, [&, all = data_or_null<A>(masters)](const SegmentTile& tile) {
     const auto first = tile.first;
     const auto count = tile.last - first;
     const auto step = step_of(tile);
@@ -44,8 +44,7 @@ void sgd_update_on(std::same_as<Cpu> auto& dev, const SgdUpdate& update,
                    const SegmentTable<Cpu>& table, ConstView<Cpu> state, ConstView<Cpu> rates,
                    ConstView<Cpu> gradient, View<Cpu> momentum, View<Cpu> masters) {
   cpu::if_applied(table, state, [&]<class A>(Tag<A>, const StepState& now) {
-    const auto step_of = [&, by_parameter =
-                                 detail::data_or_null<double>(rates)](const SegmentTile& tile) {
+    const auto step_of = [&, by_parameter = data_or_null<double>(rates)](const SegmentTile& tile) {
       return SgdStep<A>(update, now, tile_rate(tile, now, by_parameter),
                         tile_decay(tile, update.weight_decay));
     };
@@ -80,7 +79,7 @@ void lamb_squares_on(std::same_as<Cpu> auto& dev, const AdamUpdate& update,
                      View<Cpu> directions) {
   cpu::if_applied(table, state, [&]<class A>(Tag<A>, const StepState& now) {
     const AdamStep<A> adam(update, now);
-    const TileSource<A> weight_of{detail::data_or_null<A>(masters), true};
+    const TileSource<A> weight_of{data_or_null<A>(masters), true};
     cpu::for_tiles(dev, table, [&](const SegmentTile& tile) {
       const auto count = tile.last - tile.first;
       const A* const w = weight_of(tile);

@@ -11,8 +11,7 @@ namespace dhp::detail {
 
 void max_pool_forward_on(std::same_as<Cpu> auto& dev, ConstView<Cpu> x, PoolGeometry geometry,
                          View<Cpu> y, View<Cpu> index) {
-  visit_floating(x.dtype(), [&]<class T>(Tag<T>) {
-    using A = Accumulator<T>;
+  visit_floating(x.dtype(), [&]<class T, class A>(Tags<T, A>) {
     const auto height = x.shape()[1];
     const auto width = x.shape()[2];
     const auto channels = x.shape()[3];
@@ -57,8 +56,7 @@ void max_pool_forward_on(std::same_as<Cpu> auto& dev, ConstView<Cpu> x, PoolGeom
 
 void max_pool_backward_on(std::same_as<Cpu> auto& dev, ConstView<Cpu> dy, ConstView<Cpu> index,
                           PoolGeometry, View<Cpu> dx) {
-  visit_floating(dy.dtype(), [&]<class T>(Tag<T>) {
-    using A = Accumulator<T>;
+  visit_floating(dy.dtype(), [&]<class T, class A>(Tags<T, A>) {
     const auto channels = dx.shape()[3];
     const auto pixels = dx.shape()[1] * dx.shape()[2];
     const auto out_pixels = dy.shape()[1] * dy.shape()[2];
@@ -80,7 +78,7 @@ void max_pool_backward_on(std::same_as<Cpu> auto& dev, ConstView<Cpu> dy, ConstV
       if constexpr (std::is_same_v<T, A>) {
         add_to(out);
       } else {  // rounded once
-        std::vector<A> sums(static_cast<std::size_t>(pixels * channels));
+        std::vector<A> sums(as_size(pixels * channels));
         add_to(sums.data());
         std::transform(sums.begin(), sums.end(), out,
                        [](A value) { return static_cast<T>(value); });
@@ -90,12 +88,11 @@ void max_pool_backward_on(std::same_as<Cpu> auto& dev, ConstView<Cpu> dy, ConstV
 }
 
 void global_average_pool_forward_on(std::same_as<Cpu> auto& dev, ConstView<Cpu> x, View<Cpu> y) {
-  visit_floating(x.dtype(), [&]<class T>(Tag<T>) {
-    using A = Accumulator<T>;
+  visit_floating(x.dtype(), [&]<class T, class A>(Tags<T, A>) {
     const auto channels = x.shape()[3];
     const auto pixels = x.shape()[1] * x.shape()[2];
     constexpr std::int64_t together = 128;
-    const auto width = static_cast<std::size_t>(channels);
+    const auto width = as_size(channels);
     dev.for_tiles(x.shape()[0], [&](std::int64_t n) {
       std::vector<A> sums(width);
       // The sums of earlier pixel groups, in double: one long float sum would lose digits.
@@ -118,8 +115,7 @@ void global_average_pool_forward_on(std::same_as<Cpu> auto& dev, ConstView<Cpu> 
 }
 
 void global_average_pool_backward_on(std::same_as<Cpu> auto& dev, ConstView<Cpu> dy, View<Cpu> dx) {
-  visit_floating(dy.dtype(), [&]<class T>(Tag<T>) {
-    using A = Accumulator<T>;
+  visit_floating(dy.dtype(), [&]<class T, class A>(Tags<T, A>) {
     const auto channels = dx.shape()[3];
     const auto pixels = dx.shape()[1] * dx.shape()[2];
     dev.for_tiles(dx.shape()[0], [&](std::int64_t n) {

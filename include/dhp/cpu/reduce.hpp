@@ -21,7 +21,7 @@ using BitsOf = std::conditional_t<sizeof(T) == 8, std::int64_t,
 /// The sum of term(value) over all elements, in double, over fixed tiles.
 double tiled_sum(Cpu& dev, ConstView<Cpu> x, auto term) {
   constexpr std::int64_t tile = 1 << 14;
-  std::vector<double> parts(static_cast<std::size_t>((x.count() + tile - 1) / tile));
+  std::vector<double> parts(as_size((x.count() + tile - 1) / tile));
   visit_accumulator(accumulation_type(x.dtype()), [&]<class A>(Tag<A>) {
     const auto step = x.dtype() == dtype_of<A>() ? tile : converted_block;
     dev.for_ranges(x.count(), tile, [&](std::int64_t first, std::int64_t last) {
@@ -33,7 +33,7 @@ double tiled_sum(Cpu& dev, ConstView<Cpu> x, auto term) {
           return term(static_cast<double>(values[which]));
         });
       }
-      parts[static_cast<std::size_t>(first / tile)] = sum.total();
+      parts[as_size(first / tile)] = sum.total();
     });
   });
   double total = 0;
@@ -60,7 +60,7 @@ void column_sums_on(std::same_as<Cpu> auto& dev, ConstView<Cpu> x, View<Cpu> sum
         dev, x.rows(), columns, 1, 128,
         [&](std::int64_t first, std::int64_t last, A* totals) {
           std::vector<A> converted;
-          if (x.dtype() != dtype_of<A>()) converted.resize(static_cast<std::size_t>(columns));
+          if (x.dtype() != dtype_of<A>()) converted.resize(as_size(columns));
           for (auto row = first; row < last; ++row) {
             const A* const from = cpu::read<A>(x, row * stride, columns, converted.data());
             for (std::int64_t at = 0; at < columns; ++at) totals[at] += from[at];

@@ -12,18 +12,17 @@ void rotary_on(std::same_as<Cpu> auto& dev, View<Cpu> x, ConstView<Cpu> position
                const RotaryOptions& options) {
   const auto half = x.columns() / options.heads / 2;
   const auto stride = options.row_stride == 0 ? x.columns() : options.row_stride;
-  std::vector<double> turns(static_cast<std::size_t>(half));
+  std::vector<double> turns(as_size(half));
   for (std::int64_t c = 0; c < half; ++c)
-    turns[static_cast<std::size_t>(c)] = Rotation::turns(std::log(options.base), c, half);
-  visit_floating(x.dtype(), [&]<class T>(Tag<T>) {
-    using A = Accumulator<T>;
+    turns[as_size(c)] = Rotation::turns(std::log(options.base), c, half);
+  visit_floating(x.dtype(), [&]<class T, class A>(Tags<T, A>) {
     dev.for_ranges(x.rows(), 16, [&](std::int64_t first, std::int64_t last) {
-      std::vector<A> angles(static_cast<std::size_t>(2 * half));
+      std::vector<A> angles(as_size(2 * half));
       A *const cosines = angles.data(), *const sines = cosines + half;
       for (auto row = first; row < last; ++row) {
         const auto position = static_cast<double>(positions.data<std::int32_t>()[row]);
         for (std::int64_t c = 0; c < half; ++c) {
-          const auto at = Rotation::of_turns(position * turns[static_cast<std::size_t>(c)]);
+          const auto at = Rotation::of_turns(position * turns[as_size(c)]);
           cosines[c] = static_cast<A>(at.cosine);
           sines[c] = static_cast<A>(options.inverse ? -at.sine : at.sine);
         }

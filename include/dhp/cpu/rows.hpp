@@ -23,7 +23,7 @@ void copy_columns_on(std::same_as<Cpu> auto& dev, ConstView<Cpu> from, std::int6
   const auto element = static_cast<std::int64_t>(size_of(from.dtype()));
   const auto from_stride = from.columns() * element;
   const auto to_stride = to.columns() * element;
-  const auto bytes = static_cast<std::size_t>(columns * element);
+  const auto bytes = as_size(columns * element);
   if (bytes == 0) return;
   const std::byte* source = from.bytes() + first_from * element;
   std::byte* target = to.bytes() + first_to * element;
@@ -34,21 +34,19 @@ void copy_columns_on(std::same_as<Cpu> auto& dev, ConstView<Cpu> from, std::int6
 void gather_rows_on(std::same_as<Cpu> auto& dev, ConstView<Cpu> x, ConstView<Cpu> index,
                     View<Cpu> y) {
   cpu::check_row_indices("gather_rows", index, x.rows());
-  const auto bytes = static_cast<std::size_t>(x.columns()) * size_of(x.dtype());
+  const auto bytes = as_size(x.columns()) * size_of(x.dtype());
   if (bytes == 0) return;
   const auto* at = index.data<std::int32_t>();
   const std::byte* source = x.bytes();
   std::byte* target = y.bytes();
   cpu::for_rows(dev, index.count(), 64, [=](std::int64_t row) {
-    std::memcpy(target + static_cast<std::size_t>(row) * bytes,
-                source + static_cast<std::size_t>(at[row]) * bytes, bytes);
+    std::memcpy(target + as_size(row) * bytes, source + as_size(at[row]) * bytes, bytes);
   });
 }
 void scatter_add_rows_on(std::same_as<Cpu> auto& dev, ConstView<Cpu> dy, ConstView<Cpu> index,
                          View<Cpu> dx) {
   cpu::check_row_indices("scatter_add_rows", index, dx.rows());
-  visit_floating(dx.dtype(), [&]<class T>(Tag<T>) {
-    using A = Accumulator<T>;
+  visit_floating(dx.dtype(), [&]<class T, class A>(Tags<T, A>) {
     // Parallel over columns: rows may repeat, and each element keeps the row order.
     dev.for_ranges(dy.columns(), 128,
                    [rows = dy.rows(), columns = dy.columns(), at = index.data<std::int32_t>(),

@@ -55,8 +55,7 @@ template <class A>
 /// The normal distribution's cumulative probability and density at x.
 template <class A>
 struct Gaussian {
-  A below;
-  A density;
+  A below, density;
 };
 
 /// Float: the tail probability beyond |x| is e^(-x^2/2) times a polynomial in (u - 3) / (u + 3),

@@ -107,7 +107,7 @@ template <KernelDevice Dev>
 void swiglu_backward_on(Dev& dev, ConstView<Dev> dy, ConstView<Dev> gate, ConstView<Dev> up,
                         View<Dev> dgate, View<Dev> dup) {
   visit_floating(dy.dtype(), [&]<class T>(Tag<T>) {
-    const T *const from = dy.template data<T>(), *const gates = gate.template data<T>();
+    const T *const from = dy.data(), *const gates = gate.template data<T>();
     cuda::map(dev, dy.count(), cuda::Rounded<T, cuda::SwigluGateGradient>{},
               dgate.template data<T>(), from, gates, up.template data<T>());
     cuda::map(dev, dy.count(), cuda::Rounded<T, cuda::Swiglu>{}, dup.template data<T>(), gates,

@@ -9,7 +9,6 @@ namespace dhp::detail::cuda {
 /// The mask of dy: none, the sign of the recomputed output, or the sign of the stored output y.
 enum class NormGate { none, value, result };
 
-/// The vectors [C] of a norm.
 template <class A>
 struct NormVectors {
   const A *mean, *inv_std, *gamma, *beta;
@@ -225,8 +224,7 @@ struct StatisticsFromSums {
 
 template <class A, class Dev>
 [[nodiscard]] NormVectors<A> pointers(const BatchNormVectors<Dev>& vectors) {
-  return {vectors.mean.template data<A>(), vectors.inv_std.template data<A>(),
-          vectors.gamma.template data<A>(), vectors.beta.template data<A>()};
+  return {vectors.mean.data(), vectors.inv_std.data(), vectors.gamma.data(), vectors.beta.data()};
 }
 
 /// dresidual and y are for the gate `result`; otherwise both are empty.
@@ -236,9 +234,8 @@ void batch_norm_gradient_sums(Dev& dev, ConstView<Dev> dy, ConstView<Dev> x,
                               View<Dev> sum_dy, View<Dev> sum_dy_xhat) {
   using A = Accumulator<T>;
   const BatchNormGradientTerms<T, gate> terms{
-      dy.template data<T>(), x.template data<T>(), x.columns(), pointers<A>(vectors), y, dresidual};
-  const FinishGradientSums<A> finish{terms.vectors.inv_std, sum_dy.template data<A>(),
-                                     sum_dy_xhat.template data<A>()};
+      dy.data(), x.data(), x.columns(), pointers<A>(vectors), y, dresidual};
+  const FinishGradientSums<A> finish{terms.vectors.inv_std, sum_dy.data(), sum_dy_xhat.data()};
   const auto& v = terms.vectors;
   reduce_columns<T>(dev, x.rows(), x.columns(), terms, finish, terms.dy, terms.x, v.mean, v.inv_std,
                     v.gamma, v.beta, y, dresidual);
@@ -257,19 +254,17 @@ namespace dhp::detail {
 template <KernelDevice Dev>
 void batch_norm_sums_on(Dev& dev, ConstView<Dev> x, View<Dev> sum) {
   visit_floating(x.dtype(), [&]<class T>(Tag<T>) {
-    const cuda::ColumnTerms<T> terms{x.template data<T>(), x.columns()};
-    const cuda::StoreColumn<Accumulator<T>> finish{sum.template data<Accumulator<T>>()};
+    const cuda::ColumnTerms<T> terms{x.data(), x.columns()};
+    const cuda::StoreColumn<Accumulator<T>> finish{sum.data()};
     cuda::reduce_columns<T>(dev, x.rows(), x.columns(), terms, finish, terms.x);
   });
 }
 template <KernelDevice Dev>
 void batch_norm_squared_deviations_on(Dev& dev, ConstView<Dev> x, ConstView<Dev> mean,
                                       View<Dev> sum) {
-  visit_floating(x.dtype(), [&]<class T>(Tag<T>) {
-    using A = Accumulator<T>;
-    const cuda::ColumnTerms<T, true> terms{x.template data<T>(), x.columns(),
-                                           mean.template data<A>()};
-    const cuda::StoreColumn<A> finish{sum.template data<A>()};
+  visit_floating(x.dtype(), [&]<class T, class A>(Tags<T, A>) {
+    const cuda::ColumnTerms<T, true> terms{x.data(), x.columns(), mean.data()};
+    const cuda::StoreColumn<A> finish{sum.data()};
     cuda::reduce_columns<T>(dev, x.rows(), x.columns(), terms, finish, terms.x, terms.middle);
   });
 }
@@ -280,8 +275,7 @@ void batch_norm_apply_on(Dev& dev, ConstView<Dev> x, const BatchNormVectors<Dev>
     const auto v = cuda::pointers<Accumulator<T>>(vectors);
     const auto apply = [&]<bool adds>(std::bool_constant<adds>) {
       const cuda::BatchNormApply<T, adds> f{
-          x.columns(), x.template data<T>(), v, adds ? residual.template data<T>() : nullptr,
-          relu,        y.template data<T>()};
+          x.columns(), x.data(), v, adds ? residual.template data<T>() : nullptr, relu, y.data()};
       cuda::map_columns<T>(dev, x.rows(), x.columns(), f, f.x, v.mean, v.inv_std, v.gamma, v.beta,
                            f.residual, f.y);
     };
@@ -317,19 +311,18 @@ void batch_norm_backward_apply_on(Dev& dev, ConstView<Dev> dy, ConstView<Dev> x,
                                   const BatchNormVectors<Dev>& vectors, bool relu,
                                   ConstView<Dev> sum_dy, ConstView<Dev> sum_dy_xhat, double count,
                                   View<Dev> dx) {
-  visit_floating(x.dtype(), [&]<class T>(Tag<T>) {
-    using A = Accumulator<T>;
+  visit_floating(x.dtype(), [&]<class T, class A>(Tags<T, A>) {
     const auto v = cuda::pointers<A>(vectors);
     cuda::with_gate(
         relu, [&]<auto gate>(std::integral_constant<cuda::NormGate, gate>) {
           const cuda::BatchNormBackwardApply<T, gate> f{x.columns(),
-                                                        dy.template data<T>(),
-                                                        x.template data<T>(),
+                                                        dy.data(),
+                                                        x.data(),
                                                         v,
-                                                        sum_dy.template data<A>(),
-                                                        sum_dy_xhat.template data<A>(),
+                                                        sum_dy.data(),
+                                                        sum_dy_xhat.data(),
                                                         static_cast<A>(1.0 / count),
-                                                        dx.template data<T>()};
+                                                        dx.data()};
           cuda::map_columns<T>(dev, x.rows(), x.columns(), f, f.dy, f.x, v.mean, v.inv_std, v.gamma,
                                v.beta, f.sum_dy, f.sum_dy_xhat, f.dx);
         });
@@ -340,11 +333,10 @@ template <KernelDevice Dev>
 void batch_norm_from_sums_on(Dev& dev, ConstView<Dev> sums, std::int64_t rows, double epsilon,
                              View<Dev> mean, View<Dev> inv_std, View<Dev> squared_deviations) {
   visit_accumulator(sums.dtype(), [&]<class A>(Tag<A>) {
-    launch(dev, cuda::grid_for(dev, mean.count()),
-           cuda::StatisticsFromSums<A>{mean.count(), static_cast<double>(rows), epsilon,
-                                       sums.template data<A>(), mean.template data<A>(),
-                                       inv_std.template data<A>(),
-                                       squared_deviations.template data<A>()});
+    launch(
+        dev, cuda::grid_for(dev, mean.count()),
+        cuda::StatisticsFromSums<A>{mean.count(), static_cast<double>(rows), epsilon, sums.data(),
+                                    mean.data(), inv_std.data(), squared_deviations.data()});
   });
 }
 

@@ -1,9 +1,8 @@
-// How kernels are written. A kernel is a struct of its arguments; its call operator is the code of
-// one thread, which gets its grid position from a Block. It is a plain constexpr C++ template: nvcc
-// compiles it for the GPU (--expt-relaxed-constexpr), and tests run it on the host, thread by
-// thread, against the kernels of cpu/. launch(dev, grid, kernel) is found by the device's type. The
-// device's stream orders all work, so a kernel sees the writes of earlier ones. Kernels use no
-// atomics: every sum has a fixed order.
+// How kernels are written. A kernel is a struct of its arguments; its call operator is the code of one thread, which
+// gets its grid position from a Block. It is a plain constexpr C++ template: nvcc compiles it for the GPU
+// (--expt-relaxed-constexpr), and tests run it on the host, thread by thread, against the kernels of cpu/. launch(dev,
+// grid, kernel) is found by the device's type. The device's stream orders all work, so a kernel sees the writes of
+// earlier ones. Kernels use no atomics: every sum has a fixed order.
 #pragma once
 
 #include <dhp/core/types.hpp>

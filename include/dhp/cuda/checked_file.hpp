@@ -24,8 +24,7 @@ inline constexpr std::string_view checksum_line = "sum ";
   try {
     const OpenFile file(path, O_RDONLY);
     constexpr std::uint64_t most = 64 << 20;
-    text.resize(std::min(file.size(), most));
-    file.read(0, std::as_writable_bytes(std::span(text.data(), text.size())));
+    text = file.text(0, std::min(file.size(), most));
   } catch (const Error&) {
     return {};
   }

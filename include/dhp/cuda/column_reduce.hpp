@@ -15,14 +15,11 @@ namespace dhp::detail::cuda {
 
 /// The tiling; depends on the matrix size and on `width`, the elements of a row per thread.
 struct ColumnTiles {
-  std::int64_t rows = 0;
-  std::int64_t columns = 0;
+  std::int64_t rows = 0, columns = 0;
   static constexpr int most_threads = 512;
   int across = 1;  ///< threads side by side in a tile; across * down threads of a block work
   int down = 1;
-  std::int64_t tiles_across = 0;
-  std::int64_t tiles_down = 0;
-  std::int64_t tile_rows = 0;
+  std::int64_t tiles_across = 0, tiles_down = 0, tile_rows = 0;
   int threads = 256;
 
   [[nodiscard]] Grid grid(std::size_t shared_bytes = 0) const {
@@ -30,7 +27,6 @@ struct ColumnTiles {
   }
 };
 
-/// Row loads in flight per thread.
 inline constexpr int rows_together = 4;
 
 /// width must divide columns. About `most_tiles` tiles at most, unless the columns need more.
@@ -72,13 +68,14 @@ struct ColumnPlace {
 };
 
 /// A thread's loop over its rows. Work: template <int n> struct State holds per-column values;
-/// begin<n>(column, state) fills it; load<n>(row, column) reads; use<n>(row, column, loaded, state)
+/// begin<n>(column, state), if it has one, fills it; load<n>(row, column) reads; use<n>(row, column, loaded, state)
 /// computes and may store. Several loads are issued before the first use, to hide memory latency.
 template <int width, class Work, class State>
 constexpr void walk_rows(const Work& work, const ColumnPlace& place, std::int64_t step,
                          State& state) {
   using Loaded = decltype(work.template load<width>(place.first, place.column));
-  work.template begin<width>(place.column, state);
+  if constexpr (requires { work.template begin<width>(place.column, state); })
+    work.template begin<width>(place.column, state);
   auto row = place.first;
   for (; row + (rows_together - 1) * step < place.last; row += rows_together * step) {
     Loaded loaded[rows_together];
@@ -92,7 +89,6 @@ constexpr void walk_rows(const Work& work, const ColumnPlace& place, std::int64_
                              state);
 }
 
-/// A map kernel with per-column vectors.
 template <int width, class Work>
 struct MapColumns {
   ColumnTiles tiles;
@@ -196,8 +192,6 @@ struct Parts {
   const Part* parts;
   std::int64_t columns;
 
-  template <int n, class S>
-  constexpr void begin(std::int64_t, S&) const {}
   template <int n>
   constexpr Part load(std::int64_t row, std::int64_t column) const {
     return parts[row * columns + column];
@@ -251,7 +245,7 @@ void reduce_columns(Dev& dev, std::int64_t rows, std::int64_t columns, const Ter
   const auto run = [&]<int width>(std::integral_constant<int, width>) {
     const auto tiles = column_tiles(rows, columns, width);
     Tensor<Dev> scratch(dev, dtype_of<Total>(), {tiles.tiles_down, sums, columns});
-    Total* const parts = scratch.mut().template data<Total>();
+    Total* const parts = scratch.mut().data();
     if (rows > 0) {
       const SumColumns<width, Terms, ToParts<Total, sums>> first{tiles, terms, {parts, columns}};
       launch(dev, first.grid(), first);
@@ -261,7 +255,6 @@ void reduce_columns(Dev& dev, std::int64_t rows, std::int64_t columns, const Ter
   with_column_width<T>(columns, run, pointers...);
 }
 
-/// Stores one sum: to = value.
 template <class A>
 struct StoreColumn {
   A* to;

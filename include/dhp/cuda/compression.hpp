@@ -128,7 +128,7 @@ struct Orthonormalize {
 
   constexpr void operator()(auto& block) const {
     double* const scratch = block.template shared<double>();
-    detail::gram_schmidt(
+    gram_schmidt(
         x, columns, random,
         [&](auto term) {
           double total = 0;
@@ -150,27 +150,27 @@ template <KernelDevice Dev>
 void keep_if_applied_on(Dev& dev, ConstView<Dev> state, ConstView<Dev> fresh, View<Dev> memory) {
   visit_accumulator(memory.dtype(), [&]<class T>(Tag<T>) {
     launch(dev, cuda::grid_for(dev, memory.count()),
-           cuda::KeepIfApplied<T>{cuda::step_state<Dev>(state), memory.count(),
-                                  fresh.template data<T>(), memory.template data<T>()});
+           cuda::KeepIfApplied<T>{cuda::step_state<Dev>(state), memory.count(), fresh.data(),
+                                  memory.data()});
   });
 }
 template <KernelDevice Dev>
 void take_largest_on(Dev& dev, View<Dev> x, View<Dev> indices, View<Dev> values) {
   visit_accumulator(x.dtype(), [&]<class T>(Tag<T>) {
-    launch(dev, cuda::Grid{1, 256, 256 * sizeof(double)},
-           cuda::TakeLargest<T>{x.count(), values.count(), x.template data<T>(),
-                                indices.template data<std::int32_t>(), values.template data<T>()});
+    launch(
+        dev, cuda::Grid{1, 256, 256 * sizeof(double)},
+        cuda::TakeLargest<T>{x.count(), values.count(), x.data(), indices.data(), values.data()});
   });
 }
 template <KernelDevice Dev>
 void pack_signs_on(Dev& dev, ConstView<Dev> x, View<Dev> bits) {
   visit_accumulator(x.dtype(), [&]<class T>(Tag<T>) {
-    const T* const from = x.template data<T>();
+    const T* const from = x.data();
     cuda::with_width<cuda::pack_size<T>, 1>(
         0,
         [&]<int width>(std::integral_constant<int, width>) {
           launch(dev, cuda::grid_for(dev, bits.count()),
-                 cuda::PackSigns<T, width>{x.count(), from, bits.template data<std::uint8_t>()});
+                 cuda::PackSigns<T, width>{x.count(), from, bits.data()});
         },
         from);
   });
@@ -180,15 +180,14 @@ void add_signs_on(Dev& dev, ConstView<Dev> bits, ConstView<Dev> magnitudes, doub
                   View<Dev> y) {
   visit_accumulator(y.dtype(), [&]<class T>(Tag<T>) {
     launch(dev, cuda::grid_for(dev, y.count()),
-           cuda::AddSigns<T>{y.count(), bits.template data<std::uint8_t>(),
-                             magnitudes.template data<double>(), factor, y.template data<T>()});
+           cuda::AddSigns<T>{y.count(), bits.data(), magnitudes.data(), factor, y.data()});
   });
 }
 template <KernelDevice Dev>
 void orthonormalize_on(Dev& dev, View<Dev> x, const RandomStream& random) {
   visit_accumulator(x.dtype(), [&]<class T>(Tag<T>) {
     launch(dev, cuda::Grid{1, 256, cuda::block_reduce_scratch * sizeof(double)},
-           cuda::Orthonormalize<T>{x.rows(), x.columns(), x.template data<T>(), random});
+           cuda::Orthonormalize<T>{x.rows(), x.columns(), x.data(), random});
   });
 }
 

@@ -30,7 +30,6 @@ constexpr void for_row(const B& block, const T* logits, LogitRow row, const Body
 /// The most threads of a block that works on one row.
 inline constexpr int most_row_threads = 512;
 
-/// One block per row.
 template <class A>
 [[nodiscard]] Grid row_grid(std::int64_t rows, std::int64_t columns, int width) {
   const auto packs = (columns + width - 1) / width;
@@ -224,7 +223,7 @@ template <KernelDevice Dev>
 void cross_entropy_max_on(Dev& dev, ConstView<Dev> logits, const CrossEntropyOptions& options,
                           View<Dev> max) {
   visit_floating(logits.dtype(), [&]<class T>(Tag<T>) {
-    const T* const x = logits.template data<T>();
+    const T* const x = logits.data();
     cuda::launch_rows<cuda::RowMaximum, T>(dev, max.count(), logits, options, x, options.onto, x,
                                            max.template data<Accumulator<T>>());
   });
@@ -232,9 +231,8 @@ void cross_entropy_max_on(Dev& dev, ConstView<Dev> logits, const CrossEntropyOpt
 template <KernelDevice Dev>
 void cross_entropy_sums_on(Dev& dev, ConstView<Dev> logits, ConstView<Dev> labels,
                            ConstView<Dev> max, const CrossEntropyOptions& options, View<Dev> sums) {
-  visit_floating(logits.dtype(), [&]<class T>(Tag<T>) {
-    using A = Accumulator<T>;
-    const T* const x = logits.template data<T>();
+  visit_floating(logits.dtype(), [&]<class T, class A>(Tags<T, A>) {
+    const T* const x = logits.data();
     cuda::launch_rows<cuda::RowSums, T>(
         dev, max.count(), logits, options, x, options.first_class, options.smoothing != 0, x,
         labels.template data<std::int32_t>(), max.template data<A>(), sums.template data<A>());
@@ -245,7 +243,7 @@ void cross_entropy_loss_on(Dev& dev, ConstView<Dev> max, ConstView<Dev> sums, Co
                            const CrossEntropyOptions& options, View<Dev> loss) {
   visit_accumulator(loss.dtype(), [&]<class A>(Tag<A>) {
     const auto rows = loss.count();
-    const A* const table = sums.template data<A>();
+    const A* const table = sums.data();
     cuda::map(dev, rows, cuda::RowLoss<A>{static_cast<A>(options.smoothing), options.classes},
               loss.template data<A>(), labels.template data<std::int32_t>(), max.template data<A>(),
               table, table + rows, table + 2 * rows);
@@ -255,9 +253,8 @@ template <KernelDevice Dev>
 void cross_entropy_rank_on(Dev& dev, ConstView<Dev> logits, ConstView<Dev> sums,
                            ConstView<Dev> labels, const CrossEntropyOptions& options,
                            View<Dev> rank) {
-  visit_floating(logits.dtype(), [&]<class T>(Tag<T>) {
-    using A = Accumulator<T>;
-    const T* const x = logits.template data<T>();
+  visit_floating(logits.dtype(), [&]<class T, class A>(Tags<T, A>) {
+    const T* const x = logits.data();
     cuda::launch_rows<cuda::RowRank, T>(dev, rank.count(), logits, options, x, options.first_class,
                                         options.onto, x, sums.template data<A>(),
                                         labels.template data<std::int32_t>(),
@@ -269,10 +266,9 @@ void cross_entropy_totals_on(Dev& dev, ConstView<Dev> loss, ConstView<Dev> label
                              ConstView<Dev> rank, View<Dev> totals) {
   visit_accumulator(loss.dtype(), [&]<class A>(Tag<A>) {
     launch(dev, {1, cuda::LossTotals<A>::most_threads, cuda::block_reduce_scratch * sizeof(double)},
-           cuda::LossTotals<A>{loss.count(), loss.template data<A>(),
-                               labels.template data<std::int32_t>(),
+           cuda::LossTotals<A>{loss.count(), loss.data(), labels.data(),
                                rank.empty() ? nullptr : rank.template data<std::int32_t>(),
-                               totals.template data<double>()});
+                               totals.data()});
   });
 }
 template <KernelDevice Dev>
@@ -280,9 +276,8 @@ void cross_entropy_backward_on(Dev& dev, ConstView<Dev> logits, ConstView<Dev> m
                                ConstView<Dev> sums, ConstView<Dev> labels,
                                const CrossEntropyOptions& options, ConstView<Dev> scale,
                                View<Dev> dlogits) {
-  visit_floating(logits.dtype(), [&]<class T>(Tag<T>) {
-    using A = Accumulator<T>;
-    T* const out = dlogits.template data<T>();
+  visit_floating(logits.dtype(), [&]<class T, class A>(Tags<T, A>) {
+    T* const out = dlogits.data();
     cuda::launch_rows<cuda::RowGradient, T>(
         dev, max.count(), logits, options, out, options.first_class, options.smoothing,
         static_cast<double>(options.classes), logits.template data<T>(), max.template data<A>(),

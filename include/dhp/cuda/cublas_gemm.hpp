@@ -10,7 +10,6 @@
 
 namespace dhp::detail::cuda {
 
-/// The call of c = alpha op(a) op(b) + beta c.
 template <class Dev>
 [[nodiscard]] CublasCall cublas_call(ConstView<Dev> a, ConstView<Dev> b, View<Dev> c,
                                      const GemmOptions& options) {
@@ -28,9 +27,8 @@ template <class Dev>
           .beta = options.beta};
 }
 
-/// With any bias: c, or a wide copy, becomes beta c + bias, then the product is added to it, so c is
-/// rounded once; its padding goes there and back. False if cuBLASLt proposes nothing for it; c is
-/// untouched then.
+/// With any bias: c, or a wide copy, becomes beta c + bias, then the product is added to it, so c is rounded once; its
+/// padding goes there and back. False if cuBLASLt proposes nothing for it; c is untouched then.
 template <class Dev>
 [[nodiscard]] bool cublas_add_to_bias(Dev& dev, ConstView<Dev> a, ConstView<Dev> b, View<Dev> c,
                                       const GemmOptions& options, ConstView<Dev> bias) {
@@ -57,10 +55,8 @@ template <class Dev>
 
 namespace dhp::detail {
 
-template <KernelDevice Dev>
-  requires std::same_as<Dev, Cuda>
-void gemm_on(Dev& dev, ConstView<Dev> a, ConstView<Dev> b, View<Dev> c, const GemmOptions& options,
-             ConstView<Dev> bias) {
+void gemm_on(std::same_as<Cuda> auto& dev, ConstView<Cuda> a, ConstView<Cuda> b, View<Cuda> c,
+             const GemmOptions& options, ConstView<Cuda> bias) {
   if (c.count() == 0) return;
   if (a.count() > 0 && b.count() > 0) {
     auto call = cuda::cublas_call(a, b, c, options);

@@ -153,11 +153,7 @@ class CublasPlans : public CudaCached {
   /// An algorithm as text; cuBLASLt allows reuse in the same version.
   static std::string to_hex(const CublasAlgorithm& algorithm) {
     std::string out;
-    for (const auto word : algorithm.algorithm.data) {
-      char digits[17] = "";
-      std::snprintf(digits, sizeof digits, "%016llx", static_cast<unsigned long long>(word));
-      out += digits;
-    }
+    for (const auto word : algorithm.algorithm.data) out += digits_of(word, 16, 16);
     return out;
   }
   static std::optional<CublasAlgorithm> from_hex(const std::string& hex) {

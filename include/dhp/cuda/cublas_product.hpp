@@ -29,7 +29,6 @@ class CublasProduct {
   [[nodiscard]] cublasLtMatrixLayout_t right() const { return right_.get(); }
   [[nodiscard]] cublasLtMatrixLayout_t c() const { return c_.get(); }
 
-  /// Sets the addresses of this call.
   void point(const CublasCall& call) {
     if (call.bias != nullptr) set(how(), CUBLASLT_MATMUL_DESC_BIAS_POINTER, call.bias);
     if (call.aux != nullptr) set(how(), CUBLASLT_MATMUL_DESC_EPILOGUE_AUX_POINTER, call.aux);

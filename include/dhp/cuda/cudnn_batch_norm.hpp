@@ -1,7 +1,6 @@
-// Fused batch norm on Cuda: y = ReLU(norm(x) + residual) in one kernel, with the signs of y as
-// bits, and its gradient, which reads these bits instead of y; or norm(x) alone. Hopper supports f32,
-// bf16 and f16 with channels in multiples of 16 bytes. Statistics cover these rows only. If they are
-// known, x is read once less.
+// Fused batch norm on Cuda: y = ReLU(norm(x) + residual) in one kernel, with the signs of y as bits, and its gradient,
+// which reads these bits instead of y; or norm(x) alone. Hopper supports f32, bf16 and f16 with channels in multiples
+// of 16 bytes. Statistics cover these rows only. If they are known, x is read once less.
 #pragma once
 
 #include <dhp/cuda/batch_norm.hpp>
@@ -9,6 +8,7 @@
 #include <dhp/cuda/map.hpp>
 #include <dhp/cuda/plan_cache.hpp>
 #include <dhp/cuda/squared_deviations.hpp>
+#include <dhp/ops/compression.hpp>
 
 namespace dhp::detail::cuda {
 
@@ -18,9 +18,6 @@ struct NormUids {
                                 residual = 7, signs = 8, dy = 9, dgamma = 10, dbeta = 11, dx = 12,
                                 dresidual = 13;
 };
-
-/// Bytes for `count` sign bits.
-[[nodiscard]] constexpr std::int64_t sign_bytes(std::int64_t count) { return (count + 7) / 8; }
 
 struct NormExtents {
   DType type = DType::bf16;
@@ -163,16 +160,13 @@ template <class Dev>
 
 namespace dhp::detail {
 
-template <KernelDevice Dev>
-  requires(std::same_as<Dev, Cuda>)
-std::optional<BatchNormResult<Dev>> batch_norm_fused_on(Dev& dev, ConstView<Dev> x,
-                                                        ConstView<Dev> residual,
-                                                        ConstView<Dev> gamma, ConstView<Dev> beta,
-                                                        double epsilon, bool relu) {
+std::optional<BatchNormResult<Cuda>> batch_norm_fused_on(
+    std::same_as<Cuda> auto& dev, ConstView<Cuda> x, ConstView<Cuda> residual,
+    ConstView<Cuda> gamma, ConstView<Cuda> beta, double epsilon, bool relu) {
   if (!cuda::norm_fits(x, residual, relu)) return {};
-  const auto per_column = [&] { return Tensor<Dev>(dev, DType::f32, {x.columns()}); };
-  BatchNormResult<Dev> made{Tensor<Dev>(dev, x.dtype(), x.shape()), per_column(), per_column(),
-                            per_column(), cuda::norm_signs<Dev>(dev, x, relu)};
+  const auto per_column = [&] { return Tensor<Cuda>(dev, DType::f32, {x.columns()}); };
+  BatchNormResult<Cuda> made{Tensor<Cuda>(dev, x.dtype(), x.shape()), per_column(), per_column(),
+                             per_column(), cuda::norm_signs<Cuda>(dev, x, relu)};
   using Uids = cuda::NormUids;
   const auto small = static_cast<float>(epsilon);
   const cuda::NormTail tail{!residual.empty(), relu};
@@ -194,15 +188,13 @@ std::optional<BatchNormResult<Dev>> batch_norm_fused_on(Dev& dev, ConstView<Dev>
   return made;
 }
 
-template <KernelDevice Dev>
-  requires(std::same_as<Dev, Cuda>)
-std::optional<BatchNormResult<Dev>> batch_norm_fused_apply_on(Dev& dev, ConstView<Dev> x,
-                                                              const BatchNormVectors<Dev>& vectors,
-                                                              ConstView<Dev> residual, bool relu) {
+std::optional<BatchNormResult<Cuda>> batch_norm_fused_apply_on(
+    std::same_as<Cuda> auto& dev, ConstView<Cuda> x, const BatchNormVectors<Cuda>& vectors,
+    ConstView<Cuda> residual, bool relu) {
   if (!cuda::norm_fits(x, residual, relu)) return {};
-  BatchNormResult<Dev> made;
-  made.y = Tensor<Dev>(dev, x.dtype(), x.shape());
-  made.signs = cuda::norm_signs<Dev>(dev, x, relu);
+  BatchNormResult<Cuda> made;
+  made.y = Tensor<Cuda>(dev, x.dtype(), x.shape());
+  made.signs = cuda::norm_signs<Cuda>(dev, x, relu);
   using Uids = cuda::NormUids;
   const cuda::NormTail tail{!residual.empty(), relu};
   cuda::CudnnArguments arguments;
@@ -218,15 +210,13 @@ std::optional<BatchNormResult<Dev>> batch_norm_fused_apply_on(Dev& dev, ConstVie
   return made;
 }
 
-template <KernelDevice Dev>
-  requires(std::same_as<Dev, Cuda>)
-std::optional<BatchNormGradients<Dev>> batch_norm_fused_backward_on(
-    Dev& dev, ConstView<Dev> dy, ConstView<Dev> x, const BatchNormVectors<Dev>& vectors,
-    ConstView<Dev> signs, bool residual) {
+std::optional<BatchNormGradients<Cuda>> batch_norm_fused_backward_on(
+    std::same_as<Cuda> auto& dev, ConstView<Cuda> dy, ConstView<Cuda> x,
+    const BatchNormVectors<Cuda>& vectors, ConstView<Cuda> signs, bool residual) {
   if (x.dtype() == DType::f64 || x.count() == 0) return {};
-  const auto like_x = [&] { return Tensor<Dev>(dev, x.dtype(), x.shape()); };
-  BatchNormGradients<Dev> made{like_x(), residual ? like_x() : Tensor<Dev>(),
-                               Tensor<Dev>(dev, DType::f32, {2, x.columns()})};
+  const auto like_x = [&] { return Tensor<Cuda>(dev, x.dtype(), x.shape()); };
+  BatchNormGradients<Cuda> made{like_x(), residual ? like_x() : Tensor<Cuda>(),
+                                Tensor<Cuda>(dev, DType::f32, {2, x.columns()})};
   using Uids = cuda::NormUids;
   cuda::CudnnArguments arguments;
   arguments.add(Uids::dy, dy.bytes()).add(Uids::x, x.bytes());

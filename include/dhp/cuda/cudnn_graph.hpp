@@ -40,8 +40,7 @@ using Dims = std::array<std::int64_t, 4>;
 /// A graph tensor, by number; numbers below first_own are arguments of the plan.
 struct CudnnTensor {
   std::int64_t uid = -1;
-  Dims extents{};
-  Dims strides{};
+  Dims extents{}, strides{};
 };
 
 /// i32 [N, 1, 1, 1]: the valid rows or columns per sample.

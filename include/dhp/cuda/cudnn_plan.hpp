@@ -35,7 +35,6 @@ class CudnnTarget {
   std::optional<CudnnDescriptor> device_;
 };
 
-/// Rules for engines.
 struct CudnnRules {
   bool deterministic = false;   ///< same bits in every run
   bool full_precision = false;  ///< no TF32 for f32

@@ -91,7 +91,7 @@ void fill_on(Dev& dev, View<Dev> y, double value) {
 template <KernelDevice Dev>
 void axpy_on(Dev& dev, double alpha, ConstView<Dev> x, View<Dev> y) {
   visit_floating(y.dtype(), [&]<class T>(Tag<T>) {
-    T* const out = y.template data<T>();
+    T* const out = y.data();
     using A = Accumulator<T>;
     const cuda::Rounded<T, cuda::AddScaled<A>> f{{static_cast<A>(alpha)}};
     visit_floating(x.dtype(), [&]<class X>(Tag<X>) {
@@ -102,11 +102,9 @@ void axpy_on(Dev& dev, double alpha, ConstView<Dev> x, View<Dev> y) {
 template <KernelDevice Dev>
 void add_both_on(Dev& dev, const AddedVector<Dev>& one, const AddedVector<Dev>& other,
                  double beta) {
-  visit_floating(one.to.dtype(), [&]<class T>(Tag<T>) {
-    using A = Accumulator<T>;
+  visit_floating(one.to.dtype(), [&]<class T, class A>(Tags<T, A>) {
     const auto each = [](const AddedVector<Dev>& of) -> typename cuda::AddBoth<T>::Each {
-      return {static_cast<A>(of.factor), of.to.count(), of.from.template data<T>(),
-              of.to.template data<T>()};
+      return {static_cast<A>(of.factor), of.to.count(), of.from.data(), of.to.data()};
     };
     launch(dev, cuda::grid_for(dev, std::max(one.to.count(), other.to.count())),
            cuda::AddBoth<T>{each(one), each(other), static_cast<A>(beta)});
@@ -115,7 +113,7 @@ void add_both_on(Dev& dev, const AddedVector<Dev>& one, const AddedVector<Dev>& 
 template <KernelDevice Dev>
 void scale_on(Dev& dev, double alpha, View<Dev> y) {
   visit_floating(y.dtype(), [&]<class T>(Tag<T>) {
-    T* const out = y.template data<T>();
+    T* const out = y.data();
     using A = Accumulator<T>;
     const cuda::Rounded<T, cuda::Scaled<A>> f{{static_cast<A>(alpha)}};
     cuda::map(dev, y.count(), f, out, static_cast<const T*>(out));
@@ -124,8 +122,8 @@ void scale_on(Dev& dev, double alpha, View<Dev> y) {
 template <KernelDevice Dev>
 void scale_by_on(Dev& dev, double alpha, ConstView<Dev> factor, View<Dev> y) {
   visit_floating(y.dtype(), [&]<class T>(Tag<T>) {
-    T* const out = y.template data<T>();
-    const cuda::ScaledBy<T> f{alpha, factor.template data<double>()};
+    T* const out = y.data();
+    const cuda::ScaledBy<T> f{alpha, factor.data()};
     cuda::map(dev, y.count(), f, out, static_cast<const T*>(out));
   });
 }
@@ -140,7 +138,7 @@ void cast_on(Dev& dev, ConstView<Dev> x, View<Dev> y) {
 template <KernelDevice Dev>
 void add_on(Dev& dev, ConstView<Dev> a, ConstView<Dev> b, View<Dev> y) {
   visit_floating(y.dtype(), [&]<class T>(Tag<T>) {
-    T* const out = y.template data<T>();
+    T* const out = y.data();
     if (a.dtype() == y.dtype() && b.dtype() == y.dtype()) {
       cuda::map(dev, y.count(), cuda::Rounded<T, cuda::Plus>{}, out, a.template data<T>(),
                 b.template data<T>());
@@ -155,8 +153,7 @@ void add_on(Dev& dev, ConstView<Dev> a, ConstView<Dev> b, View<Dev> y) {
 }
 template <KernelDevice Dev>
 void rsqrt_on(Dev& dev, ConstView<Dev> x, double epsilon, View<Dev> y) {
-  visit_floating(y.dtype(), [&]<class T>(Tag<T>) {
-    using A = Accumulator<T>;
+  visit_floating(y.dtype(), [&]<class T, class A>(Tags<T, A>) {
     const cuda::Rounded<T, cuda::Rsqrt<A>> f{{static_cast<A>(epsilon)}};
     cuda::map(dev, y.count(), f, y.template data<T>(), x.template data<T>());
   });

@@ -52,9 +52,7 @@ void exact_accumulate_on(Dev& dev, ConstView<Dev> x, View<Dev> high, View<Dev> l
   if (x.count() == 0) return;
   visit_accumulator(x.dtype(), [&]<class T>(Tag<T>) {
     launch(dev, cuda::grid_for(dev, x.count()),
-           cuda::ExactAccumulate<T>{
-               x.count(), x.template data<T>(), high.template data<std::int64_t>(),
-               low.template data<std::int64_t>(), flag.template data<std::int32_t>()});
+           cuda::ExactAccumulate<T>{x.count(), x.data(), high.data(), low.data(), flag.data()});
   });
 }
 template <KernelDevice Dev>
@@ -63,9 +61,7 @@ void exact_finalize_on(Dev& dev, ConstView<Dev> high, ConstView<Dev> low, ConstV
   if (x.count() == 0) return;
   visit_accumulator(x.dtype(), [&]<class T>(Tag<T>) {
     launch(dev, cuda::grid_for(dev, x.count()),
-           cuda::ExactFinalize<T>{x.count(), high.template data<std::int64_t>(),
-                                  low.template data<std::int64_t>(),
-                                  flag.template data<std::int32_t>(), x.template data<T>()});
+           cuda::ExactFinalize<T>{x.count(), high.data(), low.data(), flag.data(), x.data()});
   });
 }
 

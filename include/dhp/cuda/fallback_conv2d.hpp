@@ -104,28 +104,24 @@ struct AddFilterParts {
 template <KernelDevice Dev>
 void fallback_conv2d_forward(Dev& dev, ConstView<Dev> x, ConstView<Dev> w, Conv2dGeometry geometry,
                              View<Dev> y) {
-  visit_floating(x.dtype(), [&]<class T>(Tag<T>) {
-    using A = Accumulator<T>;
+  visit_floating(x.dtype(), [&]<class T, class A>(Tags<T, A>) {
     const auto shape = convolution_shape<Dev>(x, y, geometry);
     const auto depth = shape.kernel * shape.kernel * shape.channels;
-    tile_product<A>(dev, y.rows(), shape.out_channels, depth,
-                    Patches<T>{shape, x.template data<T>()},
-                    MatrixElement<T>{w.template data<T>(), depth, true},
-                    StoreProduct<A, T, T>{1, 0, y.template data<T>(), shape.out_channels, nullptr});
+    tile_product<A>(dev, y.rows(), shape.out_channels, depth, Patches<T>{shape, x.data()},
+                    MatrixElement<T>{w.data(), depth, true},
+                    StoreProduct<A, T, T>{1, 0, y.data(), shape.out_channels, nullptr});
   });
 }
 
 template <KernelDevice Dev>
 void fallback_conv2d_backward_data(Dev& dev, ConstView<Dev> dy, ConstView<Dev> w,
                                    Conv2dGeometry geometry, View<Dev> dx, double beta) {
-  visit_floating(dy.dtype(), [&]<class T>(Tag<T>) {
-    using A = Accumulator<T>;
+  visit_floating(dy.dtype(), [&]<class T, class A>(Tags<T, A>) {
     const auto shape = convolution_shape<Dev>(dx, dy, geometry);
     tile_product<A>(
         dev, dx.rows(), shape.channels, shape.kernel * shape.kernel * shape.out_channels,
-        Receivers<T>{shape, dy.template data<T>()}, WeightsByTap<T>{shape, w.template data<T>()},
-        StoreProduct<A, T, T>{1, static_cast<A>(beta), dx.template data<T>(), shape.channels,
-                              nullptr});
+        Receivers<T>{shape, dy.data()}, WeightsByTap<T>{shape, w.data()},
+        StoreProduct<A, T, T>{1, static_cast<A>(beta), dx.data(), shape.channels, nullptr});
   });
 }
 
@@ -133,8 +129,7 @@ void fallback_conv2d_backward_data(Dev& dev, ConstView<Dev> dy, ConstView<Dev> w
 template <KernelDevice Dev>
 void fallback_conv2d_backward_filter(Dev& dev, ConstView<Dev> x, ConstView<Dev> dy,
                                      Conv2dGeometry geometry, View<Dev> dw, double beta) {
-  visit_floating(x.dtype(), [&]<class T>(Tag<T>) {
-    using A = Accumulator<T>;
+  visit_floating(x.dtype(), [&]<class T, class A>(Tags<T, A>) {
     const auto shape = convolution_shape<Dev>(x, dy, geometry);
     const auto rows = shape.out_channels;
     const auto columns = shape.kernel * shape.kernel * shape.channels;
@@ -142,12 +137,11 @@ void fallback_conv2d_backward_filter(Dev& dev, ConstView<Dev> x, ConstView<Dev> 
     if (dw.count() == 0) return;
     const auto parts = std::clamp<std::int64_t>(pixels / 1024, 1, 64);
     Tensor<Dev> partial(dev, dtype_of<A>(), {parts, rows, columns});
-    A* const sums = partial.mut().template data<A>();
-    tile_product<A>(dev, rows, columns, pixels, MatrixElement<T>{dy.template data<T>(), rows, true},
-                    Patches<T>{shape, x.template data<T>()}, StorePart<A>{sums, rows, columns},
-                    parts);
+    A* const sums = partial.mut().data();
+    tile_product<A>(dev, rows, columns, pixels, MatrixElement<T>{dy.data(), rows, true},
+                    Patches<T>{shape, x.data()}, StorePart<A>{sums, rows, columns}, parts);
     launch(dev, grid_for(dev, dw.count()),
-           AddFilterParts<A>{dw.count(), parts, sums, static_cast<A>(beta), dw.template data<A>()});
+           AddFilterParts<A>{dw.count(), parts, sums, static_cast<A>(beta), dw.data()});
   });
 }
 

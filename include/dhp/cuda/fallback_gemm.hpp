@@ -37,10 +37,9 @@ struct StoreProduct {
 template <KernelDevice Dev>
 void fallback_gemm(Dev& dev, ConstView<Dev> a, ConstView<Dev> b, View<Dev> c,
                    const GemmOptions& options, ConstView<Dev> bias) {
-  visit_floating(a.dtype(), [&]<class T>(Tag<T>) {
-    using A = Accumulator<T>;
-    const MatrixElement<T> left{a.template data<T>(), a.shape()[1], options.transpose_a};
-    const MatrixElement<T> right{b.template data<T>(), b.shape()[1], options.transpose_b};
+  visit_floating(a.dtype(), [&]<class T, class A>(Tags<T, A>) {
+    const MatrixElement<T> left{a.data(), a.shape()[1], options.transpose_a};
+    const MatrixElement<T> right{b.data(), b.shape()[1], options.transpose_b};
     const auto size = gemm_size<Dev>(b, c, options);
     const auto store = [&]<class C, class Bias>(C* to, const Bias* add) {
       tile_product<A>(

@@ -29,7 +29,7 @@ namespace dhp::detail {
 template <KernelDevice Dev>
 void fingerprint_on(Dev& dev, ConstView<Dev> x, std::int64_t first, View<Dev> sum,
                     std::int64_t times) {
-  detail::visit_bits(x, [&]<class Bits>(const Bits* bits) {
+  visit_bits(x, [&]<class Bits>(const Bits* bits) {
     const auto grid = cuda::sum_grid(x.count() / 1024);
     Tensor<Dev> scratch(dev, DType::i64, {grid.blocks});
     auto* const parts = reinterpret_cast<std::uint64_t*>(scratch.mut().bytes());

@@ -73,8 +73,7 @@ struct Digit {
   static constexpr int none = 1 << most_bits;  // for threads without a row
   std::int64_t rows, tiles;
   int tile;  // rows per tile
-  int shift;
-  int bits;
+  int shift, bits;
 
   [[nodiscard]] constexpr int values() const { return 1 << bits; }
   [[nodiscard]] constexpr int of(std::int32_t key) const { return key >> shift & (values() - 1); }
@@ -101,8 +100,7 @@ struct RankInTiles {
 
     const auto row = block.index() * digit.tile + block.thread();
     const int mine = row < digit.rows ? digit.of(keys[row]) : Digit::none;
-    int before = 0;
-    int all = 1;
+    int before = 0, all = 1;
     for (int mask = 1; mask < warp_size; ++mask) {
       const bool same = block.shuffle_xor(mine, mask) == mine;
       all += same ? 1 : 0;

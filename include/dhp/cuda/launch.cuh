@@ -6,7 +6,6 @@
 
 namespace dhp::detail::cuda {
 
-/// The Block of a GPU thread.
 class GpuBlock {
  public:
   __device__ std::int64_t index() const { return blockIdx.x; }

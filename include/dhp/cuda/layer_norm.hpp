@@ -8,17 +8,11 @@ namespace dhp::detail {
 template <KernelDevice Dev>
 void layer_norm_forward_on(Dev& dev, ConstView<Dev> x, ConstView<Dev> gamma, ConstView<Dev> beta,
                            double epsilon, View<Dev> y, View<Dev> mean, View<Dev> inv_std) {
-  visit_floating(x.dtype(), [&]<class T>(Tag<T>) {
-    using A = Accumulator<T>;
-    const cuda::LayerNormArguments<T> in{x.rows(),
-                                         x.columns(),
-                                         x.template data<T>(),
-                                         gamma.template data<A>(),
-                                         data_or_null<A>(beta),
-                                         static_cast<A>(epsilon),
-                                         y.template data<T>(),
-                                         data_or_null<A>(mean),
-                                         inv_std.template data<A>()};
+  visit_floating(x.dtype(), [&]<class T, class A>(Tags<T, A>) {
+    const cuda::LayerNormArguments<T> in{
+        x.rows(),     x.columns(),           x.data(),
+        gamma.data(), data_or_null<A>(beta), static_cast<A>(epsilon),
+        y.data(),     data_or_null<A>(mean), inv_std.data()};
     cuda::launch_rows<cuda::LayerNormForward, T>(dev, in.rows, in.columns, in, in.x, in.gamma,
                                                  in.beta, in.y);
   });
@@ -27,19 +21,12 @@ template <KernelDevice Dev>
 void layer_norm_backward_on(Dev& dev, ConstView<Dev> dy, ConstView<Dev> x, ConstView<Dev> gamma,
                             ConstView<Dev> mean, ConstView<Dev> inv_std, View<Dev> dx,
                             View<Dev> dgamma, View<Dev> dbeta, double beta) {
-  visit_floating(x.dtype(), [&]<class T>(Tag<T>) {
-    using A = Accumulator<T>;
-    const cuda::LayerNormBackwardArguments<T> in{x.rows(),
-                                                 x.columns(),
-                                                 dy.template data<T>(),
-                                                 x.template data<T>(),
-                                                 gamma.template data<A>(),
-                                                 data_or_null<A>(mean),
-                                                 inv_std.template data<A>(),
-                                                 dx.template data<T>()};
+  visit_floating(x.dtype(), [&]<class T, class A>(Tags<T, A>) {
+    const cuda::LayerNormBackwardArguments<T> in{
+        x.rows(),     x.columns(),           dy.data(),      x.data(),
+        gamma.data(), data_or_null<A>(mean), inv_std.data(), dx.data()};
     cuda::launch_norm_gradient<cuda::LayerNormBackward, T>(
-        dev, in, {dgamma.template data<A>(), data_or_null<A>(dbeta), beta}, in.dy, in.x, in.gamma,
-        in.dx);
+        dev, in, {dgamma.data(), data_or_null<A>(dbeta), beta}, in.dy, in.x, in.gamma, in.dx);
   });
 }
 template <KernelDevice Dev>
@@ -47,15 +34,13 @@ void residual_layer_norm_forward_on(Dev& dev, ConstView<Dev> x, ConstView<Dev> r
                                     const RowNumbers<Dev>& rows, const DropoutOptions& options,
                                     ConstView<Dev> gamma, ConstView<Dev> beta, double epsilon,
                                     View<Dev> sum, View<Dev> y, View<Dev> mean, View<Dev> inv_std) {
-  visit_floating(x.dtype(), [&]<class T>(Tag<T>) {
-    using A = Accumulator<T>;
+  visit_floating(x.dtype(), [&]<class T, class A>(Tags<T, A>) {
     const cuda::ResidualNormArguments<T> in{
-        {x.rows(), x.columns(), x.template data<T>(), gamma.template data<A>(),
-         beta.template data<A>(), static_cast<A>(epsilon), y.template data<T>(),
-         mean.template data<A>(), inv_std.template data<A>()},
-        residual.template data<T>(),
+        {x.rows(), x.columns(), x.data(), gamma.data(), beta.data(), static_cast<A>(epsilon),
+         y.data(), mean.data(), inv_std.data()},
+        residual.data(),
         cuda::dropout_mask<T>(rows, options),
-        sum.template data<T>()};
+        sum.data()};
     cuda::launch_rows<cuda::ResidualNormForward, T>(dev, in.norm.rows, in.norm.columns, in,
                                                     in.norm.x, in.residual, in.norm.gamma,
                                                     in.norm.beta, in.sum, in.norm.y);
@@ -67,17 +52,15 @@ void residual_layer_norm_backward_on(Dev& dev, ConstView<Dev> dy, ConstView<Dev>
                                      ConstView<Dev> inv_std, const RowNumbers<Dev>& rows,
                                      const DropoutOptions& options, View<Dev> dresidual,
                                      View<Dev> dx, View<Dev> dgamma, View<Dev> dbeta, double beta) {
-  visit_floating(sum.dtype(), [&]<class T>(Tag<T>) {
-    using A = Accumulator<T>;
+  visit_floating(sum.dtype(), [&]<class T, class A>(Tags<T, A>) {
     const cuda::ResidualNormBackwardArguments<T> in{
-        {sum.rows(), sum.columns(), dy.template data<T>(), sum.template data<T>(),
-         gamma.template data<A>(), mean.template data<A>(), inv_std.template data<A>(),
-         dresidual.template data<T>()},
+        {sum.rows(), sum.columns(), dy.data(), sum.data(), gamma.data(), mean.data(),
+         inv_std.data(), dresidual.data()},
         cuda::dropout_mask<T>(rows, options),
-        dx.template data<T>()};
+        dx.data()};
     cuda::launch_norm_gradient<cuda::ResidualNormBackward, T>(
-        dev, in, {dgamma.template data<A>(), dbeta.template data<A>(), beta}, in.norm.dy, in.norm.x,
-        in.norm.gamma, in.norm.dx, in.dx);
+        dev, in, {dgamma.data(), dbeta.data(), beta}, in.norm.dy, in.norm.x, in.norm.gamma,
+        in.norm.dx, in.dx);
   });
 }
 

@@ -180,7 +180,6 @@ constexpr void row_gradient(B& block, const LayerNormBackwardArguments<T>& in, s
   }
 }
 
-/// Stores packs, rounded.
 template <class T>
 struct StoreRounded {
   T* to;
@@ -221,8 +220,6 @@ struct LayerNormSumTerms {
   std::int64_t columns;
   const Total *mean, *inv_std;
 
-  template <int n, class S>
-  constexpr void begin(std::int64_t, S&) const {}
   template <int n>
   constexpr Loaded<n> load(std::int64_t row, std::int64_t column) const {
     const auto at = row * columns + column;
@@ -318,8 +315,7 @@ struct ResidualNormBackwardArguments {
 /// Stores the packs of a row, and dropout of them.
 template <class T>
 struct StoreBoth {
-  StoreRounded<T> residual;
-  StoreRounded<T> dropped;
+  StoreRounded<T> residual, dropped;
   const DropoutMask<T>& mask;
   const RandomStream& random;
   std::uint64_t first;  // random index of the row's first element

@@ -204,13 +204,12 @@ template <KernelDevice Dev>
 void sgd_update_on(Dev& dev, const SgdUpdate& update, const SegmentTable<Dev>& table,
                    ConstView<Dev> state, ConstView<Dev> rates, ConstView<Dev> gradient,
                    View<Dev> momentum, View<Dev> masters) {
-  visit_floating(table.compute(), [&]<class T>(Tag<T>) {
-    using A = Accumulator<T>;
+  visit_floating(table.compute(), [&]<class T, class A>(Tags<T, A>) {
     const auto with = [&]<bool has_momentum>(std::bool_constant<has_momentum>) {
-      const cuda::SgdRule<A, has_momentum> rule{update, detail::data_or_null<double>(rates)};
-      cuda::update_weights<T>(dev, rule, table, state,
-                              {gradient.template data<A>(), detail::data_or_null<A>(momentum),
-                               nullptr, detail::data_or_null<A>(masters)});
+      const cuda::SgdRule<A, has_momentum> rule{update, data_or_null<double>(rates)};
+      cuda::update_weights<T>(
+          dev, rule, table, state,
+          {gradient.data(), data_or_null<A>(momentum), nullptr, data_or_null<A>(masters)});
     };
     momentum.empty() ? with(std::false_type()) : with(std::true_type());
   });
@@ -219,11 +218,9 @@ template <KernelDevice Dev>
 void adamw_update_on(Dev& dev, const AdamUpdate& update, const SegmentTable<Dev>& table,
                      ConstView<Dev> state, ConstView<Dev> gradient, View<Dev> m, View<Dev> v,
                      View<Dev> masters) {
-  visit_floating(table.compute(), [&]<class T>(Tag<T>) {
-    using A = Accumulator<T>;
+  visit_floating(table.compute(), [&]<class T, class A>(Tags<T, A>) {
     cuda::update_weights<T>(dev, cuda::AdamwRule<A>{{update}}, table, state,
-                            {gradient.template data<A>(), m.template data<A>(),
-                             v.template data<A>(), detail::data_or_null<A>(masters)});
+                            {gradient.data(), m.data(), v.data(), data_or_null<A>(masters)});
   });
 }
 template <KernelDevice Dev>
@@ -237,24 +234,21 @@ void lamb_squares_on(Dev& dev, const AdamUpdate& update, const SegmentTable<Dev>
                                 cuda::step_state<Dev>(state),
                                 table.tiles(),
                                 table.tile_count(),
-                                gradient.template data<A>(),
-                                m.template data<A>(),
-                                v.template data<A>(),
-                                {detail::data_or_null<A>(masters), true},
-                                weights.template data<double>(),
-                                directions.template data<double>()});
+                                gradient.data(),
+                                m.data(),
+                                v.data(),
+                                {data_or_null<A>(masters), true},
+                                weights.data(),
+                                directions.data()});
   });
 }
 template <KernelDevice Dev>
 void lamb_update_on(Dev& dev, const AdamUpdate& update, const SegmentTable<Dev>& table,
                     ConstView<Dev> state, ConstView<Dev> rates, ConstView<Dev> gradient,
                     View<Dev> m, View<Dev> v, View<Dev> masters) {
-  visit_floating(table.compute(), [&]<class T>(Tag<T>) {
-    using A = Accumulator<T>;
-    cuda::update_weights<T>(dev, cuda::LambRule<A>{{update}, rates.template data<double>()}, table,
-                            state,
-                            {gradient.template data<A>(), m.template data<A>(),
-                             v.template data<A>(), detail::data_or_null<A>(masters)});
+  visit_floating(table.compute(), [&]<class T, class A>(Tags<T, A>) {
+    cuda::update_weights<T>(dev, cuda::LambRule<A>{{update}, rates.data()}, table, state,
+                            {gradient.data(), m.data(), v.data(), data_or_null<A>(masters)});
   });
 }
 template <KernelDevice Dev>
@@ -263,7 +257,7 @@ void update_moving_averages_on(Dev& dev, double momentum, std::int64_t parts,
                                ConstView<Dev> sums) {
   visit_accumulator(table.accumulation(), [&]<class A>(Tag<A>) {
     cuda::update_weights<A>(dev, cuda::MovingAverageRule<A>{{momentum, parts}}, table, state,
-                            {sums.template data<A>(), nullptr, nullptr, nullptr});
+                            {sums.data(), nullptr, nullptr, nullptr});
   });
 }
 template <KernelDevice Dev>

@@ -132,7 +132,6 @@ class CudnnPlans : public CudaCached {
       return {};
     }
   }
-  /// cuDNN's last error text.
   [[nodiscard]] static std::string said() {
     char text[512] = "";
     cudnnGetLastErrorString(text, sizeof text);

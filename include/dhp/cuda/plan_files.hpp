@@ -73,9 +73,7 @@ class PlanFiles {
     return concat("dhp plan 1\n", environment_, "\n", key, "\n");
   }
 
-  std::string folder_;
-  std::string environment_;
-  std::string news_;
+  std::string folder_, environment_, news_;
   bool reported_ = false;
 };
 

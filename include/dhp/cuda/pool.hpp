@@ -179,8 +179,8 @@ template <class Dev>
 void pool(ConstView<Dev> x, View<Dev> y, const auto& body, const auto*... index) {
   if (y.count() == 0) return;
   visit_floating(x.dtype(), [&]<class T>(Tag<T>) {
-    const T* const from = x.template data<T>();
-    T* const to = y.template data<T>();
+    const T* const from = x.data();
+    T* const to = y.data();
     const auto run = [&](auto width) { body(from, to, width); };
     with_width<pack_size<T>, 1>(y.columns(), run, from, to, index...);
   });

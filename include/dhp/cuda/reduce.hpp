@@ -106,17 +106,16 @@ struct FindNonfinite {
 template <KernelDevice Dev, class F>
 void sum_all(Dev& dev, ConstView<Dev> x, F f, View<Dev> out) {
   visit_floating(x.dtype(), [&]<class T>(Tag<T>) {
-    const T* const from = x.template data<T>();
+    const T* const from = x.data();
     constexpr int share = 4 * pack_size<T> * 256;  // of a block, at least
     const auto grid = sum_grid((x.count() + share - 1) / share);
     Tensor<Dev> scratch(dev, DType::f64, {grid.blocks});
-    double* const parts = scratch.mut().template data<double>();
+    double* const parts = scratch.mut().data();
     const auto run = [&]<int width>(std::integral_constant<int, width>) {
       launch(dev, grid, SumElementParts<width, T, F>{f, x.count(), from, parts});
     };
     with_width<pack_size<T>, 1>(0, run, from);
-    launch(dev, sum_grid(1),
-           SumOfParts<double>{grid.blocks, parts, false, out.template data<double>()});
+    launch(dev, sum_grid(1), SumOfParts<double>{grid.blocks, parts, false, out.data()});
   });
 }
 
@@ -126,12 +125,10 @@ namespace dhp::detail {
 
 template <KernelDevice Dev>
 void column_sums_on(Dev& dev, ConstView<Dev> x, View<Dev> sums, double beta) {
-  visit_floating(x.dtype(), [&]<class T>(Tag<T>) {
-    using A = Accumulator<T>;
-    const cuda::ColumnTerms<T> terms{x.template data<T>(), x.columns()};
+  visit_floating(x.dtype(), [&]<class T, class A>(Tags<T, A>) {
+    const cuda::ColumnTerms<T> terms{x.data(), x.columns()};
     cuda::reduce_columns<T>(dev, x.rows(), sums.count(), terms,
-                            cuda::AddColumn<A>{sums.template data<A>(), beta}, terms.x,
-                            terms.x + terms.stride);
+                            cuda::AddColumn<A>{sums.data(), beta}, terms.x, terms.x + terms.stride);
   });
 }
 template <KernelDevice Dev>
@@ -150,7 +147,7 @@ template <KernelDevice Dev>
 void find_nonfinite_on(Dev& dev, ConstView<Dev> x, View<Dev> flag) {
   if (x.count() == 0) return;
   visit_floating(x.dtype(), [&]<class T>(Tag<T>) {
-    const T* const from = x.template data<T>();
+    const T* const from = x.data();
     auto* const found = flag.template data<std::int32_t>();
     const auto run = [&]<int width>(std::integral_constant<int, width>) {
       launch(dev, cuda::grid_for(dev, (x.count() + width - 1) / width),

@@ -45,7 +45,7 @@ void rotary_on(Dev& dev, View<Dev> x, ConstView<Dev> positions, const RotaryOpti
     launch(dev, cuda::grid_for(dev, x.rows() * half),
            cuda::Rotary<T>{x.rows(), options.row_stride == 0 ? x.columns() : options.row_stride,
                            half, options.heads, options.inverse, std::log(options.base),
-                           positions.template data<std::int32_t>(), x.template data<T>()});
+                           positions.data(), x.data()});
   });
 }
 

@@ -83,9 +83,8 @@ template <KernelDevice Dev>
 void take_rows(Dev& dev, ConstView<Dev> from, ConstView<Dev> index, std::int64_t first,
                bool missing_is_nan, View<Dev> to) {
   const auto bytes = to.columns() * static_cast<std::int64_t>(size_of(to.dtype()));
-  move_rows(
-      dev, {from.bytes(), bytes, to.bytes(), bytes, bytes},
-      {index.count(), index.template data<std::int32_t>(), first, from.rows(), missing_is_nan});
+  move_rows(dev, {from.bytes(), bytes, to.bytes(), bytes, bytes},
+            {index.count(), index.data(), first, from.rows(), missing_is_nan});
 }
 
 }  // namespace dhp::detail::cuda

@@ -24,7 +24,6 @@ struct Piece {
   }
 };
 
-/// All pieces of a table.
 struct Pieces {
   static constexpr std::int64_t per_tile = 4;
   static constexpr std::int64_t size = segment_tile / per_tile;
@@ -100,10 +99,8 @@ void tile_squares_on(Dev& dev, const SegmentTable<Dev>& table, ConstView<Dev> x,
                      View<Dev> sums) {
   visit_accumulator(table.accumulation(), [&]<class A>(Tag<A>) {
     launch(dev, cuda::grid_of_tiles(dev, table),
-           cuda::SquareTiles<A>{table.tiles(),
-                                table.tile_count(),
-                                {detail::data_or_null<A>(x), of_weights},
-                                sums.template data<double>()});
+           cuda::SquareTiles<A>{
+               table.tiles(), table.tile_count(), {data_or_null<A>(x), of_weights}, sums.data()});
   });
 }
 template <KernelDevice Dev>
@@ -111,8 +108,7 @@ void sum_tiles_on(Dev& dev, const SegmentTable<Dev>& table, ConstView<Dev> sums,
                   std::int64_t stride) {
   const std::size_t shared = sizeof(double) * cuda::block_reduce_scratch;
   launch(dev, cuda::Grid{table.summed_parameters(), 256, shared},
-         cuda::SumTiles{table.sums(), sums.template data<double>(), stride,
-                        squares.template data<double>()});
+         cuda::SumTiles{table.sums(), sums.data(), stride, squares.data()});
 }
 
 }  // namespace dhp::detail

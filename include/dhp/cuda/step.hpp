@@ -25,8 +25,7 @@ struct DecideStep {
 
   constexpr void operator()(auto& block) const {
     double* const scratch = block.template shared<double>();
-    double total = 0;
-    double bad = 0;
+    double total = 0, bad = 0;
     for (std::int64_t at = block.thread(); at < parameters; at += block.threads())
       total += squares[at];
     for (std::int64_t at = block.thread() * row; at < losses; at += block.threads() * row)
@@ -56,8 +55,7 @@ void decide_step_on(Dev& dev, const StepRule& rule, ConstView<Dev> losses, Const
   const cuda::Grid grid{1, 256, cuda::block_reduce_scratch * sizeof(double)};
   const std::int64_t row = losses.count() == 0 ? 1 : losses.columns();
   launch(dev, grid,
-         cuda::DecideStep{rule, losses.count(), row, losses.template data<double>(),
-                          squares.count(), squares.template data<double>(),
+         cuda::DecideStep{rule, losses.count(), row, losses.data(), squares.count(), squares.data(),
                           reinterpret_cast<StepState*>(state.bytes())});
 }
 template <KernelDevice Dev>

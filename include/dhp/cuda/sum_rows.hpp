@@ -45,7 +45,6 @@ struct RowLists {
   [[nodiscard]] constexpr std::int64_t slot_of(const Part& list, std::int64_t part) const {
     return 2 * ((list.first + part * long_list) / long_list) + (part > 0 ? 1 : 0);
   }
-  /// The part of a slot.
   [[nodiscard]] constexpr Part part_in(std::int64_t slot) const {
     const auto begin = slot / 2 * long_list;
     auto part = slot % 2 == 0 ? beginning_in(slot / 2) : long_list_at(begin);
@@ -92,8 +91,7 @@ template <int width, class A, class Y>
   for (int at = 0; at < width; ++at) sums.at[at] = beta * static_cast<A>(old.at[at]);
   return sums;
 }
-/// y[entry] = beta * y[entry] + its rows, for entries with at most long_list rows. One warp per
-/// entry and column group.
+/// y[entry] = beta * y[entry] + its rows, for entries with at most long_list rows. One warp per entry and column group.
 template <class T, class Y, int width>
 struct SumShortLists {
   using A = Accumulator<T>;
@@ -198,8 +196,8 @@ void sum_rows(Dev& dev, ConstView<Dev> x, ConstView<Dev> ids, std::int64_t first
   const auto data = [](const Tensor<Dev>& of) { return of.view().template data<std::int32_t>(); };
   const RowLists lists{ids.count(), entries, data(grouped.rows), data(grouped.keys),
                        data(grouped.starts)};
-  const T* const from = x.template data<T>();
-  Y* const to = y.template data<Y>();
+  const T* const from = x.data();
+  Y* const to = y.data();
   const auto factor = static_cast<A>(beta);
   const auto of_width = [&]<int width>(std::integral_constant<int, width>) {
     const auto slabs = (columns + warp_size * width - 1) / (warp_size * width);
@@ -207,7 +205,7 @@ void sum_rows(Dev& dev, ConstView<Dev> x, ConstView<Dev> ids, std::int64_t first
            SumShortLists<T, Y, width>{lists, columns, from, factor, to});
     if (lists.count <= long_list) return;
     Tensor<Dev> parts(dev, dtype_of<A>(), {2 * lists.windows(), columns});
-    A* const sums = parts.mut().template data<A>();
+    A* const sums = parts.mut().data();
     launch(dev, grid_for(dev, 2 * lists.windows() * slabs * warp_size),
            SumRowParts<T, width>{lists, columns, from, sums});
     using Add = AddRowParts<A, Y, width>;

@@ -6,9 +6,8 @@
 
 namespace dhp::detail::cuda {
 
-/// c(m, n) = sum over k of a(m, k) b(k, n). A is the accumulation type. left(row, k) and right(k,
-/// column) return A; take(part, row, column, sum) receives each result. k is cut into `parts` parts
-/// of `part_size` with a sum each.
+/// c(m, n) = sum over k of a(m, k) b(k, n). A is the accumulation type. left(row, k) and right(k, column) return A;
+/// take(part, row, column, sum) receives each result. k is cut into `parts` parts of `part_size` with a sum each.
 template <class A, class Left, class Right, class Take>
 struct TileProduct {
   static constexpr int tile = 64;   // rows and columns of a block

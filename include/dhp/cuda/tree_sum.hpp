@@ -42,7 +42,7 @@ void tree_sum_on(Dev& dev, View<Dev> parts, const std::vector<TreeAdd>& adds, Vi
     const auto run = [&]<class Y>(Tag<Y>) {
       launch(dev, cuda::grid_for(dev, parts.columns()),
              cuda::SumTree<A, Y>{list, static_cast<int>(adds.size()), parts.columns(), y.count(),
-                                 static_cast<A>(beta), parts.template data<A>(),
+                                 static_cast<A>(beta), parts.data(),
                                  y.empty() ? nullptr : y.template data<Y>()});
     };
     if (y.empty()) run(Tag<A>());

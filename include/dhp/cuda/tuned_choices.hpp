@@ -69,8 +69,7 @@ class TunedChoices {
     }
   }
 
-  std::string path_;
-  std::string environment_;
+  std::string path_, environment_;
   std::map<std::string, std::string> choices_;
 };
 

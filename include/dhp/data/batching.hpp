@@ -101,9 +101,7 @@ class Batching {
   [[nodiscard]] std::int64_t steps_for(std::int64_t samples) const {
     return samples / global_batch_ + (samples % global_batch_ != 0 ? 1 : 0);
   }
-  std::int64_t size_;
-  std::int64_t global_batch_;
-  std::int64_t micro_batch_;
+  std::int64_t size_, global_batch_, micro_batch_;
   DataPosition from_{};
 };
 

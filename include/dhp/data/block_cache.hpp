@@ -35,8 +35,7 @@ class BlockCache {
     check(block_bytes > 0, "a cache of blocks without bytes");
   }
 
-  /// Adds a file if there is room, named by a text that changes with its contents; returns its index. Not during
-  /// reads.
+  /// Adds a file if there is room, named by a text that changes with its contents; returns its index. Not during reads.
   std::size_t add(std::string_view identity, std::uint64_t bytes) {
     File file{.name = concat("dhp-cache-", fnv1a_text(identity), "-"), .bytes = bytes};
     for (; file.blocks * block_ < bytes; ++file.blocks) {
@@ -74,8 +73,7 @@ class BlockCache {
     while (!to.empty()) {
       const auto block = at / block_;
       const auto inside = at % block_;
-      const auto part =
-          to.first(static_cast<std::size_t>(std::min<std::uint64_t>(to.size(), block_ - inside)));
+      const auto part = to.first(as_size(std::min<std::uint64_t>(to.size(), block_ - inside)));
       // load() reports reads past the end.
       if (block >= file.blocks || inside + part.size() > size_of_block(file, block) ||
           !read_block(file, block, inside, part, load))
@@ -120,7 +118,7 @@ class BlockCache {
       OpenFile lock(concat(folder_, "/dhp-cache-lock-", fnv1a(path) % 64), O_WRONLY | O_CREAT);
       lock.lock();
       if (read_kept(path, size, inside, to)) return true;
-      bytes.resize(static_cast<std::size_t>(size));
+      bytes.resize(as_size(size));
       try {
         load(block * block_, std::span(bytes));
       } catch (const Error&) {
@@ -139,8 +137,7 @@ class BlockCache {
   }
 
   std::string folder_;
-  std::uint64_t limit_;
-  std::uint64_t block_;
+  std::uint64_t limit_, block_;
   std::function<void(const std::string&)> warn_;
   std::vector<File> files_;
   std::uint64_t used_ = 0;

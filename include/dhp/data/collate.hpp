@@ -49,8 +49,8 @@ namespace detail {
 /// Compile-time check: the error names the missing member.
 template <class B>
 constexpr void require_batcher() {
-  static_assert(detail::HasSize<B>, "a batcher lacks: std::int64_t size() const");
-  static_assert(detail::HasCollate<B>,
+  static_assert(HasSize<B>, "a batcher lacks: std::int64_t size() const");
+  static_assert(HasCollate<B>,
                 "a batcher lacks: HostBatch collate(std::span<const std::int64_t> indices, "
                 "std::int64_t epoch) const");
 }

@@ -84,8 +84,7 @@ template <Dataset D>
 
 template <class D>
 struct DatasetSplit {
-  D train;
-  D held_out;
+  D train, held_out;
 };
 /// Holds out the last part of the samples, a fraction in [0, 1]: at least one sample unless it is 0.
 /// Shuffle first if the samples are sorted.

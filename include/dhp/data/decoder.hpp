@@ -47,10 +47,10 @@ inline void check_decode(std::uint64_t height, std::uint64_t width, const std::s
                          const DecodeOptions& options) {
   check(options.channels == 1 || options.channels == 3,
         "images are decoded to 1 or 3 channels, not ", options.channels);
-  check(height > 0 && width > 0, "", name, ": an image of ", height, " x ", width);
+  check(height > 0 && width > 0, name, ": an image of ", height, " x ", width);
   const auto limit = static_cast<std::uint64_t>(options.pixel_limit);
-  check(height <= limit && width <= limit / height, "", name, ": an image of ", height, " x ",
-        width, " is above the limit of ", limit, " pixels");
+  check(height <= limit && width <= limit / height, name, ": an image of ", height, " x ", width,
+        " is above the limit of ", limit, " pixels");
 }
 
 /// The decoder for a file's extension in any case, such as ".JPG"; null: none.
@@ -81,11 +81,11 @@ inline void check_decode(std::uint64_t height, std::uint64_t width, const std::s
     if (!decoder.magic.empty() && text.starts_with(decoder.magic))
       return decoder.decode(bytes, name, options);
   const auto known = known_file(text.substr(0, 64));
-  check(known.empty(), "", name, ": is ", known, "; this program reads ", formats_of(decoders));
-  check(text.find_first_not_of('\0') != text.npos, "", name,
+  check(known.empty(), name, ": is ", known, "; this program reads ", formats_of(decoders));
+  check(text.find_first_not_of('\0') != text.npos, name,
         text.empty() ? ": is empty" : ": holds nothing but zero bytes");
   const auto* named = decoder_for(decoders, std::filesystem::path(name).extension().string());
-  check(named != nullptr, "", name, ": no image; this program reads ", formats_of(decoders));
+  check(named != nullptr, name, ": no image; this program reads ", formats_of(decoders));
   return named->decode(bytes, name, options);
 }
 

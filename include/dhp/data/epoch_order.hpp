@@ -48,9 +48,7 @@ class EpochOrder {
     return std::max<std::int64_t>(1, std::llround(std::sqrt(static_cast<double>(window))));
   }
 
-  std::int64_t size_;
-  std::int64_t window_;
-  std::int64_t block_;
+  std::int64_t size_, window_, block_;
   std::uint64_t seed_;
   std::int64_t epoch_;
   Permutation blocks_;

@@ -11,7 +11,7 @@ namespace dhp::detail {
   const bool little = tiff.size() > 8 && tiff[0] == std::byte{'I'};
   const auto number = [&](std::uint64_t at, std::size_t count) -> std::uint64_t {
     if (at + count > tiff.size()) return 0;
-    ByteCursor cursor(tiff.subspan(static_cast<std::size_t>(at), count), {});
+    ByteCursor cursor(tiff.subspan(as_size(at), count), {});
     return little ? cursor.little_endian(count, "") : cursor.big_endian(count, "");
   };
   if (number(2, 2) != 42) return 1;

@@ -36,7 +36,7 @@ using Bytes = std::vector<std::byte>;
       if (at->is_directory(unknown)) self(at->path(), self);
       else files.push_back(at->path().string());
     }
-    check(!error, "", directory.string(), ": ", error.message());
+    check(!error, directory.string(), ": ", error.message());
     above.pop_back();
   };
   add(path, add);
@@ -52,14 +52,14 @@ inline constexpr std::size_t default_file_limit_bytes = std::size_t{64} << 30;
                                      std::size_t limit_bytes = default_file_limit_bytes) {
   std::error_code error;
   const auto status = std::filesystem::status(path, error);
-  check(std::filesystem::exists(status), "", path, ": no such file");
-  check(!std::filesystem::is_directory(status), "", path, ": is a directory, not a file");
-  check(std::filesystem::is_regular_file(status), "", path, ": is not a regular file");
+  check(std::filesystem::exists(status), path, ": no such file");
+  check(!std::filesystem::is_directory(status), path, ": is a directory, not a file");
+  check(std::filesystem::is_regular_file(status), path, ": is not a regular file");
   const OpenFile file(path, O_RDONLY);
   const auto size = file.size();
-  check(size > 0, "", path, ": the file is empty");
-  check(size <= limit_bytes, "", path, ": has ", size, " bytes, above the limit of ", limit_bytes);
-  Bytes bytes(static_cast<std::size_t>(size));
+  check(size > 0, path, ": the file is empty");
+  check(size <= limit_bytes, path, ": has ", size, " bytes, above the limit of ", limit_bytes);
+  Bytes bytes(detail::as_size(size));
   file.read(0, bytes);
   return bytes;
 }
@@ -78,7 +78,7 @@ namespace detail {
                                          std::size_t limit_bytes = default_file_limit_bytes) {
   auto bytes = read_file(path, limit_bytes);
   if (!is_gzip(bytes)) return bytes;
-  check(unpack != nullptr, "", path,
+  check(unpack != nullptr, path,
         ": is gzip-compressed, and this program was built without zlib; unpack it first (gunzip)");
   return unpack(bytes, path, limit_bytes);
 }
@@ -131,7 +131,7 @@ class ByteCursor {
   for (const auto extent : extents)
     if (__builtin_mul_overflow(bytes, extent, &bytes) || bytes > limit_bytes)
       at.wrong("its dims exceed the limit of ", limit_bytes, " bytes");
-  const auto elements = at.take(static_cast<std::size_t>(bytes), "the elements");
+  const auto elements = at.take(as_size(bytes), "the elements");
   if (at.left() != 0) at.wrong(at.left(), " bytes more than its header says");
   Shape shape;
   for (const auto extent : extents) shape.push_back(static_cast<std::int64_t>(extent));

@@ -77,7 +77,7 @@ template <std::size_t N>
          at.increment(error))
       if (detail::named_like_shard(at->path().filename().string()) && at->is_regular_file(error))
         files.push_back(at->path().string());
-    check(!error, "", path, ": ", error.message());
+    check(!error, path, ": ", error.message());
   } else {
     glob_t found{};
     if (::glob(path.c_str(), 0, nullptr, &found) == 0)

@@ -21,11 +21,10 @@ namespace dhp {
   } const ender{&stream};
 
   Bytes out;
-  std::size_t read = 0;
-  std::size_t written = 0;
+  std::size_t read = 0, written = 0;
   for (;;) {
     if (written == out.size()) {
-      check(written < limit_bytes, "", name, ": unpacks to more than the limit of ", limit_bytes,
+      check(written < limit_bytes, name, ": unpacks to more than the limit of ", limit_bytes,
             " bytes");
       out.resize(std::min(limit_bytes, std::max(piece, written * 2)));
     }
@@ -43,14 +42,14 @@ namespace dhp {
     written += made;
     if (code == Z_STREAM_END) {
       if (read == packed.size()) break;
-      check(detail::is_gzip(packed.subspan(read)), "", name, ", byte ", read,
+      check(detail::is_gzip(packed.subspan(read)), name, ", byte ", read,
             ": not gzip after its end");
       inflateReset(&stream);  // another member follows
       continue;
     }
-    check(code == Z_OK || code == Z_BUF_ERROR, "", name, ", byte ", read, ": damaged gzip data (",
+    check(code == Z_OK || code == Z_BUF_ERROR, name, ", byte ", read, ": damaged gzip data (",
           stream.msg != nullptr ? stream.msg : "no details", ")");
-    check(taken + made > 0, "", name, ", byte ", read, ": the gzip data ends too early: truncated");
+    check(taken + made > 0, name, ", byte ", read, ": the gzip data ends too early: truncated");
   }
   out.resize(written);
   return out;

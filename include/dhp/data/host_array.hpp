@@ -17,14 +17,13 @@ class HostArray {
   HostArray(DType dtype, const Shape& shape)
       : dtype_(dtype),
         shape_(shape),
-        bytes_(static_cast<std::size_t>(shape.count()) * size_of(dtype)),
+        bytes_(detail::as_size(shape.count()) * size_of(dtype)),
         present_(true) {}
   /// A copy of the elements' bytes.
   HostArray(DType dtype, const Shape& shape, std::span<const std::byte> bytes)
       : dtype_(dtype), shape_(shape), bytes_(bytes.begin(), bytes.end()), present_(true) {
-    check(bytes.size() == static_cast<std::size_t>(shape.count()) * size_of(dtype),
-          "an array of shape ", shape, " needs ", shape.count(), " values, got ",
-          bytes.size() / size_of(dtype));
+    check(bytes.size() == detail::as_size(shape.count()) * size_of(dtype), "an array of shape ",
+          shape, " needs ", shape.count(), " values, got ", bytes.size() / size_of(dtype));
   }
   template <class T>
   HostArray(const Shape& shape, const std::vector<T>& values)

@@ -16,15 +16,12 @@ namespace dhp {
 
 /// [H, W, C], u8.
 struct Image {
-  int height = 0;
-  int width = 0;
-  int channels = 0;
+  int height = 0, width = 0, channels = 0;
   std::vector<std::uint8_t> pixels;
 
   [[nodiscard]] std::size_t at(int y, int x) const {
-    return (static_cast<std::size_t>(y) * static_cast<std::size_t>(width) +
-            static_cast<std::size_t>(x)) *
-           static_cast<std::size_t>(channels);
+    return (detail::as_size(y) * detail::as_size(width) + detail::as_size(x)) *
+           detail::as_size(channels);
   }
   [[nodiscard]] static Image blank(int height, int width, int channels) {
     Image made{height, width, channels, {}};
@@ -63,30 +60,30 @@ class ImageArray {
       : classes_(classes) {
     const auto& shape = images.shape();
     check(
-        images.dtype() == DType::u8, "", images_name, ": images of ", images.dtype(),
+        images.dtype() == DType::u8, images_name, ": images of ", images.dtype(),
         "; u1, from 0 to 255, would be right",
         is_floating(images.dtype()) ? ": (255 * images).round().astype(\"uint8\") of 0 to 1" : "");
-    check(labels.shape().rank() == 1, "", labels_name, ": labels of shape ", labels.shape(),
+    check(labels.shape().rank() == 1, labels_name, ": labels of shape ", labels.shape(),
           "; [N] would be right",
           labels.shape().rank() == 2 ? ": labels.argmax(1) of one-hot ones, or labels[:, 0]" : "");
-    check(!is_floating(labels.dtype()), "", labels_name, ": labels of ", labels.dtype(),
+    check(!is_floating(labels.dtype()), labels_name, ": labels of ", labels.dtype(),
           "; an integer type would be right: labels.astype(\"int64\")");
-    check(shape.rank() == 3 || shape.rank() == 4, "", images_name, ": images of shape ", shape,
+    check(shape.rank() == 3 || shape.rank() == 4, images_name, ": images of shape ", shape,
           "; [N, H, W] or [N, H, W, C] would be right");
-    check(shape.rank() == 3 || shape[1] > 4 || shape[2] <= 4 || shape[3] <= 4, "", images_name,
+    check(shape.rank() == 3 || shape[1] > 4 || shape[2] <= 4 || shape[3] <= 4, images_name,
           ": images of shape ", shape, ", with channels first; [N, H, W, C] would be right: ",
           "numpy.transpose(images, (0, 2, 3, 1))");
     for (int dim = 1; dim < shape.rank(); ++dim)
-      check(shape[dim] >= 1 && shape[dim] <= 1 << 16, "", images_name, ": images of shape ", shape);
-    check(shape[0] > 0, "", images_name, ": holds no sample");
-    check(shape[0] == labels.shape()[0], "", images_name, " has ", shape[0], " samples, but ",
+      check(shape[dim] >= 1 && shape[dim] <= 1 << 16, images_name, ": images of shape ", shape);
+    check(shape[0] > 0, images_name, ": holds no sample");
+    check(shape[0] == labels.shape()[0], images_name, " has ", shape[0], " samples, but ",
           labels_name, " has ", labels.shape()[0], " labels");
     Data data{std::move(images), {}};
     const auto append = [&]<class T>(Tag<T>) {
       if (labels.dtype() != dtype_of<T>()) return;
       for (const std::int64_t label : labels.values<T>()) {
-        check(label >= 0 && label < classes, "", labels_name, ": label ", data.labels.size(),
-              " is ", label, ", not in [0, ", classes, ")");
+        check(label >= 0 && label < classes, labels_name, ": label ", data.labels.size(), " is ",
+              label, ", not in [0, ", classes, ")");
         data.labels.push_back(static_cast<std::int32_t>(label));
       }
     };
@@ -99,7 +96,7 @@ class ImageArray {
   [[nodiscard]] std::int64_t size() const { return shape()[0]; }
   [[nodiscard]] Sample get(std::int64_t index) const {
     detail::check_sample_index(index, size());
-    const auto at = static_cast<std::size_t>(index);
+    const auto at = detail::as_size(index);
     Sample made{{height(), width(), channels(), {}}, data_->labels[at]};
     const auto bytes = made.image.at(height(), 0);
     const auto* first = data_->images.values<std::uint8_t>().data() + at * bytes;

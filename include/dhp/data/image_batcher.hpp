@@ -15,8 +15,7 @@ namespace dhp {
 
 struct ImageBatcherOptions {
   int height = 0;  ///< of the model's input
-  int width = 0;
-  int channels = 3;
+  int width = 0, channels = 3;
   DType dtype = DType::f32;                    ///< a floating-point type
   std::vector<double> mean = {};               ///< per channel, in units of [0, 1]; empty: 0
   std::vector<double> deviation = {};          ///< per channel; empty: 1
@@ -35,7 +34,7 @@ class ImageBatcher {
           o.width, " x ", o.channels, " are empty; set height, width and channels");
     check(is_floating(o.dtype), "images are fed as a floating-point type, not as ", o.dtype);
     for (const auto* values : {&o.mean, &o.deviation})
-      check(values->empty() || values->size() == static_cast<std::size_t>(o.channels),
+      check(values->empty() || values->size() == detail::as_size(o.channels),
             "normalization needs a value for each of ", o.channels, " channels, got ",
             values->size());
     for (const double deviation : o.deviation)
@@ -100,7 +99,7 @@ class ImageBatcher {
   // Pixel p becomes (p / 255 - mean) / deviation, in double, rounded once.
   void write(HostArray& input, std::size_t at, const Image& image) const {
     visit_floating(options_.dtype, [&]<class T>(Tag<T>) {
-      const auto channels = static_cast<std::size_t>(options_.channels);
+      const auto channels = detail::as_size(options_.channels);
       std::vector<T> table;  // [C, 256]
       for (std::size_t c = 0; c < channels; ++c)
         for (int value = 0; value < 256; ++value) {
@@ -133,12 +132,11 @@ struct ChannelStatistics {
 template <Dataset D>
   requires std::same_as<typename D::Sample, LabelledImage>
 [[nodiscard]] ChannelStatistics channel_statistics(const D& data, std::int64_t samples) {
-  std::vector<std::uint64_t> sums;
-  std::vector<std::uint64_t> squares;
+  std::vector<std::uint64_t> sums, squares;
   std::uint64_t count = 0;
   for (std::int64_t index = 0; index < std::min<std::int64_t>(samples, data.size()); ++index) {
     const Image image = data.get(index).image;
-    const auto channels = static_cast<std::size_t>(image.channels);
+    const auto channels = detail::as_size(image.channels);
     sums.resize(std::max(sums.size(), channels));
     squares.resize(sums.size());
     check(sums.size() == channels, "sample ", index, " has ", channels, " channels, others have ",

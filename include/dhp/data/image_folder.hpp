@@ -31,8 +31,7 @@ class ImageFolder {
   ImageFolder(const std::string& path, std::vector<Decoder> decoders,
               const ImageFolderOptions& options = {})
       : options_(options) {
-    check(!decoders.empty(), "", path,
-          ": this program was built without any image format (PNG, JPEG)");
+    check(!decoders.empty(), path, ": this program was built without any image format (PNG, JPEG)");
     auto found = std::make_shared<Found>();
     found->decoders = std::move(decoders);
     find_classes(path, *found);
@@ -47,21 +46,21 @@ class ImageFolder {
   [[nodiscard]] std::int64_t size() const { return std::ssize(found_->files); }
   [[nodiscard]] Sample get(std::int64_t index, detail::PartOf part = {}) const {
     detail::check_sample_index(index, size());
-    const auto& file = found_->files[static_cast<std::size_t>(index)];
+    const auto& file = found_->files[detail::as_size(index)];
     try {
       return {read(*found_, file, std::move(part)), file.label};
     } catch (const Error& error) {
-      fail("", error.sentence(), "; --skip-bad skips such files");
+      fail(error.sentence(), "; --skip-bad skips such files");
     }
   }
   [[nodiscard]] std::int32_t label(std::int64_t index) const {
     detail::check_sample_index(index, size());
-    return found_->files[static_cast<std::size_t>(index)].label;
+    return found_->files[detail::as_size(index)].label;
   }
   [[nodiscard]] const std::vector<std::string>& class_names() const { return found_->classes; }
   [[nodiscard]] int classes() const { return static_cast<int>(found_->classes.size()); }
   [[nodiscard]] const std::string& path_of(std::int64_t index) const {
-    return found_->files.at(static_cast<std::size_t>(index)).path;
+    return found_->files.at(detail::as_size(index)).path;
   }
   /// With skip_bad: one sentence per skipped file.
   [[nodiscard]] const std::vector<std::string>& skipped() const { return found_->skipped; }
@@ -86,14 +85,14 @@ class ImageFolder {
 
   static void find_classes(const std::string& path, Found& found) {
     std::error_code error;
-    check(std::filesystem::is_directory(path, error), "", path, ": no such directory");
+    check(std::filesystem::is_directory(path, error), path, ": no such directory");
     for (std::filesystem::directory_iterator at(path, error), end; !error && at != end;
          at.increment(error)) {
       const auto name = at->path().filename().string();
       if (!name.starts_with('.') && at->is_directory(error)) found.classes.push_back(name);
     }
-    check(!error, "", path, ": ", error.message());
-    check(!found.classes.empty(), "", path,
+    check(!error, path, ": ", error.message());
+    check(!found.classes.empty(), path,
           ": holds no directory of a class; DIR/CLASS/IMAGE is expected, or shards, or images.npy "
           "and labels.npy, or MNIST's files");
     std::sort(found.classes.begin(), found.classes.end());
@@ -103,12 +102,12 @@ class ImageFolder {
     std::vector<std::string> wrong(found.files.size());
     detail::ThreadPool pool(std::max(1, options_.threads));
     pool.run(std::ssize(found.files), [&](std::int64_t index) {
-      const auto at = static_cast<std::size_t>(index);
+      const auto at = detail::as_size(index);
       const auto& path = found.files[at].path;
       try {
         check(
             detail::decoder_for(found.decoders, std::filesystem::path(path).extension()) != nullptr,
-            "", path, ": not an image format of this program (", detail::formats_of(found.decoders),
+            path, ": not an image format of this program (", detail::formats_of(found.decoders),
             ")");
         if (options_.skip_bad) (void)read(found, found.files[at]);
       } catch (const Error& error) {
@@ -121,7 +120,7 @@ class ImageFolder {
         good.push_back(std::move(found.files[at]));
         continue;
       }
-      check(options_.skip_bad, "", wrong[at], "; --skip-bad skips such files");
+      check(options_.skip_bad, wrong[at], "; --skip-bad skips such files");
       found.skipped.push_back(std::move(wrong[at]));
     }
     found.files = std::move(good);
@@ -129,10 +128,9 @@ class ImageFolder {
 
   static void check_classes(const std::string& path, const Found& found) {
     std::vector<bool> present(found.classes.size(), false);
-    for (const auto& file : found.files) present[static_cast<std::size_t>(file.label)] = true;
+    for (const auto& file : found.files) present[detail::as_size(file.label)] = true;
     for (std::size_t label = 0; label < present.size(); ++label)
-      check(present[label], "", path, "/", found.classes[label],
-            ": holds no image that can be read");
+      check(present[label], path, "/", found.classes[label], ": holds no image that can be read");
   }
 
   ImageFolderOptions options_;

@@ -19,7 +19,7 @@ namespace detail {
 /// Inverted CMYK, as all known writers store it, to RGB or gray.
 [[nodiscard]] inline Image from_inverted_cmyk(const Image& inks, int channels) {
   Image made = Image::blank(inks.height, inks.width, channels);
-  const auto count = static_cast<std::size_t>(inks.height) * static_cast<std::size_t>(inks.width);
+  const auto count = as_size(inks.height) * as_size(inks.width);
   for (std::size_t at = 0; at < count; ++at) {
     const auto* ink = inks.pixels.data() + 4 * at;
     const int red = ink[0] * ink[3] / 255;
@@ -76,13 +76,13 @@ class JpegReader {
 
   [[nodiscard]] jpeg_decompress_struct& info() { return info_; }
   void attempt(const auto& step) {
-    if (setjmp(before_) != 0) fail("", name_, ": damaged JPEG (", problem_, ")");
+    if (setjmp(before_) != 0) fail(name_, ": damaged JPEG (", problem_, ")");
     step();
   }
 
   /// The pixels in `box` of the image that was started.
   [[nodiscard]] Image read(const Box& box) {
-    const auto channels = static_cast<std::size_t>(info_.output_components);
+    const auto channels = as_size(info_.output_components);
     Image made = Image::blank(box.height, box.width, info_.output_components);
     // Colors are interpolated, so that pixels at the edge of a cut need neighbors: two more on each side.
     constexpr int more = 2;
@@ -98,7 +98,7 @@ class JpegReader {
       if (box.top > 0) jpeg_skip_scanlines(&info_, static_cast<JDIMENSION>(box.top));
       JSAMPROW rows[lines];
       for (std::size_t at = 0; at < lines; ++at) rows[at] = buffer.data() + at * line_bytes;
-      const auto before = (static_cast<std::size_t>(box.left) - left) * channels;
+      const auto before = (as_size(box.left) - left) * channels;
       for (int y = 0; y < box.height;) {
         const auto wanted = static_cast<JDIMENSION>(std::min(lines, box.height - y));
         const auto given = jpeg_read_scanlines(&info_, rows, wanted);
@@ -112,7 +112,7 @@ class JpegReader {
     const auto end = std::array<JOCTET, 2>{0xff, JPEG_EOI};
     check(jpeg_input_complete(&info_) || info_.unread_marker == JPEG_EOI ||
               std::find_end(rest.begin(), rest.end(), end.begin(), end.end()) != rest.end(),
-          "", name_, ": damaged JPEG (it has no end)");
+          name_, ": damaged JPEG (it has no end)");
     return made;
   }
 

@@ -138,8 +138,7 @@ class Loader final : public StepSource<Dev>, detail::NonCopyable {
   struct Slot {  // one step; shared by the queue and the threads working on it
     StepPlan plan;
     std::vector<Job> jobs;
-    std::size_t begun = 0;
-    std::size_t done = 0;
+    std::size_t begun = 0, done = 0;
   };
 
   // Requires mutex_. Fills the queue to its maximum length.
@@ -150,9 +149,9 @@ class Loader final : public StepSource<Dev>, detail::NonCopyable {
       const auto slot = std::make_shared<Slot>();
       slot->plan = batching_.plan(step);
       const Range mine = slot->plan.assigned_to(options_.reader.replica, options_.reader.replicas);
-      slot->jobs.resize(static_cast<std::size_t>(mine.size()));
+      slot->jobs.resize(detail::as_size(mine.size()));
       for (auto k = mine.first; k < mine.last; ++k)
-        slot->jobs[static_cast<std::size_t>(k - mine.first)].index = k;
+        slot->jobs[detail::as_size(k - mine.first)].index = k;
       ahead_.push_back(slot);
     }
     work_.notify_all();

@@ -87,7 +87,7 @@ class NpyHeader {
       const auto* first = text_.data() + place_;
       const auto [end, error] = std::from_chars(first, text_.data() + text_.size(), extent);
       if (error != std::errc{} || extent > (std::uint64_t{1} << 62)) wrong("a bad extent in shape");
-      place_ += static_cast<std::size_t>(end - first);
+      place_ += as_size(end - first);
       if (extents.size() == Shape::max_rank) wrong("more than 6 dims");
       extents.push_back(extent);
       if (!accept(',')) {
@@ -125,7 +125,7 @@ class NpyHeader {
     at.wrong(".npy version ", version >> 8, ".", version & 255,
              " is not supported, only 1.0 and 2.0");
   const auto header_bytes = at.little_endian(version == 0x0100 ? 2 : 4, "the header length");
-  const auto text = at.take(static_cast<std::size_t>(header_bytes), "the header");
+  const auto text = at.take(as_size(header_bytes), "the header");
   const NpyHeader header({reinterpret_cast<const char*>(text.data()), text.size()}, at);
 
   return take_array(at, header.dtype, header.extents, limit_bytes);

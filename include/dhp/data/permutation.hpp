@@ -1,7 +1,6 @@
-// The sample order: a random permutation as a function, without memory. A Feistel network with
-// Philox rounds permutes [0, 2^k); cycle walking restricts it to [0, n) (Black and Rogaway,
-// "Ciphers with arbitrary finite domains", CT-RSA 2002). Every rank computes any position of any
-// epoch by itself.
+// The sample order: a random permutation as a function, without memory. A Feistel network with Philox rounds permutes
+// [0, 2^k); cycle walking restricts it to [0, n) (Black and Rogaway, "Ciphers with arbitrary finite domains", CT-RSA
+// 2002). Every rank computes any position of any epoch by itself.
 #pragma once
 
 #include <dhp/core/error.hpp>
@@ -55,8 +54,7 @@ class Permutation {
   std::int64_t size_;
   RandomStream stream_;
   int low_bits_ = 0;
-  std::uint64_t high_mask_ = 0;
-  std::uint64_t low_mask_ = 0;
+  std::uint64_t high_mask_ = 0, low_mask_ = 0;
 };
 
 }  // namespace dhp

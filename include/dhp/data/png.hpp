@@ -28,7 +28,7 @@ struct PlainPng {
   made.bytes.reserve(bytes.size());
   for (;;) {
     const auto* first = bytes.data() + (bytes.size() - at.left());
-    const auto size = static_cast<std::size_t>(at.big_endian(4, "a PNG chunk"));
+    const auto size = as_size(at.big_endian(4, "a PNG chunk"));
     const auto type = at.take(4, "a PNG chunk");
     const auto data = at.take(size, "a PNG chunk");
     (void)at.take(4, "the check sum of a PNG chunk");
@@ -59,14 +59,13 @@ struct PlainPng {
 
   Image made = Image::blank(static_cast<int>(header.height), static_cast<int>(header.width),
                             options.channels + alpha);
-  check(png_image_finish_read(&header, nullptr, made.pixels.data(), 0, nullptr) != 0, "", name,
+  check(png_image_finish_read(&header, nullptr, made.pixels.data(), 0, nullptr) != 0, name,
         ": damaged PNG (", header.message, ")");
   if (alpha != 0) {
     made.channels = options.channels;
     std::size_t to = 0;
     for (std::size_t from = 0; from < made.pixels.size(); ++from)
-      if ((from + 1) % static_cast<std::size_t>(options.channels + 1) != 0)
-        made.pixels[to++] = made.pixels[from];
+      if ((from + 1) % as_size(options.channels + 1) != 0) made.pixels[to++] = made.pixels[from];
     made.pixels.resize(to);
   }
   return oriented(std::move(made), plain.orientation, options);

@@ -23,7 +23,7 @@ namespace detail {
 /// visit(channels), with three as a constant so that pixel copies are unrolled.
 void visit_channels(int channels, const auto& visit) {
   if (channels == 3) visit(std::integral_constant<std::size_t, 3>{});
-  else visit(static_cast<std::size_t>(channels));
+  else visit(as_size(channels));
 }
 
 }  // namespace detail
@@ -73,18 +73,18 @@ struct ResizeWeights {
     const double scale = static_cast<double>(extent) / outputs;
     const double radius = std::max(scale, 1.0);
     const int reach = std::min(extent, static_cast<int>(std::ceil(2 * radius)));
-    taps = static_cast<std::size_t>(even ? reach + reach % 2 : reach);
-    values.resize(taps * static_cast<std::size_t>(outputs));
-    std::vector<double> sums(static_cast<std::size_t>(reach));
+    taps = as_size(even ? reach + reach % 2 : reach);
+    values.resize(taps * as_size(outputs));
+    std::vector<double> sums(as_size(reach));
     for (int place = 0; place < outputs; ++place) {
       const double centre = (place + 0.5) * scale;
       const int start =
           std::clamp(static_cast<int>(std::floor(centre - radius + 0.5)), 0, extent - reach);
       double sum = 0;
       for (int tap = 0; tap < reach; ++tap)
-        sums[static_cast<std::size_t>(tap)] = sum +=
+        sums[as_size(tap)] = sum +=
             std::max(0.0, 1 - std::abs(start + tap + 0.5 - centre) / radius);
-      auto* weight = values.data() + taps * static_cast<std::size_t>(place);
+      auto* weight = values.data() + taps * as_size(place);
       int given = 0;  // sums are rounded, not weights: then all of `one` is given
       for (const double so_far : sums) {
         const int wanted = static_cast<int>(so_far / sum * one + 0.5);
@@ -144,7 +144,7 @@ void sum_columns(auto constant, const std::int16_t* sums, std::size_t channels,
   const std::size_t taps = constant > 0 ? constant : columns.taps;
   const auto* weights = columns.values.data();
   for (const int first : columns.first) {
-    const auto* from = sums + static_cast<std::size_t>(first) * channels;
+    const auto* from = sums + as_size(first) * channels;
     for (std::size_t c = 0; c < channels; c += 4) {
 #ifdef __SSE2__
       __m128i sum = _mm_set1_epi32(start);
@@ -197,14 +197,14 @@ void visit_taps(std::size_t taps, const auto& visit) {
   const detail::ResizeWeights rows(box.top, box.height, height, detail::row_one, false);
   detail::ResizeWeights columns(0, box.width, width, 1 << detail::column_bits, true);
   if (mirrored) columns.reverse();
-  const auto channels = static_cast<std::size_t>(image.channels);
+  const auto channels = detail::as_size(image.channels);
   Image made = Image::blank(height, width, image.channels);
   constexpr std::size_t beyond = 8;
-  const auto count = channels * static_cast<std::size_t>(box.width);
+  const auto count = channels * detail::as_size(box.width);
   std::vector<std::int16_t> sums(count + channels + beyond);
   std::vector<std::uint8_t> line(made.at(1, 0) + beyond);
   for (int y = 0; y < height; ++y) {
-    const auto at = static_cast<std::size_t>(y);
+    const auto at = detail::as_size(y);
     const auto* from = image.pixels.data() + image.at(rows.first[at], box.left);
     detail::visit_taps(rows.taps, [&](auto taps) {
       detail::sum_rows(taps, from, image.at(1, 0),

@@ -36,13 +36,13 @@ class ShardImages {
     for (const auto& path : paths) shards.push_back(detail::ShardFile::of(path));
     open_index(*found, shards);
     const auto& samples = found->index.samples;
-    check(!samples.empty(), "", paths.front(), paths.size() > 1 ? " and others hold" : ": holds",
+    check(!samples.empty(), paths.front(), paths.size() > 1 ? " and others hold" : ": holds",
           " no sample that can be read", left_out_text(*found));
     const auto [least, most] =
         std::minmax_element(samples.begin(), samples.end(),
                             [](auto& one, auto& other) { return one.label < other.label; });
     found->first_label = options_.first_label.value_or(least->label == 1 ? 1 : 0);
-    check(least->label >= found->first_label, "", name_of(*found, *least), ": its label is ",
+    check(least->label >= found->first_label, name_of(*found, *least), ": its label is ",
           least->label, ", but labels count from ", found->first_label,
           "; --first-label says where they begin");
     found->classes = most->label - found->first_label + 1;
@@ -72,7 +72,6 @@ class ShardImages {
   [[nodiscard]] std::string left_out_text() const { return left_out_text(*found_); }
   /// Why the index could not be saved; empty if it was.
   [[nodiscard]] const std::string& index_error() const { return found_->index_error; }
-  /// Whether the index was read from its file.
   [[nodiscard]] bool index_was_kept() const { return found_->index_was_kept; }
   /// Bytes of samples read from the shards, not from the cache.
   [[nodiscard]] std::uint64_t bytes_read() const { return found_->reader->bytes_read(); }
@@ -95,8 +94,7 @@ class ShardImages {
     std::unique_ptr<detail::ShardReader> reader;
     std::string index_error;
     bool index_was_kept = false;
-    int first_label = 0;
-    int classes = 0;
+    int first_label = 0, classes = 0;
   };
 
   [[nodiscard]] static std::string left_out_text(const Found& found) {
@@ -107,7 +105,7 @@ class ShardImages {
   }
   [[nodiscard]] const detail::ShardSample& sample(std::int64_t index) const {
     detail::check_sample_index(index, size());
-    return found_->index.samples[static_cast<std::size_t>(index)];
+    return found_->index.samples[detail::as_size(index)];
   }
   void open_index(Found& found, const std::vector<detail::ShardFile>& shards) const {
     const auto path = index_path(shards, options_.index_folder);
@@ -166,9 +164,9 @@ class ShardImages {
     detail::ThreadPool pool(std::max(1, options_.threads));
     pool.run(std::ssize(wrong), [&](std::int64_t at) {
       try {
-        (void)read(found, index.samples[static_cast<std::size_t>(at)]);
+        (void)read(found, index.samples[detail::as_size(at)]);
       } catch (const Error& error) {
-        wrong[static_cast<std::size_t>(at)] = error.sentence();
+        wrong[detail::as_size(at)] = error.sentence();
       }
     });
     std::vector<detail::ShardSample> good;
@@ -198,7 +196,7 @@ class ShardImages {
                                   name_of(found, sample), decode);
     } catch (const Error& error) {
       const auto key = key_of(found, sample);
-      fail("", error.sentence(), key.empty() ? "" : "; its key is ", key,
+      fail(error.sentence(), key.empty() ? "" : "; its key is ", key,
            options_.skip_bad ? "" : "; --skip-bad leaves out what is damaged");
     }
   }

@@ -25,8 +25,8 @@ struct ShardFile {
   [[nodiscard]] static ShardFile of(const std::string& path) {
     struct stat status {};
     check_system(::stat(path.c_str(), &status) == 0, "cannot look at ", path);
-    check(S_ISREG(status.st_mode), "", path, ": is not a file");
-    check(status.st_size > 0, "", path, ": the shard is empty");
+    check(S_ISREG(status.st_mode), path, ": is not a file");
+    check(status.st_size > 0, path, ": the shard is empty");
     return {.path = path,
             .bytes = static_cast<std::uint64_t>(status.st_size),
             .modified_ns =
@@ -84,7 +84,7 @@ struct ShardIndex {
     const auto number = [&] { return at.little_endian(8, "the index"); };
     const auto word = [&] { return static_cast<std::uint32_t>(at.little_endian(4, "the index")); };
     const auto text = [&] {
-      const auto part = at.take(static_cast<std::size_t>(number()), "the index");
+      const auto part = at.take(as_size(number()), "the index");
       return std::string(reinterpret_cast<const char*>(part.data()), part.size());
     };
     if (bytes.size() < 4 || ByteCursor(bytes.last(4), name).little_endian(4, "the index") !=
@@ -105,7 +105,7 @@ struct ShardIndex {
     made.left_out.first = text();
     const auto count = number();
     if (count > at.left() / sample_bytes) at.wrong("the index ends too early");
-    made.samples.resize(static_cast<std::size_t>(count));
+    made.samples.resize(as_size(count));
     for (auto& sample : made.samples) {
       sample.at = number();
       for (auto* value : {&sample.bytes, &sample.before, &sample.after, &sample.shard})
@@ -133,8 +133,8 @@ struct ShardIndex {
   std::vector<ShardScan> scans(shards.size(), ShardScan{.skip_bad = skip_bad});
   ThreadPool pool(std::max(1, threads));
   pool.run(std::ssize(shards), [&](std::int64_t index) {
-    auto& shard = shards[static_cast<std::size_t>(index)];
-    auto& scan = scans[static_cast<std::size_t>(index)];
+    auto& shard = shards[as_size(index)];
+    auto& scan = scans[as_size(index)];
     constexpr std::uint64_t magic_at = 257;
     ScannedFile file(shard.path);
     shard.tar = ends_in(shard.path, ".tar") ||

@@ -20,9 +20,7 @@ namespace dhp::detail {
 /// `after` bytes later.
 struct ShardSample {
   std::uint64_t at = 0;
-  std::uint32_t bytes = 0;
-  std::uint32_t before = 0;
-  std::uint32_t after = 0;
+  std::uint32_t bytes = 0, before = 0, after = 0;
   std::int32_t label = 0;
   std::uint32_t shard = 0;
   friend bool operator==(const ShardSample&, const ShardSample&) = default;
@@ -38,15 +36,15 @@ class ScannedFile {
   [[nodiscard]] std::uint64_t size() const { return size_; }
   /// `count` bytes from `at`, valid until the next call; throws past the end.
   [[nodiscard]] std::span<const std::byte> read(std::uint64_t at, std::size_t count) {
-    check(at <= size_ && count <= size_ - at, "", path_, ", byte ", at, ": the file ends here, ",
-          count, " bytes too early");
+    check(at <= size_ && count <= size_ - at, path_, ", byte ", at, ": the file ends here, ", count,
+          " bytes too early");
     if (at < first_ || at + count > first_ + window_.size()) {
       const auto wanted = std::max(count, window_bytes);
-      window_.resize(static_cast<std::size_t>(std::min<std::uint64_t>(wanted, size_ - at)));
+      window_.resize(as_size(std::min<std::uint64_t>(wanted, size_ - at)));
       first_ = at;
       file_.read(at, window_);
     }
-    return std::span(window_).subspan(static_cast<std::size_t>(at - first_), count);
+    return std::span(window_).subspan(as_size(at - first_), count);
   }
   [[nodiscard]] std::string text(std::uint64_t at, std::size_t count) {
     const auto bytes = read(at, count);
@@ -85,7 +83,7 @@ struct ShardScan {
   void damaged(std::string sentence) {
     constexpr std::string_view hint = "; --skip-bad leaves out what is damaged";
     if (skip_bad) skipped.push_back(std::move(sentence));
-    else fail("", sentence, sentence.ends_with(hint) ? "" : hint);
+    else fail(sentence, sentence.ends_with(hint) ? "" : hint);
   }
   /// Runs body(); an Error of it is damage.
   void guard(auto body) {
@@ -100,17 +98,16 @@ struct ShardScan {
 /// A sample's label from a number in a file; `where` begins the error.
 [[nodiscard]] inline std::int32_t checked_label(std::int64_t label, const std::string& where) {
   constexpr auto most = std::numeric_limits<std::int32_t>::max() - 1;
-  check(label >= 0 && label <= most, "", where, "the label is ", label, "; 0 to ", most,
+  check(label >= 0 && label <= most, where, "the label is ", label, "; 0 to ", most,
         " would be right");
   return static_cast<std::int32_t>(label);
 }
 
 /// Throws if a shard is compressed, or another known kind of file.
 inline void check_is_shard(ScannedFile& file) {
-  const auto head =
-      file.text(0, static_cast<std::size_t>(std::min<std::uint64_t>(file.size(), 64)));
+  const auto head = file.text(0, as_size(std::min<std::uint64_t>(file.size(), 64)));
   const auto known = known_file(head);
-  check(known.empty(), "", file.path(), ", byte 0: is ", known,
+  check(known.empty(), file.path(), ", byte 0: is ", known,
         "; samples are read at random, from tar and TFRecord files that are not packed");
 }
 

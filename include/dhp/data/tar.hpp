@@ -15,8 +15,7 @@ namespace dhp::detail {
 struct TarMember {
   std::string name;
   char type = '0';
-  std::uint64_t first = 0;
-  std::uint64_t bytes = 0;
+  std::uint64_t first = 0, bytes = 0;
 };
 
 /// Iterates over a tar file's members, except links. Errors name the byte.
@@ -53,7 +52,7 @@ class TarMembers {
       if (member.type == 'L' || member.type == 'x') {
         if (member.bytes > 1 << 20)
           wrong("a header of ", member.bytes, " bytes is above the limit");
-        auto text = file_->text(member.first, static_cast<std::size_t>(member.bytes));
+        auto text = file_->text(member.first, as_size(member.bytes));
         if (member.type == 'L') long_name = text.substr(0, text.find('\0'));
         else read_pax(text, long_name, long_size);
       }
@@ -72,7 +71,7 @@ class TarMembers {
   static constexpr std::uint64_t block = 512;
 
   [[noreturn]] void wrong(const auto&... parts) const {
-    fail("", file_->path(), ", byte ", at_, ": ", parts...);
+    fail(file_->path(), ", byte ", at_, ": ", parts...);
   }
   // The checksum of a header, with its own field counted as spaces.
   void check_sum(std::span<const std::byte> bytes) {
@@ -112,7 +111,7 @@ class TarMembers {
     while (!lines.empty()) {
       std::size_t length = 0;
       const auto [end, error] = std::from_chars(lines.data(), lines.data() + lines.size(), length);
-      const auto digits = static_cast<std::size_t>(end - lines.data());
+      const auto digits = as_size(end - lines.data());
       if (error != std::errc() || length > lines.size() || length < digits + 2)
         wrong("a pax header is damaged");
       const auto line = lines.substr(digits + 1, length - digits - 2);
@@ -128,8 +127,7 @@ class TarMembers {
   }
 
   ScannedFile* file_;
-  std::uint64_t at_ = 0;
-  std::uint64_t last_ = 0;
+  std::uint64_t at_ = 0, last_ = 0;
 };
 
 /// Reads the integer "label" of a JSON object, if present, for tar shards with .json labels: data/json_label.hpp.
@@ -156,10 +154,10 @@ inline void scan_tar(const std::string& path, std::span<const Decoder> decoders,
     if (!sample.image && !sample.label) return scan.left_out.add(sample.members);
     scan.guard([&] {
       const auto name = concat(path, ", byte ", sample.header, ": the sample ", sample.key);
-      check(sample.image.has_value(), "", name, " has a label and no image (", formats_of(decoders),
+      check(sample.image.has_value(), name, " has a label and no image (", formats_of(decoders),
             ") among ", sample.names);
-      check(sample.label.has_value(), "", name,
-            " has no label: no .cls and no .json with one among ", sample.names,
+      check(sample.label.has_value(), name, " has no label: no .cls and no .json with one among ",
+            sample.names,
             "; members of a sample follow each other, as tar --sort=name writes them");
       scan.samples.push_back({.at = sample.image->first,
                               .bytes = static_cast<std::uint32_t>(sample.image->bytes),
@@ -167,7 +165,7 @@ inline void scan_tar(const std::string& path, std::span<const Decoder> decoders,
     });
   };
   const auto label_in = [&](const TarMember& member, bool json) -> std::optional<std::int64_t> {
-    const auto text = file.text(member.first, static_cast<std::size_t>(member.bytes));
+    const auto text = file.text(member.first, as_size(member.bytes));
     if (json) {
       check(label_of_json != nullptr, "this program was built without JSON; .cls would be right");
       return label_of_json(text);

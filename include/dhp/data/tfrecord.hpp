@@ -21,7 +21,7 @@ class WireFields {
     std::uint64_t first = 0, last = 0;
     std::uint64_t value = 0;
     bool several = false;  ///< this is the last of a list
-    [[nodiscard]] std::size_t size() const { return static_cast<std::size_t>(last - first); }
+    [[nodiscard]] std::size_t size() const { return as_size(last - first); }
   };
   /// The next field of bytes or of a varint; nullopt at the end.
   [[nodiscard]] std::optional<Field> next() {
@@ -50,7 +50,7 @@ class WireFields {
 
  private:
   [[noreturn]] void wrong(const auto&... parts) const {
-    fail("", file_->path(), ", byte ", at_, ": ", parts...);
+    fail(file_->path(), ", byte ", at_, ": ", parts...);
   }
   std::uint64_t varint() {
     std::uint64_t value = 0;
@@ -69,8 +69,7 @@ class WireFields {
   }
 
   ScannedFile* file_;
-  std::uint64_t at_;
-  std::uint64_t last_;
+  std::uint64_t at_, last_;
 };
 
 /// What a tf.Example says of its image.
@@ -123,7 +122,7 @@ struct ImageExample {
         if (!part->is_bytes) continue;
         if (part->number == 1)
           name = file.text(part->first, std::min<std::size_t>(part->size(), 80));
-        if (part->number == 2) value = detail::feature_value(file, *part);
+        if (part->number == 2) value = feature_value(file, *part);
       }
       if (made.features.size() < 200) made.features += (made.features.empty() ? "" : ", ") + name;
       if (!value) continue;
@@ -169,14 +168,14 @@ inline void scan_tfrecord(const std::string& path, ShardScan& scan) {
                                  left - head, " more"));
     const auto first = at + head;
     scan.guard([&] {
-      check(bytes <= shard_record_limit, "", rest, "a record of ", bytes,
+      check(bytes <= shard_record_limit, rest, "a record of ", bytes,
             " bytes is above the limit of ", shard_record_limit);
       const auto example = read_image_example(file, first, first + bytes);
-      check(example.image && example.label, "", rest, "a record without ",
+      check(example.image && example.label, rest, "a record without ",
             example.image ? "image/class/label or label, an integer"
                           : "image/encoded or image, of bytes",
             "; its features are ", example.features.empty() ? "none" : example.features);
-      check(example.list.empty(), "", rest, "its ", example.list,
+      check(example.list.empty(), rest, "its ", example.list,
             " has several values; a sample has one image and one label");
       const auto& image = *example.image;
       scan.samples.push_back({.at = image.first,

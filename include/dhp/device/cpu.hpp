@@ -24,9 +24,7 @@ namespace dhp {
 
 namespace detail {
 /// Caches freed blocks by size class.
-class CpuMemory : public MemoryCount,
-                  public std::enable_shared_from_this<CpuMemory>,
-                  detail::NonCopyable {
+class CpuMemory : public MemoryCount, public std::enable_shared_from_this<CpuMemory>, NonCopyable {
  public:
   static constexpr std::align_val_t alignment{64};
 
@@ -48,7 +46,6 @@ class CpuMemory : public MemoryCount,
               pool->give(freed, size, persistent);
             }};
   }
-  /// Returns free blocks to the system.
   void trim() {
     const std::lock_guard lock(mutex_);
     for (auto& blocks : free_)
@@ -91,13 +88,13 @@ class CpuMemory : public MemoryCount,
     return at != free_.end() && at->size == size ? *at : *free_.insert(at, FreeBlocks{size});
   }
   [[nodiscard]] std::shared_ptr<std::byte> from_host(std::size_t bytes) {
-    constexpr auto aligned = static_cast<std::size_t>(alignment);
+    constexpr auto aligned = as_size(alignment);
     const std::size_t size = std::max<std::size_t>(bytes, 1);
     try {
       auto* const block = static_cast<std::byte*>(hosts_->allocate(size, aligned));
       count_used(size, true);
       return {block, [pool = shared_from_this(), size](std::byte* freed) {
-                pool->hosts_->deallocate(freed, size, static_cast<std::size_t>(alignment));
+                pool->hosts_->deallocate(freed, size, as_size(alignment));
                 pool->count_freed(size, false);
               }};
     } catch (const std::bad_alloc&) {
@@ -113,8 +110,7 @@ class CpuMemory : public MemoryCount,
 
 struct CpuOptions {
   int threads = 1;  ///< per op; the number changes no bit of a result
-  /// The host program's memory for tensors; null: the system's. It must be thread-safe and outlive
-  /// the tensors.
+  /// The host program's memory for tensors; null: the system's. It must be thread-safe and outlive the tensors.
   std::pmr::memory_resource* memory = nullptr;
   std::shared_ptr<Trace> trace{};      ///< of the rank; null: none
   std::shared_ptr<WaitClock> waits{};  ///< of the rank's thread; null: none

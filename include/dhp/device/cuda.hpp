@@ -30,8 +30,7 @@ struct CudaOptions {
   /// The size of the pinned ring; mirrored on the GPU for large uploads.
   std::size_t pinned_bytes = std::size_t{64} << 20;
   std::size_t workspace_bytes = std::size_t{64} << 20;  ///< for cuBLASLt
-  /// Libraries give the same bits in every run and on every GPU of the same kind: no timed choice,
-  /// no atomics.
+  /// Libraries give the same bits in every run and on every GPU of the same kind: no timed choice, no atomics.
   bool deterministic = false;
   /// Allows TF32 for f32 products and convolutions: inputs are rounded to 11 bits, sums stay f32.
   bool tf32 = false;
@@ -57,7 +56,7 @@ struct CudaOptions {
 
 namespace detail {
 /// The base of what cuda/ caches per device: plans, chosen algorithms.
-struct CudaCached : detail::NonCopyable {
+struct CudaCached : NonCopyable {
   virtual ~CudaCached() = default;
 };
 }  // namespace detail
@@ -215,9 +214,8 @@ class Cuda : detail::Kernels {
   }
 
   using Graph = detail::CudaGraph;
-  /// Records what body() issues, without running it. Its tensors come from an arena that the graph
-  /// owns. body must have run before, which loads kernels and chooses plans. It must not copy from
-  /// or to the host.
+  /// Records what body() issues, without running it. Its tensors come from an arena that the graph owns. body must have
+  /// run before, which loads kernels and chooses plans. It must not copy from or to the host.
   [[nodiscard]] detail::CudaGraph record(auto&& body) {
     check(stream() != nullptr && stream() != cudaStreamLegacy,
           "CUDA cannot record a step on its default stream: use another stream, or do not record");
@@ -264,7 +262,6 @@ class Cuda : detail::Kernels {
 
   /// Null without tracing.
   [[nodiscard]] const std::shared_ptr<Trace>& trace() const { return options_.trace; }
-  /// The stream's current point, for the trace.
   [[nodiscard]] TraceMoment moment() const {
     check_not_recording("a point of a trace");
     return clock_->moment(stream());

@@ -1,7 +1,6 @@
-// CudaMemory: a caching allocator, because cudaMalloc synchronizes with the GPU. All work of a
-// device is ordered on one stream. Users on other streams make this stream wait before they free a
-// block, so a block can be reused at once. A host program's allocator is called each time instead:
-// it may cache itself.
+// CudaMemory: a caching allocator, because cudaMalloc synchronizes with the GPU. All work of a device is ordered on one
+// stream. Users on other streams make this stream wait before they free a block, so a block can be reused at once. A
+// host program's allocator is called each time instead: it may cache itself.
 #pragma once
 
 #include <dhp/device/cuda_event.hpp>
@@ -34,7 +33,7 @@ struct CudaAllocator {
 
 namespace detail {
 /// Makes a GPU current for the calling thread, which may use others too, until the end of a scope.
-class CurrentDevice : detail::NonCopyable {
+class CurrentDevice : NonCopyable {
  public:
   explicit CurrentDevice(int device) noexcept {
     int current = device;
@@ -53,9 +52,8 @@ class CurrentDevice : detail::NonCopyable {
 
 class CudaMemory : public MemoryCount,
                    public std::enable_shared_from_this<CudaMemory>,
-                   detail::NonCopyable {
+                   NonCopyable {
  public:
-  /// stream: the device's stream.
   CudaMemory(int device, CudaStream stream, CudaAllocator hosts = {})
       : device_(device), stream_(std::move(stream)), hosts_(std::move(hosts)) {
     check((hosts_.allocate == nullptr) == (hosts_.free == nullptr),

@@ -67,10 +67,9 @@ class HostCopy {
   std::shared_ptr<const Arrival> arrival_;
 };
 
-/// A device allocates memory (64-byte aligned, uninitialized, reference-counted), copies between
-/// host and device, and can be synchronized. Copies are ordered after the device's earlier work;
-/// copy_to_host blocks, start_copy_to_host does not. scope("forward", 3) is a trace span, if the
-/// device has a trace.
+/// A device allocates memory (64-byte aligned, uninitialized, reference-counted), copies between host and device, and
+/// can be synchronized. Copies are ordered after the device's earlier work; copy_to_host blocks, start_copy_to_host
+/// does not. scope("forward", 3) is a trace span, if the device has a trace.
 template <class Dev>
 concept Device = requires(Dev& dev, std::size_t bytes, std::byte* to, const std::byte* from) {
   { dev.allocate(bytes) } -> std::same_as<std::shared_ptr<std::byte>>;

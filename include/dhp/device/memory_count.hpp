@@ -4,7 +4,6 @@
 #include <dhp/core/config.hpp>
 
 #include <algorithm>
-#include <cstddef>
 #include <mutex>
 
 namespace dhp::detail {
@@ -50,8 +49,6 @@ class MemoryCount {
 
  private:
   mutable std::mutex mutex_;
-  std::size_t in_use_ = 0;
-  std::size_t held_ = 0;
-  std::size_t most_held_ = 0;
+  std::size_t in_use_ = 0, held_ = 0, most_held_ = 0;
 };
 }  // namespace dhp::detail

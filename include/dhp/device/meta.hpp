@@ -68,8 +68,7 @@ class MetaMemory : public detail::MemoryCount, public std::enable_shared_from_th
   std::size_t least_step_;
   std::map<std::size_t, std::int64_t> cached_;  // free blocks by size
   std::size_t most_in_use_ = 0;
-  std::vector<std::string> scopes_;
-  std::vector<std::string> most_in_use_in_;
+  std::vector<std::string> scopes_, most_in_use_in_;
 };
 
 struct MetaOptions {

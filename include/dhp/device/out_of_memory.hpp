@@ -29,8 +29,7 @@ class OutOfMemory : public Error {
 
  private:
   std::size_t bytes_;
-  std::string memory_;
-  std::string layer_;
+  std::string memory_, layer_;
 };
 
 }  // namespace dhp

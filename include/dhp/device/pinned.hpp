@@ -83,7 +83,7 @@ class PinnedRing {
   }
   /// The offset of a piece in the ring, in bytes.
   [[nodiscard]] std::size_t place_of(const std::byte* piece) const {
-    return static_cast<std::size_t>(piece - data_.get());
+    return as_size(piece - data_.get());
   }
   [[nodiscard]] std::size_t size() const { return size_; }
   /// The last piece stays in use until `stream` reaches this point.

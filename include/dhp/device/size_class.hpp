@@ -5,17 +5,15 @@
 
 #include <algorithm>
 #include <bit>
-#include <cstddef>
 #include <type_traits>
 
 namespace dhp::detail {
-/// The largest size in the class of `size`: the next multiple of an eighth of the power of two
-/// below it, but at least of least_step, a power of two. A doubling has eight classes, so a size
-/// grows by at most 12.5 %.
+/// The largest size in the class of `size`: the next multiple of an eighth of the power of two below it, but at least
+/// of least_step, a power of two. A doubling has eight classes, so a size grows by at most 12.5 %.
 template <class Size>
 [[nodiscard]] constexpr Size size_class(Size size, std::type_identity_t<Size> least_step) {
   const auto positive = std::max<Size>(size, 1);
-  const auto eighth = std::bit_floor(static_cast<std::size_t>(positive - 1)) / 8;
+  const auto eighth = std::bit_floor(as_size(positive - 1)) / 8;
   const auto step = std::max(least_step, static_cast<Size>(eighth));
   return (positive + step - 1) / step * step;
 }

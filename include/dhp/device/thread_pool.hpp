@@ -21,7 +21,7 @@ class ThreadPool : NonCopyable {
   explicit ThreadPool(int threads) {
     check(threads >= 1, "a thread pool needs at least 1 thread, got ", threads);
     int started = 1;
-    workers_ = std::vector<std::thread>(static_cast<std::size_t>(threads - 1));
+    workers_ = std::vector<std::thread>(as_size(threads - 1));
     try {
       for (auto& worker : workers_) {
         worker = std::thread([this] { work(); });
@@ -111,8 +111,7 @@ class ThreadPool : NonCopyable {
 
   std::vector<std::thread> workers_;
   std::mutex mutex_;
-  std::condition_variable wake_;
-  std::condition_variable done_;
+  std::condition_variable wake_, done_;
   const Loop* loop_ = nullptr;
   std::uint64_t generation_ = 0;
   int busy_ = 0;

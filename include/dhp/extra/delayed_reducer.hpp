@@ -30,7 +30,7 @@ class DelayedReducer final : public Replicas<Dev> {
       : dev_(&dev),
         store_(&store),
         group_(std::move(group)),
-        delay_(static_cast<std::size_t>(options.steps)),
+        delay_(as_size(options.steps)),
         statistics_(PackedSum<Dev>::of_running_statistics(dev, store)) {
     check_not_sharded(store);
     check(options.steps >= 0, "gradients cannot be delayed by ", options.steps,

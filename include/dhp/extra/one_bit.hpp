@@ -27,7 +27,7 @@ class OneBitCompressor {
   /// Two all-gathers: one bit per element of each matrix, padded to bytes, and one f64.
   void sum(Dev& dev, Comm<Dev>& group, const CompressedGradients<Dev>& gradients) {
     for_each(gradients, 0, [&](const CompressedGradient<Dev>& gradient, Range bytes, auto number) {
-      const auto bits = bits_.mut().slice(bytes.first, bytes.last);
+      const auto bits = bits_.mut().slice(bytes);
       const auto magnitude = magnitudes_.mut().slice(number, number + 1);
       pack_signs(dev, gradient.unsent, bits);
       sum_of_magnitudes(dev, gradient.unsent, magnitude);
@@ -39,7 +39,7 @@ class OneBitCompressor {
     for (int replica = 0; replica < group.size(); ++replica)
       for_each(gradients, replica,
                [&](const CompressedGradient<Dev>& gradient, Range bytes, auto number) {
-                 add_signs(dev, all_bits_.view().slice(bytes.first, bytes.last),
+                 add_signs(dev, all_bits_.view().slice(bytes),
                            all_magnitudes_.view().slice(number, number + 1), 1, gradient.sum);
                });
   }

@@ -80,7 +80,6 @@ class PowerSgdCompressor {
   }
 
  private:
-  /// The factors of one matrix.
   struct Factors {
     View<Dev> p;       // [rows, rank]
     ConstView<Dev> q;  // [columns, rank]: start of the iteration

@@ -31,7 +31,7 @@ class BoundaryPredictor final : public OutputGradients<Dev> {
         replicas_(std::move(replicas)),
         from_(output.next),
         // The sending stage is one behind; one more is slack.
-        most_late_(static_cast<std::size_t>(std::min(2, backward_.send_capacity()))),
+        most_late_(as_size(std::min(2, backward_.send_capacity()))),
         rate_(rate),
         weights_(Tensor<Dev>::persistent(dev, type, {output.shape.back(), output.shape.back()})),
         gradient_(Tensor<Dev>::persistent(dev, type, weights_.shape())),

@@ -41,20 +41,18 @@ class TopKCompressor {
   /// Two all-gathers: an i32 and a value per element sent.
   void sum(Dev& dev, Comm<Dev>& group, const CompressedGradients<Dev>& gradients) {
     for_each(gradients, 0, [&](const CompressedGradient<Dev>& gradient, Range part) {
-      take_largest(dev, gradient.unsent, indices_.mut().slice(part.first, part.last),
-                   values_.mut().slice(part.first, part.last));
+      take_largest(dev, gradient.unsent, indices_.mut().slice(part), values_.mut().slice(part));
       dev.fill_zero(gradient.sum.bytes(), gradient.sum.size_bytes());
     });
     group.all_gather(dev, indices_, all_indices_.mut()).wait();
     group.all_gather(dev, values_, all_values_.mut()).wait();
     for (int replica = 0; replica < group.size(); ++replica)
-      for_each(
-          gradients, replica * sent_, [&](const CompressedGradient<Dev>& gradient, Range part) {
-            scatter_add_rows(dev,
-                             all_values_.view().slice(part.first, part.last).as({part.size(), 1}),
-                             all_indices_.view().slice(part.first, part.last),
-                             gradient.sum.as({gradient.sum.count(), 1}));
-          });
+      for_each(gradients, replica * sent_,
+               [&](const CompressedGradient<Dev>& gradient, Range part) {
+                 scatter_add_rows(dev, all_values_.view().slice(part).as({part.size(), 1}),
+                                  all_indices_.view().slice(part),
+                                  gradient.sum.as({gradient.sum.count(), 1}));
+               });
   }
 
  private:

@@ -33,7 +33,7 @@ struct Signatures {
   std::int64_t weights = 0;  ///< those that all replicas hold
   /// Pass k has the micro-batches of the replica that comes k places after this one, modulo replicas.
   std::vector<Pass> passes{};
-  void pass(detail::Fields& fields) { fields(weights, passes); }
+  void pass(Fields& fields) { fields(weights, passes); }
 };
 
 struct Verdict {
@@ -59,9 +59,9 @@ struct Verdict {
 /// signatures: of each rank of the mesh.
 template <std::same_as<Signatures> Told>  // a template: compiled by those who verify
 [[nodiscard]] Verdict compare(const MeshShape& mesh, const std::vector<Told>& signatures) {
-  const auto replicas = static_cast<std::size_t>(mesh.data);
-  const auto tensor = static_cast<std::size_t>(mesh.tensor);
-  const auto places = tensor * static_cast<std::size_t>(mesh.pipeline);
+  const auto replicas = as_size(mesh.data);
+  const auto tensor = as_size(mesh.tensor);
+  const auto places = tensor * as_size(mesh.pipeline);
   const auto passes = signatures.front().passes.size();
   const auto rank_at = [&](std::size_t replica, std::size_t place) {
     return place % tensor + tensor * (replica + replicas * (place / tensor));
@@ -161,7 +161,7 @@ class StepVerifier final : public StepHook<Dev> {
 
  private:
   /// Fingerprints what this replica gives to sums over replicas, as long as it lives.
-  struct Signing : detail::NonCopyable {
+  struct Signing : NonCopyable {
     Signing(ParameterStore<Dev>& of, View<Dev> in) : store(of) {
       store.watch_sums([size = of.size(), in](Dev& dev, const std::vector<View<Dev>>& summands,
                                               std::int64_t first, std::int64_t times) {

@@ -27,7 +27,7 @@ struct BatchNormOptions {
 /// Placed by columns, it has this rank's channels; with tensor groups these are pieces [pieces, N, H, W, channels of a
 /// group], each normalised by itself.
 template <class Dev>
-class BatchNorm {
+class BatchNorm : public ElementwiseLayer<Dev, 8> {
  public:
   BatchNorm(ModelBuilder<Dev>& build, const std::string& name, BatchNormOptions options)
       : options_(options) {
@@ -92,10 +92,6 @@ class BatchNorm {
     return backward_of(dev, std::move(dy), true, tape);
   }
 
-  [[nodiscard]] Shape output_shape(const Shape& in, const MicroBatch<Dev>&) const { return in; }
-  [[nodiscard]] double flops(const Shape& in, const MicroBatch<Dev>&) const {
-    return 8.0 * static_cast<double>(in.count());
-  }
   void parameters(ParameterList<Dev>& out) const {
     for (const auto& piece : pieces_) piece.parameters(out);
     if (!pieces_.empty()) return;
@@ -122,8 +118,7 @@ class BatchNorm {
     for (std::int64_t at = 0; at < count(); ++at) {
       auto added = residual ? part_of_piece(residual, at) : Tensor<Dev>();
       put(dev,
-          pieces_[static_cast<std::size_t>(at)].forward(dev, part_of_piece(x, at), std::move(added),
-                                                        tape),
+          pieces_[detail::as_size(at)].forward(dev, part_of_piece(x, at), std::move(added), tape),
           at, y);
     }
     return y;
@@ -135,8 +130,8 @@ class BatchNorm {
     all.dx = Tensor<Dev>(dev, dy.dtype(), dy.shape());
     if (residual) all.dresidual = Tensor<Dev>(dev, dy.dtype(), dy.shape());
     for (auto at = count(); at-- > 0;) {
-      const auto made = pieces_[static_cast<std::size_t>(at)].gradients(dev, part_of_piece(dy, at),
-                                                                        residual, tape);
+      const auto made =
+          pieces_[detail::as_size(at)].gradients(dev, part_of_piece(dy, at), residual, tape);
       put(dev, made.dx, at, all.dx);
       if (residual) put(dev, made.dresidual, at, all.dresidual);
     }

@@ -25,7 +25,7 @@ namespace detail {
 /// Random numbers in [-1, 1), the same for the same use.
 [[nodiscard]] inline std::vector<double> random_values(const Shape& shape, std::uint32_t use) {
   const RandomStream random{.seed = 1, .use = use};
-  std::vector<double> values(static_cast<std::size_t>(shape.count()));
+  std::vector<double> values(as_size(shape.count()));
   for (std::size_t at = 0; at < values.size(); ++at)
     values[at] = 2 * random.uniform(static_cast<std::uint64_t>(at)) - 1;
   return values;
@@ -144,7 +144,7 @@ template <class Dev, Loss<Dev> L>
         return sum;
       },
       [&](Tape<Dev>& tape) {
-        const std::vector<double> scales(static_cast<std::size_t>(terms), scale);
+        const std::vector<double> scales(detail::as_size(terms), scale);
         return loss.backward(dev, Tensor<Dev>::from_host(dev, {terms}, scales).view(), tape);
       });
 }

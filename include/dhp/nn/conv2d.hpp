@@ -10,11 +10,8 @@
 namespace dhp {
 
 struct Conv2dOptions {
-  std::int64_t in = 0;
-  std::int64_t out = 0;
-  int kernel = 1;
-  int stride = 1;
-  int padding = 0;
+  std::int64_t in = 0, out = 0;
+  int kernel = 1, stride = 1, padding = 0;
   bool input_gradient = true;  ///< false for the first layer of a model
   /// In training the device may compute the column sums of y with it, for a batch norm that follows in the same layer
   /// list.
@@ -72,7 +69,7 @@ class Conv2d final {
       dx = sum_.by_rows(dev, x.dtype(), x.shape(), std::move(onto),
                         [&](int at, Range images, View<Dev> to, double beta) {
                           const auto of = piece(dy.view(), at);
-                          backward_data(dev, of.slice(images.first, images.last), at, to, beta);
+                          backward_data(dev, of.slice(images), at, to, beta);
                         });
     weight_gradient(dev, std::move(x), std::move(dy), tape);
     return dx;
@@ -93,9 +90,7 @@ class Conv2d final {
 
  private:
   [[nodiscard]] int pieces() const { return static_cast<int>(weights_.size()); }
-  [[nodiscard]] const Parameter<Dev>& weight(int at) const {
-    return weights_[static_cast<std::size_t>(at)];
-  }
+  [[nodiscard]] const Parameter<Dev>& weight(int at) const { return weights_[detail::as_size(at)]; }
   [[nodiscard]] const ParameterSpec& spec() const { return weights_[0]->spec; }
   template <class AnyView>
   [[nodiscard]] AnyView piece(AnyView all, int at) const {
@@ -110,13 +105,13 @@ class Conv2d final {
   [[nodiscard]] Tensor<Dev> in_pieces(Dev& dev, const Tensor<Dev>& x) {
     const auto shape = y_shape(x.shape());
     if (by_rows_)
-      return sum_.by_rows(
-          dev, x.dtype(), shape, {}, [&](int at, Range images, View<Dev> to, double) {
-            in_type_of(dev, x.dtype(), to, [&](View<Dev> made) {
-              conv2d_forward(dev, piece(x.view(), at).slice(images.first, images.last),
-                             weight(at)->value, geometry_, made);
-            });
-          });
+      return sum_.by_rows(dev, x.dtype(), shape, {},
+                          [&](int at, Range images, View<Dev> to, double) {
+                            in_type_of(dev, x.dtype(), to, [&](View<Dev> made) {
+                              conv2d_forward(dev, piece(x.view(), at).slice(images),
+                                             weight(at)->value, geometry_, made);
+                            });
+                          });
     if constexpr (at_once) {
       const detail::FusedValues<Dev> weight(dev, weights_);
       Tensor<Dev> whole(dev, x.dtype(),
@@ -187,10 +182,9 @@ class Conv2d final {
       for (int at = 0; at < pieces; ++at) {
         const auto in = by_rows ? detail::piece(x.view(), pieces, at) : x.view();
         const auto out = by_rows ? dy.view() : detail::piece(dy.view(), pieces, at);
-        weights[static_cast<std::size_t>(at)]->accumulate(
-            device, [&](View<Dev> gradient, double beta) {
-              conv2d_backward_filter(device, in, out, geometry, gradient, beta);
-            });
+        weights[detail::as_size(at)]->accumulate(device, [&](View<Dev> gradient, double beta) {
+          conv2d_backward_filter(device, in, out, geometry, gradient, beta);
+        });
       }
     });
   }
@@ -208,7 +202,7 @@ class Conv2d final {
     if (by_rows) all = detail::take_part(dev, alone, all, pieces);
     const auto parts = all.view().as({pieces, one.count()});
     for (int at = 0; at < pieces; ++at)
-      weights[static_cast<std::size_t>(at)]->accumulate(dev, parts.slice(at, at + 1));
+      weights[detail::as_size(at)]->accumulate(dev, parts.slice(at, at + 1));
   }
 
   /// A device of this kind computes an output or a weight's gradient with the same bits beside any others, so what
@@ -216,9 +210,7 @@ class Conv2d final {
   static constexpr bool at_once = Dev::host_accessible;
 
   Conv2dGeometry geometry_;
-  bool input_gradient_;
-  bool column_sums_;
-  bool by_rows_ = false;
+  bool input_gradient_, column_sums_, by_rows_ = false;
   ParameterList<Dev> weights_;  // this rank's pieces
   GroupSum<Dev> sum_;           // of y by rows, else of the gradient of x
 };

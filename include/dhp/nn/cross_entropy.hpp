@@ -46,7 +46,7 @@ class CrossEntropy {
       if (!training) options.smoothing = 0;
     const auto rows = labels.count();
     const auto accumulation = accumulation_type(logits.dtype());
-    const auto of = [&](int at) { return pieces[static_cast<std::size_t>(at)]; };
+    const auto of = [&](int at) { return pieces[detail::as_size(at)]; };
     Tensor<Dev> max(dev, accumulation, {rows});
     for (int at = 0; at < count(); ++at)
       detail::cross_entropy_max(dev, piece(logits.view(), at), of(at), max.mut());
@@ -81,7 +81,6 @@ class CrossEntropy {
     return bare;
   }
 
-  /// Flops of one forward pass over logits of this shape.
   [[nodiscard]] double flops(const Shape& logits) const {
     const auto shape = detail::shape_of_piece(count(), logits);
     double total = 0;
@@ -99,7 +98,7 @@ class CrossEntropy {
     for (int at = 0; at < count(); ++at) {
       const auto of = piece(logits.mut(), at);
       detail::cross_entropy_backward(dev, of, max.view(), sums.view(), labels,
-                                     pieces_[static_cast<std::size_t>(at)], scale, of);
+                                     pieces_[detail::as_size(at)], scale, of);
     }
     return logits;
   }

@@ -19,11 +19,10 @@ template <class Dev>
         " rows are not a whole number per sample of ", batch.samples, " samples");
   return {.index = {}, .first = batch.first_sample * (rows / batch.samples)};
 }
-/// Of some of those rows.
 template <class Dev>
 [[nodiscard]] RowNumbers<Dev> sliced(const RowNumbers<Dev>& of, Range rows) {
   if (of.index.empty()) return {.index = {}, .first = of.first + rows.first};
-  return {.index = of.index.slice(rows.first, rows.last)};
+  return {.index = of.index.slice(rows)};
 }
 
 /// One use of dropout in a model, with its own random stream.

@@ -11,8 +11,7 @@
 namespace dhp {
 
 struct EmbeddingOptions {
-  std::int64_t entries = 0;
-  std::int64_t columns = 0;
+  std::int64_t entries = 0, columns = 0;
   std::string ids;  ///< name of the side input, i32 [rows]
   double init_deviation = 0.02;
 };
@@ -40,7 +39,7 @@ class Embedding {
     const auto& all = tape.batch().at(options_.ids);
     auto ids = all.view();
     const auto own = shares_.own(all.count());
-    if (!by_words_) ids = ids.slice(own.first, own.last);
+    if (!by_words_) ids = ids.slice(own);
     const auto type = table_[0]->value.dtype();
     const Shape shape{ids.count(), options_.columns};
     auto y = by_words_ ? shares_.summand(dev, type, shape) : Tensor<Dev>(dev, type, shape);

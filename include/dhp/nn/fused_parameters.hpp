@@ -35,8 +35,8 @@ class FusedValues {
   FusedValues(Dev& dev, const ParameterList<Dev>& parts) {
     std::vector<ConstView<Dev>> views;
     for (const auto& part : parts) views.push_back(part->value);
-    view_ = detail::fused_view(views);
-    if (detail::are_adjacent(views)) return;
+    view_ = fused_view(views);
+    if (are_adjacent(views)) return;
     copy_ = Tensor<Dev>(dev, view_.dtype(), view_.shape());
     auto* to = copy_.mut().bytes();
     for (const auto& view : views) {
@@ -65,12 +65,12 @@ void accumulate_fused(Dev& dev, const ParameterList<Dev>& weights, const Paramet
     bool in_place = true;
     // The rule decides too, so that a sharded store rounds as an unsharded one does.
     for (const auto& group : groups)
-      in_place = in_place && detail::are_adjacent(group) &&
+      in_place = in_place && are_adjacent(group) &&
                  segments_are_adjacent(group[0].count(), std::ssize(group));
-    if (in_place) return write(detail::fused_view(groups[0]), detail::fused_view(groups[1]), beta);
+    if (in_place) return write(fused_view(groups[0]), fused_view(groups[1]), beta);
     Tensor<Dev> fresh[2];
     for (int at = 0; at < 2; ++at)
-      fresh[at] = Tensor<Dev>(dev, groups[at][0].dtype(), detail::fused_view(groups[at]).shape());
+      fresh[at] = Tensor<Dev>(dev, groups[at][0].dtype(), fused_view(groups[at]).shape());
     write(fresh[0].mut(), fresh[1].mut(), 0.0);
     for (int at = 0; at < 2; ++at) {
       const auto rows = groups[at][0].shape()[0];

@@ -37,7 +37,6 @@ namespace detail {
   for (int dim = 1; dim < all.rank(); ++dim) piece.push_back(all[dim]);
   return piece;
 }
-/// Piece `at` of them.
 template <class AnyView>
 [[nodiscard]] AnyView piece(AnyView all, int pieces, int at) {
   if (pieces == 1) return all;
@@ -63,7 +62,6 @@ class GroupSum {
     if (groups > 0) plan_ = plan_of(group_.rank(), group_.size(), groups);
   }
 
-  /// How many pieces this rank has.
   [[nodiscard]] int pieces() const { return groups_ == 0 ? 1 : groups_ / group_.size(); }
   [[nodiscard]] bool is_grouped() const { return groups_ > 0; }
   /// Whether a piece of this rank is the first of all, to whose summand a bias is added.
@@ -140,7 +138,7 @@ class GroupSum {
     }
     std::vector<Range> received;
     for (auto& of : nodes) {
-      of.resize(static_cast<std::size_t>(plan->most_sent));  // no node has no leaves
+      of.resize(detail::as_size(plan->most_sent));  // no node has no leaves
       received.insert(received.end(), of.begin(), of.end());
     }
     plan->adds = detail::TreeSum(groups, received).adds();
@@ -191,7 +189,7 @@ class GroupSum {
       else if (roots == 1) to = of_block(own.mut());
       detail::tree_sum(dev, sums.mut(), plan_->own_adds, to, exchanges ? 0 : beta);
       for (std::int64_t at = 0; exchanges && roots > 1 && at < roots; ++at) {
-        const auto from = row_of(sums, plan_->sent[static_cast<std::size_t>(at)]);
+        const auto from = row_of(sums, plan_->sent[detail::as_size(at)]);
         dev.copy(of_block(row_of(own, at)).bytes(), from.bytes(), from.size_bytes());
       }
     }
@@ -229,7 +227,7 @@ class GroupSum {
         dev.fill_zero(tail.bytes(), tail.size_bytes());
       }
     }
-    const auto summed = all.mut().slice(mine.first, mine.last);
+    const auto summed = all.mut().slice(mine);
     detail::tree_sum(dev, received.mut(), plan_->adds, summed, beta);
     group_.all_gather(dev, summed, all.mut()).wait();
     if (all.count() == count) return std::move(all).reshape(shape);

@@ -28,13 +28,11 @@ class InitialValues {
       fill(parameter, first, to.dtype(), to.bytes(), to.count());
     } else if constexpr (has_data<Dev>) {
       const auto size = size_of(to.dtype());
-      std::vector<std::byte> made(size *
-                                  static_cast<std::size_t>(std::min(to.count(), most_staged)));
+      std::vector<std::byte> made(size * as_size(std::min(to.count(), most_staged)));
       for (std::int64_t begin = 0; begin < to.count(); begin += most_staged) {
         const auto count = std::min(most_staged, to.count() - begin);
         fill(parameter, first + begin, to.dtype(), made.data(), count);
-        dev_.copy_from_host(to.bytes() + static_cast<std::size_t>(begin) * size, made.data(),
-                            static_cast<std::size_t>(count) * size);
+        dev_.copy_from_host(to.bytes() + as_size(begin) * size, made.data(), as_size(count) * size);
       }
     }
   }
@@ -55,7 +53,7 @@ class InitialValues {
         const auto some = std::min(run, last - at);
         visit_floating(type, [&]<class T>(Tag<T>) {
           spec.init.fill(stream, spec.unsplit_index(first + at),
-                         std::span(reinterpret_cast<T*>(to) + at, static_cast<std::size_t>(some)));
+                         std::span(reinterpret_cast<T*>(to) + at, as_size(some)));
         });
         at += some;
       }

@@ -72,24 +72,24 @@ namespace detail {
 /// Makes the compiler name a missing member.
 template <class L, class Dev>
 constexpr void require_layer() {
-  static_assert(detail::HasForward<L, Dev>,
+  static_assert(HasForward<L, Dev>,
                 "a layer lacks: Tensor<Dev> forward(Dev&, Tensor<Dev> x, Tape<Dev>&)");
-  static_assert(detail::HasBackward<L, Dev>,
+  static_assert(HasBackward<L, Dev>,
                 "a layer lacks: Tensor<Dev> backward(Dev&, Tensor<Dev> dy, Tape<Dev>&)");
-  static_assert(detail::HasOutputShape<L, Dev>,
+  static_assert(HasOutputShape<L, Dev>,
                 "a layer lacks: Shape output_shape(const Shape& in, const MicroBatch<Dev>&) const");
-  detail::require_flops_and_parameters<L, Dev>();
-  static_assert(!detail::LacksKernels<Dev>,
+  require_flops_and_parameters<L, Dev>();
+  static_assert(!LacksKernels<Dev>,
                 "the kernels of the Cpu are missing: include dhp/cpu.hpp, not dhp/dhp.hpp alone");
 }
 }  // namespace detail
 
-/// A base for layers without weights whose y has the shape of x.
-template <class Dev>
+/// A base for layers whose y has the shape of x; those with weights have parameters() of their own. cost: of an element.
+template <class Dev, int cost = 1>
 struct ElementwiseLayer {
   [[nodiscard]] Shape output_shape(const Shape& in, const MicroBatch<Dev>&) const { return in; }
   [[nodiscard]] double flops(const Shape& in, const MicroBatch<Dev>&) const {
-    return static_cast<double>(in.count());
+    return cost * static_cast<double>(in.count());
   }
   void parameters(ParameterList<Dev>&) const {}
 };

@@ -9,7 +9,6 @@
 
 namespace dhp {
 
-/// The result of a layer is not finite.
 class NotFinite : public Error {
  public:
   NotFinite(std::string layer, std::string what)
@@ -22,8 +21,7 @@ class NotFinite : public Error {
   }
 
  private:
-  std::string layer_;
-  std::string what_;
+  std::string layer_, what_;
 };
 
 namespace detail {
@@ -39,8 +37,7 @@ class LayerError : public Error {
   }
 
  private:
-  std::string layer_;
-  std::string inner_;
+  std::string layer_, inner_;
 };
 
 /// In a handler: throws the error again with the layer's name. Errors that callers tell apart by their type, such as a

@@ -45,15 +45,14 @@ class LayerNormParameters {
                            {.shares = true});
   }
 
-  Parameter<Dev> gamma_;
-  Parameter<Dev> beta_;
+  Parameter<Dev> gamma_, beta_;
   RowShares<Dev> shares_;
 };
 }  // namespace detail
 
 /// x and y [.., columns].
 template <class Dev>
-class LayerNorm {
+class LayerNorm : public ElementwiseLayer<Dev, 8> {
  public:
   LayerNorm(ModelBuilder<Dev>& build, const std::string& name, std::int64_t columns,
             double epsilon = 1e-12)
@@ -76,21 +75,17 @@ class LayerNorm {
     const Tensor<Dev> mean = tape.pop();
     const Tensor<Dev> x = tape.pop();
     Tensor<Dev> dx(dev, x.dtype(), x.shape());
-    weights_.accumulate(
-        dev, tape, x.rows(), [&](Range rows, View<Dev> dgamma, View<Dev> dbeta, double old) {
-          const auto of = [&](auto view) { return view.slice(rows.first, rows.last); };
-          layer_norm_backward(dev, of(detail::as_matrix(dy.view())),
-                              of(detail::as_matrix(x.view())), weights_.gamma(), of(mean.view()),
-                              of(inv_std.view()), of(detail::as_matrix(dx.mut())), dgamma, dbeta,
-                              old);
-        });
+    weights_.accumulate(dev, tape, x.rows(),
+                        [&](Range rows, View<Dev> dgamma, View<Dev> dbeta, double old) {
+                          const auto of = [&](auto view) { return view.slice(rows); };
+                          layer_norm_backward(dev, of(detail::as_matrix(dy.view())),
+                                              of(detail::as_matrix(x.view())), weights_.gamma(),
+                                              of(mean.view()), of(inv_std.view()),
+                                              of(detail::as_matrix(dx.mut())), dgamma, dbeta, old);
+                        });
     return dx;
   }
 
-  [[nodiscard]] Shape output_shape(const Shape& in, const MicroBatch<Dev>&) const { return in; }
-  [[nodiscard]] double flops(const Shape& in, const MicroBatch<Dev>&) const {
-    return 8.0 * static_cast<double>(in.count());
-  }
   void parameters(ParameterList<Dev>& out) const { weights_.parameters(out); }
 
  private:

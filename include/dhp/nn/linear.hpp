@@ -10,8 +10,7 @@
 namespace dhp {
 
 struct LinearOptions {
-  std::int64_t in = 0;
-  std::int64_t out = 0;
+  std::int64_t in = 0, out = 0;
   bool bias = true;
   Initializer weight_init{Initializer::Kind::normal, 0.02};
   Initializer bias_init{};
@@ -90,8 +89,7 @@ class Linear final {
     if (by_rows_) {
       y = sum_.by_rows(dev, x.dtype(), whole_y(x.shape()), {},
                        [&](int at, Range block, View<Dev> out, double) {
-                         product(dev, piece(x.view(), at).slice(block.first, block.last), at,
-                                 sum_.is_first(at), out);
+                         product(dev, piece(x.view(), at).slice(block), at, sum_.is_first(at), out);
                        });
     } else {
       y = Tensor<Dev>(dev, x.dtype(), whole_y(x.shape()));
@@ -108,14 +106,14 @@ class Linear final {
                                      Tensor<Dev> onto, Tape<Dev>& tape) {
     auto& any = layers[0];
     auto all = any.sum_.shares().start_gather(dev, tape.pop(), tape);
-    auto sum = any.sum_.start_by_rows(
-        dev, dy[0].dtype(), any.x_shape(dy[0].shape()), std::move(onto),
-        [&](int at, Range block, View<Dev> to, double beta) {
-          for (auto of = layers.size(); of-- > 0; beta = 1) {
-            const auto part = any.piece(dy[of].view(), at).slice(block.first, block.last);
-            layers[of].input_gradient(dev, part, at, to, beta);
-          }
-        });
+    auto sum =
+        any.sum_.start_by_rows(dev, dy[0].dtype(), any.x_shape(dy[0].shape()), std::move(onto),
+                               [&](int at, Range block, View<Dev> to, double beta) {
+                                 for (auto of = layers.size(); of-- > 0; beta = 1) {
+                                   const auto part = any.piece(dy[of].view(), at).slice(block);
+                                   layers[of].input_gradient(dev, part, at, to, beta);
+                                 }
+                               });
     const auto x = std::move(all).wait();
     Tensor<Dev> dx;
     for (auto of = layers.size(); of-- > 0;) {
@@ -183,9 +181,7 @@ class Linear final {
 
  private:
   [[nodiscard]] int pieces() const { return static_cast<int>(weights_.size()); }
-  [[nodiscard]] const Parameter<Dev>& weight(int at) const {
-    return weights_[static_cast<std::size_t>(at)];
-  }
+  [[nodiscard]] const Parameter<Dev>& weight(int at) const { return weights_[detail::as_size(at)]; }
   template <class AnyView>
   [[nodiscard]] AnyView piece(AnyView all, int at) const {
     return detail::piece(all, pieces(), at);
@@ -197,8 +193,7 @@ class Linear final {
     return list;
   }
   void product(Dev& dev, ConstView<Dev> x, int at, bool adds_bias, View<Dev> y) {
-    const auto& bias =
-        biases_.empty() ? nullptr : biases_[by_rows_ ? 0 : static_cast<std::size_t>(at)];
+    const auto& bias = biases_.empty() ? nullptr : biases_[by_rows_ ? 0 : detail::as_size(at)];
     gemm(dev, detail::as_matrix(x), weight(at)->value, detail::as_matrix(y),
          {.transpose_b = true, .padded = is_padded()},
          bias && adds_bias ? ConstView<Dev>(bias->value) : ConstView<Dev>());
@@ -222,8 +217,8 @@ class Linear final {
           // other bits.
           const bool apart = by_rows && grouped;
           for (int at = 0; at < pieces; ++at) {
-            const auto& weight = weights[static_cast<std::size_t>(at)];
-            const auto& bias = biases[static_cast<std::size_t>(at)];
+            const auto& weight = weights[detail::as_size(at)];
+            const auto& bias = biases[detail::as_size(at)];
             const auto of = [&](bool split, const Tensor<Dev>& all) {
               return detail::as_matrix(split ? detail::piece(all.view(), pieces, at) : all.view());
             };
@@ -282,8 +277,7 @@ class Linear final {
   }
 
   ParameterList<Dev> weights_, biases_;  // this rank's pieces
-  bool by_rows_ = false;
-  bool padded_ = false;
+  bool by_rows_ = false, padded_ = false;
   bool uneven_ = false;     // pieces are not equally wide
   std::int64_t width_ = 0;  // of the widest piece of y, without padding
   GroupSum<Dev> sum_;       // of y by rows, else of the gradient of x

@@ -71,13 +71,12 @@ namespace detail {
 /// Makes the compiler name a missing member.
 template <class L, class Dev>
 constexpr void require_loss() {
-  static_assert(detail::HasTermNames<L>,
-                "a loss lacks: std::vector<std::string> term_names() const");
-  static_assert(detail::HasLossForward<L, Dev>,
+  static_assert(HasTermNames<L>, "a loss lacks: std::vector<std::string> term_names() const");
+  static_assert(HasLossForward<L, Dev>,
                 "a loss lacks: void forward(Dev&, Tensor<Dev> x, Tape<Dev>&, View<Dev> totals)");
-  static_assert(detail::HasLossBackward<L, Dev>,
+  static_assert(HasLossBackward<L, Dev>,
                 "a loss lacks: Tensor<Dev> backward(Dev&, ConstView<Dev> scales, Tape<Dev>&)");
-  detail::require_flops_and_parameters<L, Dev>();
+  require_flops_and_parameters<L, Dev>();
 }
 }  // namespace detail
 
@@ -192,14 +191,14 @@ template <class Dev>
   auto& pipeline = mesh.pipeline();
   const auto rows = micro_batches + (request ? 1 : 0);
   auto all = Tensor<Dev>::zeros(dev, DType::f64, mine.shape().with(0, rows));
-  std::vector<bool> seen(static_cast<std::size_t>(micro_batches), false);
+  std::vector<bool> seen(as_size(micro_batches), false);
   for (std::size_t at = 0; at < batches.size(); ++at) {
     const auto index = batches[at].index;
     check(index >= 0 && index < micro_batches, "micro-batch ", index, " is not among the ",
           micro_batches, " of this step, over all replicas of the data axis");
-    check(!seen[static_cast<std::size_t>(index)], "two micro-batches of this step have the index ",
-          index, "; they are numbered from 0 over all replicas of the data axis");
-    seen[static_cast<std::size_t>(index)] = true;
+    check(!seen[as_size(index)], "two micro-batches of this step have the index ", index,
+          "; they are numbered from 0 over all replicas of the data axis");
+    seen[as_size(index)] = true;
     const auto from =
         mine.view().slice(static_cast<std::int64_t>(at), static_cast<std::int64_t>(at) + 1);
     dev.copy(all.mut().slice(index, index + 1).bytes(), from.bytes(), from.size_bytes());
@@ -219,7 +218,7 @@ void check_counts(const std::vector<double>& entries, const std::vector<std::str
                   std::span<const MicroBatch<Dev>> batches) {
   for (const auto& batch : batches)
     for (std::size_t term = 0; term < names.size(); ++term) {
-      const auto row = static_cast<std::size_t>(batch.index) * names.size() + term;
+      const auto row = as_size(batch.index) * names.size() + term;
       const auto counted = static_cast<std::int64_t>(entries[row * loss_fields + 1]);
       check(counted == batch.count_of(names[term]), "the loss counted ", counted,
             " for its term \"", names[term], "\", but micro-batch ", batch.index, " says ",
@@ -232,11 +231,11 @@ void check_counts(const std::vector<double>& entries, const std::vector<std::str
 /// entries: from gather_losses, on the host.
 [[nodiscard]] inline GlobalLoss sum_losses(const std::vector<double>& entries, std::size_t terms) {
   GlobalLoss loss{.terms = std::vector<LossTerm>(terms)};
-  const auto row = terms * static_cast<std::size_t>(loss_fields);
+  const auto row = terms * as_size(loss_fields);
   loss.micro_batches = row == 0 ? 0 : static_cast<std::int64_t>(entries.size() / row);
   for (std::int64_t index = 0; index < loss.micro_batches; ++index)
     for (std::size_t term = 0; term < terms; ++term) {
-      const auto at = static_cast<std::size_t>(index) * row + term * loss_fields;
+      const auto at = as_size(index) * row + term * loss_fields;
       loss.terms[term] += {.sum = entries[at],
                            .count = static_cast<std::int64_t>(entries[at + 1]),
                            .correct = static_cast<std::int64_t>(entries[at + 2]),

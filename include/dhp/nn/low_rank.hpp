@@ -49,7 +49,7 @@ class LowRank final : public detail::Adapter<Dev> {
     if (!by_rows_) product(0, inner.mut(), 0);
     const auto own = by_rows_ ? shares_.own(rows) : Range{0, rows};
     for (int at = 0; at < count(b_); ++at)
-      gemm(dev, inner.view().slice(own.first, own.last), of(b_, at)->value, matrix(y, b_, at),
+      gemm(dev, inner.view().slice(own), of(b_, at)->value, matrix(y, b_, at),
            {.transpose_b = true, .beta = 1, .padded = true});
     tape.push(std::move(inner));
   }
@@ -67,7 +67,7 @@ class LowRank final : public detail::Adapter<Dev> {
     auto in = dropped(dev, x.view(), tape);
     const auto rows = dinner.shape()[0];
     const auto own = by_rows_ ? Range{0, rows} : shares_.own(rows);
-    const auto from = dinner.view().slice(own.first, own.last);
+    const auto from = dinner.view().slice(own);
     for (int at = 0; at < count(a_); ++at) {
       const auto to = matrix(dx, a_, at);
       const auto& factor = of(a_, at)->value;
@@ -114,9 +114,8 @@ class LowRank final : public detail::Adapter<Dev> {
     return static_cast<int>(pieces.size());
   }
   [[nodiscard]] static const Parameter<Dev>& of(const ParameterList<Dev>& pieces, int at) {
-    return pieces[static_cast<std::size_t>(at)];
+    return pieces[detail::as_size(at)];
   }
-  /// What belongs to a piece of a factor, as a matrix.
   template <class AnyView>
   [[nodiscard]] static AnyView matrix(AnyView all, const ParameterList<Dev>& pieces, int at) {
     return detail::as_matrix(detail::piece(all, count(pieces), at));

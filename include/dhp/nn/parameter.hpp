@@ -70,7 +70,6 @@ namespace detail {
 }
 }  // namespace detail
 
-/// Splits a dim of the spec into near-equal parts.
 [[nodiscard]] inline ParameterSpec split(ParameterSpec spec, int dim, int parts, int index) {
   if (parts > 1) {
     spec.split_dim = dim;
@@ -171,8 +170,7 @@ class ParameterState {
 struct ParameterCount {
   ParameterCount(int parameters_in_model, int tensor_groups = 1)
       : parameters(parameters_in_model), groups(tensor_groups) {}
-  int parameters;
-  int groups;
+  int parameters, groups;
 };
 
 template <class Dev>
@@ -236,14 +234,14 @@ void accumulate_from(Dev& dev, const ParameterList<Dev>& parameters, std::vector
 /// ParameterState::accumulate for several parameters of one store by one op: write(views, beta), with one beta for all.
 template <class Dev>
 void accumulate_all(Dev& dev, const ParameterList<Dev>& parameters,
-                    std::type_identity_t<detail::WriteAll<Dev>> write) {
+                    std::type_identity_t<WriteAll<Dev>> write) {
   // A tied weight may have had another contribution before the bias beside it.
   bool all_fresh = true;
   for (const auto& parameter : parameters) all_fresh = all_fresh && parameter->is_fresh();
   for (const auto& parameter : parameters)
     if (!all_fresh) parameter->complete(dev);
   std::vector<View<Dev>> views;
-  detail::accumulate_from<Dev>(dev, parameters, views, write);
+  accumulate_from<Dev>(dev, parameters, views, write);
 }
 }  // namespace detail
 

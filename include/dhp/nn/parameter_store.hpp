@@ -191,9 +191,7 @@ class ParameterStore {
     return bytes;
   }
   /// Elements of redundant shares, without their weights.
-  [[nodiscard]] std::size_t redundant_elements() const {
-    return static_cast<std::size_t>(size_ - summed_);
-  }
+  [[nodiscard]] std::size_t redundant_elements() const { return detail::as_size(size_ - summed_); }
   /// Bytes of gradients and exact sums, including those not yet summed over replicas.
   [[nodiscard]] std::size_t gradient_bytes() const {
     auto bytes = gradients_.size_bytes() + high_.size_bytes() + low_.size_bytes();
@@ -205,7 +203,7 @@ class ParameterStore {
   [[nodiscard]] Tensor<Dev> make_buffer(Dev& dev) const {
     if constexpr (requires { dev.allocate_on_host(std::size_t{}); })
       if (options_.state_on_host) {
-        const auto bytes = static_cast<std::size_t>(size_) * size_of(accumulation());
+        const auto bytes = detail::as_size(size_) * size_of(accumulation());
         Tensor<Dev> buffer(dev.allocate_on_host(bytes), accumulation(), {size_});
         dev.fill_zero(buffer.mut().bytes(), bytes);
         return buffer;
@@ -219,7 +217,7 @@ class ParameterStore {
     return part(buffer, parameter.range).as(parameter.spec.local_shape());
   }
   [[nodiscard]] static View<Dev> part(Tensor<Dev>& buffer, Range range) {
-    return buffer.mut().slice(range.first, range.last);
+    return buffer.mut().slice(range);
   }
 
  private:
@@ -257,7 +255,7 @@ class ParameterStore {
       const bool numbered = !parameter->spec.frozen;
       parameter->range = {size_, size_ + (numbered ? count : 0)};
       if (numbered) size_ += padded;
-      value_bytes += static_cast<std::size_t>(padded) * size_of(value_type(*parameter));
+      value_bytes += detail::as_size(padded) * size_of(value_type(*parameter));
     }
     whole_ = size_;
     if (is_sharded()) make_buckets(dev);
@@ -385,14 +383,10 @@ class ParameterStore {
   std::int64_t summed_ = 0;            // the same plus this replica's shares
   std::int64_t size_ = 0;              // of buffers, including redundant shares
   detail::SegmentTable<Dev> running_;  // replicated statistics
-  detail::SegmentTable<Dev> trained_;
-  detail::SegmentTable<Dev> owned_;
+  detail::SegmentTable<Dev> trained_, owned_;
   detail::SegmentTable<Dev> owned_parts_;  // those split over the tensor axis
   Tensor<Dev> values_;                     // in bytes, since types differ
-  Tensor<Dev> gradients_;
-  Tensor<Dev> high_;
-  Tensor<Dev> low_;
-  Tensor<Dev> overflow_;
+  Tensor<Dev> gradients_, high_, low_, overflow_;
   SumWatcher watcher_;
 };
 

@@ -29,9 +29,7 @@ struct Piece {
     return split_dim < 0 ? shape : shape.with(split_dim, part.size());
   }
   [[nodiscard]] std::int64_t count() const { return range.size(); }
-  [[nodiscard]] std::size_t bytes() const {
-    return static_cast<std::size_t>(count()) * size_of(dtype);
-  }
+  [[nodiscard]] std::size_t bytes() const { return detail::as_size(count()) * size_of(dtype); }
   /// Elements [first, last) of this piece, as a piece.
   [[nodiscard]] Piece slice(std::int64_t first, std::int64_t last) const {
     Piece cut = *this;

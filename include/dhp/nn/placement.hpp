@@ -37,10 +37,7 @@ using Placements = std::vector<PlacementRow>;
 
 /// The dimension of a parameter that each placement splits; -1: its layer cannot follow that placement.
 struct PlacementDims {
-  int columns = -1;
-  int rows = -1;
-  int heads = -1;
-  int words = -1;
+  int columns = -1, rows = -1, heads = -1, words = -1;
   bool shares = false;  ///< whether the layer can work on a share of the rows
 
   [[nodiscard]] constexpr int of(Placement placement) const {

@@ -35,8 +35,7 @@ class Residual {
   }
 
  private:
-  Sequential<Dev> body_;
-  Sequential<Dev> shortcut_;
+  Sequential<Dev> body_, shortcut_;
 };
 
 }  // namespace dhp

@@ -58,7 +58,7 @@ class ResidualLayerNorm {
     if (dropout_.active(tape)) dbranch = reuse(dev, sum);
     weights_.accumulate(
         dev, tape, count, [&](Range rows, View<Dev> dgamma, View<Dev> dbeta, double old) {
-          const auto of = [&](auto view) { return view.slice(rows.first, rows.last); };
+          const auto of = [&](auto view) { return view.slice(rows); };
           const auto to = of(detail::as_matrix(dx.mut()));
           if (!dbranch)
             return layer_norm_backward(dev, of(dy_view), of(sum_view), weights_.gamma(),

@@ -9,7 +9,7 @@ namespace dhp {
 
 /// x and y [.., columns]; gamma, "name.weight" [columns].
 template <class Dev>
-class RmsNorm {
+class RmsNorm : public ElementwiseLayer<Dev, 4> {
  public:
   RmsNorm(ModelBuilder<Dev>& build, const std::string& name, std::int64_t columns,
           double epsilon = 1e-6)
@@ -37,7 +37,7 @@ class RmsNorm {
     const auto gradient = dy.view();
     auto dx = reuse(dev, dy);
     shares_.for_pieces(tape, x.rows(), [&](Range rows) {
-      const auto of = [&](auto view) { return view.slice(rows.first, rows.last); };
+      const auto of = [&](auto view) { return view.slice(rows); };
       gamma_->accumulate(dev, [&](View<Dev> dgamma, double old) {
         detail::rms_norm_backward(dev, of(detail::as_matrix(gradient)),
                                   of(detail::as_matrix(x.view())), gamma_->value,
@@ -47,10 +47,6 @@ class RmsNorm {
     return dx;
   }
 
-  [[nodiscard]] Shape output_shape(const Shape& in, const MicroBatch<Dev>&) const { return in; }
-  [[nodiscard]] double flops(const Shape& in, const MicroBatch<Dev>&) const {
-    return 4.0 * static_cast<double>(in.count());
-  }
   void parameters(ParameterList<Dev>& out) const { out.push_back(gamma_); }
 
  private:

@@ -35,8 +35,7 @@ struct Sharding {
 namespace detail {
 /// This replica's position.
 struct ReplicaOf {
-  int rank = 0;
-  int size = 1;
+  int rank = 0, size = 1;
   int sharing = 1;  ///< so many, one after another, have the same samples
   /// The most micro-batches that one has of so many in a step.
   [[nodiscard]] std::int64_t share_of(std::int64_t micro_batches) const {
@@ -45,7 +44,7 @@ struct ReplicaOf {
 };
 
 template <class Dev>
-class ShardedBucket : detail::NonCopyable {
+class ShardedBucket : NonCopyable {
  public:
   /// first: start of the bucket in the store's numbering; held: start of this replica's share in optimizer state
   /// buffers.
@@ -111,7 +110,7 @@ class ShardedBucket : detail::NonCopyable {
   /// Input and output of the all-gather.
   [[nodiscard]] View<Dev> own_weights() {
     return stage_ == ZeroStage::weights ? weights_.mut().slice(0, share())
-                                        : weights_.mut().slice(own_.first, own_.last);
+                                        : weights_.mut().slice(own_);
   }
   [[nodiscard]] View<Dev> all_weights() {
     return stage_ == ZeroStage::weights ? gathered_.mut() : weights_.mut();
@@ -136,7 +135,7 @@ class ShardedBucket : detail::NonCopyable {
     for (std::size_t at = 0; at < summands_.size(); ++at) {
       auto all = summands_[at].mut();
       dev.fill_zero(all.bytes(), all.size_bytes());
-      const auto own = all.slice(own_.first, own_.last);
+      const auto own = all.slice(own_);
       dev.copy(own.bytes(), held_sums_[at].bytes(), own.size_bytes());
     }
   }
@@ -195,7 +194,7 @@ class ShardedBucket : detail::NonCopyable {
   void point_values(Tensor<Dev>& all) {
     for (const auto& parameter : parameters_) {
       const auto in = in_bucket(*parameter);
-      parameter->value = all.mut().slice(in.first, in.last).as(parameter->spec.local_shape());
+      parameter->value = all.mut().slice(in).as(parameter->spec.local_shape());
     }
   }
   void allocate_gradients(Dev& dev) {
@@ -207,7 +206,7 @@ class ShardedBucket : detail::NonCopyable {
     for (const auto& parameter : parameters_) {
       const auto in = in_bucket(*parameter);
       const auto of = [&](std::size_t at) {
-        return summands_[at].mut().slice(in.first, in.last).as(parameter->spec.local_shape());
+        return summands_[at].mut().slice(in).as(parameter->spec.local_shape());
       };
       if (deterministic_) parameter->point_gradient({}, of(0), of(1));
       else parameter->point_gradient(of(0), {}, {});
@@ -240,7 +239,7 @@ template <class Dev>
   std::vector<ParameterList<Dev>> lists;
   std::size_t bytes = 0, least_bytes = sharding.bucket_bytes;
   for (const auto& parameter : parameters)
-    bytes += static_cast<std::size_t>(parameter->spec.local_shape().count()) * bytes_of_element;
+    bytes += as_size(parameter->spec.local_shape().count()) * bytes_of_element;
   if (sharding.stage >= ZeroStage::gradients)
     least_bytes = std::min(least_bytes, std::max<std::size_t>(bytes / 32, 1 << 20));
   for (std::size_t at = parameters.size(); at-- > 0;) {
@@ -252,7 +251,7 @@ template <class Dev>
       bytes = 0;
     }
     lists.back().insert(lists.back().begin(), parameter);
-    bytes += static_cast<std::size_t>(parameter->spec.local_shape().count()) * bytes_of_element;
+    bytes += as_size(parameter->spec.local_shape().count()) * bytes_of_element;
   }
   return lists;
 }

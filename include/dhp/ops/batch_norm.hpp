@@ -27,15 +27,15 @@ void check_norm(ConstView<Dev> x, const BatchNormVectors<Dev>& vectors) {
 /// sum[c] = sum over rows of x
 template <Device Dev>
 void batch_norm_sums(Dev& dev, In<Dev> x, Out<Dev> sum) {
-  detail::check_columns("batch_norm: the sum", sum, x);
+  check_columns("batch_norm: the sum", sum, x);
   batch_norm_sums_on(dev, x, sum);
 }
 
 /// sum[c] = sum over rows of (x - mean)^2
 template <Device Dev>
 void batch_norm_squared_deviations(Dev& dev, In<Dev> x, In<Dev> mean, Out<Dev> sum) {
-  detail::check_columns("batch_norm: the mean", mean, x);
-  detail::check_columns("batch_norm: the sum", sum, x);
+  check_columns("batch_norm: the mean", mean, x);
+  check_columns("batch_norm: the sum", sum, x);
   batch_norm_squared_deviations_on(dev, x, mean, sum);
 }
 
@@ -52,14 +52,13 @@ void batch_norm_from_sums(Dev& dev, In<Dev> sums, std::int64_t rows, double epsi
   batch_norm_from_sums_on(dev, sums, rows, epsilon, mean, inv_std, squared_deviations);
 }
 
-/// y = (x - mean) * inv_std * gamma + beta + residual, then ReLU if `relu`. residual may be empty;
-/// y may alias it.
+/// y = (x - mean) * inv_std * gamma + beta + residual, then ReLU if `relu`. residual may be empty; y may alias it.
 template <Device Dev>
 void batch_norm_apply(Dev& dev, In<Dev> x, const BatchNormVectors<Dev>& vectors, In<Dev> residual,
                       bool relu, Out<Dev> y) {
-  detail::check_norm<Dev>(x, vectors);
-  if (!residual.empty()) detail::check_like("batch_norm: the residual", residual, x);
-  detail::check_like("batch_norm: the result", y, x);
+  check_norm<Dev>(x, vectors);
+  if (!residual.empty()) check_like("batch_norm: the residual", residual, x);
+  check_like("batch_norm: the result", y, x);
   batch_norm_apply_on(dev, x, vectors, residual, relu, y);
 }
 
@@ -68,41 +67,39 @@ void batch_norm_apply(Dev& dev, In<Dev> x, const BatchNormVectors<Dev>& vectors,
 template <Device Dev>
 void batch_norm_backward_sums(Dev& dev, In<Dev> dy, In<Dev> x, const BatchNormVectors<Dev>& vectors,
                               bool relu, Out<Dev> sum_dy, Out<Dev> sum_dy_xhat) {
-  detail::check_norm<Dev>(x, vectors);
-  detail::check_columns("batch_norm: the sum", sum_dy, x);
-  detail::check_columns("batch_norm: the sum", sum_dy_xhat, x);
-  detail::check_like("batch_norm: the gradient", dy, x);
+  check_norm<Dev>(x, vectors);
+  check_columns("batch_norm: the sum", sum_dy, x);
+  check_columns("batch_norm: the sum", sum_dy_xhat, x);
+  check_like("batch_norm: the gradient", dy, x);
   batch_norm_backward_sums_on(dev, dy, x, vectors, relu, sum_dy, sum_dy_xhat);
 }
 
-/// The same with a residual: dy is masked by y > 0, the forward result. Also writes the masked dy
-/// to dresidual: it is the residual's gradient and the dy for batch_norm_backward_apply without
-/// `relu`. dresidual may alias dy.
+/// The same with a residual: dy is masked by y > 0, the forward result. Also writes the masked dy to dresidual: it is
+/// the residual's gradient and the dy for batch_norm_backward_apply without `relu`. dresidual may alias dy.
 template <Device Dev>
 void batch_norm_residual_backward_sums(Dev& dev, In<Dev> dy, In<Dev> y, In<Dev> x,
                                        const BatchNormVectors<Dev>& vectors, Out<Dev> dresidual,
                                        Out<Dev> sum_dy, Out<Dev> sum_dy_xhat) {
-  detail::check_norm<Dev>(x, vectors);
-  detail::check_columns("batch_norm: the sum", sum_dy, x);
-  detail::check_columns("batch_norm: the sum", sum_dy_xhat, x);
-  detail::check_like("batch_norm: the gradient", dy, x);
-  detail::check_like("batch_norm: the result", y, x);
-  detail::check_like("batch_norm: the residual's gradient", dresidual, x);
+  check_norm<Dev>(x, vectors);
+  check_columns("batch_norm: the sum", sum_dy, x);
+  check_columns("batch_norm: the sum", sum_dy_xhat, x);
+  check_like("batch_norm: the gradient", dy, x);
+  check_like("batch_norm: the result", y, x);
+  check_like("batch_norm: the residual's gradient", dresidual, x);
   batch_norm_residual_backward_sums_on(dev, dy, y, x, vectors, dresidual, sum_dy, sum_dy_xhat);
 }
 
 /// dx = gamma * inv_std * (dy - sum_dy / count - xhat * sum_dy_xhat / count), with dy masked as in
-/// batch_norm_backward_sums if `relu`. The sums and `count` (rows) may be reduced over ranks. dx
-/// may alias dy.
+/// batch_norm_backward_sums if `relu`. The sums and `count` (rows) may be reduced over ranks. dx may alias dy.
 template <Device Dev>
 void batch_norm_backward_apply(Dev& dev, In<Dev> dy, In<Dev> x,
                                const BatchNormVectors<Dev>& vectors, bool relu, In<Dev> sum_dy,
                                In<Dev> sum_dy_xhat, double count, Out<Dev> dx) {
-  detail::check_norm<Dev>(x, vectors);
-  detail::check_columns("batch_norm: the sum", sum_dy, x);
-  detail::check_columns("batch_norm: the sum", sum_dy_xhat, x);
-  detail::check_like("batch_norm: the gradient", dy, x);
-  detail::check_like("batch_norm: the gradient", dx, x);
+  check_norm<Dev>(x, vectors);
+  check_columns("batch_norm: the sum", sum_dy, x);
+  check_columns("batch_norm: the sum", sum_dy_xhat, x);
+  check_like("batch_norm: the gradient", dy, x);
+  check_like("batch_norm: the gradient", dx, x);
   batch_norm_backward_apply_on(dev, dy, x, vectors, relu, sum_dy, sum_dy_xhat, count, dx);
 }
 
@@ -141,9 +138,9 @@ template <Device Dev>
                                                                    In<Dev> residual, In<Dev> gamma,
                                                                    In<Dev> beta, double epsilon,
                                                                    bool relu) {
-  detail::check_columns("batch_norm: gamma", gamma, x);
-  detail::check_columns("batch_norm: beta", beta, x);
-  if (!residual.empty()) detail::check_like("batch_norm: the residual", residual, x);
+  check_columns("batch_norm: gamma", gamma, x);
+  check_columns("batch_norm: beta", beta, x);
+  if (!residual.empty()) check_like("batch_norm: the residual", residual, x);
   return batch_norm_fused_on(dev, x, residual, gamma, beta, epsilon, relu);
 }
 
@@ -152,8 +149,8 @@ template <Device Dev>
 template <Device Dev>
 [[nodiscard]] std::optional<BatchNormResult<Dev>> batch_norm_fused_apply(
     Dev& dev, In<Dev> x, const BatchNormVectors<Dev>& vectors, In<Dev> residual, bool relu) {
-  detail::check_norm<Dev>(x, vectors);
-  if (!residual.empty()) detail::check_like("batch_norm: the residual", residual, x);
+  check_norm<Dev>(x, vectors);
+  if (!residual.empty()) check_like("batch_norm: the residual", residual, x);
   return batch_norm_fused_apply_on(dev, x, vectors, residual, relu);
 }
 
@@ -163,8 +160,8 @@ template <Device Dev>
 [[nodiscard]] std::optional<BatchNormGradients<Dev>> batch_norm_fused_backward(
     Dev& dev, In<Dev> dy, In<Dev> x, const BatchNormVectors<Dev>& vectors, In<Dev> signs, bool relu,
     bool residual) {
-  detail::check_norm<Dev>(x, vectors);
-  detail::check_like("batch_norm: the gradient", dy, x);
+  check_norm<Dev>(x, vectors);
+  check_like("batch_norm: the gradient", dy, x);
   if (relu == signs.empty() || (residual && !relu)) return {};
   return batch_norm_fused_backward_on(dev, dy, x, vectors, signs, residual);
 }

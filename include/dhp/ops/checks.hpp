@@ -24,6 +24,12 @@ void check_rows(const char* what, const auto& vector, const auto& x) {
         x.dtype());
 }
 
+/// Throws unless `one` is a single element of that type.
+void check_one(const char* what, const auto& one, DType type) {
+  check(one.dtype() == type && one.count() == 1, what, " is ", type, " [1], got ", one.dtype(), " ",
+        one.shape());
+}
+
 /// Height and width of what a convolution or a pool makes of images x [N, H, W, C].
 [[nodiscard]] std::array<std::int64_t, 2> output_extents(const char* window, const Shape& x,
                                                          const auto& geometry) {

@@ -10,8 +10,7 @@
 namespace dhp {
 
 struct Conv2dGeometry {
-  int kernel = 1;
-  int stride = 1;
+  int kernel = 1, stride = 1;
   int padding = 0;  ///< zeros on each side
 };
 
@@ -27,13 +26,19 @@ struct Conv2dGeometry {
 }
 
 namespace detail {
-inline void check_conv2d(const char* op, const Shape& x, const Shape& w, const Shape& y,
-                         Conv2dGeometry geometry) {
+/// x, w and y, or their gradients; weights: their type.
+void check_conv2d(const char* op, const auto& x, const auto& w, const auto& y,
+                  Conv2dGeometry geometry, DType weights) {
   const std::int64_t kernel = geometry.kernel;
-  check(w.rank() == 4 && x.rank() == 4 && w == Shape{w[0], kernel, kernel, x[3]}, "conv2d_", op,
-        ": images ", x, " and kernel ", kernel, " need weights [O, K, K, C], got ", w);
-  const auto expected = conv2d_output_shape(x, w[0], geometry);
-  check(y == expected, "conv2d_", op, ": ", x, " and weights ", w, " give ", expected, ", got ", y);
+  const auto &in = x.shape(), &of = w.shape();
+  check(of.rank() == 4 && in.rank() == 4 && of == Shape{of[0], kernel, kernel, in[3]}, "conv2d_",
+        op, ": images ", in, " and kernel ", kernel, " need weights [O, K, K, C], got ", of);
+  const auto expected = conv2d_output_shape(in, of[0], geometry);
+  check(y.shape() == expected, "conv2d_", op, ": ", in, " and weights ", of, " give ", expected,
+        ", got ", y.shape());
+  check(x.dtype() == y.dtype() && w.dtype() == weights, "conv2d_", op, ": images are ", x.dtype(),
+        " and ", y.dtype(), ", weights ", w.dtype(), "; images need one type, and weights ",
+        weights);
 }
 }  // namespace detail
 
@@ -41,9 +46,7 @@ inline void check_conv2d(const char* op, const Shape& x, const Shape& w, const S
 /// accumulation type. Throws Error on wrong shapes or types, as the gradients do.
 template <Device Dev>
 void conv2d_forward(Dev& dev, In<Dev> x, In<Dev> w, Conv2dGeometry geometry, Out<Dev> y) {
-  detail::check_conv2d("forward", x.shape(), w.shape(), y.shape(), geometry);
-  check(x.dtype() == w.dtype() && x.dtype() == y.dtype(), "conv2d_forward: x, w and y are ",
-        x.dtype(), ", ", w.dtype(), " and ", y.dtype(), "; all need one type");
+  detail::check_conv2d("forward", x, w, y, geometry, x.dtype());
   conv2d_forward_on(dev, x, w, geometry, y);
 }
 
@@ -64,10 +67,7 @@ template <Device Dev>
 [[nodiscard]] std::optional<Tensor<Dev>> conv2d_forward_with_sums(Dev& dev, In<Dev> x, In<Dev> w,
                                                                   Conv2dGeometry geometry,
                                                                   Out<Dev> y) {
-  detail::check_conv2d("forward_with_sums", x.shape(), w.shape(), y.shape(), geometry);
-  check(x.dtype() == w.dtype() && x.dtype() == y.dtype(),
-        "conv2d_forward_with_sums: x, w and y are ", x.dtype(), ", ", w.dtype(), " and ", y.dtype(),
-        "; all need one type");
+  check_conv2d("forward_with_sums", x, w, y, geometry, x.dtype());
   return conv2d_forward_with_sums_on(dev, x, w, geometry, y);
 }
 }  // namespace detail
@@ -76,10 +76,7 @@ template <Device Dev>
 template <Device Dev>
 void conv2d_backward_data(Dev& dev, In<Dev> dy, In<Dev> w, Conv2dGeometry geometry, Out<Dev> dx,
                           double beta = 0) {
-  detail::check_conv2d("backward_data", dx.shape(), w.shape(), dy.shape(), geometry);
-  check(dy.dtype() == w.dtype() && dy.dtype() == dx.dtype(),
-        "conv2d_backward_data: dy, w and dx are ", dy.dtype(), ", ", w.dtype(), " and ", dx.dtype(),
-        "; all need one type");
+  detail::check_conv2d("backward_data", dx, w, dy, geometry, dx.dtype());
   conv2d_backward_data_on(dev, dy, w, geometry, dx, beta);
 }
 
@@ -92,12 +89,9 @@ template <Device Dev>
 [[nodiscard]] std::optional<Tensor<Dev>> conv2d_backward_data_to_norm(
     Dev& dev, In<Dev> dy, In<Dev> w, Conv2dGeometry geometry, In<Dev> onto,
     const NormTrace<Dev>& norm, Out<Dev> dx) {
-  detail::check_conv2d("backward_data_to_norm", dx.shape(), w.shape(), dy.shape(), geometry);
-  check(dy.dtype() == w.dtype() && dy.dtype() == dx.dtype(),
-        "conv2d_backward_data_to_norm: dy, w and dx are ", dy.dtype(), ", ", w.dtype(), " and ",
-        dx.dtype(), "; all need one type");
-  detail::check_like("conv2d_backward_data_to_norm: the norm's input", norm.x, dx);
-  if (!onto.empty()) detail::check_like("conv2d_backward_data_to_norm: what it adds to,", onto, dx);
+  check_conv2d("backward_data_to_norm", dx, w, dy, geometry, dx.dtype());
+  check_like("conv2d_backward_data_to_norm: the norm's input", norm.x, dx);
+  if (!onto.empty()) check_like("conv2d_backward_data_to_norm: what it adds to,", onto, dx);
   return conv2d_backward_data_to_norm_on(dev, dy, w, geometry, onto, norm, dx);
 }
 }  // namespace detail
@@ -106,10 +100,7 @@ template <Device Dev>
 template <Device Dev>
 void conv2d_backward_filter(Dev& dev, In<Dev> x, In<Dev> dy, Conv2dGeometry geometry, Out<Dev> dw,
                             double beta) {
-  detail::check_conv2d("backward_filter", x.shape(), dw.shape(), dy.shape(), geometry);
-  check(x.dtype() == dy.dtype() && dw.dtype() == accumulation_type(x.dtype()),
-        "conv2d_backward_filter: x, dy and dw are ", x.dtype(), ", ", dy.dtype(), " and ",
-        dw.dtype(), "; x and dy need one type and dw its accumulation type");
+  detail::check_conv2d("backward_filter", x, dw, dy, geometry, accumulation_type(x.dtype()));
   conv2d_backward_filter_on(dev, x, dy, geometry, dw, beta);
 }
 

@@ -57,8 +57,7 @@ namespace detail {
 /// y *= alpha * factor; factor f64 [1], on the device
 template <Device Dev>
 void scale_by(Dev& dev, double alpha, In<Dev> factor, Out<Dev> y) {
-  check(factor.dtype() == DType::f64 && factor.count() == 1,
-        "scale_by: the factor is f64 [1], got ", factor.dtype(), " ", factor.shape());
+  check_one("scale_by: the factor", factor, DType::f64);
   scale_by_on(dev, alpha, factor, y);
 }
 }  // namespace detail

@@ -8,8 +8,7 @@
 namespace dhp {
 
 struct GemmOptions {
-  bool transpose_a = false;
-  bool transpose_b = false;
+  bool transpose_a = false, transpose_b = false;
   double alpha = 1;
   double beta = 0;  ///< 0: c is written and never read
   /// Rows of a and c may end in further columns, so that each begins at a multiple of 16 bytes, which tensor cores
@@ -61,10 +60,9 @@ void check_gemm(In<Dev> a, In<Dev> b, In<Dev> c, GemmOptions options, In<Dev> bi
 }
 }  // namespace detail
 
-/// c = alpha op(a) op(b) + beta c + bias with op(a) [M, K], op(b) [K, N], c [M, N], bias [N] or
-/// empty. a and b have one type; c and bias have it or its accumulation type (weight gradients of
-/// 16-bit layers are f32). Sums are in the accumulation type, rounded once. c aliases no input.
-/// Throws Error on wrong shapes or types.
+/// c = alpha op(a) op(b) + beta c + bias with op(a) [M, K], op(b) [K, N], c [M, N], bias [N] or empty. a and b have one
+/// type; c and bias have it or its accumulation type (weight gradients of 16-bit layers are f32). Sums are in the
+/// accumulation type, rounded once. c aliases no input. Throws Error on wrong shapes or types.
 template <Device Dev>
 void gemm(Dev& dev, In<Dev> a, In<Dev> b, Out<Dev> c, GemmOptions options = {}, In<Dev> bias = {}) {
   detail::check_gemm<Dev>(a, b, c, options, bias);

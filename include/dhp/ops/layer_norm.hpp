@@ -83,22 +83,21 @@ void rms_norm_backward(Dev& dev, In<Dev> dy, In<Dev> x, In<Dev> gamma, In<Dev> i
   layer_norm_backward_on(dev, dy, x, gamma, In<Dev>(), inv_rms, dx, dgamma, Out<Dev>(), beta);
 }
 
-/// sum = residual + dropout(x), rounded once; y = layer_norm(sum); writes mean and inv_std. sum may
-/// alias x, the residual, or y if backward is not needed. dropout.total_columns must be x's
-/// columns; with probability 0 no random number is drawn. Backward reads the sum. The normalized
-/// sum would cost as many bytes and a second rounding; y cannot be inverted where gamma is 0 or
-/// much smaller than beta.
+/// sum = residual + dropout(x), rounded once; y = layer_norm(sum); writes mean and inv_std. sum may alias x, the
+/// residual, or y if backward is not needed. dropout.total_columns must be x's columns; with probability 0 no random
+/// number is drawn. Backward reads the sum. The normalized sum would cost as many bytes and a second rounding; y cannot
+/// be inverted where gamma is 0 or much smaller than beta.
 template <Device Dev>
 void residual_layer_norm_forward(Dev& dev, In<Dev> x, In<Dev> residual, const RowNumbers<Dev>& rows,
                                  const DropoutOptions& dropout, In<Dev> gamma, In<Dev> beta,
                                  double epsilon, Out<Dev> sum, Out<Dev> y, Out<Dev> mean,
                                  Out<Dev> inv_std) {
-  detail::check_layer_norm_dropout<Dev>(x, rows, dropout);
-  detail::check_like("layer_norm: the residual", residual, x);
-  detail::check_like("layer_norm: the sum", sum, x);
-  detail::check_like("layer_norm: the output", y, x);
-  detail::check_columns("layer_norm: the shift", beta, x);
-  detail::check_layer_norm<Dev>(x, gamma, mean, inv_std);
+  check_layer_norm_dropout<Dev>(x, rows, dropout);
+  check_like("layer_norm: the residual", residual, x);
+  check_like("layer_norm: the sum", sum, x);
+  check_like("layer_norm: the output", y, x);
+  check_columns("layer_norm: the shift", beta, x);
+  check_layer_norm<Dev>(x, gamma, mean, inv_std);
   residual_layer_norm_forward_on(dev, x, residual, rows, dropout, gamma, beta, epsilon, sum, y,
                                  mean, inv_std);
 }
@@ -110,12 +109,12 @@ void residual_layer_norm_backward(Dev& dev, In<Dev> dy, In<Dev> sum, In<Dev> gam
                                   In<Dev> inv_std, const RowNumbers<Dev>& rows,
                                   const DropoutOptions& dropout, Out<Dev> dresidual, Out<Dev> dx,
                                   Out<Dev> dgamma, Out<Dev> dbeta, double beta) {
-  detail::check_layer_norm_dropout<Dev>(sum, rows, dropout);
-  detail::check_like("layer_norm: the gradient", dy, sum);
-  detail::check_like("layer_norm: the gradient of the residual", dresidual, sum);
-  detail::check_like("layer_norm: the gradient", dx, sum);
-  detail::check_layer_norm<Dev>(sum, gamma, mean, inv_std);
-  detail::check_layer_norm_sums<Dev>(sum, dgamma, dbeta);
+  check_layer_norm_dropout<Dev>(sum, rows, dropout);
+  check_like("layer_norm: the gradient", dy, sum);
+  check_like("layer_norm: the gradient of the residual", dresidual, sum);
+  check_like("layer_norm: the gradient", dx, sum);
+  check_layer_norm<Dev>(sum, gamma, mean, inv_std);
+  check_layer_norm_sums<Dev>(sum, dgamma, dbeta);
   residual_layer_norm_backward_on(dev, dy, sum, gamma, mean, inv_std, rows, dropout, dresidual, dx,
                                   dgamma, dbeta, beta);
 }

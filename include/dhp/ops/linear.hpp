@@ -1,7 +1,6 @@
-// Fused linear ops: product with GELU, with GELU's gradient, or weight gradient with bias gradient.
-// A device without the fused form runs the unfused ops. In 16-bit types a device may use the tanh
-// form of GELU (Hendrycks & Gimpel 2016, section 2): within 5e-4 of the exact one, its gradient
-// within 9e-4, about the rounding error. f32 and f64 are exact.
+// Fused linear ops: product with GELU, with GELU's gradient, or weight gradient with bias gradient. A device without
+// the fused form runs the unfused ops. In 16-bit types a device may use the tanh form of GELU (Hendrycks & Gimpel 2016,
+// section 2): within 5e-4 of the exact one, its gradient within 9e-4, about the rounding error. f32 and f64 are exact.
 #pragma once
 
 #include <dhp/ops/activation.hpp>
@@ -39,7 +38,7 @@ void gelu_linear_backward(Dev& dev, In<Dev> dy, In<Dev> w, In<Dev> before, Out<D
         "gelu_linear: the gradient ", dbefore.shape(), " of ", dbefore.dtype(),
         " does not match the input of GELU, ", before.shape(), " of ", before.dtype());
   check_gemm<Dev>(dy, w, dbefore, {}, {});
-  detail::check_columns("column_sums:", dbias, dbefore);
+  check_columns("column_sums:", dbias, dbefore);
   if (gelu_linear_backward_fused_on(dev, dy, w, before, dbefore, dbias, beta)) return;
   gemm(dev, dy, w, dbefore);
   activation_backward(dev, Activation::gelu, before, dbefore, dbefore);
@@ -54,7 +53,7 @@ void linear_gradients(Dev& dev, In<Dev> dy, In<Dev> x, Out<Dev> dw, Out<Dev> dbi
                       bool padded = false) {
   const GemmOptions options{.transpose_a = true, .beta = beta, .padded = padded};
   check_gemm<Dev>(dy, x, dw, options, {});
-  detail::check_columns("column_sums:", dbias, dy, padded);
+  check_columns("column_sums:", dbias, dy, padded);
   if (linear_gradients_fused_on(dev, dy, x, dw, dbias, beta)) return;
   gemm(dev, dy, x, dw, options);
   column_sums(dev, dy, dbias, beta, padded);

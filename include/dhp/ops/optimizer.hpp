@@ -19,15 +19,12 @@ struct SgdUpdate {
 };
 
 struct AdamUpdate {
-  double beta1 = 0.9;
-  double beta2 = 0.999;
-  double epsilon = 1e-8;
+  double beta1 = 0.9, beta2 = 0.999, epsilon = 1e-8;
   double weight_decay = 0;  ///< of segments that decay
 };
 
 struct LarsRule {
-  double trust = 0.001;
-  double weight_decay = 0;
+  double trust = 0.001, weight_decay = 0;
 };
 
 template <Device Dev>
@@ -35,7 +32,7 @@ void check_squares(const char* op, ConstView<Dev> first, ConstView<Dev> second,
                    ConstView<Dev> rates) {
   for (const auto& view : {first, second, rates})
     if (view.dtype() != DType::f64 || view.count() != rates.count())
-      fail("", op, ": squared norms and rates are f64 of one count, got ", view.dtype(), " ",
+      fail(op, ": squared norms and rates are f64 of one count, got ", view.dtype(), " ",
            view.shape(), " beside ", rates.shape());
 }
 
@@ -66,10 +63,10 @@ template <Device Dev>
 void adamw_update(Dev& dev, const AdamUpdate& update, const SegmentTable<Dev>& table, In<Dev> state,
                   In<Dev> gradient, Out<Dev> m, Out<Dev> v, Out<Dev> masters) {
   check_step_state<Dev>(state);
-  detail::check_flat<Dev>("adamw_update", "the gradient", table, gradient);
-  detail::check_flat<Dev>("adamw_update", "m", table, m);
-  detail::check_flat<Dev>("adamw_update", "v", table, v);
-  detail::check_masters<Dev>("adamw_update", table, masters);
+  check_flat<Dev>("adamw_update", "the gradient", table, gradient);
+  check_flat<Dev>("adamw_update", "m", table, m);
+  check_flat<Dev>("adamw_update", "v", table, v);
+  check_masters<Dev>("adamw_update", table, masters);
   if (table.tile_count() > 0) adamw_update_on(dev, update, table, state, gradient, m, v, masters);
 }
 
@@ -80,12 +77,12 @@ void lamb_squares(Dev& dev, const AdamUpdate& update, const SegmentTable<Dev>& t
                   In<Dev> gradient, In<Dev> m, In<Dev> v, In<Dev> masters, Out<Dev> weights,
                   Out<Dev> directions) {
   check_step_state<Dev>(state);
-  detail::check_flat<Dev>("lamb_squares", "the gradient", table, gradient);
-  detail::check_flat<Dev>("lamb_squares", "m", table, m);
-  detail::check_flat<Dev>("lamb_squares", "v", table, v);
-  detail::check_masters<Dev>("lamb_squares", table, masters);
-  detail::check_sums<Dev>("lamb_squares", table, weights);
-  detail::check_sums<Dev>("lamb_squares", table, directions);
+  check_flat<Dev>("lamb_squares", "the gradient", table, gradient);
+  check_flat<Dev>("lamb_squares", "m", table, m);
+  check_flat<Dev>("lamb_squares", "v", table, v);
+  check_masters<Dev>("lamb_squares", table, masters);
+  check_sums<Dev>("lamb_squares", table, weights);
+  check_sums<Dev>("lamb_squares", table, directions);
   if (table.tile_count() > 0)
     lamb_squares_on(dev, update, table, state, gradient, m, v, masters, weights, directions);
 }
@@ -96,11 +93,11 @@ template <Device Dev>
 void lamb_update(Dev& dev, const AdamUpdate& update, const SegmentTable<Dev>& table, In<Dev> state,
                  In<Dev> rates, In<Dev> gradient, Out<Dev> m, Out<Dev> v, Out<Dev> masters) {
   check_step_state<Dev>(state);
-  detail::check_by_parameter<Dev>("lamb_update", "rates", table, rates);
-  detail::check_flat<Dev>("lamb_update", "the gradient", table, gradient);
-  detail::check_flat<Dev>("lamb_update", "m", table, m);
-  detail::check_flat<Dev>("lamb_update", "v", table, v);
-  detail::check_masters<Dev>("lamb_update", table, masters);
+  check_by_parameter<Dev>("lamb_update", "rates", table, rates);
+  check_flat<Dev>("lamb_update", "the gradient", table, gradient);
+  check_flat<Dev>("lamb_update", "m", table, m);
+  check_flat<Dev>("lamb_update", "v", table, v);
+  check_masters<Dev>("lamb_update", table, masters);
   if (table.tile_count() > 0)
     lamb_update_on(dev, update, table, state, rates, gradient, m, v, masters);
 }
@@ -126,7 +123,7 @@ template <Device Dev>
 void lars_rates(Dev& dev, const LarsRule& rule, In<Dev> state, In<Dev> weights, In<Dev> gradients,
                 Out<Dev> rates) {
   check_step_state<Dev>(state);
-  detail::check_squares<Dev>("lars_rates", weights, gradients, rates);
+  check_squares<Dev>("lars_rates", weights, gradients, rates);
   lars_rates_on(dev, rule, state, weights, gradients, rates);
 }
 
@@ -134,7 +131,7 @@ void lars_rates(Dev& dev, const LarsRule& rule, In<Dev> state, In<Dev> weights, 
 template <Device Dev>
 void lamb_rates(Dev& dev, In<Dev> state, In<Dev> weights, In<Dev> directions, Out<Dev> rates) {
   check_step_state<Dev>(state);
-  detail::check_squares<Dev>("lamb_rates", weights, directions, rates);
+  check_squares<Dev>("lamb_rates", weights, directions, rates);
   lamb_rates_on(dev, state, weights, directions, rates);
 }
 }  // namespace detail

@@ -6,8 +6,7 @@
 namespace dhp {
 
 struct PoolGeometry {
-  int kernel = 3;
-  int stride = 2;
+  int kernel = 3, stride = 2;
   int padding = 1;  ///< padded places never win; less than kernel
 };
 

@@ -46,9 +46,7 @@ struct SegmentTile {
 
 /// The sums of the tiles of one parameter, or of a piece of it.
 struct TileSums {
-  std::int64_t first = 0;
-  std::int64_t last = 0;
-  std::int64_t parameter = 0;
+  std::int64_t first = 0, last = 0, parameter = 0;
   std::int64_t group = 0;  ///< of tensor groups: which has the piece
 };
 
@@ -139,10 +137,10 @@ class SegmentTable {
     const auto& range = segment.range;
     auto sum = segment.first_sum;
     for (auto first = range.first; first < range.last; first += segment_tile)
-      tiles.push_back({first, std::min(first + segment_tile, range.last),
-                       segment.value.bytes() + static_cast<std::size_t>(first - range.first) *
-                                                   size_of(segment.value.dtype()),
-                       segment.parameter, sum++, segment.decays, narrow});
+      tiles.push_back(
+          {first, std::min(first + segment_tile, range.last),
+           segment.value.bytes() + as_size(first - range.first) * size_of(segment.value.dtype()),
+           segment.parameter, sum++, segment.decays, narrow});
   }
   template <class Row>
   [[nodiscard]] static Tensor<Dev> on_device(Dev& dev, const std::vector<Row>& rows) {
@@ -166,8 +164,8 @@ void check_flat(const char* op, const char* what, const SegmentTable<Dev>& table
                 ConstView<Dev> flat) {
   if (table.size() == 0) return;
   if (flat.count() < table.size() || flat.dtype() != table.accumulation())
-    fail("", op, ": ", what, " ", flat.shape(), " of ", flat.dtype(), " does not fit ",
-         table.size(), " weights that are accumulated in ", table.accumulation());
+    fail(op, ": ", what, " ", flat.shape(), " of ", flat.dtype(), " does not fit ", table.size(),
+         " weights that are accumulated in ", table.accumulation());
   check(reinterpret_cast<std::uintptr_t>(flat.bytes()) % 16 == 0, op, ": ", what,
         " does not begin at a multiple of 16 bytes");
 }
@@ -180,14 +178,14 @@ template <Device Dev>
 void check_by_parameter(const char* op, const char* what, const SegmentTable<Dev>& table,
                         ConstView<Dev> list) {
   if (list.dtype() != DType::f64 || list.count() < table.parameters())
-    fail("", op, ": ", what, " of ", table.parameters(), " parameters are f64, got ", list.dtype(),
-         " ", list.shape());
+    fail(op, ": ", what, " of ", table.parameters(), " parameters are f64, got ", list.dtype(), " ",
+         list.shape());
 }
 
 template <Device Dev>
 void check_sums(const char* op, const SegmentTable<Dev>& table, ConstView<Dev> sums) {
   if (sums.dtype() != DType::f64 || sums.count() != table.sum_count())
-    fail("", op, ": the sums of ", table.sum_count(), " tiles are f64, got ", sums.dtype(), " ",
+    fail(op, ": the sums of ", table.sum_count(), " tiles are f64, got ", sums.dtype(), " ",
          sums.shape());
 }
 
@@ -195,23 +193,23 @@ void check_sums(const char* op, const SegmentTable<Dev>& table, ConstView<Dev> s
 /// have are unchanged. x is flat; sums f64 [table.sum_count()].
 template <Device Dev>
 void tile_squares(Dev& dev, const SegmentTable<Dev>& table, In<Dev> x, Out<Dev> sums) {
-  detail::check_flat<Dev>("tile_squares", "the tensor", table, x);
-  detail::check_sums<Dev>("tile_squares", table, sums);
+  check_flat<Dev>("tile_squares", "the tensor", table, x);
+  check_sums<Dev>("tile_squares", table, sums);
   if (table.tile_count() > 0) tile_squares_on(dev, table, x, false, sums);
 }
 /// The same for the weights: master weights for 16-bit values, else the values.
 template <Device Dev>
 void tile_weight_squares(Dev& dev, const SegmentTable<Dev>& table, In<Dev> masters, Out<Dev> sums) {
-  detail::check_masters<Dev>("tile_weight_squares", table, masters);
-  detail::check_sums<Dev>("tile_weight_squares", table, sums);
+  check_masters<Dev>("tile_weight_squares", table, masters);
+  check_sums<Dev>("tile_weight_squares", table, sums);
   if (table.tile_count() > 0) tile_squares_on(dev, table, masters, true, sums);
 }
 /// squares[group * stride + parameter] = the sum of the sums of its tiles, in their order; other entries are unchanged.
 template <Device Dev>
 void sum_tiles(Dev& dev, const SegmentTable<Dev>& table, In<Dev> sums, Out<Dev> squares,
                std::int64_t stride = 0) {
-  detail::check_sums<Dev>("sum_tiles", table, sums);
-  detail::check_by_parameter<Dev>("sum_tiles", "squares", table, squares);
+  check_sums<Dev>("sum_tiles", table, sums);
+  check_by_parameter<Dev>("sum_tiles", "squares", table, squares);
   check(
       table.groups() == 1 || squares.count() >= (table.groups() - 1) * stride + table.parameters(),
       "sum_tiles: squares ", squares.shape(), " of ", table.groups(), " groups ", stride, " apart");

@@ -89,8 +89,7 @@ template <Device Dev>
 /// Dynamic loss scaling for f16 (Micikevicius et al. 2018, "Mixed precision training", sec. 3.2).
 struct LossScaleOptions {
   bool dynamic = false;  ///< non-finite gradients skip the step and halve the scale
-  double initial = 1;
-  double growth = 2;
+  double initial = 1, growth = 2;
   int growth_interval = 2000;  ///< steps without a skip before the scale grows
   double largest = 16777216;   ///< 2^24
 };

@@ -8,10 +8,7 @@
 namespace dhp {
 
 struct LambOptions {
-  double beta1 = 0.9;
-  double beta2 = 0.999;
-  double epsilon = 1e-6;
-  double weight_decay = 0.01;
+  double beta1 = 0.9, beta2 = 0.999, epsilon = 1e-6, weight_decay = 0.01;
 };
 
 template <class Dev>

@@ -7,9 +7,7 @@
 namespace dhp {
 
 struct LarsOptions {
-  double momentum = 0.9;
-  double weight_decay = 0;
-  double trust = 0.001;
+  double momentum = 0.9, weight_decay = 0, trust = 0.001;
 };
 
 template <class Dev>

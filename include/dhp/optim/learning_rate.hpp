@@ -25,8 +25,7 @@ enum class Decay { constant, linear, cosine, polynomial, step };
 struct LearningRate {
   double peak = 0.1;
   double final = 0;  ///< final value of the decay
-  std::int64_t warmup_steps = 0;
-  std::int64_t total_steps = 1;
+  std::int64_t warmup_steps = 0, total_steps = 1;
   Decay decay = Decay::constant;
   double power = 2;  ///< of the polynomial decay
   std::int64_t step_every =

@@ -73,10 +73,8 @@ class Norms {
   }
 
  private:
-  Comm<Dev> tensor_;
-  Comm<Dev> pipeline_;
-  int parameters_;
-  int groups_;
+  Comm<Dev> tensor_, pipeline_;
+  int parameters_, groups_;
   std::vector<detail::TreeAdd> adds_;  // of the groups
   Replicas<Dev>* replicas_;
 };
@@ -159,8 +157,7 @@ class BufferedOptimizer : public Optimizer<Dev> {
   void copy_to_masters(Dev& dev) {
     if (!masters_) return;
     for (const auto& part : store_.held())
-      cast(dev, ConstView<Dev>(part.value),
-           masters_.mut().slice(part.range.first, part.range.last));
+      cast(dev, ConstView<Dev>(part.value), masters_.mut().slice(part.range));
   }
 
   Tensor<Dev> masters_;

@@ -15,7 +15,7 @@ namespace dhp {
 [[nodiscard]] inline std::vector<std::int64_t> cut_layers(const std::vector<double>& costs,
                                                           int parts) {
   const auto layers = costs.size();
-  const auto stages = static_cast<std::size_t>(parts);
+  const auto stages = detail::as_size(parts);
   check(parts >= 1 && stages <= layers, "the pipeline has ", parts, " parts for ", layers,
         " layers; every part needs at least one: choose fewer stages or chunks");
   // best[p][n]: the cost of the most expensive part if the first n layers are cut into p parts.

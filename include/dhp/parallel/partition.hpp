@@ -1,6 +1,5 @@
-// Cuts a list of layers into pipeline stages: contiguous parts, so that the most expensive one is as cheap as
-// possible. Costs are computed (flops) or measured. Rank 0 of the world decides for all ranks: different
-// cuts would deadlock.
+// Cuts a list of layers into pipeline stages: contiguous parts, so that the most expensive one is as cheap as possible.
+// Costs are computed (flops) or measured. Rank 0 of the world decides for all ranks: different cuts would deadlock.
 #pragma once
 
 #include <dhp/comm/comm.hpp>
@@ -28,9 +27,8 @@ template <class Dev>
   return costs;
 }
 
-/// Seconds of the forward pass of each layer on this micro-batch, the faster of two. Allocates one layer at a
-/// time, so that the model may be larger than a rank's memory; its values are lost. Collective over the
-/// tensor axis.
+/// Seconds of the forward pass of each layer on this micro-batch, the faster of two. Allocates one layer at a time, so
+/// that the model may be larger than a rank's memory; its values are lost. Collective over the tensor axis.
 template <class Dev>
 [[nodiscard]] std::vector<double> measured_costs(Dev& dev, Model<Dev>& model,
                                                  const MicroBatch<Dev>& batch,

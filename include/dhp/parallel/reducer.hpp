@@ -88,7 +88,7 @@ class BucketedReducer {
     for (std::size_t at = parameters.size(); at-- > 0;) {
       if (!parameters[at]->spec.frozen) ++waiting;
       const auto first = parameters[at]->range.first;
-      const auto bytes = static_cast<std::size_t>(last - first) * element;
+      const auto bytes = detail::as_size(last - first) * element;
       if (waiting == 0 || (bytes < options.bytes && at > 0)) continue;
       buckets_.push_back({{first, last}, waiting, waiting, {}});
       last = first;
@@ -120,8 +120,7 @@ class BucketedReducer {
  private:
   struct Bucket {
     Range range;
-    int parameters;
-    int waiting;
+    int parameters, waiting;
     std::vector<Event<Dev>> events;
   };
   void start(Bucket& bucket) {

@@ -68,7 +68,7 @@ class ShardedReducer final : public Replicas<Dev> {
     for (const auto& parameter : layer) {
       auto* state = state_of(*parameter);
       if (state == nullptr) continue;
-      const auto at = static_cast<std::size_t>(state - states_.data());
+      const auto at = as_size(state - states_.data());
       if (++state->users == 1 && stage() == ZeroStage::weights) {
         std::erase(idle_, at);
         start_gather(at);
@@ -81,7 +81,7 @@ class ShardedReducer final : public Replicas<Dev> {
     for (const auto& parameter : layer) {
       auto* state = state_of(*parameter);
       if (state == nullptr || --state->users > 0 || stage() != ZeroStage::weights) continue;
-      idle_.push_back(static_cast<std::size_t>(state - states_.data()));
+      idle_.push_back(as_size(state - states_.data()));
     }
     free_idle(dev, kept_idle);
   }
@@ -124,7 +124,7 @@ class ShardedReducer final : public Replicas<Dev> {
         const auto parameters = state.bucket->parameters().size();
         const bool last = round_ + 1 == rounds_;
         const bool tied = state.bucket->parameters().front()->tied;
-        const auto due = parameters * static_cast<std::size_t>(round_ + 1);
+        const auto due = parameters * as_size(round_ + 1);
         if (state.ready < parameters && (last || (!tied && state.added < due))) return;
         if (last || !tied) sum_of(*state.bucket);
         --next_;
@@ -162,7 +162,6 @@ class ShardedReducer final : public Replicas<Dev> {
       group_.recv(*dev_, store_->gradients(store_->shares(ahead)), (me + ahead) % size);
   }
 
-  /// Starts the all-gather of a bucket's weights.
   void start_gather(std::size_t at) {
     auto& state = states_[at];
     auto& bucket = *state.bucket;

@@ -10,7 +10,6 @@
 
 namespace dhp {
 
-/// One step, as this replica sees it.
 template <class Dev>
 struct Step {
   std::span<const MicroBatch<Dev>> batches;  ///< this replica's micro-batches

@@ -94,7 +94,7 @@ template <class Dev>
   for (const auto& batch : all) mine.samples += batch.samples;
   const auto part = part_of(mine.micro_batches, replicas, replica);
   for (auto at = part.first; at < part.last; ++at)
-    mine.batches.push_back(all[static_cast<std::size_t>(at)].share());
+    mine.batches.push_back(all[detail::as_size(at)].share());
   return mine;
 }
 

@@ -99,8 +99,7 @@ class Tape {
 
   /// Sizes of the stacks.
   struct Mark {
-    std::size_t tensors = 0;
-    std::size_t shapes = 0;
+    std::size_t tensors = 0, shapes = 0;
   };
   [[nodiscard]] Mark mark() const { return {tensors_.size(), shapes_.size()}; }
   /// Ends the forward pass of a part of the model (a layer, the loss) that began at the mark.
@@ -165,8 +164,7 @@ class Tape {
 
   StepContext context_;
   const MicroBatch<Dev>* batch_;
-  bool keep_;
-  bool recomputing_ = false;
+  bool keep_, recomputing_ = false;
   std::vector<Tensor<Dev>> tensors_;
   std::vector<Shape> shapes_;
   std::vector<Work<Dev>>* defer_ = nullptr;

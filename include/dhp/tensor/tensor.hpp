@@ -26,7 +26,7 @@ class Tensor {
   [[gnu::noinline]] Tensor(Dev& dev, DType dtype, const Shape& shape)
       : dtype_(dtype),
         shape_(shape),
-        storage_(dev.allocate(static_cast<std::size_t>(shape.count()) * size_of(dtype))) {}
+        storage_(dev.allocate(detail::as_size(shape.count()) * size_of(dtype))) {}
   /// Borrows device memory: row-major, aligned for its type. The pointer's owner lives as long as
   /// any tensor uses the memory; its deleter may do nothing.
   Tensor(std::shared_ptr<std::byte> memory, DType dtype, const Shape& shape)
@@ -57,7 +57,7 @@ class Tensor {
   /// Zeros for as long as a run: where the device has it, memory of exactly this size.
   [[nodiscard, gnu::noinline]] static Tensor persistent(Dev& dev, DType dtype, const Shape& shape) {
     if constexpr (requires { dev.allocate_persistent(std::size_t{}); }) {
-      const auto bytes = static_cast<std::size_t>(shape.count()) * size_of(dtype);
+      const auto bytes = detail::as_size(shape.count()) * size_of(dtype);
       Tensor made(dev.allocate_persistent(bytes), dtype, shape);
       dev.fill_zero(made.storage_.get(), bytes);
       return made;
@@ -91,7 +91,7 @@ class Tensor {
   [[nodiscard]] std::int64_t rows() const { return shape_.rows(); }
   [[nodiscard]] std::int64_t columns() const { return shape_.back(); }
   [[nodiscard]] std::size_t size_bytes() const {
-    return static_cast<std::size_t>(count()) * size_of(dtype_);
+    return detail::as_size(count()) * size_of(dtype_);
   }
 
   operator ConstView<Dev>() const { return {storage_.get(), dtype_, shape_}; }
@@ -173,7 +173,7 @@ class Tensor {
   template <class T>
   [[nodiscard, gnu::noinline]] std::vector<T> to_host(Dev& dev) const {
     if (dtype_ != dtype_of<T>()) detail::fail_read_as(dtype_, dtype_of<T>());
-    std::vector<T> values(static_cast<std::size_t>(count()));
+    std::vector<T> values(detail::as_size(count()));
     dev.copy_to_host(reinterpret_cast<std::byte*>(values.data()), storage_.get(), size_bytes());
     return values;
   }

@@ -16,6 +16,15 @@ namespace detail {
 [[noreturn, gnu::cold, gnu::noinline]] inline void fail_read_as(DType is, DType as) {
   fail("a tensor of ", is, " was read as ", as);
 }
+/// The elements of a view, for the arguments of kernels: becomes a pointer of the type that is asked for.
+template <class AnyView>
+struct Elements {
+  const AnyView& of;
+  template <class T>
+  operator T*() const {
+    return of.template data<std::remove_const_t<T>>();
+  }
+};
 }  // namespace detail
 
 template <class Dev, class Byte>
@@ -40,7 +49,7 @@ class BasicView {
   [[nodiscard]] std::int64_t rows() const { return shape_.rows(); }
   [[nodiscard]] std::int64_t columns() const { return shape_.back(); }
   [[nodiscard]] std::size_t size_bytes() const {
-    return static_cast<std::size_t>(count()) * size_of(dtype_);
+    return detail::as_size(count()) * size_of(dtype_);
   }
 
   /// The elements as T. Without host access only kernels may dereference the pointer. Call it again
@@ -54,6 +63,7 @@ class BasicView {
     if constexpr (is_16_bit<T>) std::atomic_signal_fence(std::memory_order_acq_rel);
     return reinterpret_cast<Pointer>(data_);
   }
+  [[nodiscard]] detail::Elements<BasicView> data() const { return {*this}; }
 
   /// The same elements with another shape.
   [[nodiscard, gnu::noinline]] BasicView as(const Shape& shape) const {
@@ -65,9 +75,10 @@ class BasicView {
     check(shape_.rank() >= 1 && 0 <= first && first <= last && last <= shape_[0], "no slice [",
           first, ", ", last, ") in ", shape_);
     const auto stride = shape_[0] == 0 ? 0 : count() / shape_[0];
-    return {data_ + static_cast<std::size_t>(first * stride) * size_of(dtype_), dtype_,
+    return {data_ + detail::as_size(first * stride) * size_of(dtype_), dtype_,
             shape_.with(0, last - first)};
   }
+  [[nodiscard]] BasicView slice(Range entries) const { return slice(entries.first, entries.last); }
 
  private:
   Byte* data_ = nullptr;

@@ -20,7 +20,6 @@
 
 namespace dhp {
 
-/// What was loaded.
 struct LoadedCheckpoint {
   RunState state{};
   std::string from;  ///< the folder or file
@@ -32,7 +31,7 @@ struct LoadedCheckpoint {
 /// A save has failed on some rank. All ranks throw it; what was saved before is as it was.
 class SaveFailed : public Error {
  public:
-  explicit SaveFailed(const std::string& sentence) : Error(sentence) {}
+  using Error::Error;
 };
 namespace detail {
 /// The sentence of what work() throws; empty: nothing.
@@ -153,11 +152,11 @@ class Checkpoint {
       const int copies = shape.replicas() * tensor;
       const int me = mesh_.data().rank() * tensor + (replicated ? mesh_.tensor_index() : 0);
       const bool my_turn = number++ % copies == me;
-      if (whole.piece.bytes() >= worth_cutting * static_cast<std::size_t>(copies)) {
+      if (whole.piece.bytes() >= worth_cutting * detail::as_size(copies)) {
         const auto part = part_of(whole.piece.count(), copies, me);
         mine.push_back(whole);
         mine.back().piece = whole.piece.slice(part.first, part.last);
-        mine.back().data = whole.data.slice(part.first, part.last);
+        mine.back().data = whole.data.slice(part);
       } else if (my_turn) {
         mine.push_back(std::move(whole));
       }
@@ -204,7 +203,7 @@ class Checkpoint {
       if (damage.empty()) return loaded;
       passed_over.push_back(damage);
     }
-    fail("", path, " has no checkpoint to go on from",
+    fail(path, " has no checkpoint to go on from",
          passed_over.empty() ? "" : ", nothing in it is whole: " + passed_over.front());
   }
 

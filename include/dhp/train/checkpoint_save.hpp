@@ -47,7 +47,6 @@ class CheckpointSave {
     const auto index = write_shard(dev, part_, name_of(rank_) + ".safetensors", pieces);
     replace_file(index_of(rank_), index.to_text());
   }
-  /// Whether every rank has written.
   [[nodiscard]] bool all_written() const {
     for (int rank = 0; rank < ranks_; ++rank)
       if (!std::filesystem::exists(index_of(rank))) return false;
@@ -85,8 +84,7 @@ class CheckpointSave {
   CheckpointFolder folder_;
   std::int64_t step_;
   std::string part_;
-  int rank_;
-  int ranks_;
+  int rank_, ranks_;
 };
 }  // namespace detail
 

@@ -28,9 +28,8 @@ namespace detail {
   std::vector<std::byte> turned(bytes.size());
   const auto element = size_of(whole.dtype);
   for_file_runs(whole, [&](std::int64_t to, std::int64_t from, std::int64_t count) {
-    std::memcpy(turned.data() + static_cast<std::size_t>(to) * element,
-                bytes.data() + static_cast<std::size_t>(from) * element,
-                static_cast<std::size_t>(count) * element);
+    std::memcpy(turned.data() + as_size(to) * element, bytes.data() + as_size(from) * element,
+                as_size(count) * element);
   });
   return turned;
 }
@@ -51,18 +50,17 @@ inline void merge_adapter(SavedPieces& saved, const std::string& layer, double s
     };
     auto* const to = reinterpret_cast<T*>(weight.data());
     const auto rank = inner.shape[0], columns = inner.shape[1];
-    std::vector<double> row(static_cast<std::size_t>(columns));
+    std::vector<double> row(as_size(columns));
     for (std::int64_t out = 0; out < outer.shape[0]; ++out) {
       std::fill(row.begin(), row.end(), 0);
       for (std::int64_t k = 0; k < rank; ++k) {
         const double factor = scale * static_cast<double>(as(outer_bytes)[out * rank + k]);
         for (std::int64_t in = 0; in < columns; ++in)
-          row[static_cast<std::size_t>(in)] +=
-              factor * static_cast<double>(as(inner_bytes)[k * columns + in]);
+          row[as_size(in)] += factor * static_cast<double>(as(inner_bytes)[k * columns + in]);
       }
       for (std::int64_t in = 0; in < columns; ++in) {
         auto& value = to[out * columns + in];
-        value = static_cast<T>(static_cast<double>(value) + row[static_cast<std::size_t>(in)]);
+        value = static_cast<T>(static_cast<double>(value) + row[as_size(in)]);
       }
     }
   });
@@ -75,14 +73,13 @@ inline std::vector<std::byte> as_conv1d(
     const Piece& piece, Conv1dPlace place,
     FunctionRef<std::vector<std::byte>(const std::string&)> whole) {
   const auto element = size_of(piece.dtype);
-  const auto count = static_cast<std::size_t>(piece.shape.count());
-  std::vector<std::byte> made(count * static_cast<std::size_t>(place.parts) * element);
+  const auto count = as_size(piece.shape.count());
+  std::vector<std::byte> made(count * as_size(place.parts) * element);
   for (place.part = 0; place.part < place.parts; ++place.part) {
     const auto part = whole(place.model_name());
     for (std::size_t at = 0; at < count; ++at) {
       const auto to = place.file_place(piece.shape, static_cast<std::int64_t>(at));
-      std::memcpy(made.data() + static_cast<std::size_t>(to) * element, part.data() + at * element,
-                  element);
+      std::memcpy(made.data() + as_size(to) * element, part.data() + at * element, element);
     }
   }
   return made;

@@ -19,7 +19,7 @@ namespace dhp::detail {
 /// Another process has the lock.
 class InUse : public Error {
  public:
-  explicit InUse(const std::string& sentence) : Error(sentence) {}
+  using Error::Error;
 };
 
 /// The system gives the lock back when its holder ends, however that is.

@@ -26,7 +26,7 @@ template <class Dev>
                                                        const std::vector<Tensor<Dev>>& mine,
                                                        std::span<const MicroBatch<Dev>> batches,
                                                        std::int64_t micro_batches) {
-  std::vector<double> rows(static_cast<std::size_t>(micro_batches * prediction_fields), 0);
+  std::vector<double> rows(as_size(micro_batches * prediction_fields), 0);
   // The ranks of a tensor group have the same.
   const bool reports = mesh.tensor_index() == 0;
   for (std::size_t at = 0; at < mine.size(); ++at) {
@@ -60,13 +60,12 @@ template <class Dev>
                                                         std::span<const MicroBatch<Dev>> batches,
                                                         std::int64_t micro_batches, DType compute) {
   auto& world = mesh.world();
-  const auto rows =
-      detail::predictions::describe_predictions(dev, mesh, mine, batches, micro_batches);
+  const auto rows = predictions::describe_predictions(dev, mesh, mine, batches, micro_batches);
   const auto dtype = accumulation_type(compute);
   open_messages(dev, world);
   std::vector<HostArray> found;
   for (std::int64_t index = 0; index < micro_batches; ++index) {
-    const auto* const row = rows.data() + index * detail::predictions::prediction_fields;
+    const auto* const row = rows.data() + index * predictions::prediction_fields;
     const auto from = static_cast<int>(row[0]) - 1;
     check(from >= 0 && from < world.size(), "micro-batch ", index,
           " of this step is predicted by no replica, or by two; they are numbered from 0 over all "
@@ -79,7 +78,7 @@ template <class Dev>
     if (world.rank() == from) {
       const auto at = std::find_if(batches.begin(), batches.end(),
                                    [&](const auto& batch) { return batch.index == index; });
-      cast(dev, mine[static_cast<std::size_t>(at - batches.begin())].view(), whole.mut());
+      cast(dev, mine[as_size(at - batches.begin())].view(), whole.mut());
     }
     if (from != 0 && world.rank() == from) world.send(dev, std::move(whole), 0);
     if (world.rank() != 0) continue;
@@ -95,7 +94,7 @@ template <class Dev>
 /// Divides each row of [rows, columns] by its Euclidean length; rows of zeros stay.
 inline void normalise_rows(HostArray& of) {
   const auto divide = [&]<class T>(std::span<T> values) {
-    const auto columns = static_cast<std::size_t>(of.shape().back());
+    const auto columns = detail::as_size(of.shape().back());
     for (std::size_t first = 0; first < values.size(); first += columns) {
       const auto row = values.subspan(first, columns);
       double squares = 0;

@@ -71,14 +71,12 @@ inline const std::map<std::string, std::uint64_t> other_bits{
   return nlohmann::json::parse(text, callback, false);
 }
 
-/// An open file; tensors are read on demand.
 class SafeTensors {
  public:
   explicit SafeTensors(const std::string& path) : path_(path), file_(path, O_RDONLY) {
     constexpr std::uint64_t longest_header = 100'000'000;
     const auto size = file_.size();
-    std::string head(static_cast<std::size_t>(std::min<std::uint64_t>(size, 64)), '\0');
-    file_.read(0, std::as_writable_bytes(std::span(head.data(), head.size())));
+    const auto head = file_.text(0, detail::as_size(std::min<std::uint64_t>(size, 64)));
     const bool begins = head.size() > 8 && head[8] == '{';  // any number may stand before it
     const auto known = known_file(head);
     check(begins || known.empty(), path, " is no safetensors file: it is ", known);
@@ -88,8 +86,7 @@ class SafeTensors {
     check(length <= longest_header && length <= size - 8, path,
           " is no safetensors file: its header of ", length, " bytes does not fit ", size,
           " bytes");
-    std::string header(static_cast<std::size_t>(length), '\0');
-    file_.read(8, std::as_writable_bytes(std::span(header.data(), header.size())));
+    const auto header = file_.text(8, detail::as_size(length));
     check(!header.empty() && header[0] == '{', path,
           " is no safetensors file: its header does not begin with '{' at byte 8");
     data_ = 8 + length;
@@ -104,7 +101,7 @@ class SafeTensors {
     return found == tensors_.end() ? nullptr : &found->second;
   }
   [[nodiscard]] std::vector<std::byte> read(const detail::StoredTensor& tensor) const {
-    std::vector<std::byte> bytes(static_cast<std::size_t>(tensor.last - tensor.first));
+    std::vector<std::byte> bytes(detail::as_size(tensor.last - tensor.first));
     file_.read(data_ + tensor.first, bytes);
     return bytes;
   }
@@ -145,7 +142,7 @@ class SafeTensors {
   /// Adds the tensor, unless it is of a type that dhp does not compute in. Returns its bytes in the data section.
   Bytes parse_tensor(const std::string& name, const nlohmann::json& value) {
     const auto damaged = [&](const char* what) {
-      fail("", path_, " is damaged: tensor ", name, " has ", what);
+      fail(path_, " is damaged: tensor ", name, " has ", what);
     };
     if (!value.is_object() || !value.contains("dtype") || !value.contains("shape") ||
         !value.contains("data_offsets"))
@@ -198,8 +195,7 @@ class SafeTensors {
   OpenFile file_;
   std::uint64_t data_ = 0;
   std::map<std::string, detail::StoredTensor> tensors_;
-  std::map<std::string, std::string> skipped_;
-  std::map<std::string, std::string> notes_;
+  std::map<std::string, std::string> skipped_, notes_;
 };
 
 /// Writes a file of tensors, whose bytes need not be in memory together.

@@ -60,11 +60,11 @@ template <class Dev>
   std::vector<StoredPiece> stored(pieces.size());
   for (std::size_t at = 0; at < pieces.size(); ++at) {
     const auto& piece = pieces[at].piece;
-    const auto first =
-        writer.add(detail::checkpoint::name_in_shard(piece), piece.dtype,
-                   detail::checkpoint::shape_in_shard(piece), [&, at](OpenFile& file) {
-                     stored[at].sums = detail::checkpoint::write_blocks(dev, pieces[at], file);
-                   });
+    const auto first = writer.add(checkpoint::name_in_shard(piece), piece.dtype,
+                                  checkpoint::shape_in_shard(piece), [&, at](OpenFile& file) {
+                                    stored[at].sums =
+                                        checkpoint::write_blocks(dev, pieces[at], file);
+                                  });
     stored[at] = {piece, name, first, {}};
   }
   const auto head = writer.head();
@@ -109,13 +109,12 @@ class SavedPieces {
     const auto element = size_of(saved.dtype);
     std::int64_t got = 0;
     for (const auto& piece : *pieces)
-      detail::for_common_extents(piece.piece, wanted,
-                                 [&](std::int64_t from, std::int64_t at, std::int64_t count) {
-                                   got += count;
-                                   read_bytes(piece, static_cast<std::size_t>(from) * element,
-                                              {to + static_cast<std::size_t>(at) * element,
-                                               static_cast<std::size_t>(count) * element});
-                                 });
+      detail::for_common_extents(
+          piece.piece, wanted, [&](std::int64_t from, std::int64_t at, std::int64_t count) {
+            got += count;
+            read_bytes(piece, detail::as_size(from) * element,
+                       {to + detail::as_size(at) * element, detail::as_size(count) * element});
+          });
     check(got == wanted.count(), "tensor ", wanted.name, " of ", folder_, " is damaged: ", got,
           " of ", wanted.count(), " elements are in its pieces");
   }
@@ -131,7 +130,7 @@ class SavedPieces {
     std::vector<std::byte> host;
     for (std::int64_t at = 0; at < wanted.piece.count(); at += most) {
       const auto part = wanted.piece.slice(at, std::min(at + most, wanted.piece.count()));
-      host.resize(static_cast<std::size_t>(part.count()) * size_of(dtype));
+      host.resize(detail::as_size(part.count()) * size_of(dtype));
       read(part, host.data());
       Tensor<Dev> staged(dev, dtype, {part.count()});
       dev.copy_from_host(staged.mut().bytes(), host.data(), host.size());
@@ -173,8 +172,7 @@ class SavedPieces {
     const auto& file = shards_.try_emplace(name, path(name), O_RDONLY).first->second;
     const auto found = index_.files.find(name);
     check(found != index_.files.end(), path("index.json"), " is damaged: it has no file ", name);
-    std::vector<std::byte> head(
-        static_cast<std::size_t>(std::min(found->second.bytes, file.size())));
+    std::vector<std::byte> head(detail::as_size(std::min(found->second.bytes, file.size())));
     file.read(0, head);
     check(head.size() == found->second.bytes && crc32c(head) == found->second.sum, path(name),
           " is damaged: its header has another checksum than when it was saved");

@@ -71,7 +71,7 @@ class StateExchange {
       tables_.push_back(std::move(*table));
     }
     for (int rank = 0; rank < world.size(); ++rank) {
-      const auto& pieces = tables_[static_cast<std::size_t>(rank)].held;
+      const auto& pieces = tables_[detail::as_size(rank)].held;
       for (std::size_t at = 0; at < pieces.size(); ++at)
         sources_[pieces[at].name].push_back({rank, at});
     }
@@ -81,18 +81,18 @@ class StateExchange {
   void go() {
     detail::open_messages(dev_, world_);
     for (int to = 0; to < world_.size(); ++to) {
-      const auto& pieces = tables_[static_cast<std::size_t>(to)].needed;
+      const auto& pieces = tables_[detail::as_size(to)].needed;
       for (std::size_t at = 0; at < pieces.size(); ++at) bring(to, at);
     }
     for (auto& [way, message] : messages_)
       if (message.bytes > 0) deliver(way, message);
   }
   void bring(int to, std::size_t at) {
-    const auto& piece = tables_[static_cast<std::size_t>(to)].needed[at];
+    const auto& piece = tables_[detail::as_size(to)].needed[at];
     const auto& sources = sources_[piece.name];
     const auto chunk =
         std::max<std::int64_t>(chunk_bytes / static_cast<std::int64_t>(size_of(piece.dtype)), 1);
-    std::size_t turn = at + static_cast<std::size_t>(to);
+    std::size_t turn = at + detail::as_size(to);
     for (std::int64_t first = 0; first < piece.count(); first += chunk, ++turn) {
       std::vector<Range> open{{first, std::min(first + chunk, piece.count())}};
       for (const auto& source : sources)
@@ -104,8 +104,8 @@ class StateExchange {
   }
   /// Moves those of the open elements that this source has; the rest stays open.
   void take(const Source& source, int to, std::size_t at, std::vector<Range>& open) {
-    const auto& from = tables_[static_cast<std::size_t>(source.rank)].held[source.piece];
-    const auto& piece = tables_[static_cast<std::size_t>(to)].needed[at];
+    const auto& from = tables_[detail::as_size(source.rank)].held[source.piece];
+    const auto& piece = tables_[detail::as_size(to)].needed[at];
     if (from.shape != piece.shape || from.dtype != piece.dtype || open.empty()) return;
     std::vector<Stretch> stretches;
     std::vector<Range> still;
@@ -127,18 +127,17 @@ class StateExchange {
   void move(const Source& source, int to, std::size_t at, std::vector<Stretch> stretches) {
     const int me = world_.rank();
     const auto width = static_cast<std::int64_t>(
-        size_of(tables_[static_cast<std::size_t>(source.rank)].held[source.piece].dtype));
+        size_of(tables_[detail::as_size(source.rank)].held[source.piece].dtype));
     std::int64_t bytes = 0;
     for (auto& stretch : stretches) {
       stretch = {stretch.from * width, stretch.to * width, stretch.count * width};
       bytes += stretch.count;
       if (source.rank == to && me == to)
         dev_.copy(needed_[at].data.bytes() + stretch.to,
-                  held_[source.piece].data.bytes() + stretch.from,
-                  static_cast<std::size_t>(stretch.count));
+                  held_[source.piece].data.bytes() + stretch.from, detail::as_size(stretch.count));
     }
     if (source.rank == to) return;
-    outcome_.moved_bytes += static_cast<std::size_t>(bytes);
+    outcome_.moved_bytes += detail::as_size(bytes);
     const Way way{(to - source.rank + world_.size()) % world_.size(), source.rank};
     auto& message = messages_[way];
     if (message.bytes > 0 && message.bytes + bytes > chunk_bytes) deliver(way, message);
@@ -156,7 +155,7 @@ class StateExchange {
       auto* next = bytes.mut().bytes();
       for (const auto& part : message.parts)
         for (const auto& stretch : part.stretches) {
-          const auto count = static_cast<std::size_t>(stretch.count);
+          const auto count = detail::as_size(stretch.count);
           if (sends) dev_.copy(next, held_[part.held].data.bytes() + stretch.from, count);
           else dev_.copy(needed_[part.needed].data.bytes() + stretch.to, next, count);
           next += count;

@@ -29,8 +29,7 @@ struct StepReport {
   double loss = 0;
   std::vector<LossTerm> terms;
   double gradient_norm = 0;  ///< over the whole model, before clipping
-  double learning_rate = 0;
-  double loss_scale = 1;
+  double learning_rate = 0, loss_scale = 1;
   /// Gradients were not finite under a dynamic loss scale, or a spike, or replicas ask for it.
   bool skipped = false;
   bool spike = false;           ///< the norm is out of proportion to the usual one
@@ -45,8 +44,7 @@ struct StepTicket {
   std::int64_t step = 0;  ///< counted from 1
   double learning_rate = 0;
   bool recorded = false;
-  HostCopy losses;
-  HostCopy state;
+  HostCopy losses, state;
   StepBatches<Dev> mine;
 };
 

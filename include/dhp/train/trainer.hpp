@@ -256,7 +256,6 @@ class Trainer {
     if (replicas() != nullptr) replicas()->updated(dev_);
     return losses;
   }
-  /// step: counted from 1.
   [[nodiscard]] bool is_hooked(std::int64_t step) const {
     return hook_ != nullptr && hook_->takes_part(step);
   }
@@ -363,8 +362,7 @@ class Trainer {
   Tensor<Dev> request_;  // f64 [1]: not 0 where this rank asks to stop
   std::atomic<bool> stop_requested_{false};
   detail::StepRecorder<Dev> recorder_;
-  std::function<void()> before_update_;
-  std::function<void()> update_barrier_;
+  std::function<void()> before_update_, update_barrier_;
   std::unique_ptr<StepHook<Dev>> hook_;
   std::optional<Interrupted> interrupted_;
   RunState now_;  // but for its `device`, which state() reads

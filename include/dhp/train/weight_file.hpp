@@ -67,11 +67,10 @@ void read_from_file(Dev& dev, const SafeTensors& file, const std::string& name,
         ", not of a floating-point type");
   const auto whole = file.read(*stored);
   const auto element = size_of(stored->dtype);
-  std::vector<std::byte> part(static_cast<std::size_t>(piece.count()) * element);
+  std::vector<std::byte> part(as_size(piece.count()) * element);
   const auto copy = [&](std::int64_t from, std::int64_t at, std::int64_t count) {
-    std::memcpy(part.data() + static_cast<std::size_t>(at) * element,
-                whole.data() + static_cast<std::size_t>(from) * element,
-                static_cast<std::size_t>(count) * element);
+    std::memcpy(part.data() + as_size(at) * element, whole.data() + as_size(from) * element,
+                as_size(count) * element);
   };
   for_file_runs(piece, [&](std::int64_t from, std::int64_t at, std::int64_t count) {
     if (!place.moves()) return copy(from, at, count);

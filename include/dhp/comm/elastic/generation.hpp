@@ -37,7 +37,7 @@ namespace detail {
 struct MemberReport {
   std::int64_t steps = -1;  ///< updates in its state; -1: no state
   bool leaving = false;     ///< hands over its state and leaves the job
-  void pass(detail::Fields& fields) { fields(steps, leaving); }
+  void pass(Fields& fields) { fields(steps, leaving); }
 };
 }  // namespace detail
 
@@ -95,12 +95,12 @@ namespace detail {
   if (!layout) return std::nullopt;
   Generation next{.number = last.number + 1, .layout = *layout};
 
-  const auto count = static_cast<std::size_t>(layout->data);
-  const auto tensor = static_cast<std::size_t>(layout->tensor);
-  const auto places = tensor * static_cast<std::size_t>(layout->pipeline);
+  const auto count = as_size(layout->data);
+  const auto tensor = as_size(layout->tensor);
+  const auto places = tensor * as_size(layout->pipeline);
   // Position h + tensor * p of replica d is rank h + tensor * (d + data * p).
   const auto rank_at = [&](std::size_t replica, std::size_t place, int data) {
-    return place % tensor + tensor * (replica + static_cast<std::size_t>(data) * (place / tensor));
+    return place % tensor + tensor * (replica + as_size(data) * (place / tensor));
   };
   const bool same_axes =
       before && before->tensor == layout->tensor && before->pipeline == layout->pipeline;
@@ -119,8 +119,7 @@ namespace detail {
   for (int d = 0; d < replicas_before; ++d) {
     Replica replica;
     for (std::size_t place = 0; place < places; ++place) {
-      const auto member =
-          last.members.at(rank_at(static_cast<std::size_t>(d), place, last.layout.data));
+      const auto member = last.members.at(rank_at(as_size(d), place, last.layout.data));
       replica.by_place.push_back(goes_on(member) ? member : nobody);
     }
     replica.holes = std::count(replica.by_place.begin(), replica.by_place.end(), nobody);
@@ -149,8 +148,7 @@ namespace detail {
     for (std::size_t place = 0; place < places; ++place)
       fill(replica.by_place[place], left_over[place]);
   for (const auto& members : left_over) pool.insert(pool.end(), members.begin(), members.end());
-  for (auto rank = static_cast<std::size_t>(same_axes ? last.layout.size() : 0);
-       rank < last.members.size(); ++rank)
+  for (auto rank = as_size(same_axes ? last.layout.size() : 0); rank < last.members.size(); ++rank)
     if (goes_on(last.members[rank])) pool.push_back(last.members[rank]);
   pool.insert(pool.end(), newcomers.begin(), newcomers.end());
 

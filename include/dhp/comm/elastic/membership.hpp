@@ -29,7 +29,7 @@ namespace dhp::detail {
 /// Another generation has started without this process.
 class LeftOut : public Error {
  public:
-  explicit LeftOut(const std::string& sentence) : Error(sentence) {}
+  using Error::Error;
 };
 
 /// The store as seen by the ranks of one generation. Writes throw LeftOut once a later generation exists.
@@ -55,7 +55,7 @@ class GenerationStore final : public KeyValueStore {
     std::from_chars(key.data() + std::string_view(left_prefix).size(), key.data() + key.size(),
                     rank);
     if (rank < 0 || rank >= static_cast<int>(generation_.members.size())) return std::nullopt;
-    return store_->find(concat(left_prefix, generation_.members[static_cast<std::size_t>(rank)]));
+    return store_->find(concat(left_prefix, generation_.members[as_size(rank)]));
   }
   [[nodiscard]] Entries list(const std::string& prefix) override {
     Entries entries;
@@ -87,8 +87,7 @@ class GenerationStore final : public KeyValueStore {
   }
   std::shared_ptr<KeyValueStore> store_;
   Generation generation_;
-  std::string prefix_;
-  std::string next_;
+  std::string prefix_, next_;
 };
 
 /// A newcomer, as it presents itself.
@@ -102,11 +101,11 @@ class Membership {
  public:
   /// Announces this process. If no generation has a live member, newcomers propose the next one with as many members
   /// as the launcher started: hint 0 at once, others a little later in case it is lost.
-  Membership(std::shared_ptr<KeyValueStore> store, MemberId me, const detail::Newcomer& presented,
+  Membership(std::shared_ptr<KeyValueStore> store, MemberId me, const Newcomer& presented,
              int started, ElasticOptions options)
       : store_(std::move(store)),
         me_(me),
-        presented_(detail::Fields::written(presented)),
+        presented_(Fields::written(presented)),
         first_(presented.hint == 0),
         started_(started),
         options_(options) {
@@ -125,16 +124,16 @@ class Membership {
     bool member = last.rank_of(me_).has_value();
     bool was_member = member;
     if (member)
-      member = store_->set_unless(detail::generation_key(last.number + 1),
-                                  report_key(last.number, me_), detail::Fields::written(mine));
+      member = store_->set_unless(generation_key(last.number + 1), report_key(last.number, me_),
+                                  Fields::written(mine));
     else if (last.number == 0) newest.number = hint_of_newest();
     const std::string nobody_takes_it = "it is not taken in by any";
     auto& problem = waits_for_ = nobody_takes_it;
     double looked_s = 0;                     // as a newcomer
     std::optional<Clock::time_point> asked;  // to give up
     for (double pause_s = 0.001;; pause_s = std::min(2 * pause_s, member ? 0.01 : 0.05)) {
-      while (auto text = store_->find(detail::generation_key(newest.number + 1))) {
-        auto read = detail::Fields::parsed<Generation>(*text);
+      while (auto text = store_->find(generation_key(newest.number + 1))) {
+        auto read = Fields::parsed<Generation>(*text);
         check(read.has_value(), "the ", store_->description(), " has no generation ",
               newest.number + 1, " that this program can read; do all run the same version?");
         newest = std::move(*read);
@@ -172,7 +171,7 @@ class Membership {
     const auto gone = members_with("left/");
     const auto fresh = newcomers(now).size();
     if (fresh == 0) return false;
-    const auto trained = static_cast<std::size_t>(now.layout.size());
+    const auto trained = as_size(now.layout.size());
     auto ranks = trained + fresh;
     for (auto spare = trained; spare < now.members.size(); ++spare)
       ranks += gone.contains(now.members[spare]) ? 0 : 1;
@@ -183,7 +182,7 @@ class Membership {
   void finish() { store_->set(finished_key, ""); }
   /// Before this process ends with the store it holds: waits briefly until others have read how the job ended.
   void let_others_leave(double limit_s) {
-    (void)detail::poll_until([&] { return !others_are_here(); }, limit_s);
+    (void)poll_until([&] { return !others_are_here(); }, limit_s);
   }
 
  private:
@@ -226,15 +225,14 @@ class Membership {
   /// Where the search for the newest generation starts.
   [[nodiscard]] std::int64_t hint_of_newest() {
     const auto text = store_->find(newest_key);
-    return text ? detail::Fields::parsed<std::int64_t>(*text).value_or(1) - 1 : 0;
+    return text ? Fields::parsed<std::int64_t>(*text).value_or(1) - 1 : 0;
   }
-  /// Newcomers that are in no generation yet.
   [[nodiscard]] std::vector<MemberId> newcomers(const Generation& last) {
     const auto gone = members_with("left/");
     std::vector<std::pair<int, MemberId>> found;
     for (const auto& [name, value] : store_->list("member/")) {
       const auto member = member_in(name);
-      const auto presented = detail::Fields::parsed<detail::Newcomer>(value);
+      const auto presented = Fields::parsed<Newcomer>(value);
       if (presented && !gone.contains(member) && !last.rank_of(member))
         found.emplace_back(presented->hint, member);
     }
@@ -250,7 +248,7 @@ class Membership {
     std::map<MemberId, MemberReport> reports;
     for (const auto& [name, value] : store_->list(
              report_key(last.number, 0).substr(0, report_key(last.number, 0).size() - 1))) {
-      const auto report = detail::Fields::parsed<MemberReport>(value);
+      const auto report = Fields::parsed<MemberReport>(value);
       if (report && !gone.contains(member_in(name))) reports.emplace(member_in(name), *report);
     }
     const bool is_member = reports.contains(me_);
@@ -258,11 +256,10 @@ class Membership {
     if (!is_member && std::any_of(last.members.begin(), last.members.end(), anybody))
       return "it is not taken in by any";
     if (!is_member && store_->find(finished_key)) return "the job has finished";
-    std::map<std::size_t, detail::RankState> states;
+    std::map<std::size_t, RankState> states;
     std::set<int> lost;  // to whom a connection has broken
-    for (const auto& [name, value] :
-         store_->list(concat(detail::generation_prefix(last.number), "state/")))
-      if (auto state = detail::RankState::parsed(value)) {
+    for (const auto& [name, value] : store_->list(concat(generation_prefix(last.number), "state/")))
+      if (auto state = RankState::parsed(value)) {
         lost.insert(state->lost.begin(), state->lost.end());
         states.emplace(member_in(name), std::move(*state));
       }
@@ -288,10 +285,9 @@ class Membership {
       return concat("only ", here, " of the ", expected, " members of generation ", last.number,
                     " can be reached, and without half of them nobody goes on");
     const auto fresh = newcomers(last);
-    if (!is_member && fresh.size() < static_cast<std::size_t>(started_) &&
-        waited_s < options_.timeout_s / 2)
+    if (!is_member && fresh.size() < as_size(started_) && waited_s < options_.timeout_s / 2)
       return concat(fresh.size(), " of ", started_, " ranks have come");
-    const auto next = detail::next_generation(last, reports, fresh, options_);
+    const auto next = next_generation(last, reports, fresh, options_);
     too_few_ = !next;
     if (too_few_)
       return concat(here + fresh.size(), " ranks are left, and ", options_.layouts.least_replicas,
@@ -303,10 +299,10 @@ class Membership {
     // A left-out process is no newcomer until it announces itself again.
     for (const auto member : last.members)
       if (!reports.contains(member)) store_->remove(concat("member/", member));
-    const auto made = detail::generation_key(next->number);
-    if (store_->set_unless(made, made, detail::Fields::written(*next))) {
-      store_->set(newest_key, detail::Fields::written(next->number));
-      for (const auto& [name, value] : store_->list(detail::generation_prefix(last.number - 1)))
+    const auto made = generation_key(next->number);
+    if (store_->set_unless(made, made, Fields::written(*next))) {
+      store_->set(newest_key, Fields::written(next->number));
+      for (const auto& [name, value] : store_->list(generation_prefix(last.number - 1)))
         store_->remove(name);
     }
     return {};

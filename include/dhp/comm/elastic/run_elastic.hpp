@@ -74,8 +74,7 @@ class GenerationRank {
   }
   /// Rank 0 only: publishes the body's result to the spares.
   void report_end(GenerationEnd end) {
-    if (world.rank() == 0)
-      watchdog_->store().set(end_key, end_names[static_cast<std::size_t>(end)]);
+    if (world.rank() == 0) watchdog_->store().set(end_key, end_names[detail::as_size(end)]);
   }
   /// Throws Error if a newer generation exists. Call it before an action that only one job may take, such as making a
   /// checkpoint visible. Callable from any thread, also after the generation.
@@ -91,7 +90,6 @@ class GenerationRank {
   Clock::time_point looked_{};
 };
 
-/// A number unique among the job's processes.
 [[nodiscard]] inline MemberId new_member_id() {
   const auto bytes = detail::nonce(sizeof(MemberId));
   MemberId id = 0;

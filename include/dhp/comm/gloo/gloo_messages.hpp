@@ -43,8 +43,7 @@ class NoPipeSignal : NonCopyable {
   }
 
  private:
-  sigset_t pipe_{};
-  sigset_t before_{};
+  sigset_t pipe_{}, before_{};
   bool was_pending_ = false;
 };
 
@@ -144,7 +143,6 @@ class GlooMessages final : public Messages {
   // Gloo's own limits break every connection of a rank.
   static constexpr auto for_ever = std::chrono::milliseconds(std::chrono::hours(24 * 365));
 
-  /// Of connecting.
   struct Outcome {
     std::string problem{};  // empty: none
     std::atomic<bool> known{false};
@@ -236,7 +234,7 @@ class GlooMessages final : public Messages {
   };
 
   GlooMessages(const GlooMessages&) = default;
-  [[nodiscard]] int world_rank(int rank) const { return members_[static_cast<std::size_t>(rank)]; }
+  [[nodiscard]] int world_rank(int rank) const { return members_[as_size(rank)]; }
   // 20 bits of group above the tag's 44.
   [[nodiscard]] std::uint64_t slot(std::uint64_t tag) const {
     constexpr std::uint64_t mask = (1u << 20) - 1;

@@ -1,7 +1,6 @@
 // Collectives over point-to-point messages. One rank reduces each element, in rank order, so a sum has the same bits
 // over every engine. Large ones are chunked, so that reducing a chunk overlaps with receiving the next. All send the
-// minimal number of bytes (Chan et al., "Collective communication: theory, practice, and experience", 2007, section
-// 4).
+// minimal number of bytes (Chan et al., "Collective communication: theory, practice, and experience", 2007, section 4).
 #pragma once
 
 #include <dhp/comm/messages/messages.hpp>
@@ -36,7 +35,6 @@ class Scratch {
   std::size_t bytes_ = 0;
 };
 
-/// One collective of a group.
 class MessageCollective {
  public:
   /// scratch: must outlive the transfers even if an exception ends them. tag: this call owns tag and tag + 1.
@@ -60,18 +58,15 @@ class MessageCollective {
       case CallKind::all_gather: return all_gather(in.bytes(), out.bytes(), in.size_bytes());
       case CallKind::broadcast: return broadcast(out.bytes(), out.size_bytes(), call.other);
       case CallKind::all_to_all:
-        return all_to_all(in.bytes(), out.bytes(),
-                          in.size_bytes() / static_cast<std::size_t>(size()));
+        return all_to_all(in.bytes(), out.bytes(), in.size_bytes() / as_size(size()));
       case CallKind::barrier: return barrier();
       default: throw Error(concat(name_of(call.kind), " is no collective"), call.where);
     }
   }
   void all_gather(const std::byte* in, std::byte* out, std::size_t bytes) {
-    for_others([&](int rank) {
-      begin_receive(out + static_cast<std::size_t>(rank) * bytes, bytes, rank);
-    });
+    for_others([&](int rank) { begin_receive(out + as_size(rank) * bytes, bytes, rank); });
     for_others([&](int rank) { begin_send(in, bytes, rank); });
-    auto* own = out + static_cast<std::size_t>(me()) * bytes;
+    auto* own = out + as_size(me()) * bytes;
     copy_bytes(own, in, bytes);
     finish();
   }
@@ -80,9 +75,9 @@ class MessageCollective {
   /// Reduces [first, last) of every rank's `in` into out, which may be in.
   void reduce_small(const std::byte* in, std::byte* out, std::int64_t count, DType dtype,
                     Reduce reduce) {
-    const auto bytes = static_cast<std::size_t>(count) * size_of(dtype);
-    auto* const brought = scratch(bytes * static_cast<std::size_t>(size()));
-    const auto of = [&](int rank) { return brought + static_cast<std::size_t>(rank) * bytes; };
+    const auto bytes = as_size(count) * size_of(dtype);
+    auto* const brought = scratch(bytes * as_size(size()));
+    const auto of = [&](int rank) { return brought + as_size(rank) * bytes; };
     all_gather(in, brought, bytes);
     Inputs blocks;
     for (int rank = 0; rank < size(); ++rank) blocks.push_back(of(rank));
@@ -93,10 +88,8 @@ class MessageCollective {
   void reduce_scatter(const std::byte* in, std::byte* out, DType dtype, Reduce reduce,
                       auto slice_of, auto done) {
     const auto width = size_of(dtype);
-    const auto at = [&](std::int64_t element) {
-      return in + static_cast<std::size_t>(element) * width;
-    };
-    const auto bytes = [&](Range range) { return static_cast<std::size_t>(range.size()) * width; };
+    const auto at = [&](std::int64_t element) { return in + as_size(element) * width; };
+    const auto bytes = [&](Range range) { return as_size(range.size()) * width; };
     for_others([&](int rank) {
       for (const Range chunk : chunks_of(slice_of(rank), width))
         begin_send(at(chunk.first), bytes(chunk), rank);
@@ -105,10 +98,10 @@ class MessageCollective {
     const auto chunks = chunks_of(mine, width);
     const auto slots = std::min(chunks.size(), ahead);
     const auto place_bytes = chunk_bytes(bytes(mine));
-    auto* const memory = scratch(slots * static_cast<std::size_t>(size()) * place_bytes);
+    auto* const memory = scratch(slots * as_size(size()) * place_bytes);
     const auto place = [&](std::size_t chunk, int rank) {
-      const auto slot = chunk % slots * static_cast<std::size_t>(size());
-      return memory + (slot + static_cast<std::size_t>(rank)) * place_bytes;
+      const auto slot = chunk % slots * as_size(size());
+      return memory + (slot + as_size(rank)) * place_bytes;
     };
     std::size_t begun = 0;
     const auto receive = [&] {
@@ -134,10 +127,8 @@ class MessageCollective {
   void all_reduce(std::byte* buffer, std::int64_t count, DType dtype, Reduce reduce) {
     const auto width = size_of(dtype);
     const auto slice_of = [&](int rank) { return part_of(count, size(), rank); };
-    const auto at = [&](Range chunk) {
-      return buffer + static_cast<std::size_t>(chunk.first) * width;
-    };
-    const auto bytes = [&](Range chunk) { return static_cast<std::size_t>(chunk.size()) * width; };
+    const auto at = [&](Range chunk) { return buffer + as_size(chunk.first) * width; };
+    const auto bytes = [&](Range chunk) { return as_size(chunk.size()) * width; };
     // A slice's result arrives only after the slice was sent completely, so it may use the same memory.
     for_others([&](int rank) {
       for (const Range chunk : chunks_of(slice_of(rank), width))
@@ -150,7 +141,7 @@ class MessageCollective {
   }
 
   void all_to_all(const std::byte* in, std::byte* out, std::size_t block_bytes) {
-    const auto offset = [&](int rank) { return static_cast<std::size_t>(rank) * block_bytes; };
+    const auto offset = [&](int rank) { return as_size(rank) * block_bytes; };
     for_others([&](int rank) { begin_receive(out + offset(rank), block_bytes, rank); });
     for_others([&](int rank) { begin_send(in + offset(rank), block_bytes, rank); });
     copy_bytes(out + offset(me()), in + offset(me()), block_bytes);
@@ -163,7 +154,7 @@ class MessageCollective {
     const auto all = static_cast<std::int64_t>(bytes);
     const auto slice = [&](int rank, auto act) {
       const auto part = scatter ? part_of(all, size(), rank) : Range{0, all};
-      act(buffer + part.first, static_cast<std::size_t>(part.size()));
+      act(buffer + part.first, as_size(part.size()));
     };
     const auto send = [&](int of, int to, unsigned phase) {
       slice(of, [&](std::byte* at, std::size_t n) { begin_send(at, n, to, phase); });
@@ -204,8 +195,7 @@ class MessageCollective {
   // multiple of 256 KiB, because chunks are adjacent and elements must be aligned.
   [[nodiscard]] std::size_t chunk_bytes(std::size_t slice_bytes) const {
     constexpr std::size_t least = 1 << 18, whole = 1 << 21, of_all = 1 << 24;
-    const auto share =
-        std::max<std::size_t>(of_all / least / static_cast<std::size_t>(size()), 1) * least;
+    const auto share = std::max<std::size_t>(of_all / least / as_size(size()), 1) * least;
     return std::min(share, slice_bytes <= whole ? whole : messages_->chunk_bytes());
   }
   static constexpr std::size_t ahead = 2;  // chunks received concurrently
@@ -226,7 +216,7 @@ class MessageCollective {
     for (int step = 1; step < size(); ++step) action((me() + step) % size());
   }
   [[nodiscard]] std::vector<Range> chunks_of(Range slice, std::size_t width) const {
-    const auto bytes = static_cast<std::size_t>(slice.size()) * width;
+    const auto bytes = as_size(slice.size()) * width;
     const auto most = static_cast<std::int64_t>(chunk_bytes(bytes) / width);
     std::vector<Range> chunks;
     for (auto first = slice.first; first < slice.last; first += most)
@@ -256,8 +246,7 @@ class MessageCollective {
 
   Messages* messages_;
   Scratch* scratch_;
-  int rank_;
-  int size_;
+  int rank_, size_;
   std::uint64_t tag_;
   Transfers incoming_, returning_, outgoing_;
 };

@@ -70,7 +70,7 @@ class ProcessComm {
       ColorKey color_key;
       std::uint32_t next_group;
     };
-    std::vector<Place> all(static_cast<std::size_t>(size()));
+    std::vector<Place> all(as_size(size()));
     const Place mine{{color, key}, *state_->next_group};
     std::shared_ptr<State> part;
     begin({.kind = CallKind::split, .where = where}, [&](std::uint64_t tag) {
@@ -88,8 +88,7 @@ class ProcessComm {
       const auto place =
           static_cast<int>(std::find(members.begin(), members.end(), rank()) - members.begin());
       std::vector<int> world_ranks;
-      for (const int member : members)
-        world_ranks.push_back(state_->members[static_cast<std::size_t>(member)]);
+      for (const int member : members) world_ranks.push_back(state_->members[as_size(member)]);
       part = std::make_shared<State>(state_->latch, state_->messages->of_part(members, place, id),
                                      std::move(world_ranks), place, state_->next_group);
     });
@@ -129,7 +128,7 @@ class ProcessComm {
       } catch (const std::exception&) {  // the world has ended; the next call throws the reason
       }
     }
-    [[nodiscard]] Edge& edge(int other) { return edges[static_cast<std::size_t>(other)]; }
+    [[nodiscard]] Edge& edge(int other) { return edges[as_size(other)]; }
     /// Finds the cause of a broken connection: all ranks report the same.
     void guarded(auto action) {
       latch->check_alive();
@@ -137,7 +136,7 @@ class ProcessComm {
         action();
       } catch (const PeerLost& error) {
         latch->check_alive();
-        latch->lost(members[static_cast<std::size_t>(error.rank())], error.what());
+        latch->lost(members[as_size(error.rank())], error.what());
       }
     }
     // Ranks that disagree have different tags, so they wait instead of reading wrong data. 18 bits of number, 24 of

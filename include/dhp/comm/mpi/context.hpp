@@ -20,7 +20,6 @@
 namespace dhp {
 
 namespace detail {
-/// What MPI says about `code`.
 [[nodiscard]] inline std::string mpi_error_text(int code) {
   char text[MPI_MAX_ERROR_STRING] = "";
   int length = 0;
@@ -75,7 +74,7 @@ inline void check_mpi_is_usable() {
         "MPI_THREAD_SERIALIZED or MPI_THREAD_MULTIPLE, and look at what it provides");
 }
 
-class MpiContext : detail::NonCopyable {
+class MpiContext : NonCopyable {
  public:
   /// Collective over `host`; all ranks must arrive within timeout_s, 0: no limit. lock: held during each MPI call.
   MpiContext(MPI_Comm host, double timeout_s, std::shared_ptr<std::mutex> lock)
@@ -160,11 +159,9 @@ class MpiContext : detail::NonCopyable {
   double timeout_s_;
   std::shared_ptr<std::mutex> lock_;
   std::vector<MPI_Comm> comms_{};
-  bool torn_ = false;
-  bool closed_ = false;
+  bool torn_ = false, closed_ = false;
   std::optional<std::chrono::steady_clock::time_point> grace_end_{};
-  int rank_ = 0;
-  int size_ = 1;
+  int rank_ = 0, size_ = 1;
 };
 
 }  // namespace detail

@@ -26,7 +26,7 @@ namespace detail {
 [[nodiscard]] inline std::vector<std::string> texts_of_all(MpiContext& comm,
                                                            const std::string& mine) {
   constexpr int width = 1024;
-  const auto size = static_cast<std::size_t>(comm.size());
+  const auto size = as_size(comm.size());
   // Its first part is this rank's own.
   const auto memory = std::make_shared<std::vector<char>>((size + 1) * width);
   std::copy_n(mine.begin(), std::min<std::size_t>(mine.size(), width - 1), memory->begin());
@@ -44,8 +44,7 @@ namespace detail {
 }
 
 /// The store through which the ranks monitor each other. Rank 0 holds it and sends its address and a secret to the
-/// others by MPI; after that it needs no MPI. Collective: all return, or all throw. address: rank 0's; empty:
-/// detected.
+/// others by MPI; after that it needs no MPI. Collective: all return, or all throw. address: rank 0's; empty: detected.
 [[nodiscard]] inline std::shared_ptr<KeyValueStore> rendezvous_over_mpi(MpiContext& comm,
                                                                         const std::string& address,
                                                                         double connect_s) {

@@ -57,11 +57,9 @@ class NcclBranch final : public CudaBranch {
 
 class NcclChannel : public std::enable_shared_from_this<NcclChannel>, NonCopyable {
  public:
-  /// This rank's place in a group.
   struct Place {
     int device;  ///< as CUDA numbers the GPUs that this process sees
-    int rank;
-    int size;
+    int rank, size;
   };
 
   /// All ranks of a world: collective over all who hold `id`.
@@ -110,7 +108,7 @@ class NcclChannel : public std::enable_shared_from_this<NcclChannel>, NonCopyabl
     const auto at = std::find(members.begin(), members.end(), place_.rank) - members.begin();
     std::vector<int> world_ranks;
     for (const int member : members)
-      world_ranks.push_back(handle_->recorder().members()[static_cast<std::size_t>(member)]);
+      world_ranks.push_back(handle_->recorder().members()[as_size(member)]);
     const Place place{place_.device, static_cast<int>(at), static_cast<int>(members.size())};
     const std::shared_ptr<NcclChannel> part(
         new NcclChannel(watchdog_, place, handle_->recorder().of_part(std::move(world_ranks))));
@@ -224,9 +222,8 @@ class NcclChannel : public std::enable_shared_from_this<NcclChannel>, NonCopyabl
     handle_->wait_until(call, "another rank of its group", [&] { return met.passed(); });
     watchdog_->check_alive();
   }
-  // What each rank of this group has given.
   [[nodiscard]] std::vector<ColorKey> gather(ColorKey mine, const Call& call) {
-    std::vector<ColorKey> all(static_cast<std::size_t>(place_.size));
+    std::vector<ColorKey> all(as_size(place_.size));
     auto *const received = words(), *const sent = received + 2 * all.size();
     const auto bytes = all.size() * sizeof mine;
     auto* const host = host_words_.get();
@@ -248,7 +245,7 @@ class NcclChannel : public std::enable_shared_from_this<NcclChannel>, NonCopyabl
   [[nodiscard]] int* words() {
     static_assert(sizeof(ColorKey) == 2 * sizeof(int));
     if (words_ == nullptr) {
-      const auto bytes = (static_cast<std::size_t>(place_.size) + 1) * sizeof(ColorKey);
+      const auto bytes = (as_size(place_.size) + 1) * sizeof(ColorKey);
       int* made = nullptr;
       check_cuda(cudaMalloc(&made, bytes), "cudaMalloc");
       words_ = {made, [](int* old) { quietly(cudaFree(old)); }};

@@ -11,7 +11,6 @@
 namespace dhp {
 
 namespace detail {
-/// Checks that this process can use its local rank's GPU; throws otherwise.
 inline void check_local_gpu(const ProcessRank& me) {
   const int gpus = usable_gpus();
   check(me.local_rank >= 0 && me.local_rank < gpus, "rank ", me.rank, " is local rank ",

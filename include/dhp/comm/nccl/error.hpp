@@ -50,7 +50,7 @@ inline void check_nccl(ncclResult_t code, const char* call, CallSite where = Cal
 inline void check_nccl_version() {
   int running = 0;
   check_nccl(ncclGetVersion(&running), "ncclGetVersion");
-  check_library_version("NCCL", "libnccl", NCCL_VERSION_CODE, static_cast<std::size_t>(running));
+  check_library_version("NCCL", "libnccl", NCCL_VERSION_CODE, as_size(running));
 }
 
 }  // namespace dhp::detail
@@ -59,7 +59,7 @@ namespace dhp::detail {
 /// The id by which a world's ranks connect. It is a secret: a process that has it can join.
 [[nodiscard]] inline ncclUniqueId new_nccl_id() {
   ncclUniqueId id;
-  detail::check_nccl(ncclGetUniqueId(&id), "ncclGetUniqueId");
+  check_nccl(ncclGetUniqueId(&id), "ncclGetUniqueId");
   return id;
 }
 }  // namespace dhp::detail

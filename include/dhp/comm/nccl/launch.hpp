@@ -29,7 +29,7 @@ class RankLauncher<Cuda> {
           gpus, "; see CUDA_VISIBLE_DEVICES, or start fewer ranks");
     const auto watchdog = std::make_shared<Watchdog>(ranks, options);
     const auto id = new_nccl_id();
-    detail::run_rank_threads(
+    run_rank_threads(
         *watchdog, ranks,
         [&](int rank) {
           body(Comm<Cuda>::of(NcclComm(watchdog, rank, rank, ranks, id, {}, where)));

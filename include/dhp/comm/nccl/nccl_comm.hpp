@@ -82,7 +82,7 @@ class NcclComm {
     if (alone()) return self_.start(dev, collective);
     collective.check_for(size());
     auto end = state_->channel->issue(dev, collective.call, [&](auto... on) {
-      return put(collective, static_cast<std::size_t>(size()), on...);
+      return put(collective, detail::as_size(size()), on...);
     });
     return Event<Cuda>(
         std::make_shared<detail::NcclEvent>(state_->channel, std::move(end), dev.stream()));
@@ -139,7 +139,7 @@ class NcclComm {
     const auto& call = collective.call;
     const auto* const in = collective.in.bytes();
     auto* const out = collective.out.bytes();
-    const auto count = static_cast<std::size_t>(call.count);
+    const auto count = detail::as_size(call.count);
     const auto type = detail::nccl_type(call.dtype);
     switch (call.kind) {
       case CallKind::all_reduce:
@@ -157,7 +157,7 @@ class NcclComm {
   // In one NCCL group, so that no two of them wait for each other.
   static ncclResult_t exchange_blocks(const Collective<Cuda>& collective, std::size_t ranks,
                                       ncclComm_t comm, cudaStream_t stream) {
-    const auto count = static_cast<std::size_t>(collective.call.count) / ranks;
+    const auto count = detail::as_size(collective.call.count) / ranks;
     const auto bytes = count * size_of(collective.call.dtype);
     const auto type = detail::nccl_type(collective.call.dtype);
     auto code = ncclGroupStart();

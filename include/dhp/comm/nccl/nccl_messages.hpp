@@ -69,9 +69,9 @@ class NcclMessages {
     // Otherwise it was recorded, and its memory is kept for the next run.
   }
   CudaEvent issue(Cuda& dev, const Call& call, int from, int to, auto action) {
-    auto& queue = *queues_[static_cast<std::size_t>(queue_of(from, to, place_.size))];
+    auto& queue = *queues_[as_size(queue_of(from, to, place_.size))];
     return queue.issue(dev, call, [&](ncclComm_t comm, cudaStream_t stream) {
-      const auto count = static_cast<std::size_t>(call.count);
+      const auto count = as_size(call.count);
       return action(count, nccl_type(call.dtype), call.other, comm, stream);
     });
   }

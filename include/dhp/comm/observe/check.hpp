@@ -2,8 +2,8 @@
 // disagree. For debugging: each call costs one more small collective, and a device waits for it.
 #pragma once
 
+#include <dhp/comm/gather.hpp>
 #include <dhp/comm/observe/observer.hpp>
-#include <dhp/comm/rendezvous/wire.hpp>
 
 #include <cstdint>
 #include <memory>
@@ -24,7 +24,9 @@ class CallChecking final : public CommObserver<Dev> {
   [[nodiscard]] std::unique_ptr<typename CommObserver<Dev>::Watch> before(
       Dev* dev, const Call& call) override {
     auto& with = dev == nullptr ? *dev_ : *dev;
-    if (call.kind == CallKind::send) talk_.send(with, written(with, call), call.other, call.where);
+    if (call.kind == CallKind::send)
+      talk_.send(with, Tensor<Dev>::from_host(with, {width}, written(call)), call.other,
+                 call.where);
     else if (call.kind == CallKind::recv) compare_with_sender(with, call);
     else if (talk_.size() > 1) compare_all(with, call);
     return std::make_unique<typename CommObserver<Dev>::Watch>();
@@ -38,8 +40,7 @@ class CallChecking final : public CommObserver<Dev> {
  private:
   /// A rank's call, encoded in this many bytes.
   struct Words {
-    std::string what;
-    std::string where;
+    std::string what, where;
     std::string rank;  ///< of the world
   };
   static constexpr std::int64_t width = 256;
@@ -52,35 +53,27 @@ class CallChecking final : public CommObserver<Dev> {
     talk_.recv(dev, words.mut(), call.other, call.where);
     talk_.synchronize(dev);
     const auto sent = read(words.template to_host<std::uint8_t>(dev), 0);
-    if (sent.what != call.agreed())
-      throw Error(
-          concat("ranks do not agree: rank ", sent.rank, " sends a ", sent.what, " at ", sent.where,
-                 ", rank ", world_rank_, " receives a ", call.agreed(), " at ", call.where),
-          call.where);
+    check(sent.what == call.agreed(), {"ranks do not agree: rank ", call.where}, sent.rank,
+          " sends a ", sent.what, " at ", sent.where, ", rank ", world_rank_, " receives a ",
+          call.agreed(), " at ", call.where);
   }
   void compare_all(Dev& dev, const Call& call) {
-    auto all = Tensor<Dev>::zeros(dev, DType::u8, {talk_.size(), width});
-    talk_.all_gather(dev, written(dev, call), all.mut(), call.where).wait(dev);
-    talk_.synchronize(dev);
-    const auto bytes = all.template to_host<std::uint8_t>(dev);
+    const auto bytes = detail::rows_of_all(dev, talk_, written(call), call.where);
     const auto first = read(bytes, 0);
     for (int rank = 1; rank < talk_.size(); ++rank) {
       const auto other = read(bytes, rank);
-      if (other.what != first.what)
-        throw Error(
-            concat("ranks do not agree: rank ", first.rank, " calls ", first.what, " at ",
-                   first.where, ", rank ", other.rank, " calls ", other.what, " at ", other.where),
-            call.where);
+      check(other.what == first.what, {"ranks do not agree: rank ", call.where}, first.rank,
+            " calls ", first.what, " at ", first.where, ", rank ", other.rank, " calls ",
+            other.what, " at ", other.where);
     }
   }
-  [[nodiscard]] Tensor<Dev> written(Dev& dev, const Call& call) const {
+  [[nodiscard]] std::vector<std::uint8_t> written(const Call& call) const {
     std::string words;
     for (const auto& text :
          {call.agreed(), to_text(call.where).substr(0, 128), concat(world_rank_)})
       detail::append_field(words, text);
-    words.resize(static_cast<std::size_t>(width));
-    return Tensor<Dev>::from_host(dev, {width},
-                                  std::vector<std::uint8_t>(words.begin(), words.end()));
+    words.resize(detail::as_size(width));
+    return {words.begin(), words.end()};
   }
   [[nodiscard]] static Words read(const std::vector<std::uint8_t>& bytes, int rank) {
     const auto first = bytes.begin() + rank * width;

@@ -29,7 +29,7 @@ class CallCounts {
     const std::lock_guard lock(mutex_);
     const auto at = find(group);
     if (at == groups_.size()) groups_.push_back({.group = group});
-    auto& count = groups_[at].by_kind[static_cast<std::size_t>(call.kind)];
+    auto& count = groups_[at].by_kind[detail::as_size(call.kind)];
     ++count.calls;
     count.bytes += static_cast<std::int64_t>(call.bytes());
   }
@@ -42,7 +42,7 @@ class CallCounts {
     const std::lock_guard lock(mutex_);
     const auto at = find(group);
     if (at == groups_.size()) return {};
-    return groups_[at].by_kind[static_cast<std::size_t>(kind)];
+    return groups_[at].by_kind[detail::as_size(kind)];
   }
   /// Of all kinds; see dhp::sent_bytes.
   [[nodiscard]] double sent_bytes(const Group& group) const {
@@ -57,7 +57,7 @@ class CallCounts {
   }
 
  private:
-  static constexpr std::size_t kinds = static_cast<std::size_t>(CallKind::recv) + 1;  // the last
+  static constexpr std::size_t kinds = detail::as_size(CallKind::recv) + 1;  // the last
   struct Counted {
     Group group;
     CallCount by_kind[kinds]{};

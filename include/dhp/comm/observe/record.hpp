@@ -12,7 +12,7 @@
 namespace dhp::detail {
 class CallRecording final : public CommObserver<Cpu> {
  public:
-  explicit CallRecording(detail::GroupRecorder group) : group_(std::move(group)) {}
+  explicit CallRecording(GroupRecorder group) : group_(std::move(group)) {}
 
   [[nodiscard]] std::unique_ptr<Watch> before(Cpu*, const Call& call) override {
     return std::make_unique<Recorded>(group_.begin(call));
@@ -29,7 +29,7 @@ class CallRecording final : public CommObserver<Cpu> {
     explicit Recorded(FlightRecorder::Open call) : open(std::move(call)) {}
     FlightRecorder::Open open;
   };
-  detail::GroupRecorder group_;
+  GroupRecorder group_;
 };
 
 /// The communicator of all ranks of a world, with every call recorded.

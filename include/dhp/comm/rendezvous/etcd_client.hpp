@@ -60,7 +60,7 @@ namespace detail {
                                       reinterpret_cast<const unsigned char*>(text.data()),
                                       static_cast<int>(text.size()));
   if (written < 0 || padding > 2 || text.size() % 4 != 0) return std::nullopt;
-  bytes.resize(static_cast<std::size_t>(written) - padding);
+  bytes.resize(as_size(written) - padding);
   return bytes;
 }
 
@@ -107,9 +107,7 @@ class EtcdRefusal : public Error {
  public:
   static constexpr int not_found = 5, exists = 9, unauthenticated = 16;  // codes of gRPC
 
-  EtcdRefusal(int code, const std::string& sentence,
-              std::source_location where = std::source_location::current())
-      : Error(sentence, where), code_(code) {}
+  EtcdRefusal(int code, const Located& sentence) : Error(sentence), code_(code) {}
   [[nodiscard]] int code() const noexcept { return code_; }
 
  private:

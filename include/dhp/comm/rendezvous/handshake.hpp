@@ -41,7 +41,6 @@ inline constexpr std::size_t hmac_bytes = 32;
   return tag;
 }
 
-/// Constant-time comparison.
 [[nodiscard]] inline bool equal_in_constant_time(std::string_view a, std::string_view b) {
   return a.size() == b.size() && CRYPTO_memcmp(a.data(), b.data(), a.size()) == 0;
 }
@@ -52,7 +51,7 @@ inline constexpr std::size_t hmac_bytes = 32;
     const auto got = ::getrandom(made.data() + at, bytes - at, 0);
     if (got < 0 && errno == EINTR) continue;
     check_system(got > 0, "the system gives no random bytes");
-    at += static_cast<std::size_t>(got);
+    at += as_size(got);
   }
   return made;
 }

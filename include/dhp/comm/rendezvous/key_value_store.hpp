@@ -38,10 +38,7 @@ inline constexpr const char* left_prefix = "left/";
 /// The store cannot be reached any more: its process has ended or does not answer.
 class KeyValueStoreLost : public Error {
  public:
-  // Not "using Error::Error": nvcc 13 cannot inherit a constructor with this default argument.
-  explicit KeyValueStoreLost(const std::string& sentence,
-                             std::source_location where = std::source_location::current())
-      : Error(sentence, where) {}
+  using Error::Error;
 };
 
 /// Keys and values are any bytes. Any thread may call. Each call takes a limited time, then it throws
@@ -100,8 +97,7 @@ class KeyValueStore : detail::NonCopyable {
 /// that the member has chosen for itself, 0 to 2^31 - 1 and best at random, and the store accepts any. As for ranks,
 /// no two connections have the same number at once, and the store writes left/NUMBER when a member's connection ends.
 struct RendezvousOptions {
-  int rank = 0;
-  int size = 1;
+  int rank = 0, size = 1;
   std::string master = "127.0.0.1";  ///< of rank 0: an address or a name
   int port = 0;             ///< the first that rank 0 tries; 0: any that is free, for rank 0 alone
   std::string job = "job";  ///< differs from start to start

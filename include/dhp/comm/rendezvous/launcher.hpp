@@ -23,7 +23,6 @@ class Environment {
 
   explicit Environment(Variables variables) : variables_(std::move(variables)) {}
 
-  /// A snapshot of the process's variables.
   [[nodiscard]] static Environment of_process() {
     Variables variables;
     for (char** entry = ::environ; entry != nullptr && *entry != nullptr; ++entry) {
@@ -110,7 +109,7 @@ class Environment {
     const auto item = list.substr(at, list.find(',', at) - at);
     int tasks = -1, nodes = 1, read = 0;
     (void)std::sscanf(item.c_str(), "%9d%n(x%9d)%n", &tasks, &read, &nodes, &read);
-    if (tasks < 0 || nodes < 1 || item.size() != static_cast<std::size_t>(read)) break;
+    if (tasks < 0 || nodes < 1 || item.size() != as_size(read)) break;
     if (node < nodes) return tasks;
     node -= nodes;
     at += item.size() + 1;
@@ -123,8 +122,7 @@ struct LauncherInfo {
   std::string launcher;
   std::string rank_name;  // the variables of rank and size
   std::string size_name;
-  int rank = 0;
-  int size = 1;
+  int rank = 0, size = 1;
   std::optional<int> local_rank{};  // among the ranks of this machine
   std::optional<int> local_size{};  // how many those are
   std::string master{};             // host of rank 0, if this launcher sets it

@@ -14,8 +14,7 @@ namespace dhp {
 /// Values from the program's user, such as command-line options. They override the environment.
 struct RankOverrides {
   std::optional<int> rank{};  ///< together with the size
-  std::optional<int> size{};
-  std::optional<int> local_rank{};
+  std::optional<int> size{}, local_rank{};
   std::optional<std::string> master{};  ///< host, host:port or [address]:port
   bool needs_master = true;             ///< false: the ranks meet elsewhere
   /// How messages call them.
@@ -26,8 +25,7 @@ struct RankOverrides {
 };
 
 struct ProcessRank {
-  int rank = 0;
-  int size = 1;
+  int rank = 0, size = 1;
   int local_rank = 0;  ///< among this machine's ranks; 0 if unknown
   int local_size = 0;  ///< how many those are; 0: not known
   std::string launcher{};

@@ -30,8 +30,7 @@ inline constexpr std::size_t shortest_secret_bytes = 16, longest_secret_bytes = 
   const OpenFile file(path, O_RDONLY | O_NONBLOCK);
   check(file.size() <= longest_secret_bytes, "DHP_JOB_SECRET_FILE: ", path, " has ", file.size(),
         " bytes; a secret has ", shortest_secret_bytes, " to ", longest_secret_bytes);
-  std::string secret(file.size(), '\0');
-  file.read(0, std::as_writable_bytes(std::span(secret.data(), secret.size())));
+  auto secret = file.text(0, file.size());
   if (!secret.empty() && secret.back() == '\n') secret.pop_back();
   if (!secret.empty() && secret.back() == '\r') secret.pop_back();
   return secret;
@@ -54,8 +53,7 @@ inline constexpr std::size_t shortest_secret_bytes = 16, longest_secret_bytes = 
 /// Waits until this many keys have the prefix; whether they do.
 [[nodiscard]] inline bool wait_for_keys(KeyValueStore& store, const std::string& prefix, int count,
                                         double timeout_s) {
-  return poll_until([&] { return store.list(prefix).size() >= static_cast<std::size_t>(count); },
-                    timeout_s);
+  return poll_until([&] { return store.list(prefix).size() >= as_size(count); }, timeout_s);
 }
 
 /// Each rank sets "arrived/<rank>" once.

@@ -155,7 +155,7 @@ class Socket {
   [[nodiscard]] bool send(std::string_view bytes, const Deadline& deadline) const {
     while (!bytes.empty()) {
       const auto sent = ::send(fd_, bytes.data(), bytes.size(), MSG_NOSIGNAL);
-      if (sent >= 0) bytes.remove_prefix(static_cast<std::size_t>(sent));
+      if (sent >= 0) bytes.remove_prefix(as_size(sent));
       else if (errno == EAGAIN && !wait(POLLOUT, deadline)) return false;
       else if (errno != EAGAIN && errno != EINTR) return false;
     }
@@ -166,7 +166,7 @@ class Socket {
     for (;;) {
       const auto got = ::recv(fd_, bytes.data(), bytes.size(), 0);
       if (got > 0) {
-        bytes.resize(static_cast<std::size_t>(got));
+        bytes.resize(as_size(got));
         return true;
       }
       if (got == 0) errno = ECONNRESET;

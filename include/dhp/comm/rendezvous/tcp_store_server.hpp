@@ -112,8 +112,7 @@ class TcpStoreServer final : public KeyValueStore {
     FrameReader reader{handshake::longest_payload};
     std::string out{};  // to be sent before more is read
     int rank = -1;      // -1: not authenticated
-    bool closing = false;
-    bool ended = false;
+    bool closing = false, ended = false;
   };
 
   void listen() {
@@ -175,8 +174,7 @@ class TcpStoreServer final : public KeyValueStore {
   }
   [[nodiscard]] static bool is_unauthenticated(const Client& client) { return client.rank < 0; }
   [[nodiscard]] std::size_t unauthenticated() const {
-    return static_cast<std::size_t>(
-        std::count_if(clients_.begin(), clients_.end(), is_unauthenticated));
+    return as_size(std::count_if(clients_.begin(), clients_.end(), is_unauthenticated));
   }
 
   void accept() {
@@ -237,7 +235,7 @@ class TcpStoreServer final : public KeyValueStore {
   void flush(Client& client) {
     const auto sent =
         ::send(client.socket.fd(), client.out.data(), client.out.size(), MSG_NOSIGNAL);
-    if (sent > 0) client.out.erase(0, static_cast<std::size_t>(sent));
+    if (sent > 0) client.out.erase(0, as_size(sent));
     if (sent < 0 && errno != EAGAIN && errno != EINTR) client.ended = true;
     if (client.out.empty() && client.closing) client.ended = true;
   }
@@ -316,8 +314,7 @@ class TcpStoreServer final : public KeyValueStore {
 
   RendezvousOptions options_;
   HostPort host_;
-  Socket listener_;
-  Socket wake_;
+  Socket listener_, wake_;
   std::mutex mutex_;  // of the next two
   std::map<std::string, std::string> table_;
   HostPort reached_{};           // where ranks reached this one, preferably from other machines

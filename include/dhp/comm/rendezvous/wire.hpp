@@ -4,7 +4,6 @@
 
 #include <dhp/core/config.hpp>
 
-#include <cstddef>
 #include <cstdint>
 #include <cstring>
 #include <optional>
@@ -162,8 +161,7 @@ class FrameReader {
 
  private:
   std::size_t longest_;
-  std::string buffer_;
-  std::string refusal_;
+  std::string buffer_, refusal_;
 };
 
 }  // namespace dhp::detail

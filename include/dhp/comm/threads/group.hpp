@@ -109,8 +109,7 @@ class WaitWord {
   }
 #endif
 
-  std::atomic<std::uint32_t> word_ = 0;
-  std::atomic<std::uint32_t> waiting_ = 0;
+  std::atomic<std::uint32_t> word_ = 0, waiting_ = 0;
   std::atomic<int> without_yields_ = 0;  // waits that block at once
 };
 
@@ -180,17 +179,14 @@ class ThreadGroup {
   /// The messages from one rank to another. One thread sends, one receives: the ring needs no lock.
   struct Edge {
     std::array<Message, capacity> ring;
-    std::atomic<std::uint64_t> sent = 0;
-    std::atomic<std::uint64_t> received = 0;
+    std::atomic<std::uint64_t> sent = 0, received = 0;
     WaitWord word;
-    std::atomic<bool> sending = false;
-    std::atomic<bool> receiving = false;
+    std::atomic<bool> sending = false, receiving = false;
     [[nodiscard]] bool full() const { return sent - received >= capacity; }
     [[nodiscard]] bool none() const { return sent == received; }
   };
   [[nodiscard]] Edge& edge(int from, int to) {
-    return waits_
-        ->edges[static_cast<std::size_t>(from) * members_.size() + static_cast<std::size_t>(to)];
+    return waits_->edges[as_size(from) * members_.size() + as_size(to)];
   }
   /// Of this rank, in a send or recv, for what only the other end of the edge can bring about.
   void wait(Edge& edge, int rank, const Call& call, auto ready) {
@@ -224,10 +220,8 @@ class ThreadGroup {
     WaitWord met{};
     std::vector<Edge> edges;
   };
-  [[nodiscard]] Member& member(int rank) { return members_[static_cast<std::size_t>(rank)]; }
-  [[nodiscard]] const Member& member(int rank) const {
-    return members_[static_cast<std::size_t>(rank)];
-  }
+  [[nodiscard]] Member& member(int rank) { return members_[as_size(rank)]; }
+  [[nodiscard]] const Member& member(int rank) const { return members_[as_size(rank)]; }
 
   // The last rank to arrive releases the others. False: the world has ended; a rank that leaves does not look at that.
   bool arrive_and_wait(int rank, bool enters) {

@@ -73,12 +73,10 @@ class ThreadComm {
     group_->wait(edge, rank_, call, [&] { return !edge.none(); });
     auto& slot = edge.ring[edge.received % detail::ThreadGroup::capacity];
     const auto& sent = slot.tensor;
-    if (sent.dtype() != buffer.dtype() || sent.count() != buffer.count())
-      throw Error(
-          concat("recv at ", to_text(where), ": rank ", group_->world_rank(rank_), " expects ",
-                 buffer.count(), " ", buffer.dtype(), ", rank ", group_->world_rank(from), " sent ",
-                 sent.count(), " ", sent.dtype(), " at ", to_text(slot.where)),
-          where);
+    check(sent.dtype() == buffer.dtype() && sent.count() == buffer.count(), {"recv at ", where},
+          where, ": rank ", group_->world_rank(rank_), " expects ", buffer.count(), " ",
+          buffer.dtype(), ", rank ", group_->world_rank(from), " sent ", sent.count(), " ",
+          sent.dtype(), " at ", slot.where);
     detail::copy_bytes(buffer.bytes(), sent.view().bytes(), sent.size_bytes());
     slot.tensor = {};
     ++edge.received;
@@ -113,8 +111,8 @@ class ThreadComm {
       case CallKind::broadcast:
         return detail::copy_bytes(out.bytes(), in_of(call.other), in.size_bytes());
       case CallKind::all_to_all: {
-        const auto block = in.size_bytes() / static_cast<std::size_t>(size());
-        return gather(out, block, static_cast<std::size_t>(rank_) * block);
+        const auto block = in.size_bytes() / detail::as_size(size());
+        return gather(out, block, detail::as_size(rank_) * block);
       }
       default: throw Error(concat(name_of(call.kind), " is no collective of buffers"), call.where);
     }
@@ -124,7 +122,7 @@ class ThreadComm {
     const auto& [call, in, out] = collective;
     const bool to_all = call.kind == CallKind::all_reduce;
     const auto part = to_all ? part_of(call.count, size(), rank_) : Range{0, out.count()};
-    const auto block = to_all ? 0 : out.size_bytes() * static_cast<std::size_t>(rank_);
+    const auto block = to_all ? 0 : out.size_bytes() * detail::as_size(rank_);
     detail::Inputs from;
     detail::Outputs to;
     for (int rank = 0; rank < size(); ++rank) {
@@ -137,8 +135,7 @@ class ThreadComm {
   /// A block of everybody's buffer, from `offset` bytes on.
   void gather(View<Cpu> out, std::size_t block, std::size_t offset) {
     for (int rank = 0; rank < size(); ++rank)
-      detail::copy_bytes(out.bytes() + static_cast<std::size_t>(rank) * block, in_of(rank) + offset,
-                         block);
+      detail::copy_bytes(out.bytes() + detail::as_size(rank) * block, in_of(rank) + offset, block);
   }
   // For small ones the wait costs most: each rank publishes a copy and reduces all of them, so that it waits only once.
   void all_reduce_small(const detail::ThreadGroup::Offer& offer) {

@@ -113,7 +113,7 @@ class Deadlines {
     std::array<double, 32> last{};
     std::size_t count = 0;
   };
-  [[nodiscard]] Durations& of(Section section) { return known_[static_cast<std::size_t>(section)]; }
+  [[nodiscard]] Durations& of(Section section) { return known_[detail::as_size(section)]; }
   // Whole seconds, so that small differences do not show.
   [[nodiscard]] TimeLimit learned(Section section) {
     const auto& [last, count] = of(section);

@@ -25,17 +25,17 @@ class FailureDetector {
   };
 
   FailureDetector(int ranks, Limits limits)
-      : limits_(limits), limit_{limits.timeout_s}, seen_(static_cast<std::size_t>(ranks)) {}
+      : limits_(limits), limit_{limits.timeout_s}, seen_(as_size(ranks)) {}
   [[nodiscard]] const Limits& limits() const { return limits_; }
 
   /// Rank `rank` reported this state at this time of a monotonic clock, in seconds.
   void update(int rank, RankState state, double now_s) {
-    auto& seen = seen_.at(static_cast<std::size_t>(rank));
+    auto& seen = seen_.at(as_size(rank));
     if (seen.reported && seen.state.beat == state.beat) return;
     seen = {std::move(state), now_s, true};
   }
   /// Rank `rank` can report no more: its connection to the store has ended.
-  void leave(int rank) { seen_.at(static_cast<std::size_t>(rank)).left = true; }
+  void leave(int rank) { seen_.at(as_size(rank)).left = true; }
   [[nodiscard]] bool all_finished() const {
     for (const auto& seen : seen_)
       if (!seen.state.finished) return false;
@@ -63,13 +63,12 @@ class FailureDetector {
   struct Seen {
     RankState state{};
     double last_report_s = 0;
-    bool reported = false;
-    bool left = false;
+    bool reported = false, left = false;
   };
   using Call = RankState::OpenCall;
 
   [[nodiscard]] int ranks() const { return static_cast<int>(seen_.size()); }
-  [[nodiscard]] const Seen& at(int rank) const { return seen_[static_cast<std::size_t>(rank)]; }
+  [[nodiscard]] const Seen& at(int rank) const { return seen_[as_size(rank)]; }
   [[nodiscard]] bool is_rank(int rank) const { return rank >= 0 && rank < ranks(); }
   [[nodiscard]] double silence_s(int rank, double now_s) const {
     return now_s - (at(rank).reported ? at(rank).last_report_s : start_s_);

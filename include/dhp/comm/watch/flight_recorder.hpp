@@ -172,7 +172,7 @@ class GroupRecorder {
   [[nodiscard]] FlightRecorder::Open begin(const Call& call, int more = 0) {
     FlightRecord record{.group = group_, .call = call, .rank = rank_, .more = more};
     if (call.is_message()) {
-      const auto other = static_cast<std::size_t>(call.other);
+      const auto other = as_size(call.other);
       const bool sends = call.kind == CallKind::send;
       record.from = sends ? rank_ : members().at(other);
       record.to = sends ? members().at(other) : rank_;

@@ -20,7 +20,7 @@ void run_ranks(int ranks, Body body, const WatchOptions& options,
       const auto watchdog = std::make_shared<Watchdog>(ranks, options);
       const auto comms = ThreadComm::all_of(watchdog, ranks);
       const auto one = [&](int rank) {
-        body(detail::recorded(*watchdog, comms[static_cast<std::size_t>(rank)]));
+        body(detail::recorded(*watchdog, comms[detail::as_size(rank)]));
       };
       return detail::run_rank_threads(*watchdog, ranks, one, where);
     }

@@ -21,9 +21,7 @@ namespace detail {
 /// A rank cannot connect to another one, which may have ended meanwhile.
 class NotConnected : public Error {
  public:
-  explicit NotConnected(const std::string& sentence,
-                        std::source_location where = std::source_location::current())
-      : Error(sentence, where) {}
+  using Error::Error;
 };
 }  // namespace detail
 

@@ -22,8 +22,7 @@ struct RankState {
   struct OpenCall {
     std::string series{};
     std::uint64_t at = 0;
-    std::string agreed{};
-    std::string shown{};
+    std::string agreed{}, shown{};
     std::string where{};  ///< "trainer.hpp:120"
     double age_s = 0;
     std::vector<int> needs{};
@@ -102,7 +101,6 @@ struct RankState {
   }
 
   [[nodiscard]] std::string written() const { return Fields::written(*this); }
-  /// None where the bytes are no state.
   [[nodiscard]] static std::optional<RankState> parsed(std::string_view bytes) {
     return Fields::parsed<RankState>(bytes);
   }

@@ -59,12 +59,12 @@ class Watchdog : public Latch {
   /// The first, or only, rank of this process.
   [[nodiscard]] int rank() const { return first_; }
   [[nodiscard]] const std::shared_ptr<FlightRecorder>& recorder(int rank) const {
-    return options_.recorders[static_cast<std::size_t>(rank - first_)];
+    return options_.recorders[detail::as_size(rank - first_)];
   }
   [[nodiscard]] const std::shared_ptr<const Deadlines>& deadlines() const { return deadlines_; }
 
   void finish(int rank) override {
-    publish([&] { states_[static_cast<std::size_t>(rank - first_)].finished = true; });
+    publish([&] { states_[detail::as_size(rank - first_)].finished = true; });
     Latch::finish(rank);
   }
   /// Ends it for this rank alone: its ranks are in another world now.
@@ -128,9 +128,9 @@ class Watchdog : public Latch {
                                       : std::make_shared<Deadlines>(options_.timeout_s)),
         detector_(size, {.timeout_s = deadlines_->limit_s(), .learned = !deadlines_->fixed()}) {
     check(size >= 1 && local >= 1, "a world has at least 1 rank, got ", size);
-    states_.resize(static_cast<std::size_t>(local));
+    states_.resize(detail::as_size(local));
     for (auto& state : states_) state.name = options_.name;
-    options_.recorders.resize(static_cast<std::size_t>(local));
+    options_.recorders.resize(detail::as_size(local));
     for (auto& recorder : options_.recorders)
       if (!recorder) recorder = std::make_shared<FlightRecorder>();
     for (const auto& recorder : options_.recorders) calls_before_.push_back(recorder->calls());
@@ -175,8 +175,7 @@ class Watchdog : public Latch {
     return std::chrono::duration<double>(s);
   }
 
-  int first_;
-  int size_;
+  int first_, size_;
   WatchOptions options_;
   std::shared_ptr<const Deadlines> deadlines_;
   detail::FailureDetector detector_;  ///< the watching thread's
@@ -294,8 +293,7 @@ class Watchdog : public Latch {
 
   std::vector<std::uint64_t> calls_before_;  // by recorder: calls of earlier worlds
   Channels channels_;
-  bool hurry_ = false;
-  bool stop_ = false;
+  bool hurry_ = false, stop_ = false;
   std::thread watch_;
 };
 
