@@ -41,28 +41,7 @@ namespace detail {
 /// happens in attempt() makes no object that has one.
 class JpegReader {
  public:
-  JpegReader(std::span<const std::byte> bytes, const std::string& name) : name_(name) {
-    info_.err = jpeg_std_error(&errors_);
-    errors_.error_exit = [](j_common_ptr info) {
-      auto& reader = *static_cast<JpegReader*>(info->client_data);
-      info->err->format_message(info, reader.problem_);
-      std::longjmp(reader.before_, 1);
-    };
-    // libjpeg only warns of damage, and fills what is missing with gray. Untidy files are accepted.
-    errors_.emit_message = [](j_common_ptr info, int level) {
-      const int code = info->err->msg_code;
-      if (level < 0 && code != JWRN_EXTRANEOUS_DATA && code != JWRN_ADOBE_XFORM &&
-          code != JWRN_JFIF_MAJOR)
-        info->err->error_exit(info);
-    };
-    // A small file can request thousands of passes over a large image.
-    progress_.progress_monitor = [](j_common_ptr info) {
-      auto& reader = *static_cast<JpegReader*>(info->client_data);
-      if (reader.info_.input_scan_number <= 500) return;
-      std::strcpy(reader.problem_, "more than 500 scans");
-      std::longjmp(reader.before_, 1);
-    };
-    info_.client_data = this;
+  JpegReader(std::span<const std::byte> bytes, const std::string& name) : JpegReader(name) {
     attempt([&] {
       jpeg_create_decompress(&info_);
       info_.progress = &progress_;
@@ -117,6 +96,30 @@ class JpegReader {
   }
 
  private:
+  explicit JpegReader(const std::string& name) : name_(name) {
+    info_.err = jpeg_std_error(&errors_);
+    errors_.error_exit = [](j_common_ptr info) {
+      auto& reader = *static_cast<JpegReader*>(info->client_data);
+      info->err->format_message(info, reader.problem_);
+      std::longjmp(reader.before_, 1);
+    };
+    // libjpeg only warns of damage, and fills what is missing with gray. Untidy files are accepted.
+    errors_.emit_message = [](j_common_ptr info, int level) {
+      const int code = info->err->msg_code;
+      if (level < 0 && code != JWRN_EXTRANEOUS_DATA && code != JWRN_ADOBE_XFORM &&
+          code != JWRN_JFIF_MAJOR)
+        info->err->error_exit(info);
+    };
+    // A small file can request thousands of passes over a large image.
+    progress_.progress_monitor = [](j_common_ptr info) {
+      auto& reader = *static_cast<JpegReader*>(info->client_data);
+      if (reader.info_.input_scan_number <= 500) return;
+      std::strcpy(reader.problem_, "more than 500 scans");
+      std::longjmp(reader.before_, 1);
+    };
+    info_.client_data = this;
+  }
+
   jpeg_decompress_struct info_{};
   jpeg_error_mgr errors_{};
   jpeg_progress_mgr progress_{};
