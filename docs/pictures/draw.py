@@ -191,7 +191,7 @@ def kinds_key(axis, x, y, stages):
     entries = [(KINDS[kind], f"{kind} {name}") for kind, name in words if kind in kinds]
     if parts:
         entries = [(colors[kind], kind + name) for kind, _ in words if kind in kinds
-                   for colors, name in ((KINDS, ""), (SECOND_PART, ", part b"))]
+                   for colors, name in ((KINDS, ""), (SECOND_PART, ", b" if "W" in kinds else ", part b"))]
     key(axis, x, y, entries + [("none", "idle")])
     write(axis, WIDTH - 6, y, "number: micro-batch", size=8, ha="right")
 
