@@ -268,9 +268,10 @@ def configurations(programs, folder):
     by_file = ["--deterministic", "--lr", "0.02", "--pipeline-parallel", "2", "--schedule", "two.csv"]
     if losses("csv.jsonl", [*BERT, *by_file]) != of_run:
         yield "a schedule that is a file gives another run"
-    (folder / "v.csv").write_text("0F0,0F1,3F0,3I0,3F1,3W0,3I1,3W1,0B0,0B1\n1F0,2F0,1F1,2F1,2B0,1B0,2B1,1B1\n")
+    if "schedules" in programs:
+        run(programs, "schedules", ["--stages", "2", "--micro-batches", "2", "--memory", "1", "--v", "--csv", "v.csv"], folder)
     in_a_v = ["--deterministic", "--lr", "0.02", "--pipeline-parallel", "2", "--schedule"]
-    for name in ("v.csv", "zero-bubble-v", "dual-pipe-v"):
+    for name in ("zero-bubble-v", "dual-pipe-v", *(["v.csv"] if "schedules" in programs else [])):
         if losses(name + ".jsonl", [*BERT, *in_a_v, name]) != of_run:
             yield f"--schedule {name} gives another run"
     changed = losses("changed.jsonl", ["--config", options, "--steps", "3"])
@@ -281,7 +282,8 @@ def configurations(programs, folder):
 def main():
     here = pathlib.Path(sys.argv[1]).resolve().parent
     programs = {"bert": "train_bert", "resnet": "train_resnet50", "score_bert": "score_bert", "score_resnet": "score_resnet50",
-                "compare": "dhp_compare", "doctor": "dhp_doctor", "onnx": "export_onnx", "gpt": "train_gpt", "score_gpt": "score_gpt"}
+                "compare": "dhp_compare", "doctor": "dhp_doctor", "onnx": "export_onnx", "gpt": "train_gpt", "score_gpt": "score_gpt",
+                "schedules": "dhp_schedules"}
     programs = {name: str(here / file) for name, file in programs.items() if (here / file).exists()}
     with tempfile.TemporaryDirectory() as temporary:
         folder = pathlib.Path(temporary)
