@@ -6,7 +6,7 @@ import textwrap
 # Fills carry dark text. All are seen on a light and on a dark page, and so is the grey of lines and of text beside them.
 FORWARD, BACKWARD, WEIGHTS, EXCHANGE = "#5fa2dd", "#eb9850", "#93bf5c", "#b391d8"
 KINDS = {"F": FORWARD, "B": BACKWARD, "W": WEIGHTS}
-SECOND_PART = {"F": "#9cc9ee", "B": "#f6c79b"}  # interleaved: of the model's parts that a stage has
+SECOND_PART = {"F": "#9cc9ee", "B": "#f6c79b", "W": "#c5dea6"}  # two chunks: of the model's parts that a stage has
 D, H, P = "#dd6880", "#2fa898", "#c99b22"
 MEMORY = {"weights": "#7fa6dc", "gradients": "#eba45c", "optimizer": "#b391d8", "activations": "#9ba3ab"}
 LINES = ["#3f8fd6", "#e07f2e", "#6fa53a", "#9d74cc", "#dd6880", "#2fa898", "#c99b22"]

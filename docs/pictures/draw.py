@@ -190,7 +190,8 @@ def kinds_key(axis, x, y, stages):
     words = [("F", "forward"), ("B", "backward" if "W" not in kinds else "input"), ("W", "weights")]
     entries = [(KINDS[kind], f"{kind} {name}") for kind, name in words if kind in kinds]
     if parts:
-        entries = [(KINDS["F"], "F"), (SECOND_PART["F"], "F, part b"), (KINDS["B"], "B"), (SECOND_PART["B"], "B, part b")]
+        entries = [(colors[kind], kind + name) for kind, _ in words if kind in kinds
+                   for colors, name in ((KINDS, ""), (SECOND_PART, ", b" if "W" in kinds else ", part b"))]
     key(axis, x, y, entries + [("none", "idle")])
     write(axis, WIDTH - 6, y, "number: micro-batch", size=8, ha="right")
 
@@ -219,7 +220,7 @@ def schedules(plt, programs):
         write(axis, 6, top - 8, name, size=9.5, weight="bold")
         write(axis, max(behind, 170), top - 8, f"idle {idle} %", ha="right")
     key(axis, 6, 58 * len(found) + 14, ((FORWARD, "F"), (BACKWARD, "B"), (WEIGHTS, "W"), (SECOND_PART["F"], "F, part b"),
-                                        (SECOND_PART["B"], "B, part b"), ("none", "idle")))
+                                        (SECOND_PART["B"], "B, part b"), (SECOND_PART["W"], "W, part b"), ("none", "idle")))
     return figure
 
 
@@ -424,7 +425,7 @@ def curves(table):
     return draw
 
 
-SCHEDULES = ("one at a time", "gpipe", "1f1b", "interleaved", "zero-bubble")
+SCHEDULES = ("one at a time", "gpipe", "1f1b", "interleaved", "zero-bubble", "zero-bubble-v", "dual-pipe-v")
 SAME = {"mesh": mesh, "weight_split": weight_split, "all_reduce": all_reduce, "schedules": schedules,
         **{"schedule_" + re.sub("[ -]", "_", name): schedule_picture(name) for name in SCHEDULES},
         "bytes_per_axis": bytes_per_axis, "zero_memory": zero_memory}

@@ -84,6 +84,8 @@ int main() {
       {dhp::OneForwardOneBackward{}, 1, (s - 1) / (m + s - 1), stages},
       {dhp::Interleaved{}, 2, (s - 1) / (v * m + s - 1), 2 * stages - 1 + (2 - 1) * stages},
       {dhp::ZeroBubble{}, 1, (s - 1) / (3 * m + s - 1), stages},
+      {dhp::ZeroBubbleV{}, 2, (s - 1) / (6 * m + s - 1), 2 * stages},
+      {dhp::DualPipeV{}, 2, (s - 1) / (6 * m + s - 1), 2 * stages + 1},
   };
   const auto serial =
       toy::on_each_rank(1, [](dhp::Comm<Dev> world) { return train(world, {}); })[0];
@@ -101,8 +103,8 @@ int main() {
     for (const auto& rank : ranks) sent_bytes += rank.sent_bytes;
     const bool same = std::abs(ranks[0].losses.back() - serial.losses.back()) < 1e-6;
 
-    // Every boundary between parts is crossed by each micro-batch's activation and by its gradient.
-    const std::int64_t boundaries = stages * chunks - 1;
+    // Every boundary between stages is crossed by each micro-batch's activation and by its gradient.
+    const std::int64_t boundaries = stages * chunks - 1 - (schedule.v_shaped() ? 1 : 0);
     toy::Ledger ledger("of a step");
     ledger.line("all stages: bytes sent in messages, per step", sent_bytes / steps,
                 2 * micro_batches * boundaries * 4 * rows * columns);

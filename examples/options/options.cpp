@@ -76,9 +76,11 @@ void add_run_options(CommandLine& app, RunOptions& options, Words& words) {
   const auto not_negative = not_negative_number();
 
   add_mesh_options(app, options);
-  add_name(app, "--schedule", "1f1b",
-           "gpipe, 1f1b, interleaved, zero-bubble, or a .csv file of each stage's actions",
-           [&](const auto& name) { options.pipeline.schedule = schedule_of(name); });
+  add_name(
+      app, "--schedule", "1f1b",
+      "gpipe, 1f1b, interleaved, zero-bubble, zero-bubble-v, dual-pipe-v, or a .csv file of each "
+      "stage's actions",
+      [&](const auto& name) { options.pipeline.schedule = schedule_of(name); });
   app.add_option("--pipeline-chunks", options.pipeline.chunks,
                  "Parts of the model per stage (interleaved)", number_from_to(1, 1000));
   app.add_flag_callback(
@@ -233,11 +235,12 @@ void add_run_options(CommandLine& app, RunOptions& options, Words& words) {
 /// Makes the objects, and throws where it is known without data that something is wrong.
 void finish(RunOptions& options, const Words& words) {
   options.check_ranks();
-  const auto& pipeline = options.pipeline;
-  dhp::check(pipeline.chunks == 1 || pipeline.schedule.name() == dhp::Interleaved::name ||
-                 pipeline.schedule.name().ends_with(".csv"),
-             "--pipeline-chunks ", pipeline.chunks,
-             " needs --schedule interleaved; the others keep one part per stage");
+  auto& pipeline = options.pipeline;
+  const int chunks = pipeline.schedule.chunks(pipeline.chunks);
+  dhp::check(pipeline.chunks == 1 || pipeline.chunks == chunks, "--pipeline-chunks ",
+             pipeline.chunks, " needs --schedule interleaved; ", pipeline.schedule.name(),
+             " keeps ", chunks, chunks == 1 ? " part" : " parts", " per stage");
+  pipeline.chunks = chunks;
   dhp::check(options.global_batch % options.micro_batch == 0, "--global-batch ",
              options.global_batch, " is not a multiple of --micro-batch ", options.micro_batch);
   options.optimizer = optimizer_of(words);

@@ -117,8 +117,9 @@ RunResult run(const Layout& layout, const RunSettings& settings) {
 
 TEST_CASE("everything: every axis split gives the serial run's numbers") {
   const auto serial = run({}, two_steps);
-  for (const auto& layout : {Layout{{.data = 2, .tensor = 2, .pipeline = 2}, ZeroBubble{}},
-                             Layout{{.pipeline = 2}, Interleaved{}, 2}}) {
+  for (const auto& layout :
+       {Layout{{.data = 2, .tensor = 2, .pipeline = 2}, ZeroBubble{}},
+        Layout{{.pipeline = 2}, Interleaved{}, 2}, Layout{{.pipeline = 2}, ZeroBubbleV{}, 2}}) {
     CAPTURE(to_text(layout));
     check_close(serial, run(layout, two_steps), 1e-9);
   }

@@ -18,6 +18,7 @@ const Named layouts[] = {
     {"split weights", {{.tensor = 4}}},
     {"stages", {{.pipeline = 2}, GPipe{}}},
     {"chunks", {{.pipeline = 2}, Interleaved{}, 2}},
+    {"there and back", {{.data = 2, .pipeline = 2}, ZeroBubbleV{}, 2}},
     {"replicas of split weights", {{.data = 2, .tensor = 2}}},
     {"stages of split weights", {{.tensor = 2, .pipeline = 3}, one_f_one_b}},
     {"all three axes", {{.data = 2, .tensor = 2, .pipeline = 2}, ZeroBubble{}}},

@@ -14,10 +14,11 @@ TEST_CASE("evaluation gives the same terms in every layout") {
                     {{.data = 2, .tensor = 2, .pipeline = 2}}});
 }
 
-TEST_CASE("evaluation runs the chunks of an interleaved schedule in order") {
+TEST_CASE("evaluation runs the chunks of a stage in order") {
   std::vector<Layout> layouts;
   for (const int pipeline : {1, 2, 4})
-    layouts.push_back({{.pipeline = pipeline}, Interleaved{}, 3});
+    for (const auto& kind : {AnySchedule(Interleaved{}), AnySchedule(ZeroBubbleV{})})
+      layouts.push_back(with_chunks({.pipeline = pipeline}, kind, 3));
   cases.same_terms(layouts);
 }
 

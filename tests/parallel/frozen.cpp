@@ -32,6 +32,7 @@ RunResult run(Trained trained, const Layout& layout, const RunSettings& settings
 std::vector<Layout> layouts() {
   return {{.mesh = {.data = 3, .pipeline = 2}, .schedule = ZeroBubble{}},
           {.mesh = {.pipeline = 2}, .schedule = Interleaved{}, .chunks = 2},
+          {.mesh = {.pipeline = 2}, .schedule = ZeroBubbleV{}, .chunks = 2},
           {.mesh = {.data = 2, .tensor = 2, .pipeline = 2}}};
 }
 

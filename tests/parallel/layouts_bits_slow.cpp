@@ -112,7 +112,8 @@ TEST_CASE("deterministic: the tensor axis changes no bit, alone and beside the o
     if (compute == DType::f32)
       for (const Layout& more : {Layout{{.tensor = 4}}, Layout{{.tensor = 8}},
                                  Layout{{.data = 3, .tensor = 2}, one_f_one_b},
-                                 Layout{{.tensor = 4, .pipeline = 2}, interleaved, 2}})
+                                 Layout{{.tensor = 4, .pipeline = 2}, interleaved, 2},
+                                 Layout{{.data = 2, .tensor = 2, .pipeline = 2}, ZeroBubbleV{}, 2}})
         layouts.push_back(more);
     for (const auto& layout : layouts) {
       INFO("layout ", to_text(layout), " name_of(compute) ", name_of(compute));
@@ -132,7 +133,8 @@ TEST_CASE("deterministic: no axis changes a bit of a decoder's layers") {
       INFO("layout ", to_text(layout), " name_of(compute) ", name_of(compute));
       check_same_bits(serial, run(layout, settings, decoder));
     }
-    check_same_bits(serial, run({{.tensor = 2}}, settings, recomputed));
+    for (const auto& layout : {Layout{{.tensor = 2}}, Layout{{.pipeline = 2}, ZeroBubbleV{}, 2}})
+      check_same_bits(serial, run(layout, settings, recomputed));
     settings.sharding = {.stage = ZeroStage::weights, .bucket_bytes = 512};
     const auto sharded = run({{.data = 2, .tensor = 2}}, settings, decoder);
     CHECK(sharded.losses == serial.losses);

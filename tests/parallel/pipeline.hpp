@@ -46,10 +46,12 @@ class PipelineCases {
           CAPTURE(kind.name());
           CAPTURE(stages);
           CAPTURE(micro_batches);
-          std::vector<double> weights(2, 0);
+          const int chunks = kind.chunks(1), layers = 2 * chunks;
+          std::vector<double> weights(static_cast<std::size_t>(layers), 0);
           std::vector<double> losses(2, 0), norms_found(2, 0);
           on_stages(
-              stages, {.schedule = kind}, [](ModelBuilder<Dev>& build) { return chain(build, 2); },
+              stages, {.schedule = kind, .chunks = chunks},
+              [=](ModelBuilder<Dev>& build) { return chain(build, layers); },
               [&](Dev& dev, Mesh<Dev>& mesh, PipelineParallel<Dev>& pipeline) {
                 Sgd<Dev> optimizer(dev, pipeline.store(), {.momentum = 0, .weight_decay = 0});
                 Norms<Dev> norms(mesh.tensor(), mesh.pipeline(), pipeline.parameters_in_model());
@@ -66,10 +68,10 @@ class PipelineCases {
                   weights[static_cast<std::size_t>(parameter->index)] =
                       widened(dev, parameter->value)[0];
               });
-          CHECK(weights == std::vector<double>(2, 1 - 2 * lr));
+          CHECK(weights == std::vector<double>(weights.size(), 1 - 2 * lr));
           for (std::size_t stage = 0; stage < static_cast<std::size_t>(stages); ++stage) {
             CHECK(losses[stage] == 1);  // every stage knows it
-            CHECK(norms_found[stage] == Approx(2 * std::sqrt(2.0)).epsilon(1e-14));
+            CHECK(norms_found[stage] == Approx(2 * std::sqrt(layers)).epsilon(1e-14));
           }
         }
   }
@@ -103,7 +105,7 @@ class PipelineCases {
     for (const auto& kind : all_schedules)
       for (const int stages : {1, 2})
         on_stages(
-            stages, {.schedule = kind, .chunks = kind.name() == Interleaved::name ? 2 : 1},
+            stages, {.schedule = kind, .chunks = kind.chunks(2)},
             [](ModelBuilder<Dev>& build) { return chain(build, 5); },
             [](Dev& dev, Mesh<Dev>&, PipelineParallel<Dev>& pipeline) {
               std::vector<MicroBatch<Dev>> batches;

@@ -1,4 +1,4 @@
-// The actions of each schedule, and their messages.
+// The actions of each schedule.
 #include <dhp/parallel/schedule.hpp>
 #include <tests/support/tensors.hpp>
 
@@ -53,11 +53,29 @@ TEST_CASE("schedule: interleaved sends groups of micro-batches through chunk aft
   CHECK(schedule.actions(1, 3, 4, 1) == dhp::OneForwardOneBackward{}.actions(1, 3, 4));
 }
 
+TEST_CASE("schedule: zero-bubble-v goes on where it turns, and defers weights at the end") {
+  const dhp::ZeroBubbleV schedule;
+  CHECK(brief(schedule.actions(0, 2, 3)) ==
+        "F0 F1 F2 F0b B0b W0b F1b B1b W1b B0 W0 F2b B2b W2b B1 W1 B2 W2");
+  CHECK(brief(schedule.actions(1, 2, 3)) ==
+        "F0 F0b F1 F1b B0b W0b F2 B0 W0 F2b B1b W1b B1 B2b B2 W1 W2b W2");
+  CHECK(brief(schedule.actions(1, 2, 1)) == "F0 F0b B0b W0b B0 W0");
+}
+
+TEST_CASE("schedule: dual-pipe-v alternates forwards of one chunk with backwards of the other") {
+  const dhp::DualPipeV schedule;
+  CHECK(brief(schedule.actions(0, 2, 4)) ==
+        "F0 F1 F2 F0b B0b W0b F1b F3 B1b F2b B0 B2b F3b B1 B3b B2 W2 B3 W3");
+  CHECK(brief(schedule.actions(1, 2, 1)) == "F0 F0b B0b B0");
+}
+
 TEST_CASE("schedule: forward only, for evaluation") {
-  CHECK(brief(dhp::ForwardOnly::actions(1, 2, 3)) == "F0 F1 F2");
-  CHECK(brief(dhp::ForwardOnly::actions(0, 2, 3, 2)) == "F0 F1 F0b F1b F2 F2b");
-  CHECK(brief(dhp::ForwardOnly::actions(0, 1, 2, 3)) == "F0 F0b F0c F1 F1b F1c");
-  CHECK(dhp::ForwardOnly::actions(2, 3, 0, 2).empty());
+  const dhp::detail::ForwardOnly forwards, v{true};
+  CHECK(brief(forwards.actions(1, 2, 3)) == "F0 F1 F2");
+  CHECK(brief(forwards.actions(0, 2, 3, 2)) == "F0 F1 F0b F1b F2 F2b");
+  CHECK(brief(forwards.actions(0, 1, 2, 3)) == "F0 F0b F0c F1 F1b F1c");
+  CHECK(forwards.actions(2, 3, 0, 2).empty());
+  CHECK(brief(v.actions(0, 2, 3, 2)) == "F0 F1 F0b F2 F1b F2b");
 }
 
 TEST_CASE("schedule: no micro-batches, no actions") {
@@ -76,7 +94,8 @@ TEST_CASE("schedule: found by name; a wrong name lists the choice") {
   for (const char* wrong : {"", "1F1B", "gpipe ", "zero_bubble"})
     CHECK(message_of([&] { (void)dhp::parse_schedule(wrong); }) ==
           dhp::concat("there is no schedule \"", wrong,
-                      "\"; choose one of gpipe, 1f1b, interleaved, zero-bubble"));
+                      "\"; choose one of gpipe, 1f1b, interleaved, zero-bubble, "
+                      "zero-bubble-v, dual-pipe-v"));
 }
 
 TEST_CASE("schedule: impossible stages, numbers and chunks are refused in a sentence") {
@@ -88,30 +107,12 @@ TEST_CASE("schedule: impossible stages, numbers and chunks are refused in a sent
     CHECK_THROWS_AS((void)schedule.actions(0, 2, -1), dhp::Error);
     CHECK_THROWS_AS((void)schedule.actions(0, 2, 4, 0), dhp::Error);
     if (schedule.name() == dhp::Interleaved::name) continue;
-    CHECK(message_of([&] { (void)schedule.actions(0, 2, 4, 2); }) ==
-          dhp::concat("schedule ", schedule.name(),
-                      " keeps one chunk per stage, not 2; several chunks need the schedule "
-                      "interleaved"));
+    CHECK(message_of([&] { (void)schedule.actions(0, 2, 4, 3); }) ==
+          dhp::concat("schedule ", schedule.name(), " keeps ",
+                      schedule.v_shaped() ? "2 chunks" : "1 chunk",
+                      " per stage, not 3; any other number needs the schedule interleaved"));
   }
-  CHECK_THROWS_AS((void)dhp::ForwardOnly::actions(2, 2, 4, 1), dhp::Error);
-}
-
-TEST_CASE("schedule: messages follow from the action") {
-  const dhp::Wiring wiring{.stages = 3, .chunks = 2};  // parts 0..5; stage 2 holds 2 and 5
-  const Action forward{Kind::forward, 0, 7};
-  CHECK(wiring.source(0, forward) == -1);
-  CHECK(wiring.target(0, forward) == 1);
-  CHECK(wiring.target(2, forward) == 3);
-  CHECK(wiring.stage_of(3) == 0);
-  CHECK(wiring.target(2, {Kind::forward, 1, 7}) == -1);
-  for (const auto kind : {Kind::backward, Kind::backward_input}) {
-    CHECK(wiring.source(2, {kind, 1, 7}) == -1);
-    CHECK(wiring.target(2, {kind, 1, 7}) == 4);
-    CHECK(wiring.source(2, {kind, 0, 7}) == 3);
-    CHECK(wiring.target(0, {kind, 0, 7}) == -1);
-  }
-  CHECK(wiring.source(1, {Kind::backward_weight, 0, 7}) == -1);
-  CHECK(wiring.target(1, {Kind::backward_weight, 0, 7}) == -1);
+  CHECK_THROWS_AS((void)dhp::detail::ForwardOnly{}.actions(2, 2, 4, 1), dhp::Error);
 }
 
 /// A schedule of one's own: GPipe with the backwards in reverse.

@@ -8,7 +8,8 @@ namespace {
 
 using Kind = Action::Kind;
 
-const AnySchedule one_chunk[] = {GPipe{}, OneForwardOneBackward{}, ZeroBubble{}};
+const AnySchedule fixed_chunks[] = {GPipe{}, OneForwardOneBackward{}, ZeroBubble{}, ZeroBubbleV{},
+                                    DualPipeV{}};
 
 /// The sentence of the checker, or "".
 std::string complaint(const StageLists& lists, int chunks, int micro_batches, int capacity = 1,
@@ -26,10 +27,10 @@ struct Case {
     return dhp::all_stages(schedule, stages, micro_batches, chunks);
   }
 };
-const Case cases[] = {{GPipe{}, 3, 4, 1},       {OneForwardOneBackward{}, 4, 5, 1},
-                      {ZeroBubble{}, 3, 5, 1},  {Interleaved{}, 2, 5, 2},
-                      {Interleaved{}, 3, 4, 3}, {Interleaved{}, 1, 3, 2},
-                      {GPipe{}, 1, 3, 1}};
+const Case cases[] = {
+    {GPipe{}, 3, 4, 1},       {OneForwardOneBackward{}, 4, 5, 1}, {ZeroBubble{}, 3, 5, 1},
+    {Interleaved{}, 2, 5, 2}, {Interleaved{}, 3, 4, 3},           {Interleaved{}, 1, 3, 2},
+    {GPipe{}, 1, 3, 1},       {ZeroBubbleV{}, 3, 5, 2},           {DualPipeV{}, 2, 4, 2}};
 
 /// Calls body(lists, stage, position) for a fresh copy of the lists at each action.
 template <class Body>
@@ -45,9 +46,10 @@ void at_each_action(const Case& of, Body body) {
 TEST_CASE("schedule_check: every schedule is right with one message per edge") {
   for (int stages = 1; stages <= 8; ++stages)
     for (int m = 0; m <= 17; ++m) {
-      for (const auto& schedule : one_chunk) {
+      for (const auto& schedule : fixed_chunks) {
         const auto lists = dhp::all_stages(schedule, stages, m);
-        for (const int capacity : {1, 2, 5}) CHECK(complaint(lists, 1, m, capacity) == "");
+        for (const int capacity : {1, 2, 5})
+          CHECK(complaint(lists, schedule.chunks(1), m, capacity) == "");
       }
       for (int chunks = 1; chunks <= 4; ++chunks) {
         const auto lists = dhp::all_stages(Interleaved{}, stages, m, chunks);
@@ -59,11 +61,13 @@ TEST_CASE("schedule_check: every schedule is right with one message per edge") {
 TEST_CASE("schedule_check: evaluation is right with one message per edge") {
   for (int stages = 1; stages <= 8; ++stages)
     for (int m = 0; m <= 17; ++m)
-      for (int chunks = 1; chunks <= 4; ++chunks) {
-        const auto lists = dhp::all_stages(dhp::ForwardOnly{}, stages, m, chunks);
-        CHECK(complaint(lists, chunks, m, 1, Pass::evaluation) == "");
-        if (m > 0) CHECK(has(complaint(lists, chunks, m), "without the backward of"));
-      }
+      for (int chunks = 1; chunks <= 4; ++chunks)
+        for (const bool v_shaped : {false, chunks == 2}) {
+          const dhp::detail::ForwardOnly forwards{v_shaped};
+          const auto lists = dhp::all_stages(forwards, stages, m, chunks);
+          CHECK(complaint(lists, chunks, m, 1, Pass::evaluation) == "");
+          if (m > 0) CHECK(has(complaint(lists, chunks, m), "without the backward of"));
+        }
 }
 
 TEST_CASE("schedule_check: micro-batches in flight") {
@@ -81,6 +85,14 @@ TEST_CASE("schedule_check: micro-batches in flight") {
         CHECK(plain.most_until_weight_gradient[s] == std::min(m, p - stage));
         CHECK(zero.most_until_input_gradient[s] == std::min(m, p - stage));
         CHECK(zero.most_until_weight_gradient[s] == std::min(m, p));
+      }
+      for (const auto& schedule : {AnySchedule(ZeroBubbleV{}), AnySchedule(DualPipeV{})}) {
+        const auto v = dhp::check_schedule(dhp::all_stages(schedule, p, m), 2, m, 1);
+        const int most = 2 * p + (schedule.name() == DualPipeV::name ? 1 : 0);
+        for (const int held : v.most_until_weight_gradient) {
+          CHECK(held <= most);
+          if (m >= 2 * p) CHECK(held == most);
+        }
       }
       for (int v = 2; v <= 4; ++v) {
         const auto lists = dhp::all_stages(dhp::Interleaved{}, p, m, v);
@@ -109,7 +121,7 @@ TEST_CASE("schedule_check: messages on an edge, however slow a stage is") {
   CHECK(most(OneForwardOneBackward{}, 3, 16, 100) == 3);
   // In evaluation all gathers before a stage that is slower than those before it, be it the last.
   for (const int stages : {2, 3}) {
-    const auto lists = dhp::all_stages(dhp::ForwardOnly{}, stages, 6);
+    const auto lists = dhp::all_stages(dhp::detail::ForwardOnly{}, stages, 6);
     CHECK(dhp::check_schedule(lists, 1, 6, 100, Pass::evaluation).most_messages == 6);
   }
 }
@@ -204,7 +216,8 @@ TEST_CASE("schedule_check: two actions in the wrong order") {
       for (std::size_t one = 0; one < lists[stage].size(); ++one)
         for (std::size_t two = 0; two < one; ++two)
           if (lists[stage][one].kind == lists[stage][two].kind &&
-              lists[stage][one].kind != Kind::backward_weight)
+              lists[stage][one].kind != Kind::backward_weight &&
+              (!lists.v_shaped || lists[stage][one].chunk == lists[stage][two].chunk))
             CHECK(complaint(swapped(lists, stage, one, two), of.chunks, of.micro_batches, 9) != "");
   }
 }
@@ -274,11 +287,18 @@ bool replays(const StageLists& lists, int chunks, int micro_batches, int capacit
     if (!stage.sending && stage.next == list.size()) continue;
     const auto& action = list[stage.sending ? stage.next - 1 : stage.next];
     const bool forward = action.kind == Kind::forward;
-    const int part = action.chunk * stages + s;
-    const bool talks = stages > 1 && action.kind != Kind::backward_weight;
+    const bool back = lists.v_shaped && action.chunk == 1;
+    const int part = back ? last - s : action.chunk * stages + s;
+    const bool gives = action.kind != Kind::backward_weight;
+    const auto stage_of = [&](int of) {
+      if (of < 0 || of > last) return s;
+      return lists.v_shaped && of >= stages ? last - of : of % stages;
+    };
+    const int from = stage_of(forward ? part - 1 : part + 1);
+    const int to = stage_of(forward ? part + 1 : part - 1);
     if (!stage.sending) {
-      if (talks && part != (forward ? 0 : last)) {
-        auto& edge = edges[{forward, (forward ? s + stages - 1 : s + 1) % stages, s}];
+      if (gives && from != s) {
+        auto& edge = edges[{forward, from, s}];
         if (edge.empty()) continue;
         if (edge.front() != std::pair{part, action.micro_batch}) return false;
         edge.pop_front();
@@ -291,19 +311,19 @@ bool replays(const StageLists& lists, int chunks, int micro_batches, int capacit
       };
       const int c = action.chunk;
       if (forward && !once('F')) return false;
-      if (forward && stages == 1 && c > 0 && !did('F', c - 1)) return false;
+      const bool here = from == s && part != (forward ? 0 : last);  // without a message
+      if (forward && here && !did('F', c - 1)) return false;
       if (!forward && action.kind != Kind::backward_weight) {
         if (!did('F', c) || !once('B')) return false;
-        if (stages == 1 && part < last && !did('B', c + 1)) return false;
+        if (here && !did('B', c + 1)) return false;
         if (action.kind == Kind::backward && !once('W')) return false;
       }
       if (action.kind == Kind::backward_weight && (!did('B', c) || !once('W'))) return false;
       ++stage.next;
       failures = 0;
-      stage.sending = talks && part != (forward ? last : 0);
+      stage.sending = gives && to != s;
       continue;
     }
-    const int to = (forward ? s + 1 : s + stages - 1) % stages;
     auto& edge = edges[{forward, s, to}];
     if (static_cast<int>(edge.size()) == capacity) continue;
     edge.push_back({forward ? part + 1 : part - 1, action.micro_batch});

@@ -46,6 +46,16 @@ TEST_CASE("schedule_time: zero-bubble takes 3m+(s-1) from m = s on, and never mo
     }
 }
 
+TEST_CASE("schedule_time: in a V stages idle for half as long as in zero-bubble, from m = 2 s on") {
+  for (const auto& schedule : {AnySchedule(ZeroBubbleV{}), AnySchedule(DualPipeV{})})
+    for (int s = 1; s <= 8; ++s)
+      for (int m = 1; m <= 17; ++m) {
+        const double taken = slots(schedule, s, m, 2, all_one);  // in halves of a stage's
+        if (m >= 2 * s) CHECK(taken == 6 * m + (s - 1));
+        CHECK(taken <= 6 * (m + s - 1));
+      }
+}
+
 TEST_CASE("schedule_time: v chunks shrink the idle time of 1f1b by v where s divides m") {
   for (int s = 1; s <= 8; ++s)
     for (int groups = 1; groups <= 4; ++groups)
@@ -70,8 +80,10 @@ TEST_CASE("schedule_time: a number of micro-batches that does not divide costs a
 TEST_CASE("schedule_time: evaluation passes through all parts once") {
   for (const int stages : {1, 2, 3, 4})
     for (const int chunks : {1, 2, 3}) {
-      const auto lists = dhp::all_stages(dhp::ForwardOnly{}, stages, 2 * stages, chunks);
+      const auto lists = dhp::all_stages(dhp::detail::ForwardOnly{}, stages, 2 * stages, chunks);
       CHECK(dhp::simulate(lists).makespan == 2 * stages * chunks + stages - 1);
+      const auto v = dhp::all_stages(dhp::detail::ForwardOnly{true}, stages, 2 * stages, 2);
+      CHECK(dhp::simulate(v).makespan == 6 * stages - 2);
     }
 }
 
@@ -122,6 +134,14 @@ TEST_CASE("schedule_time: the picture of zero-bubble") {
         "stage 0 | F0 F1 F2 .  .  B0 W0 F3 B1 W1 B2 W2 B3 W3 | idle 14 %\n"
         "stage 1 | .  F0 F1 .  B0 F2 B1 W0 F3 B2 W1 B3 W2 W3 | idle 14 %\n"
         "stage 2 | .  .  F0 B0 F1 B1 F2 B2 W0 F3 B3 W1 W2 W3 | idle 14 %\n");
+}
+
+TEST_CASE("schedule_time: the picture of zero-bubble-v") {
+  CHECK(dhp::draw(dhp::all_stages(dhp::ZeroBubbleV{}, 2, 3)) ==
+        "stage 0 | F0a F1a F2a F0b B0b W0b F1b B1b W1b B0a W0a F2b B2b W2b B1a W1a B2a W2a .   "
+        "| idle 5 %\n"
+        "stage 1 | .   F0a F0b F1a F1b B0b W0b F2a B0a W0a F2b B1b W1b B1a B2b B2a W1a W2b W2a "
+        "| idle 5 %\n");
 }
 
 TEST_CASE("schedule_time: chunks have letters in the picture") {

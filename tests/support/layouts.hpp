@@ -21,9 +21,9 @@ struct Layout {
   }
 };
 
-/// Interleaved has so many chunks, the others one.
+/// Interleaved has so many chunks, the others what they need.
 inline Layout with_chunks(const dhp::MeshShape& mesh, const dhp::AnySchedule& kind, int chunks) {
-  return {mesh, kind, kind.name() == dhp::Interleaved::name ? chunks : 1};
+  return {mesh, kind, kind.chunks(chunks)};
 }
 
 struct RunSettings {

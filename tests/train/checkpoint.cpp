@@ -48,13 +48,16 @@ void flip_byte(const std::string& path, std::uint64_t at) {
 TEST_CASE("checkpoint: saved on 2x2x2 ranks, goes on serially and on 1x4x2 as one run") {
   CheckpointCases<Cpu>({}, {}).other_layouts({{.data = 2, .tensor = 2, .pipeline = 2}},
                                              {Layout{}, Layout{{.tensor = 4, .pipeline = 2}}}, 6);
+  const Layout v{{.data = 2, .pipeline = 2}, ZeroBubbleV{}, 2};
+  CheckpointCases<Cpu>({}, {}).other_layouts(v, {Layout{}, Layout{{.tensor = 2, .pipeline = 4}}},
+                                             6);
 }
 
 TEST_CASE("checkpoint: saved serially, goes on on 4x1x2, 8x1x1 and 1x2x4 ranks as one run") {
   CheckpointCases<Cpu>({}, {}).other_layouts(
       Layout{},
       {Layout{{.data = 4, .pipeline = 2}}, Layout{{.data = 8}},
-       Layout{{.tensor = 2, .pipeline = 4}}},
+       Layout{{.tensor = 2, .pipeline = 4}}, Layout{{.pipeline = 3}, DualPipeV{}, 2}},
       4);
 }
 

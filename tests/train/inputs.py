@@ -56,7 +56,7 @@ FILES = [
     ("[train]\nsteps=2\n", 1, "[train] begins a section, and options stand without any"),
     ("freeze=[\n'a',\n", 1, "freeze begins a list, which has no end; put a ] behind it"),
     ("steps=2\rlr=1\r", 1, "has control characters; save it as UTF-8, a line for each option"),
-    ('schedule="1b1f"\n', 1, 'there is no schedule "1b1f"; choose one of gpipe, 1f1b, interleaved, zero-bubble'),
+    ('schedule="1b1f"\n', 1, 'there is no schedule "1b1f"; choose one of gpipe, 1f1b, interleaved, zero-bubble, zero-bubble-v, dual-pipe-v'),
     ("config='a.toml'\n", 1, "config is for the command line only"),
     ("--steps=2\n", 1, 'there is no option "--steps"; did you mean steps?'),
 ]
@@ -76,7 +76,7 @@ TABLE = [
     ("bert", ["--held-out", "nan"], 2, "--held-out: nan is not a finite number"),
     ("bert", ["--peak-tflops", "-1"], 2, "--peak-tflops: -1 is not a number of 0 or more"),
     ("bert", ["--peak-tflops", "much"], 2, "--peak-tflops: much is not a number, such as 0.5"),
-    ("bert", ["--schedule", "1b1f"], 2, 'there is no schedule "1b1f"; choose one of gpipe, 1f1b, interleaved, zero-bubble'),
+    ("bert", ["--schedule", "1b1f"], 2, 'there is no schedule "1b1f"; choose one of gpipe, 1f1b, interleaved, zero-bubble, zero-bubble-v, dual-pipe-v'),
     ("bert", ["--schedule", "pipe.csv"], 2, "--schedule pipe.csv is a device, a pipe or a folder; give a file"),
     ("bert", ["--schedule", "nowhere.csv"], 2, "cannot open nowhere.csv: No such file"),
     ("bert", ["--schedule", "wrong.csv"], 2, 'wrong.csv, line 1, cell 2: "0X0" is no action; give the part of the model'),
@@ -268,6 +268,12 @@ def configurations(programs, folder):
     by_file = ["--deterministic", "--lr", "0.02", "--pipeline-parallel", "2", "--schedule", "two.csv"]
     if losses("csv.jsonl", [*BERT, *by_file]) != of_run:
         yield "a schedule that is a file gives another run"
+    if "schedules" in programs:
+        run(programs, "schedules", ["--stages", "2", "--micro-batches", "2", "--memory", "1", "--v", "--csv", "v.csv"], folder)
+    in_a_v = ["--deterministic", "--lr", "0.02", "--pipeline-parallel", "2", "--schedule"]
+    for name in ("zero-bubble-v", "dual-pipe-v", *(["v.csv"] if "schedules" in programs else [])):
+        if losses(name + ".jsonl", [*BERT, *in_a_v, name]) != of_run:
+            yield f"--schedule {name} gives another run"
     changed = losses("changed.jsonl", ["--config", options, "--steps", "3"])
     if len(changed) != 3:
         yield f"the command line does not come first: {changed}"
@@ -276,7 +282,8 @@ def configurations(programs, folder):
 def main():
     here = pathlib.Path(sys.argv[1]).resolve().parent
     programs = {"bert": "train_bert", "resnet": "train_resnet50", "score_bert": "score_bert", "score_resnet": "score_resnet50",
-                "compare": "dhp_compare", "doctor": "dhp_doctor", "onnx": "export_onnx", "gpt": "train_gpt", "score_gpt": "score_gpt"}
+                "compare": "dhp_compare", "doctor": "dhp_doctor", "onnx": "export_onnx", "gpt": "train_gpt", "score_gpt": "score_gpt",
+                "schedules": "dhp_schedules"}
     programs = {name: str(here / file) for name, file in programs.items() if (here / file).exists()}
     with tempfile.TemporaryDirectory() as temporary:
         folder = pathlib.Path(temporary)

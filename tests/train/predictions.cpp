@@ -11,7 +11,8 @@ std::vector<Layout> layouts() {
           Layout{{.data = 2, .pipeline = 2}},
           Layout{{.data = 2, .tensor = 2, .pipeline = 2}},
           Layout{{.data = 7}},  // two replicas have nothing
-          Layout{{.pipeline = 2}, Interleaved{}, 3}};
+          Layout{{.pipeline = 2}, Interleaved{}, 3},
+          Layout{{.pipeline = 2}, ZeroBubbleV{}, 2}};  // the first stage has the scores
 }
 
 }  // namespace

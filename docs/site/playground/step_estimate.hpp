@@ -122,7 +122,7 @@ inline void check_question(const Question& q) {
   const auto micro_batches = static_cast<int>(dhp::part_of(q.micro_batches, q.data, 0).size());
   const auto lists = dhp::all_stages(q.schedule, q.pipeline, micro_batches, q.chunks);
   const auto report = dhp::check_schedule(lists, q.chunks, micro_batches, 4);
-  const dhp::Wiring wiring{q.pipeline, q.chunks};
+  const auto wiring = lists.wiring(q.chunks);
   const auto cuts = dhp::cut_layers(std::vector<double>(static_cast<std::size_t>(q.layers), 1.0),
                                     static_cast<int>(wiring.parts()));
   const auto layers_of = [&](std::int64_t part) {

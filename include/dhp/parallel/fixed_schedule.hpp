@@ -16,6 +16,8 @@ namespace dhp {
 struct FixedSchedule {
   std::string name;
   StageLists lists;
+  int chunks = chunks_of(lists);
+  bool v_shaped = lists.v_shaped;
 
   [[nodiscard]] std::vector<Action> actions(int stage, int stages, int micro_batches, int) const {
     check(static_cast<std::size_t>(stages) == lists.size(), "schedule ", name, " is for ",
@@ -32,41 +34,49 @@ struct FixedSchedule {
   }
 
   [[nodiscard]] static std::string to_csv(const StageLists& lists) {
-    const auto stages = static_cast<int>(lists.size());
+    const auto wiring = lists.wiring(1);
     std::string text;
-    for (int stage = 0; stage < stages; ++stage) {
+    for (int stage = 0; stage < wiring.stages; ++stage) {
       const char* before = "";
       for (const auto& action : lists[static_cast<std::size_t>(stage)])
         text +=
-            concat(std::exchange(before, ","), action.chunk * stages + stage,
+            concat(std::exchange(before, ","), wiring.part(stage, action),
                    letters.substr(static_cast<std::size_t>(action.kind), 1), action.micro_batch);
       text += '\n';
     }
     return text;
   }
-  /// Throws with line and cell where that is no action of the line's stage.
+  /// Throws with line and cell where that is no action of the line's stage. The first action of chunk 1 says whether the
+  /// schedule is v-shaped.
   [[nodiscard]] static FixedSchedule from_csv(std::string name, std::string_view text) {
     std::vector<std::string_view> lines;
     while (!text.empty()) lines.push_back(cut(text, '\n'));
     const auto stages = static_cast<int>(lines.size());
     StageLists lists(lines.size());
+    auto wiring = lists.wiring(1);
+    bool known = false;
     for (int stage = 0; stage < stages; ++stage) {
       auto line = lines[static_cast<std::size_t>(stage)];
       for (int at = 1; !line.empty(); ++at) {
         const auto cell = trimmed(cut(line, ','));
         if (cell.empty()) continue;
         const auto where = concat(name, ", line ", stage + 1, ", cell ", at, ": ");
-        const auto action = parse(cell, stages);
+        auto action = parse(cell);
         check(action.has_value(), where, "\"", cell,
               "\" is no action; give the part of the model, one of F, B, I and W, and the "
               "micro-batch, such as 1F0");
-        const auto& [owner, made] = *action;
+        auto& [part, made] = *action;
+        made.chunk = wiring.chunk_of(part);
+        if (!std::exchange(known, known || made.chunk == 1))
+          wiring.v_shaped = made.chunk == 1 && wiring.stage_of(part) != stage;
+        const int owner = wiring.stage_of(part);
         check(owner == stage, where, cell, " is of a part that stage ", owner, " of ", stages,
               " holds, and belongs into line ", owner + 1);
         lists[static_cast<std::size_t>(stage)].push_back(made);
       }
       leave_weights(lists[static_cast<std::size_t>(stage)]);
     }
+    lists.v_shaped = wiring.v_shaped;
     return {std::move(name), std::move(lists)};
   }
 
@@ -93,9 +103,14 @@ struct FixedSchedule {
     const auto first = std::min(text.find_first_not_of(spaces), text.size());
     return text.substr(first, text.find_last_not_of(spaces) + 1 - first);
   }
-  /// The stage that holds the action's part, and the action.
-  [[nodiscard]] static std::optional<std::pair<int, Action>> parse(std::string_view cell,
-                                                                   int stages) {
+  [[nodiscard]] static int chunks_of(const StageLists& lists) {
+    int chunks = 1;
+    for (const auto& list : lists)
+      for (const auto& action : list) chunks = std::max(chunks, action.chunk + 1);
+    return chunks;
+  }
+  /// The action and its part, from which its chunk follows.
+  [[nodiscard]] static std::optional<std::pair<int, Action>> parse(std::string_view cell) {
     int part = 0, micro_batch = 0;
     const char* const end = cell.data() + cell.size();
     const auto [letter, no_part] = std::from_chars(cell.data(), end, part);
@@ -103,8 +118,7 @@ struct FixedSchedule {
     if (no_part != std::errc() || kind == letters.npos) return std::nullopt;
     const auto [last, no_number] = std::from_chars(letter + 1, end, micro_batch);
     if (no_number != std::errc() || last != end || part < 0 || micro_batch < 0) return std::nullopt;
-    return std::pair{part % stages,
-                     Action{static_cast<Action::Kind>(kind), part / stages, micro_batch}};
+    return std::pair{part, Action{static_cast<Action::Kind>(kind), 0, micro_batch}};
   }
 };
 

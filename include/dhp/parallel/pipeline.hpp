@@ -14,6 +14,7 @@
 #include <dhp/parallel/trainable.hpp>
 
 #include <algorithm>
+#include <array>
 #include <map>
 #include <memory>
 #include <optional>
@@ -44,10 +45,10 @@ class PipelineParallel {
         replica_{mesh.data().rank(), mesh.data().size(), mesh.shape().context},
         tensor_(mesh.tensor()),
         context_(mesh.context()),
-        forward_(mesh.pipeline()),
-        backward_(mesh.pipeline_backward()),
-        stages_(forward_.size()),
-        stage_(forward_.rank()) {
+        forward_(detail::both_ways(mesh.pipeline(), options_.schedule.v_shaped())),
+        backward_(detail::both_ways(mesh.pipeline_backward(), options_.schedule.v_shaped())),
+        stages_(mesh.shape().pipeline),
+        stage_(mesh.pipeline_index()) {
     const auto layers = static_cast<int>(model.layers.size());
     check(options_.chunks >= 1 && options_.chunks <= layers, "pipeline: ", options_.chunks,
           " chunks per rank for ", layers,
@@ -64,7 +65,8 @@ class PipelineParallel {
     check(options_.costs.size() == model.layers.size(), "pipeline: ", options_.costs.size(),
           " costs were given for ", layers, " layers");
     auto cuts = detail::agree_on_cuts(dev, mesh.world(), options_.costs, parts);
-    layers_ = {std::move(model), std::move(cuts), stages_, stage_};
+    const detail::Wiring wiring{stages_, options_.chunks, options_.schedule.v_shaped()};
+    layers_ = {std::move(model), std::move(cuts), wiring, stage_};
     (void)proven(1, Pass::training);  // refuses a wrong combination of schedule and chunks
     keep_own_part(dev);
   }
@@ -83,7 +85,7 @@ class PipelineParallel {
     const int next = layers_.part(0) + 1;
     if (stages_ == 1 || layers_.holds_loss(next - 1) || !layers_.returns_gradient(next))
       return std::nullopt;
-    return detail::StageOutput<Dev>{layers_.input_shape(next, of), backward_, stage_ + 1};
+    return detail::StageOutput<Dev>{layers_.input_shape(next, of), backward_[0], stage_ + 1};
   }
   /// From now on a step's backward passes get the gradient of this stage's output from there.
   void take_gradients_from(std::unique_ptr<OutputGradients> source) {
@@ -164,8 +166,8 @@ class PipelineParallel {
     Replicas<Dev>* replicas = nullptr;
     Tensor<Dev> scales;  // weight of each loss term in the objective, f64 [terms]
     std::map<std::pair<int, int>, MicroBatchState> in_flight;  // by (chunk, micro-batch)
-    std::map<std::pair<int, int>, Tensor<Dev>> forwarded;  // between two chunks of this rank, by
-    std::map<std::pair<int, int>, Tensor<Dev>> returned;   // (receiving part, micro-batch)
+    // Between two chunks of this rank, by (receiving part, micro-batch); first forward, then back.
+    std::map<std::pair<int, int>, Tensor<Dev>> handed_over;
     std::vector<int> layer_runs_left{};  // by layer; the loss comes after the last
     std::unordered_map<const ParameterState<Dev>*, int> writers_left{};
     Tensor<Dev> losses;  // f64 [micro-batches, terms, loss_fields]
@@ -186,7 +188,7 @@ class PipelineParallel {
               spec.name);
       }
     store_options_.tensor_groups = parameters_in_model_.groups;
-    tied_ = detail::TiedParameters<Dev>(forward_, by_stage);
+    tied_ = detail::TiedParameters<Dev>(forward_[0], by_stage);
     const auto& own = by_stage[static_cast<std::size_t>(stage_)];
     // Tied parameters are ready last, so they come first in the store: reducers start at its end.
     ParameterList<Dev> in_order;
@@ -233,9 +235,11 @@ class PipelineParallel {
   const StageLists& proven(int micro_batches, Pass pass) {
     auto& lists = proven_[{micro_batches, pass}];
     if (!lists.empty()) return lists;
-    auto made = all_stages(pass == Pass::training ? options_.schedule : AnySchedule(ForwardOnly{}),
-                           stages_, micro_batches, options_.chunks);
-    (void)check_schedule(made, options_.chunks, micro_batches, forward_.send_capacity(), pass);
+    const bool v = options_.schedule.v_shaped();
+    auto made =
+        all_stages(pass == Pass::training ? options_.schedule : AnySchedule(detail::ForwardOnly{v}),
+                   stages_, micro_batches, options_.chunks);
+    (void)check_schedule(made, options_.chunks, micro_batches, forward_[0].send_capacity(), pass);
     return lists = std::move(made);
   }
 
@@ -266,9 +270,22 @@ class PipelineParallel {
   [[nodiscard]] static const MicroBatch<Dev>& batch(const Execution& run, const Action& action) {
     return run.step.batches[static_cast<std::size_t>(action.micro_batch)];
   }
-  /// Allocates the input activation of a part.
-  [[nodiscard]] Tensor<Dev> boundary(Dev& dev, int part, const MicroBatch<Dev>& of) {
-    return Tensor<Dev>(dev, store_options_.compute, layers_.input_shape(part, of));
+  /// What the part `from` has sent to the action's, or kept for it on this rank.
+  [[nodiscard]] Tensor<Dev> take(Dev& dev, const Action& action, Execution& run, int from,
+                                 std::array<Comm<Dev>, 2>& ways) {
+    const int part = layers_.part(action.chunk);
+    if (layers_.is_here(from))
+      return std::move(run.handed_over.extract({part, action.micro_batch}).mapped());
+    const int later = std::max(part, from);
+    Tensor<Dev> x(dev, store_options_.compute, layers_.input_shape(later, batch(run, action)));
+    ways[layers_.goes_back(action.chunk)].recv(dev, x.mut(), layers_.stage_of(from));
+    return x;
+  }
+  void hand_over(Dev& dev, const Action& action, Execution& run, int to,
+                 std::array<Comm<Dev>, 2>& ways, Tensor<Dev> x) {
+    if (layers_.is_here(to))
+      run.handed_over.emplace(std::pair{to, action.micro_batch}, std::move(x));
+    else ways[layers_.goes_back(action.chunk)].send(dev, std::move(x), layers_.stage_of(to));
   }
 
   void forward(Dev& dev, const Action& action, Execution& run) {
@@ -277,15 +294,7 @@ class PipelineParallel {
     auto& state = run.in_flight.try_emplace({action.chunk, action.micro_batch}, run.context, of)
                       .first->second;
     const auto scope = dev.scope("forward", action.micro_batch);
-    Tensor<Dev> x;
-    if (part == 0) {
-      x = of.input.share();
-    } else if (stages_ == 1) {
-      x = std::move(run.forwarded.extract({part, action.micro_batch}).mapped());
-    } else {
-      x = boundary(dev, part, of);
-      forward_.recv(dev, x.mut(), (stage_ + stages_ - 1) % stages_);
-    }
+    auto x = part == 0 ? of.input.share() : take(dev, action, run, part - 1, forward_);
     auto forgets = state.tape.nested(false, false);
     for (int at = layers_.first(part); at < layers_.first(part + 1); ++at) {
       gather(dev, run, at);
@@ -303,12 +312,10 @@ class PipelineParallel {
                                row.as({row.shape()[1], loss_fields}));
       }
       free(dev, run, layers_.layer_of_loss());
-    } else if (stages_ == 1) {
-      run.forwarded.emplace(std::pair{part + 1, action.micro_batch}, std::move(x));
     } else {
       if (output_gradients_ && run.context.mode == Mode::train)
         output_gradients_->sent(action.micro_batch, x);
-      forward_.send(dev, std::move(x), (stage_ + 1) % stages_);
+      hand_over(dev, action, run, part + 1, forward_, std::move(x));
     }
   }
 
@@ -317,20 +324,16 @@ class PipelineParallel {
                      FunctionRef<void(int)> after) {
     const auto scope = dev.scope("backward", action.micro_batch);
     const int part = layers_.part(action.chunk);
-    const auto& of = batch(run, action);
     Tensor<Dev> dy;
     if (layers_.holds_loss(part)) {
       gather(dev, run, layers_.layer_of_loss());
       dy = layers_.loss().backward(dev, run.scales.view(), state.tape);
       after(layers_.layer_of_loss());
       free(dev, run, layers_.layer_of_loss());
-    } else if (layers_.returns_gradient(part + 1) && stages_ == 1) {
-      dy = std::move(run.returned.extract({part, action.micro_batch}).mapped());
     } else if (output_gradients_) {
       dy = output_gradients_->gradient(dev, action.micro_batch);
     } else if (layers_.returns_gradient(part + 1)) {
-      dy = boundary(dev, part + 1, of);
-      backward_.recv(dev, dy.mut(), (stage_ + 1) % stages_);
+      dy = take(dev, action, run, part + 1, backward_);
     }
     for (int at = layers_.first(part + 1); at-- > layers_.first(part);) {
       gather(dev, run, at);
@@ -338,9 +341,8 @@ class PipelineParallel {
       after(at);
       free(dev, run, at);
     }
-    if (!layers_.returns_gradient(part)) return;
-    if (stages_ == 1) run.returned.emplace(std::pair{part - 1, action.micro_batch}, std::move(dy));
-    else backward_.send(dev, std::move(dy), (stage_ + stages_ - 1) % stages_);
+    if (layers_.returns_gradient(part))
+      hand_over(dev, action, run, part - 1, backward_, std::move(dy));
   }
 
   void backward(Dev& dev, const Action& action, Execution& run, Ready ready) {
@@ -384,7 +386,8 @@ class PipelineParallel {
   PipelineOptions options_;
   ParameterStoreOptions store_options_;
   detail::ReplicaOf replica_;
-  Comm<Dev> tensor_, context_, forward_, backward_;
+  Comm<Dev> tensor_, context_;
+  std::array<Comm<Dev>, 2> forward_, backward_;  // by whether the chunk goes back
   int stages_, stage_;
   detail::StageLayers<Dev> layers_;
   std::map<std::pair<int, Pass>, StageLists> proven_;

@@ -29,7 +29,7 @@ class ScheduleChecker {
  public:
   ScheduleChecker(const Lists& lists, int chunks, int batches, int capacity, Pass pass)
       : lists_(lists),
-        wiring_{static_cast<int>(lists.size()), chunks},
+        wiring_(lists.wiring(chunks)),
         micro_batches_(batches),
         capacity_(capacity),
         pass_(pass) {}
@@ -37,10 +37,12 @@ class ScheduleChecker {
   ScheduleReport run() {
     for (int stage = 0; stage < wiring_.stages; ++stage) check_order(stage);
     if (wiring_.stages == 1) return report_;  // no messages
-    for (int stage = 0; stage < wiring_.stages; ++stage) {
-      check_meeting(stage, (stage + 1) % wiring_.stages, true);
-      check_meeting(stage, (stage + wiring_.stages - 1) % wiring_.stages, false);
-    }
+    for (int stage = 0; stage < wiring_.stages; ++stage)
+      for (const bool forward : {true, false}) {
+        const int next = (stage + 1) % wiring_.stages;
+        check_meeting(stage, next, forward);
+        if (wiring_.stages > 2) check_meeting(next, stage, forward);
+      }
     for (int slowest = 0; slowest < wiring_.stages; ++slowest) check_progress(slowest);
     return report_;
   }
@@ -85,7 +87,7 @@ class ScheduleChecker {
           action.micro_batch >= micro_batches_)
         broken(stage, at, "does not exist: there are ", micro_batches_, " micro-batches and ",
                wiring_.chunks, " chunks");
-      if (wiring_.stages == 1) check_neighbour(at, state_of);
+      check_neighbour(stage, at, state_of);
       auto& state = state_of(action.chunk, action.micro_batch);
       advance(stage, at, state);
       if (pass_ == Pass::evaluation) continue;
@@ -130,28 +132,40 @@ class ScheduleChecker {
          " of micro-batch ", micro_batch, " in chunk ", chunk);
   }
 
-  /// With one stage, the adjacent chunk is in the same list and must come first.
-  void check_neighbour(Position at, auto& state_of) const {
-    const auto& action = list(0)[at];
-    const auto source = wiring_.source(0, action);
-    if (source < 0) return;
-    const auto reached = state_of(static_cast<int>(source), action.micro_batch);
-    if (reached < (is_forward(action) ? State::forwarded : State::input_done))
-      broken(0, at, "comes before that of chunk ", source);
+  /// The stage that an action gets a message from, or sends one to; -1: none.
+  [[nodiscard]] int sender(int stage, const Action& action) const {
+    return other_stage(stage, wiring_.source(stage, action));
+  }
+  [[nodiscard]] int receiver(int stage, const Action& action) const {
+    return other_stage(stage, wiring_.target(stage, action));
+  }
+  [[nodiscard]] int other_stage(int stage, std::int64_t part) const {
+    return part < 0 || wiring_.stage_of(part) == stage ? -1 : wiring_.stage_of(part);
+  }
+  /// Where the adjacent part is of the same stage, its action must come first.
+  void check_neighbour(int stage, Position at, auto& state_of) const {
+    const auto& action = list(stage)[at];
+    const auto source = wiring_.source(stage, action);
+    if (source < 0 || wiring_.stage_of(source) != stage) return;
+    const int chunk = wiring_.chunk_of(source);
+    if (state_of(chunk, action.micro_batch) <
+        (is_forward(action) ? State::forwarded : State::input_done))
+      broken(stage, at, "comes before that of chunk ", chunk);
   }
 
   // --- meeting ---
   void check_meeting(int from, int to, bool forward) const {
-    const auto next = [&](int stage, Position& at, auto part) {
+    const auto next = [&](int stage, Position& at, int other, auto stage_beside) {
       while (at < list(stage).size() && (is_forward(list(stage)[at]) != forward ||
-                                         (wiring_.*part)(stage, list(stage)[at]) < 0))
+                                         (this->*stage_beside)(stage, list(stage)[at]) != other))
         ++at;
       return at < list(stage).size();
     };
     Position sent = 0;
     Position received = 0;
     // The law of order ensures equally many messages.
-    for (; next(from, sent, &Wiring::target) && next(to, received, &Wiring::source);
+    for (; next(from, sent, to, &ScheduleChecker::receiver) &&
+           next(to, received, from, &ScheduleChecker::sender);
          ++sent, ++received) {
       const auto& action = list(from)[sent];
       const auto& meets = list(to)[received];
@@ -169,7 +183,8 @@ class ScheduleChecker {
   struct Runner {
     Position next = 0;
     bool sending = false;  ///< the message of the action before `next` waits for room on its edge
-    int messages[2] = {};  ///< on the edges into this stage: of backwards, of forwards
+    /// On the edges into this stage: of backwards and of forwards, from an earlier and from a later stage.
+    int messages[2][2] = {};
   };
 
   void check_progress(int slowest) {
@@ -187,11 +202,9 @@ class ScheduleChecker {
       if (!runner.sending && runner.next == list(stage).size()) continue;
       const auto at = runner.sending ? runner.next - 1 : runner.next;
       const auto& action = list(stage)[at];
-      const auto part =
-          runner.sending ? wiring_.target(stage, action) : wiring_.source(stage, action);
       stuck += concat(stuck.empty() ? "" : "; ", name(stage, at),
                       runner.sending ? " for a full edge to stage " : " for a message of stage ",
-                      wiring_.stage_of(part));
+                      runner.sending ? receiver(stage, action) : sender(stage, action));
     }
     check(stuck.empty(), "schedule: with ", capacity_,
           " messages per edge these wait for ever: ", stuck);
@@ -203,13 +216,13 @@ class ScheduleChecker {
     if (!runner.sending) {
       if (runner.next == list(stage).size()) return false;
       const auto& action = list(stage)[runner.next];
-      if (wiring_.source(stage, action) >= 0) {
-        auto& messages = runner.messages[is_forward(action)];
+      if (const int from = sender(stage, action); from >= 0) {
+        auto& messages = runner.messages[is_forward(action)][from > stage];
         if (messages == 0) return false;
         --messages;
       }
       ++runner.next;
-      runner.sending = wiring_.target(stage, action) >= 0;
+      runner.sending = receiver(stage, action) >= 0;
       if (runner.sending) (void)deliver(runners, stage);
       return true;
     }
@@ -218,8 +231,8 @@ class ScheduleChecker {
   bool deliver(std::vector<Runner>& runners, int stage) {
     auto& runner = runners[static_cast<std::size_t>(stage)];
     const auto& action = list(stage)[runner.next - 1];
-    const auto to = wiring_.stage_of(wiring_.target(stage, action));
-    auto& messages = runners[static_cast<std::size_t>(to)].messages[is_forward(action)];
+    const int to = receiver(stage, action);
+    auto& messages = runners[static_cast<std::size_t>(to)].messages[is_forward(action)][stage > to];
     if (messages == capacity_) return false;
     report_.most_messages = std::max(report_.most_messages, ++messages);
     runner.sending = false;

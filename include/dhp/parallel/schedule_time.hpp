@@ -45,7 +45,7 @@ struct ScheduleTimes {
     for (const double cost : {of_part.forward, of_part.backward_input, of_part.backward_weight})
       check(cost >= 0 && cost <= longest, "schedule: an action takes ", cost,
             "; finite and not negative");
-  Wiring wiring{static_cast<int>(lists.size()), 1};
+  auto wiring = lists.wiring(1);
   constexpr int most_chunks = std::numeric_limits<int>::max();
   std::int64_t micro_batches = 0;
   std::int64_t forwards = 0;

@@ -4,7 +4,9 @@
 
 #include <dhp/comm/comm.hpp>
 #include <dhp/nn/loss.hpp>
+#include <dhp/parallel/action.hpp>
 
+#include <array>
 #include <utility>
 #include <vector>
 
@@ -31,13 +33,19 @@ struct StageOutput {
   int next = 0;  ///< the rank that sends
 };
 
+/// The pipeline axis for chunks that go forward, and for those that go back, whose messages must not wait for others.
+template <class Dev>
+[[nodiscard]] std::array<Comm<Dev>, 2> both_ways(Comm<Dev>& pipeline, bool v_shaped) {
+  return {pipeline, v_shaped ? pipeline.split(0, pipeline.rank()) : pipeline};
+}
+
 template <class Dev>
 class StageLayers {
  public:
   StageLayers() = default;
-  /// cuts: the first layer of each part, and the end. Part p is on stage p modulo stages.
-  StageLayers(Model<Dev> model, std::vector<std::int64_t> cuts, int stages, int stage)
-      : model_(std::move(model)), cuts_(std::move(cuts)), stages_(stages), stage_(stage) {
+  /// cuts: the first layer of each part, and the end.
+  StageLayers(Model<Dev> model, std::vector<std::int64_t> cuts, const Wiring& wiring, int stage)
+      : model_(std::move(model)), cuts_(std::move(cuts)), wiring_(wiring), stage_(stage) {
     find_first_trained();
   }
 
@@ -48,7 +56,10 @@ class StageLayers {
   }
   [[nodiscard]] const std::vector<std::int64_t>& cuts() const { return cuts_; }
   [[nodiscard]] int parts() const { return static_cast<int>(cuts_.size()) - 1; }
-  [[nodiscard]] int part(int chunk) const { return chunk * stages_ + stage_; }
+  [[nodiscard]] int part(int chunk) const { return static_cast<int>(wiring_.part(stage_, chunk)); }
+  [[nodiscard]] int stage_of(int part) const { return wiring_.stage_of(part); }
+  [[nodiscard]] bool is_here(int part) const { return stage_of(part) == stage_; }
+  [[nodiscard]] bool goes_back(int chunk) const { return wiring_.goes_back(chunk); }
   [[nodiscard]] int first(int part) const {
     return static_cast<int>(cuts_[static_cast<std::size_t>(part)]);
   }
@@ -62,10 +73,10 @@ class StageLayers {
     return list;
   }
   [[nodiscard]] std::vector<ParameterList<Dev>> parameters_by_stage() const {
-    std::vector<ParameterList<Dev>> lists(static_cast<std::size_t>(stages_));
+    std::vector<ParameterList<Dev>> lists(static_cast<std::size_t>(wiring_.stages));
     for (int part = 0; part < parts(); ++part) {
       const int last = holds_loss(part) ? layer_of_loss() : first(part + 1) - 1;
-      auto& list = lists[static_cast<std::size_t>(part % stages_)];
+      auto& list = lists[static_cast<std::size_t>(stage_of(part))];
       for (int at = first(part); at <= last; ++at)
         for (auto& parameter : parameters_of(at)) list.push_back(std::move(parameter));
     }
@@ -103,7 +114,7 @@ class StageLayers {
     for (int at = first(part + 1); at-- > first(part);) body(at);
   }
   void for_each(FunctionRef<void(int)> body) const {
-    for (int chunk = parts() / stages_; chunk-- > 0;) for_each_of(chunk, body);
+    for (int chunk = wiring_.chunks; chunk-- > 0;) for_each_of(chunk, body);
   }
 
  private:
@@ -124,7 +135,7 @@ class StageLayers {
 
   Model<Dev> model_;
   std::vector<std::int64_t> cuts_;
-  int stages_ = 1;
+  Wiring wiring_{1, 1};
   int stage_ = 0;
   int first_trained_ = 0;
 };

@@ -19,11 +19,11 @@ struct NcclOptions {
   double timeout_s = 300;
   /// Multiprocessors that one collective, one message, may take; 0: as many as fit, at most 24 and 4. Work of several
   /// communicators holds its own while it waits for other GPUs, so all of it must fit into the GPU together: at most
-  /// three collectives (tensor axis, a reducer's, one more) and six messages are under way.
+  /// three collectives (tensor axis, a reducer's, one more) and eight messages are under way.
   int collective_ctas = 0;
   int message_ctas = 0;
 
-  static constexpr int collectives = 3, messages = 6;
+  static constexpr int collectives = 3, messages = 8;
 
   /// With what the GPU has room for; throws where it has none for what is asked.
   [[nodiscard]] NcclOptions fitted(int device) const {

@@ -1,0 +1,92 @@
+// Actions of pipeline stages, the parts of the model that they are of, and the messages between them.
+#pragma once
+
+#include <dhp/core/error.hpp>
+
+#include <cstdint>
+#include <string>
+#include <vector>
+
+namespace dhp {
+
+struct Action {
+  /// backward is backward_input and backward_weight in one.
+  enum class Kind { forward, backward, backward_input, backward_weight };
+  Kind kind = Kind::forward;
+  int chunk = 0;
+  int micro_batch = 0;
+  friend bool operator==(const Action&, const Action&) = default;
+};
+
+[[nodiscard]] constexpr const char* name_of(Action::Kind kind) {
+  switch (kind) {
+    case Action::Kind::forward: return "forward";
+    case Action::Kind::backward: return "backward";
+    case Action::Kind::backward_input: return "backward_input";
+    case Action::Kind::backward_weight: return "backward_weight";
+  }
+  return "unknown action";
+}
+[[nodiscard]] inline std::string to_text(const Action& action) {
+  return concat(name_of(action.kind), " of micro-batch ", action.micro_batch, " in chunk ",
+                action.chunk);
+}
+
+namespace detail {
+
+/// Where the parts of the model lie, and the messages of actions. A forward of part v receives an activation from part
+/// v - 1 and sends one to part v + 1. A backward (whole, or of the input) receives a gradient from part v + 1 and sends
+/// one to part v - 1. Between parts of one stage there is no message. Each direction has its own communicator, so that
+/// neither waits behind the other.
+struct Wiring {
+  int stages;
+  int chunks;
+  bool v_shaped = false;
+
+  [[nodiscard]] std::int64_t parts() const { return std::int64_t{stages} * chunks; }
+  [[nodiscard]] std::int64_t part(int stage, int chunk) const {
+    return std::int64_t{chunk} * stages + (goes_back(chunk) ? stages - 1 - stage : stage);
+  }
+  [[nodiscard]] std::int64_t part(int stage, const Action& action) const {
+    return part(stage, action.chunk);
+  }
+  /// The part that the action receives from, or -1.
+  [[nodiscard]] std::int64_t source(int stage, const Action& action) const {
+    return neighbour(stage, action, -1);
+  }
+  /// The part that the action sends to, or -1.
+  [[nodiscard]] std::int64_t target(int stage, const Action& action) const {
+    return neighbour(stage, action, +1);
+  }
+  [[nodiscard]] int stage_of(std::int64_t part) const {
+    const auto at = static_cast<int>(part % stages);
+    return goes_back(chunk_of(part)) ? stages - 1 - at : at;
+  }
+  [[nodiscard]] int chunk_of(std::int64_t part) const { return static_cast<int>(part / stages); }
+  /// Whether activations of this chunk go from later stages to earlier ones.
+  [[nodiscard]] bool goes_back(int chunk) const { return v_shaped && chunk % 2 != 0; }
+
+ private:
+  [[nodiscard]] std::int64_t neighbour(int stage, const Action& action, int downstream) const {
+    if (action.kind == Action::Kind::backward_weight) return -1;
+    const bool forward = action.kind == Action::Kind::forward;
+    const auto other = part(stage, action) + (forward ? downstream : -downstream);
+    return other < parts() ? other : -1;
+  }
+};
+
+}  // namespace detail
+
+/// The actions of each stage. Chunk c of stage s is part c * stages + s of the model: round after round. v_shaped: every
+/// second round goes back, so that with two chunks the first and the last part lie on stage 0.
+struct StageLists : std::vector<std::vector<Action>> {
+  using vector::vector;
+  bool v_shaped = false;
+
+  [[nodiscard]] detail::Wiring wiring(int chunks) const {
+    return {static_cast<int>(size()), chunks, v_shaped};
+  }
+  friend bool operator==(const StageLists&, const StageLists&) = default;
+};
+
+}  // namespace dhp
