@@ -391,6 +391,9 @@ std::optional<int> parse(CommandLine& app, int argc, char** argv, auto& options,
             {!options.run.trace_values.empty(),
              "--trace-values looks at whole rows, which no rank has"}})
         dhp::check(!options.sequence_parallel || !bad, why, ": leave out --sequence-parallel");
+    if constexpr (requires { options.sequence_parallel; })
+      if (options.sequence_parallel && options.run.mesh.tensor == 1)
+        options.run.idle.push_back("--sequence-parallel does nothing without --tensor-parallel");
     check();
   });
 }
@@ -455,6 +458,8 @@ ParsedGpt parse_gpt(int argc, char** argv, bool gpu) {
        .longest = 1 << 17});
   add_context_options(app, options.run);
   parsed.exit_status = parse(app, argc, argv, options, words, [&] {
+    if (options.run.exchange_heads && options.run.mesh.context == 1)
+      options.run.idle.push_back("--context-attention does nothing without --context-parallel");
     options.run.exchange_heads |= gpu;  // the memory plan has no GPU to ask
     dhp::check(options.text_columns.size() < 2, "--text-column: one has the text");
     dhp::check(!options.run.new_head, "--new-head: the head of a decoder is that of its tokens");

@@ -53,6 +53,11 @@ inline void add_context_options(CommandLine& app, RunOptions& run) {
          "as always on GPUs")
       ->default_str("ring")
       ->check(CLI::IsMember({"ring", "heads"}));
+  app.add_option("--context-groups", run.context_groups,
+                 "With --deterministic: the number of pieces that each sample is computed in, "
+                 "whatever --context-parallel, which divides it; 0: as many as its ranks",
+                 number_up_to(dhp::detail::most_tree_leaves))
+      ->needs("--deterministic");
 }
 
 inline void add_bert_text_options(CommandLine& app, BertOptions& options) {

@@ -166,6 +166,23 @@ TEST_CASE("context axis: ZeRO shards over all replicas") {
   }
 }
 
+TEST_CASE("context axis: exact sums of the same groups have the serial run's bits") {
+  for (const auto compute : {DType::f32, DType::bf16})
+    for (const auto& variant :
+         {Variant{}, Variant{.padded = true, .recomputed = true}, Variant{.causal = false}}) {
+      const RunSettings settings{.compute = compute, .deterministic = true, .context_groups = 4};
+      const auto serial = trained({}, settings, variant);
+      check_losses(serial, trained({}, {.compute = compute}, variant),
+                   compute == DType::f32 ? 1e-4 : 5e-2);
+      for (const auto& layout :
+           {Layout{{.context = 2}}, Layout{{.context = 4}}, Layout{{.data = 2, .context = 4}},
+            Layout{{.data = 2, .pipeline = 2, .context = 2}, zero_bubble}}) {
+        CAPTURE(to_text(layout));
+        check_same_bits(serial, trained(layout, settings, variant));
+      }
+    }
+}
+
 TEST_CASE("context axis: 16 bits") {
   const RunSettings narrow{.compute = DType::bf16};
   check_losses(trained({}, narrow), trained({{.context = 2}}, narrow), 2e-2);
@@ -211,6 +228,8 @@ TEST_CASE("context axis: what it cannot do is refused") {
                   });
             }),
             "predictions are of whole samples"));
-  CHECK(has(refusal({.deterministic = true}), "need a layout without it"));
+  CHECK(has(refusal({.deterministic = true, .context_groups = 3}),
+            "cannot be computed in 3 context groups on a context axis of 2, which has to divide"));
+  CHECK(has(refusal({.deterministic = true}, {.heads = true}), "choose attention by a ring"));
   CHECK(has(refusal({.reducer = LocalSgd{}}), "choose a reducer that is not late"));
 }

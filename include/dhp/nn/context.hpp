@@ -4,6 +4,7 @@
 #pragma once
 
 #include <dhp/comm/comm.hpp>
+#include <dhp/nn/group_sum.hpp>
 #include <dhp/ops/attention.hpp>
 #include <dhp/ops/elementwise.hpp>
 #include <dhp/ops/rows.hpp>
@@ -18,17 +19,20 @@
 
 namespace dhp::detail {
 
-/// The rows of each sample that a rank of the context axis has, as rows of its share. A sample is cut into 2 * ranks
-/// blocks, and rank c has blocks c and 2 * ranks - 1 - c: with a causal mask, all have as many pairs.
+/// One of the two parts of a sample of so many rows that a group has. The sample is cut into 2 * groups blocks, and group
+/// c has blocks c and 2 * groups - 1 - c: with a causal mask, all have as many pairs.
+[[nodiscard]] inline Range context_part(std::int64_t rows, int group, int groups, int half) {
+  return part_of(rows, 2 * groups, half == 0 ? group : 2 * groups - 1 - group);
+}
+/// The rows of each sample in a group, as rows of that group.
 [[nodiscard]] inline std::vector<TokenRuns> context_runs(const std::vector<std::int32_t>& offsets,
                                                          const std::vector<std::int32_t>& lengths,
-                                                         int rank, int ranks) {
+                                                         int group, int groups) {
   std::vector<TokenRuns> all(lengths.size());
   std::int64_t row = 0;
   for (std::size_t n = 0; n < lengths.size(); ++n)
     for (const int half : {0, 1}) {
-      const auto part =
-          part_of(offsets[n + 1] - offsets[n], 2 * ranks, half == 0 ? rank : 2 * ranks - 1 - rank);
+      const auto part = context_part(offsets[n + 1] - offsets[n], group, groups, half);
       const auto tokens = std::clamp<std::int64_t>(lengths[n] - part.first, 0, part.size());
       all[n][static_cast<std::size_t>(half)] = {row, part.size(), tokens, part.first};
       row += part.size();
@@ -39,35 +43,52 @@ namespace dhp::detail {
   return samples.empty() ? 0 : samples.back()[1].row + samples.back()[1].rows;
 }
 
-/// The rows of each rank.
+struct ContextCut {
+  int groups = 0;  ///< into which all layouts cut; 0: one for each rank, of any number of rows
+  std::int64_t multiple = 1;  ///< of which the rows of such a group are one
+};
+
+/// The rows of each group. Where all layouts have the same groups, padding makes them equally long.
 struct ContextRows {
   template <class Dev>
-  ContextRows(Dev& dev, const MicroBatch<Dev>& batch, int size)
+  ContextRows(Dev& dev, const MicroBatch<Dev>& batch, int ranks, ContextCut cut)
       : offsets(batch.at("offsets").template to_host<std::int32_t>(dev)) {
     const auto lengths = batch.at("lengths").template to_host<std::int32_t>(dev);
-    for (int rank = 0; rank < size; ++rank)
-      by_rank.push_back(context_runs(offsets, lengths, rank, size));
+    const int groups = std::max(cut.groups, ranks);
+    for (int group = 0; group < groups; ++group) {
+      by_group.push_back(context_runs(offsets, lengths, group, groups));
+      most = std::max(most, rows_of(by_group.back()));
+    }
+    if (cut.groups == 0) return;
+    most = (most + cut.multiple - 1) / cut.multiple * cut.multiple;
+    for (auto& runs : by_group)
+      if (!runs.empty()) runs.back()[1].rows += most - rows_of(runs);
   }
-  [[nodiscard]] const std::vector<TokenRuns>& of(int rank) const {
-    return by_rank[static_cast<std::size_t>(rank)];
+  [[nodiscard]] const std::vector<TokenRuns>& of(int group) const {
+    return by_group[static_cast<std::size_t>(group)];
   }
 
   std::vector<std::int32_t> offsets;  // of the whole samples
-  std::vector<std::vector<TokenRuns>> by_rank;
+  std::vector<std::vector<TokenRuns>> by_group;
+  std::int64_t most = 0;  // rows of a group
 };
 
 /// What a rank of the context axis has of a micro-batch. "offsets" and "lengths" stay those of the whole samples; other
-/// side inputs with a value for each row have those of its rows.
+/// side inputs with a value for each row have those of its rows. Padding has zeros, and labels that are ignored.
 template <class Dev>
 [[nodiscard]] MicroBatch<Dev> context_share(Dev& dev, const MicroBatch<Dev>& whole,
-                                            const Comm<Dev>& context) {
-  if (context.size() == 1) return whole.share();
+                                            const Comm<Dev>& context, ContextCut cut = {}) {
+  if (std::max(context.size(), cut.groups) == 1) return whole.share();
   check(!whole.input, "a context axis splits rows of tokens, and this model's input has none");
-  const auto rows_of_ranks = std::make_shared<const ContextRows>(dev, whole, context.size());
-  const auto& all = *rows_of_ranks;
-  const auto& runs = all.of(context.rank());
+  const auto rows_of_groups = std::make_shared<const ContextRows>(dev, whole, context.size(), cut);
+  const auto& all = *rows_of_groups;
   MicroBatch<Dev> share{whole.index, whole.first_sample, whole.samples, {}, {}, whole.counts};
-  share.context = rows_of_ranks;
+  share.context = rows_of_groups;
+  share.row_groups = static_cast<int>(std::ssize(all.by_group)) / context.size();
+  const int first_group = context.rank() * share.row_groups;
+  std::int64_t count = 0;
+  for (int group = 0; group < share.row_groups; ++group)
+    count += rows_of(all.of(first_group + group));
   for (const auto& [name, tensor] : whole.side) {
     const auto& shape = tensor.shape();
     if (name == "offsets" || name == "lengths" || shape.rank() == 0 ||
@@ -75,15 +96,24 @@ template <class Dev>
       share.side.emplace_back(name, tensor.share());
       continue;
     }
-    Tensor<Dev> rows(dev, tensor.dtype(), shape.with(0, rows_of(runs)));
-    for (std::size_t n = 0; n < runs.size(); ++n)
-      for (const auto& run : runs[n]) {
-        if (run.rows == 0) continue;
-        const auto first = all.offsets[n] + run.position;
-        const auto from = tensor.view().slice(first, first + run.rows);
-        dev.copy(rows.mut().slice(run.row, run.row + run.rows).bytes(), from.bytes(),
-                 from.size_bytes());
-      }
+    auto rows = Tensor<Dev>::zeros(dev, tensor.dtype(), shape.with(0, count));
+    if (name == "labels" && cut.groups > 0)
+      rows = Tensor<Dev>::from_host(dev, rows.shape(),
+                                    std::vector<std::int32_t>(static_cast<std::size_t>(count), -1));
+    for (int own = 0; own < share.row_groups; ++own) {
+      const auto& runs = all.of(first_group + own);
+      for (std::size_t n = 0; n < runs.size(); ++n)
+        for (const int half : {0, 1}) {
+          const std::int64_t first = all.offsets[n];
+          const auto part = context_part(all.offsets[n + 1] - first, first_group + own,
+                                         share.row_groups * context.size(), half);
+          if (part.size() == 0) continue;
+          const auto from = tensor.view().slice(first + part.first, first + part.last);
+          const auto row = own * all.most + runs[n][static_cast<std::size_t>(half)].row;
+          dev.copy(rows.mut().slice(row, row + part.size()).bytes(), from.bytes(),
+                   from.size_bytes());
+        }
+    }
     share.side.emplace_back(name, std::move(rows));
   }
   share.side.emplace_back("all_row_numbers", whole.at("row_numbers").share());
@@ -95,9 +125,7 @@ template <class Dev>
 class HeadExchange {
  public:
   HeadExchange(Dev& dev, Comm<Dev>& context, const MicroBatch<Dev>& batch)
-      : dev_(dev), context_(context), rows_(*batch.context) {
-    for (const auto& runs : rows_.by_rank) most_ = std::max(most_, rows_of(runs));
-  }
+      : dev_(dev), context_(context), rows_(*batch.context) {}
 
   /// [this rank's rows, columns] -> [rows, columns / ranks]
   [[nodiscard]] Tensor<Dev> to_heads(const Tensor<Dev>& x) {
@@ -135,7 +163,7 @@ class HeadExchange {
  private:
   /// What is sent and what comes, [ranks, rows, columns]: a block for each rank, all of the size of the largest.
   [[nodiscard]] std::pair<Tensor<Dev>, Tensor<Dev>> blocks(DType dtype, std::int64_t columns) {
-    const Shape shape{context_.size(), most_, columns};
+    const Shape shape{context_.size(), rows_.most, columns};
     return {Tensor<Dev>::zeros(dev_, dtype, shape), Tensor<Dev>(dev_, dtype, shape)};
   }
   [[nodiscard]] View<Dev> block(Tensor<Dev>& of, int rank, std::int64_t rows) const {
@@ -150,7 +178,7 @@ class HeadExchange {
       for (std::size_t n = 0; n < samples.size(); ++n)
         for (const auto& run : samples[n])
           if (run.rows > 0)
-            body(block(in, rank, most_).slice(run.row, run.row + run.rows),
+            body(block(in, rank, rows_.most).slice(run.row, run.row + run.rows),
                  rows_.offsets[n] + run.position);
     }
   }
@@ -158,8 +186,31 @@ class HeadExchange {
   Dev& dev_;
   Comm<Dev>& context_;
   const ContextRows& rows_;
-  std::int64_t most_ = 0;  // of a rank
 };
+
+/// Where sums of parts of a result lie: in the result, or beside it where they have a wider type.
+template <class Dev>
+struct PartSums {
+  PartSums(Dev& dev, View<Dev> of) : view(of) {
+    if (of.dtype() == accumulation_type(of.dtype())) return;
+    apart = Tensor<Dev>(dev, accumulation_type(of.dtype()), of.shape());
+    view = apart.mut();
+  }
+  void end(Dev& dev, View<Dev> of) {
+    if (apart) cast(dev, apart.view(), of);
+  }
+  Tensor<Dev> apart{};
+  View<Dev> view;
+};
+
+/// A copy in the type of sums, if x has another one.
+template <class Dev>
+[[nodiscard]] Tensor<Dev> widened(Dev& dev, ConstView<Dev> x) {
+  if (x.dtype() == accumulation_type(x.dtype())) return {};
+  Tensor<Dev> wide(dev, accumulation_type(x.dtype()), x.shape());
+  cast(dev, x, wide.mut());
+  return wide;
+}
 
 /// Attention of the rows that this rank has to those of all ranks, as attention_forward() and attention_backward()
 /// have it for whole samples. Results are equal up to rounding: the order of a row's sum depends on its rank.
@@ -175,39 +226,43 @@ class RingAttention {
 
   void forward(ConstView<Dev> q, ConstView<Dev> k, ConstView<Dev> v,
                const AttentionOptions& options, View<Dev> y, View<Dev> logsumexp) {
-    Tensor<Dev> sums(dev_, accumulation_type(q.dtype()), q.shape());
+    PartSums<Dev> sums(dev_, y);
     auto held = both(k, v);
     for (int step = 0; step < context_.size(); ++step) {
       begin(step, held);
       if constexpr (AttendsToParts<Dev>)
         attend_to_part_forward(dev_, q, half(held.view(), 0), half(held.view(), 1), parts_, options,
-                               sums.mut(), logsumexp);
+                               sums.view, logsumexp);
       if (!is_last(step)) held = received(held, step + 1);
     }
-    cast(dev_, sums.view(), y);
+    sums.end(dev_, y);
   }
 
   /// The gradients of keys and values travel behind them, and one step further: home.
   void backward(ConstView<Dev> dy, ConstView<Dev> q, ConstView<Dev> k, ConstView<Dev> v,
                 ConstView<Dev> y, ConstView<Dev> logsumexp, const AttentionOptions& options,
                 View<Dev> dq, View<Dev> dk, View<Dev> dv) {
-    const auto accumulation = accumulation_type(q.dtype());
-    Tensor<Dev> all_y(dev_, accumulation, y.shape()), all_dq(dev_, accumulation, q.shape());
-    cast(dev_, y, all_y.mut());
+    const auto wide_y = widened(dev_, y);
+    if (wide_y) y = wide_y.view();
+    PartSums<Dev> sums(dev_, dq);
     auto held = both(k, v);
-    Tensor<Dev> gradients(dev_, accumulation, held.shape());
+    Tensor<Dev> gradients;
     for (int step = 0; step < context_.size(); ++step) {
       begin(step, held);
-      if (step > 0) gradients = received(gradients, step);
+      // Those of the ranks before are under way meanwhile.
+      Tensor<Dev> own(dev_, accumulation_type(q.dtype()), held.shape());
+      if (step > 0) dev_.fill_zero(own.mut().bytes(), own.size_bytes());
       if constexpr (AttendsToParts<Dev>)
-        attend_to_part_backward(dev_, dy, q, half(held.view(), 0), half(held.view(), 1),
-                                all_y.view(), logsumexp, parts_, options, all_dq.mut(),
-                                half(gradients.mut(), 0), half(gradients.mut(), 1));
+        attend_to_part_backward(dev_, dy, q, half(held.view(), 0), half(held.view(), 1), y,
+                                logsumexp, parts_, options, sums.view, half(own.mut(), 0),
+                                half(own.mut(), 1));
+      if (step > 0) add(dev_, own.view(), received(own, step).view(), own.mut());
+      gradients = std::move(own);
       context_.send(dev_, gradients.share(), next());
       if (!is_last(step)) held = received(held, step + 1);
     }
     gradients = received(gradients, context_.size());
-    cast(dev_, all_dq.view(), dq);
+    sums.end(dev_, dq);
     cast(dev_, half(gradients.view(), 0), dk);
     cast(dev_, half(gradients.view(), 1), dv);
   }
@@ -245,6 +300,110 @@ class RingAttention {
   Dev& dev_;
   Comm<Dev>& context_;
   const ContextRows& rows_;
+  AttentionParts<Dev> parts_;
+};
+
+/// The same with the bits of any number of ranks: each group of queries meets those of keys in their order, and what
+/// all groups of queries add to a group of keys is added along one tree. Each rank has all keys and values for a while,
+/// as of Llama 3 (Dubey et al. 2024, section 3.3.2), and what its queries add to all of them.
+template <class Dev>
+class GroupedAttention {
+ public:
+  GroupedAttention(Dev& dev, Comm<Dev>& context, const MicroBatch<Dev>& batch,
+                   std::int64_t max_length)
+      : dev_(dev), context_(context), rows_(*batch.context), own_(batch.row_groups) {
+    numbers_ = batch.at("row_numbers").view();
+    parts_.max_length = max_length;
+  }
+
+  void forward(ConstView<Dev> q, ConstView<Dev> k, ConstView<Dev> v,
+               const AttentionOptions& options, View<Dev> y, View<Dev> logsumexp) {
+    PartSums<Dev> sums(dev_, y);
+    const Keys keys(dev_, context_, k, v);
+    for (int own = 0; own < own_; ++own)
+      for (int at = 0; at < groups(); ++at) {
+        meet(own, at, at > 0);
+        if constexpr (AttendsToParts<Dev>)
+          attend_to_part_forward(dev_, of(q, own), of(keys.k, at), of(keys.v, at), parts_, options,
+                                 of(sums.view, own), statistics(logsumexp, own));
+      }
+    sums.end(dev_, y);
+  }
+
+  void backward(ConstView<Dev> dy, ConstView<Dev> q, ConstView<Dev> k, ConstView<Dev> v,
+                ConstView<Dev> y, ConstView<Dev> logsumexp, const AttentionOptions& options,
+                View<Dev> dq, View<Dev> dk, View<Dev> dv) {
+    const auto accumulation = accumulation_type(q.dtype());
+    const auto wide_y = widened(dev_, y);
+    if (wide_y) y = wide_y.view();
+    PartSums<Dev> sums(dev_, dq);
+    dev_.fill_zero(sums.view.bytes(), sums.view.size_bytes());
+    const Keys keys(dev_, context_, k, v);
+    const auto columns = k.columns();
+    GroupSum<Dev> sum(context_, groups(), RowShares<Dev>(context_, groups()));
+    const auto of_keys = sum.by_blocks(
+        dev_, accumulation, {groups() * rows_.most, 2 * columns}, rows_.most,
+        [&](int own, Range rows, View<Dev> out, double) {
+          const int at = static_cast<int>(rows.first / rows_.most);
+          meet(own, at, true);
+          dev_.fill_zero(out.bytes(), out.size_bytes());
+          if constexpr (AttendsToParts<Dev>)
+            attend_to_part_backward(dev_, of(dy, own), of(q, own), of(keys.k, at), of(keys.v, at),
+                                    of(y, own), statistics(logsumexp, own), parts_, options,
+                                    of(sums.view, own), half(out, 0), half(out, 1));
+        });
+    sums.end(dev_, dq);
+    for (int own = 0; own < own_; ++own) {
+      cast(dev_, half(of(of_keys.view(), own), 0), of(dk, own));
+      cast(dev_, half(of(of_keys.view(), own), 1), of(dv, own));
+    }
+  }
+
+ private:
+  /// Of all ranks.
+  struct Keys {
+    Keys(Dev& dev, Comm<Dev>& context, ConstView<Dev> own_k, ConstView<Dev> own_v)
+        : k(own_k), v(own_v) {
+      if (context.size() == 1) return;
+      for (auto* view : {&k, &v}) {
+        all.emplace_back(dev, view->dtype(),
+                         view->shape().with(0, view->shape()[0] * context.size()));
+        context.all_gather(dev, *view, all.back().mut()).wait();
+        *view = all.back().view();
+      }
+    }
+    ConstView<Dev> k, v;
+    std::vector<Tensor<Dev>> all{};
+  };
+
+  [[nodiscard]] int groups() const { return static_cast<int>(std::ssize(rows_.by_group)); }
+  void meet(int own, int keys, bool more) {
+    parts_.queries = rows_.of(context_.rank() * own_ + own);
+    parts_.keys = rows_.of(keys);
+    parts_.row_numbers = of(numbers_, own);
+    parts_.more = more;
+  }
+  template <class AnyView>
+  [[nodiscard]] AnyView of(AnyView all, int group) const {
+    return all.slice(group * rows_.most, (group + 1) * rows_.most);
+  }
+  /// [heads, rows] of each group follow each other.
+  template <class AnyView>
+  [[nodiscard]] AnyView statistics(AnyView all, int own) const {
+    return all.as({own_, all.count() / own_}).slice(own, own + 1);
+  }
+  /// [2, rows, columns] of a group that lie in its [rows, 2 * columns]
+  template <class AnyView>
+  [[nodiscard]] static AnyView half(AnyView of, int at) {
+    const auto rows = of.rows();
+    return of.as({2 * rows, of.columns() / 2}).slice(at * rows, (at + 1) * rows);
+  }
+
+  Dev& dev_;
+  Comm<Dev>& context_;
+  const ContextRows& rows_;
+  int own_;  // groups of this rank
+  ConstView<Dev> numbers_;
   AttentionParts<Dev> parts_;
 };
 

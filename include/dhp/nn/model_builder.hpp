@@ -54,9 +54,7 @@ class ModelBuilder {
   explicit ModelBuilder(Mesh<Dev>& mesh, const ParameterStoreOptions& store = {})
       : ModelBuilder(mesh.tensor(), mesh.data()) {
     context = mesh.context();
-    check(context.size() == 1 || !store.deterministic,
-          "a context axis adds up each sample's gradients in parts: the same bits in every layout, "
-          "as with --deterministic, need a layout without it");
+    context_groups_ = store.context_groups_for(context.size());
     if (store.deterministic) group(store.tensor_groups);
   }
   /// Without a mesh; Comm<Dev>{} is a group of one.
@@ -78,6 +76,8 @@ class ModelBuilder {
   void group(int groups = 0) { wanted_groups_ = groups; }
   /// The number of tensor groups; 0 without them.
   [[nodiscard]] int groups() const { return groups_; }
+  /// What the rows of samples are cut into, in every layout: attention adds up in their order. 1 and less: it does not.
+  [[nodiscard]] int context_groups() const { return context_groups_; }
   /// A sum over the pieces of what this placement splits. shares: of the rows that each rank gets of it.
   [[nodiscard]] GroupSum<Dev> sum_of_pieces(Placement place, RowShares<Dev> shares = {}) const {
     if (place == Placement::replicated) return {};
@@ -218,7 +218,7 @@ class ModelBuilder {
   std::function<bool(const std::string&)> trains_;
   detail::PlacementTable placements_;
   std::optional<int> wanted_groups_;
-  int groups_ = 0;
+  int groups_ = 0, context_groups_ = 0;
   bool shares_rows_ = false, whole_rows_ = false;
   LowRankOptions low_rank_;
   decltype(&detail::make_low_rank<Dev>) make_adapter_ = nullptr;

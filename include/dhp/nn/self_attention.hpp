@@ -47,7 +47,7 @@ class SelfAttention final {
     const int parts = by_heads ? build.tensor.size() * gradient_sum_.pieces() : 1;
     check_heads(name, parts);
     apart_ = gradient_sum_.is_grouped() || options_.key_heads != options_.heads || !options_.bias ||
-             context_.size() > 1;
+             std::max(context_.size(), build.context_groups()) > 1;
     const auto key_columns = options_.columns / options_.heads * options_.key_heads;
     for (int which = 0; which < 3; ++which) {
       projections_.emplace_back(build,
@@ -71,11 +71,13 @@ class SelfAttention final {
     key_heads_of_piece_ = options_.key_heads / parts;
     exchanges_heads_ =
         context_.size() > 1 && (options.exchange_heads || !detail::AttendsToParts<Dev>);
+    is_grouped_ = build.context_groups() > 1;
+    check(!is_grouped_ || (!exchanges_heads_ && detail::AttendsToParts<Dev>), name,
+          ": only a ring of CPUs attends without changing a bit on a context axis, as a "
+          "deterministic run has to; choose attention by a ring, on CPUs, or plain sums");
     check(!exchanges_heads_ || key_heads_of_piece_ % context_.size() == 0, name, ": ",
           key_heads_of_piece_, " key heads cannot be exchanged over a context axis of ",
           context_.size(), "; choose it among their divisors, or attention by a ring, on CPUs");
-    check(context_.size() == 1 || gradient_sum_.pieces() == 1, name,
-          ": tensor groups are not for a context axis; choose a layout without one of them");
     first_head_ = by_heads ? heads_of_piece_ * gradient_sum_.pieces() * build.tensor.rank() : 0;
   }
 
@@ -175,12 +177,18 @@ class SelfAttention final {
     Tensor<Dev> y(dev, q.dtype(), q.shape());
     Tensor<Dev> logsumexp(dev, accumulation_type(q.dtype()),
                           {pieces(), heads_of_piece_ / ranks_of_heads(), q.rows() / pieces()});
-    if (is_ring())
-      detail::RingAttention<Dev>(dev, context_, tape.batch(), options_.max_length)
-          .forward(q, k, v, options_for(tape, 0, 0), y.mut(), logsumexp.mut());
-    for (int at = 0; at < pieces() && !is_ring(); ++at)
-      attend(dev, piece(q.view(), at), piece(k.view(), at), piece(v.view(), at), at, 0, tape,
-             piece(y.mut(), at), logsumexp.mut().slice(at, at + 1));
+    const auto forward_of = [&](auto attention) {
+      for (int at = 0; at < pieces(); ++at)
+        attention.forward(piece(q.view(), at), piece(k.view(), at), piece(v.view(), at),
+                          options_for(tape, at, 0), piece(y.mut(), at),
+                          logsumexp.mut().slice(at, at + 1));
+    };
+    if (is_grouped(tape)) forward_of(around<detail::GroupedAttention<Dev>>(dev, tape));
+    else if (is_ring()) forward_of(around<detail::RingAttention<Dev>>(dev, tape));
+    else
+      for (int at = 0; at < pieces(); ++at)
+        attend(dev, piece(q.view(), at), piece(k.view(), at), piece(v.view(), at), at, 0, tape,
+               piece(y.mut(), at), logsumexp.mut().slice(at, at + 1));
     for (auto& part : qkv) tape.push(std::move(part));
     tape.push(y.share());
     tape.push(std::move(logsumexp));
@@ -198,15 +206,26 @@ class SelfAttention final {
     }
     const auto& [q, k, v] = qkv;
     auto& [dq, dk, dv] = gradients;
-    if (is_ring())
-      detail::RingAttention<Dev>(dev, context_, tape.batch(), options_.max_length)
-          .backward(dy, q, k, v, y, logsumexp, options_for(tape, 0, 0), dq.mut(), dk.mut(),
-                    dv.mut());
-    for (int at = 0; at < pieces() && !is_ring(); ++at)
-      attention_backward(
-          dev, piece(dy.view(), at), piece(q.view(), at), piece(k.view(), at), piece(v.view(), at),
-          piece(y.view(), at), logsumexp.view().slice(at, at + 1), sequences(tape),
-          options_for(tape, at, 0), piece(dq.mut(), at), piece(dk.mut(), at), piece(dv.mut(), at));
+    const auto backward_of = [&](auto of_piece) {
+      for (int at = 0; at < pieces(); ++at)
+        of_piece(piece(dy.view(), at), piece(q.view(), at), piece(k.view(), at),
+                 piece(v.view(), at), piece(y.view(), at), logsumexp.view().slice(at, at + 1),
+                 options_for(tape, at, 0), piece(dq.mut(), at), piece(dk.mut(), at),
+                 piece(dv.mut(), at));
+    };
+    if (is_grouped(tape))
+      backward_of([&](auto... parts) {
+        around<detail::GroupedAttention<Dev>>(dev, tape).backward(parts...);
+      });
+    else if (is_ring())
+      backward_of(
+          [&](auto... parts) { around<detail::RingAttention<Dev>>(dev, tape).backward(parts...); });
+    else
+      backward_of([&](auto of_dy, auto of_q, auto of_k, auto of_v, auto of_y, auto statistics,
+                      const auto& options, auto... outputs) {
+        attention_backward(dev, of_dy, of_q, of_k, of_v, of_y, statistics, sequences(tape), options,
+                           outputs...);
+      });
     if (exchanges_heads_) {
       detail::HeadExchange<Dev> exchange(dev, context_, tape.batch());
       for (auto& part : gradients) part = exchange.to_rows(part);
@@ -238,6 +257,14 @@ class SelfAttention final {
     else detail::attention_step(dev, q, cache.view(), positions, options, y);
   }
   [[nodiscard]] bool is_ring() const { return context_.size() > 1 && !exchanges_heads_; }
+  /// Predictions are of whole samples.
+  [[nodiscard]] bool is_grouped(const Tape<Dev>& tape) const {
+    return is_grouped_ && tape.batch().context != nullptr;
+  }
+  template <class Attention>
+  [[nodiscard]] Attention around(Dev& dev, const Tape<Dev>& tape) {
+    return {dev, context_, tape.batch(), options_.max_length};
+  }
 
   /// The positions of queries or keys, or with `inverse` of their gradients.
   void rotate(Dev& dev, View<Dev> x, int heads, std::int64_t row_stride, const Tape<Dev>& tape,
@@ -307,6 +334,7 @@ class SelfAttention final {
   std::uint32_t use_;
   Comm<Dev> context_;
   bool exchanges_heads_ = false;
+  bool is_grouped_ = false;  // with the same groups of rows in every layout
   int heads_of_piece_ = 0, key_heads_of_piece_ = 0;
   int first_head_ = 0;                    // of this rank
   std::vector<Linear<Dev>> projections_;  // query, key, value

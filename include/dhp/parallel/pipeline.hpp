@@ -48,6 +48,7 @@ class PipelineParallel {
         backward_(mesh.pipeline_backward()),
         stages_(forward_.size()),
         stage_(forward_.rank()) {
+    store_options_.context_groups = store.context_groups_for(context_.size());
     const auto layers = static_cast<int>(model.layers.size());
     check(options_.chunks >= 1 && options_.chunks <= layers, "pipeline: ", options_.chunks,
           " chunks per rank for ", layers,
@@ -57,8 +58,7 @@ class PipelineParallel {
       // Rank 0 decides where to cut; measuring needs its tensor and its context group.
       const bool measures = mesh.data_index() == 0 && mesh.pipeline_index() == 0 && parts > 1;
       options_.costs = options_.measure_costs && measures
-                           ? detail::measured_costs(
-                                 dev, model, detail::context_share(dev, example, context_), store)
+                           ? detail::measured_costs(dev, model, context_share(dev, example), store)
                            : detail::computed_costs(model, example);
     }
     check(options_.costs.size() == model.layers.size(), "pipeline: ", options_.costs.size(),
@@ -134,8 +134,7 @@ class PipelineParallel {
   struct Execution;
   [[nodiscard]] Execution forward_only(Dev& dev, const Step<Dev>& step, Replicas<Dev>* replicas,
                                        bool predicts) {
-    auto run = start(dev, step, Mode::eval, replicas);
-    run.predicts = predicts;
+    auto run = start(dev, step, Mode::eval, replicas, predicts);
     const auto micro_batches = static_cast<int>(step.batches.size());
     for (const auto& action :
          proven(rounds(step), Pass::evaluation)[static_cast<std::size_t>(stage_)]) {
@@ -239,14 +238,21 @@ class PipelineParallel {
     return lists = std::move(made);
   }
 
-  Execution start(Dev& dev, const Step<Dev>& step, Mode mode, Replicas<Dev>* replicas) const {
+  [[nodiscard]] MicroBatch<Dev> context_share(Dev& dev, const MicroBatch<Dev>& whole) const {
+    return detail::context_share(dev, whole, context_,
+                                 {.groups = store_options_.context_groups,
+                                  .multiple = std::max(store_options_.tensor_groups, 1)});
+  }
+
+  Execution start(Dev& dev, const Step<Dev>& step, Mode mode, Replicas<Dev>* replicas,
+                  bool predicts = false) const {
     detail::check_has_replicas(store_, replicas);
     const auto terms = std::ssize(term_names());
     Execution run{};
     run.step = step;
-    if (context_.size() > 1) {
-      for (const auto& whole : step.batches)
-        run.shares.push_back(detail::context_share(dev, whole, context_));
+    run.predicts = predicts;
+    if (context_.size() > 1 || (store_options_.context_groups > 1 && !predicts)) {
+      for (const auto& whole : step.batches) run.shares.push_back(context_share(dev, whole));
       run.step.batches = run.shares;
     }
     run.context = step.context;
