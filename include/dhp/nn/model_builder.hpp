@@ -41,6 +41,16 @@ template <class Dev>
 [[nodiscard]] std::shared_ptr<Adapter<Dev>> make_low_rank(ModelBuilder<Dev>& build,
                                                           const std::string& name,
                                                           const ParameterSpec& weight);
+/// How many groups of rows a context axis is computed in. 0: it may add up in any order.
+[[nodiscard]] inline int context_groups_of(const ParameterStoreOptions& store, int ranks) {
+  if (!store.deterministic) return 0;
+  const int groups = store.context_groups == 0 ? ranks : store.context_groups;
+  check(groups % ranks == 0, "the model cannot be computed in ", groups,
+        " context groups on a context axis of ", ranks,
+        ", which has to divide them; choose --context-groups so, the same in all runs that are to "
+        "agree");
+  return groups;
+}
 }  // namespace detail
 
 template <class Dev>
@@ -54,7 +64,7 @@ class ModelBuilder {
   explicit ModelBuilder(Mesh<Dev>& mesh, const ParameterStoreOptions& store = {})
       : ModelBuilder(mesh.tensor(), mesh.data()) {
     context = mesh.context();
-    context_groups_ = store.context_groups_for(context.size());
+    context_groups_ = detail::context_groups_of(store, context.size());
     if (store.deterministic) group(store.tensor_groups);
   }
   /// Without a mesh; Comm<Dev>{} is a group of one.

@@ -23,25 +23,13 @@ struct ParameterStoreOptions {
   DType compute = DType::f32;
   /// Exact integer sums of gradients, whose order changes no bit, and tensor groups.
   bool deterministic = false;
-  int tensor_groups =
-      0;  ///< how many; 0: see ModelBuilder::group; of a store: as many as the model has
-  /// Groups of each sample's rows, which exact sums over rows are made of; 0: as many as the context axis has ranks.
-  int context_groups = 0;
+  int tensor_groups = 0;   ///< 0: see ModelBuilder::group; of a store: as many as the model has
+  int context_groups = 0;  ///< of each sample's rows; 0: as many as the context axis has ranks
   std::uint64_t seed = 0;  ///< seeds the initial values
   bool initialize = true;  ///< false: values are zero until a checkpoint is loaded
   Sharding sharding{};     ///< over replicas
   /// Keeps optimizer state in host memory, where the device's kernels update it over the bus.
   bool state_on_host = false;
-
-  /// How many groups of rows a context axis is computed in. 0: it may add up in any order.
-  [[nodiscard]] int context_groups_for(int ranks) const {
-    const int groups = context_groups == 0 ? ranks : context_groups;
-    check(!deterministic || groups % ranks == 0, "the model cannot be computed in ", groups,
-          " context groups on a context axis of ", ranks,
-          ", which has to divide them; choose --context-groups so, the same in all runs that are "
-          "to agree");
-    return deterministic ? groups : 0;
-  }
 };
 
 template <class Dev>

@@ -7,6 +7,7 @@
 
 #include <dhp/nn/context.hpp>
 #include <dhp/nn/fused_parameters.hpp>
+#include <dhp/nn/grouped_attention.hpp>
 #include <dhp/nn/linear.hpp>
 #include <dhp/ops/attention.hpp>
 #include <dhp/ops/cached_attention.hpp>

@@ -48,7 +48,7 @@ class PipelineParallel {
         backward_(mesh.pipeline_backward()),
         stages_(forward_.size()),
         stage_(forward_.rank()) {
-    store_options_.context_groups = store.context_groups_for(context_.size());
+    store_options_.context_groups = detail::context_groups_of(store, context_.size());
     const auto layers = static_cast<int>(model.layers.size());
     check(options_.chunks >= 1 && options_.chunks <= layers, "pipeline: ", options_.chunks,
           " chunks per rank for ", layers,
@@ -58,7 +58,8 @@ class PipelineParallel {
       // Rank 0 decides where to cut; measuring needs its tensor and its context group.
       const bool measures = mesh.data_index() == 0 && mesh.pipeline_index() == 0 && parts > 1;
       options_.costs = options_.measure_costs && measures
-                           ? detail::measured_costs(dev, model, context_share(dev, example), store)
+                           ? detail::measured_costs(
+                                 dev, model, detail::context_share(dev, example, context_), store)
                            : detail::computed_costs(model, example);
     }
     check(options_.costs.size() == model.layers.size(), "pipeline: ", options_.costs.size(),
@@ -238,12 +239,6 @@ class PipelineParallel {
     return lists = std::move(made);
   }
 
-  [[nodiscard]] MicroBatch<Dev> context_share(Dev& dev, const MicroBatch<Dev>& whole) const {
-    return detail::context_share(dev, whole, context_,
-                                 {.groups = store_options_.context_groups,
-                                  .multiple = std::max(store_options_.tensor_groups, 1)});
-  }
-
   Execution start(Dev& dev, const Step<Dev>& step, Mode mode, Replicas<Dev>* replicas,
                   bool predicts = false) const {
     detail::check_has_replicas(store_, replicas);
@@ -251,8 +246,10 @@ class PipelineParallel {
     Execution run{};
     run.step = step;
     run.predicts = predicts;
-    if (context_.size() > 1 || (store_options_.context_groups > 1 && !predicts)) {
-      for (const auto& whole : step.batches) run.shares.push_back(context_share(dev, whole));
+    const detail::ContextCut cut{store_options_.context_groups, store_options_.tensor_groups};
+    if (context_.size() > 1 || (cut.groups > 1 && !predicts)) {
+      for (const auto& whole : step.batches)
+        run.shares.push_back(detail::context_share(dev, whole, context_, cut));
       run.step.batches = run.shares;
     }
     run.context = step.context;
