@@ -59,10 +59,7 @@ void RunOptions::check_context() const {
   const bool late = std::holds_alternative<dhp::Delayed>(reducer) ||
                     std::holds_alternative<dhp::LocalSgd>(reducer);
   for (const auto& [bad, name] :
-       {std::pair{deterministic && exchange_heads,
-                  "--context-attention heads with --deterministic: only the ring has the same bits "
-                  "in every layout"},
-        {elastic.has_value(), "--elastic: its axis stays as it is"},
+       {std::pair{elastic.has_value(), "--elastic: its axis stays as it is"},
         {synthetic_gradients.has_value(), "--synthetic-gradients"},
         {cuda_graphs.value_or(false), "--cuda-graphs: its ranks read lengths on the host"},
         {!trace_values.empty(), "--trace-values: no rank has all of a micro-batch"},

@@ -58,6 +58,7 @@ struct Described {
   bool shares = true;
   bool recompute = false;
   bool adapters = false;  ///< alone are trained
+  bool heads = false;     ///< are exchanged on a context axis
 };
 template <class Config>
 Config described(Config config, const Described& how) {
@@ -66,6 +67,7 @@ Config described(Config config, const Described& how) {
   config.dropout = 0.1;
   config.recompute = how.recompute;
   config.share_rows = how.shares;
+  config.exchange_heads = how.heads;
   return config;
 }
 template <class Dev>
@@ -123,11 +125,9 @@ TEST_CASE("shared rows: the serial run's numbers, fp64, with recompute, ZeRO and
       check_close(serial, run(kind, layout, settings), 1e-9);
     }
     check_close(serial, run(kind, {{.tensor = 4}}, settings, {.recompute = true}), 1e-9);
-    if (kind == Kind::gpt_2 || kind == Kind::llama)
-      for (const Layout& layout :
-           {Layout{{.tensor = 2, .context = 2}},
-            Layout{{.tensor = 2, .pipeline = 2, .context = 2}, ZeroBubble{}}})
-        check_close(serial, run(kind, layout, settings), 1e-9);
+    for (const Layout& layout : {Layout{{.tensor = 2, .context = 2}},
+                                 Layout{{.tensor = 2, .pipeline = 2, .context = 2}, ZeroBubble{}}})
+      check_close(serial, run(kind, layout, settings), 1e-9);
     for (const auto stage : {ZeroStage::gradients, ZeroStage::weights}) {
       auto sharded = settings;
       sharded.sharding = {.stage = stage, .bucket_bytes = 512};
@@ -163,7 +163,7 @@ TEST_CASE("shared rows: exact sums have the serial run's bits, with and without"
 }
 
 TEST_CASE("shared rows: exact sums have the serial run's bits with a context axis too") {
-  for (const auto kind : {Kind::gpt_2, Kind::llama}) {
+  for (const auto kind : kinds) {
     CAPTURE(static_cast<int>(kind));
     const RunSettings settings{.compute = DType::f32,
                                .deterministic = true,
@@ -183,6 +183,10 @@ TEST_CASE("shared rows: exact sums have the serial run's bits with a context axi
       }
     const auto alone = run(kind, {}, settings, {.shares = false, .adapters = true});
     check_same_bits(alone, run(kind, {{.tensor = 2, .context = 2}}, settings, {.adapters = true}));
+    auto halves = settings;
+    halves.groups = 2;
+    check_same_bits(run(kind, {}, halves),
+                    run(kind, {{.tensor = 2, .context = 2}}, halves, {.heads = true}));
     auto sharded = settings;
     sharded.sharding = {.stage = ZeroStage::weights, .bucket_bytes = 512};
     const auto found = run(kind, {{.data = 2, .context = 4}}, sharded, {.shares = false});

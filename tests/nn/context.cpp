@@ -180,6 +180,11 @@ TEST_CASE("context axis: exact sums of the same groups have the serial run's bit
         CAPTURE(to_text(layout));
         check_same_bits(serial, trained(layout, settings, variant));
       }
+      auto by_heads = variant;
+      by_heads.heads = true;
+      auto thirds = settings;
+      thirds.context_groups = 6;
+      check_same_bits(trained({}, thirds, variant), trained({{.context = 3}}, thirds, by_heads));
     }
 }
 
@@ -230,6 +235,5 @@ TEST_CASE("context axis: what it cannot do is refused") {
             "predictions are of whole samples"));
   CHECK(has(refusal({.deterministic = true, .context_groups = 3}),
             "cannot be computed in 3 context groups on a context axis of 2, which has to divide"));
-  CHECK(has(refusal({.deterministic = true}, {.heads = true}), "choose attention by a ring"));
   CHECK(has(refusal({.reducer = LocalSgd{}}), "choose a reducer that is not late"));
 }

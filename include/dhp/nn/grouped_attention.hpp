@@ -16,8 +16,8 @@ class GroupedAttention {
  public:
   GroupedAttention(Dev& dev, Comm<Dev>& context, const MicroBatch<Dev>& batch,
                    std::int64_t max_length)
-      : dev_(dev), context_(context), rows_(*batch.context), own_(batch.row_groups) {
-    numbers_ = batch.at("row_numbers").view();
+      : dev_(dev), context_(context), rows_(*batch.context), own_(rows_.groups() / context.size()) {
+    numbers_ = batch.at(own_ == rows_.groups() ? "all_row_numbers" : "row_numbers").view();
     parts_.max_length = max_length;
   }
 
@@ -81,7 +81,7 @@ class GroupedAttention {
     std::vector<Tensor<Dev>> all{};
   };
 
-  [[nodiscard]] int groups() const { return static_cast<int>(std::ssize(rows_.by_group)); }
+  [[nodiscard]] int groups() const { return rows_.groups(); }
   void meet(int own, int keys, bool more) {
     parts_.queries = rows_.of(context_.rank() * own_ + own);
     parts_.keys = rows_.of(keys);

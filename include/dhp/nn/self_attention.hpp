@@ -73,9 +73,9 @@ class SelfAttention final {
     exchanges_heads_ =
         context_.size() > 1 && (options.exchange_heads || !detail::AttendsToParts<Dev>);
     is_grouped_ = build.context_groups() > 1;
-    check(!is_grouped_ || (!exchanges_heads_ && detail::AttendsToParts<Dev>), name,
-          ": only a ring of CPUs attends without changing a bit on a context axis, as a "
-          "deterministic run has to; choose attention by a ring, on CPUs, or plain sums");
+    check(!is_grouped_ || detail::AttendsToParts<Dev>, name,
+          ": a context axis changes no bit, as a deterministic run has to, on CPUs alone; choose "
+          "them, or plain sums");
     check(!exchanges_heads_ || key_heads_of_piece_ % context_.size() == 0, name, ": ",
           key_heads_of_piece_, " key heads cannot be exchanged over a context axis of ",
           context_.size(), "; choose it among their divisors, or attention by a ring, on CPUs");
@@ -170,10 +170,8 @@ class SelfAttention final {
       rotate(dev, piece(qkv[0].mut(), at), heads_of_piece_, 0, tape, false);
       rotate(dev, piece(qkv[1].mut(), at), key_heads_of_piece_, 0, tape, false);
     }
-    if (exchanges_heads_) {
-      detail::HeadExchange<Dev> exchange(dev, context_, tape.batch());
-      for (auto& part : qkv) part = exchange.to_heads(part);
-    }
+    if (exchanges_heads_)
+      for (auto& part : qkv) part = exchanged(dev, part, tape, true);
     const auto& [q, k, v] = qkv;
     Tensor<Dev> y(dev, q.dtype(), q.shape());
     Tensor<Dev> logsumexp(dev, accumulation_type(q.dtype()),
@@ -193,13 +191,13 @@ class SelfAttention final {
     for (auto& part : qkv) tape.push(std::move(part));
     tape.push(y.share());
     tape.push(std::move(logsumexp));
-    if (exchanges_heads_) return detail::HeadExchange<Dev>(dev, context_, tape.batch()).to_rows(y);
+    if (exchanges_heads_) return exchanged(dev, y, tape, false);
     return y;
   }
   Tensor<Dev> backward_apart(Dev& dev, Tensor<Dev> dy, Tensor<Dev> onto, Tape<Dev>& tape) {
     const Tensor<Dev> logsumexp = tape.pop();
     const Tensor<Dev> y = tape.pop();
-    if (exchanges_heads_) dy = detail::HeadExchange<Dev>(dev, context_, tape.batch()).to_heads(dy);
+    if (exchanges_heads_) dy = exchanged(dev, dy, tape, true);
     std::array<Tensor<Dev>, 3> qkv, gradients;
     for (std::size_t at = 3; at-- > 0;) {
       qkv[at] = tape.pop();
@@ -227,10 +225,8 @@ class SelfAttention final {
         attention_backward(dev, of_dy, of_q, of_k, of_v, of_y, statistics, sequences(tape), options,
                            outputs...);
       });
-    if (exchanges_heads_) {
-      detail::HeadExchange<Dev> exchange(dev, context_, tape.batch());
-      for (auto& part : gradients) part = exchange.to_rows(part);
-    }
+    if (exchanges_heads_)
+      for (auto& part : gradients) part = exchanged(dev, part, tape, false);
     for (int at = 0; at < pieces(); ++at) {
       rotate(dev, piece(dq.mut(), at), heads_of_piece_, 0, tape, true);
       rotate(dev, piece(dk.mut(), at), key_heads_of_piece_, 0, tape, true);
@@ -264,7 +260,22 @@ class SelfAttention final {
   }
   template <class Attention>
   [[nodiscard]] Attention around(Dev& dev, const Tape<Dev>& tape) {
-    return {dev, context_, tape.batch(), options_.max_length};
+    return {dev, exchanges_heads_ ? alone_ : context_, tape.batch(), options_.max_length};
+  }
+  /// Rows for heads, or back, of all pieces.
+  [[nodiscard]] Tensor<Dev> exchanged(Dev& dev, const Tensor<Dev>& all, const Tape<Dev>& tape,
+                                      bool to_heads) {
+    detail::HeadExchange<Dev> exchange(dev, context_, tape.batch());
+    Tensor<Dev> made;
+    for (int at = 0; at < pieces(); ++at) {
+      const auto of = piece(all.view(), at);
+      auto part = to_heads ? exchange.to_heads(of) : exchange.to_rows(of);
+      if (pieces() == 1) return part;
+      if (at == 0)
+        made = Tensor<Dev>(dev, part.dtype(), detail::shape_of_pieces(pieces(), part.shape()));
+      dev.copy(piece(made.mut(), at).bytes(), part.view().bytes(), part.size_bytes());
+    }
+    return made;
   }
 
   /// The positions of queries or keys, or with `inverse` of their gradients.
@@ -333,7 +344,7 @@ class SelfAttention final {
 
   SelfAttentionOptions options_;
   std::uint32_t use_;
-  Comm<Dev> context_;
+  Comm<Dev> context_, alone_;
   bool exchanges_heads_ = false;
   bool is_grouped_ = false;  // with the same groups of rows in every layout
   int heads_of_piece_ = 0, key_heads_of_piece_ = 0;
