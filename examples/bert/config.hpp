@@ -18,9 +18,10 @@ struct BertConfig {
   std::int64_t positions = 512;
   std::int64_t sequence_length = 128;
   double dropout = 0.1;
-  bool recompute = false;   ///< keep only the inputs of half blocks
-  bool share_rows = false;  ///< between the layers that the tensor axis splits
-  std::int64_t inner = 0;   ///< of the feed-forward pairs; 0: 4 * hidden
+  bool recompute = false;       ///< keep only the inputs of half blocks
+  bool exchange_heads = false;  ///< on a context axis
+  bool share_rows = false;      ///< between the layers that the tensor axis splits
+  std::int64_t inner = 0;       ///< of the feed-forward pairs; 0: 4 * hidden
   std::int64_t segments = 2;
   double epsilon = 1e-12;  ///< of the norms
 

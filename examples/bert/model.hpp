@@ -96,7 +96,8 @@ template <class Dev>
                                            {.heads = config.heads,
                                             .columns = config.hidden,
                                             .max_length = config.sequence_length,
-                                            .dropout = config.dropout}));
+                                            .dropout = config.dropout,
+                                            .exchange_heads = config.exchange_heads}));
   body.add("output", dhp::Linear<Dev>(build, name + ".attention.output.dense",
                                       {.in = config.hidden, .out = config.hidden}));
   return {build,

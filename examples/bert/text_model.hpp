@@ -42,6 +42,7 @@ namespace examples {
   config.sequence_length = options.sequence_length;
   config.dropout = options.dropout;
   config.recompute = options.run.recompute;
+  config.exchange_heads = options.run.exchange_heads;
   config.share_rows = options.sequence_parallel;
   return bert;
 }

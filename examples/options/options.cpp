@@ -394,6 +394,13 @@ std::optional<int> parse(CommandLine& app, int argc, char** argv, auto& options,
             {!options.run.trace_values.empty(),
              "--trace-values looks at whole rows, which no rank has"}})
         dhp::check(!options.sequence_parallel || !bad, why, ": leave out --sequence-parallel");
+    if constexpr (requires { options.sequence_parallel; })
+      for (const auto& [idle, why] :
+           {std::pair{options.sequence_parallel && options.run.mesh.tensor == 1,
+                      "--sequence-parallel does nothing without --tensor-parallel"},
+            {options.run.exchange_heads && options.run.mesh.context == 1,
+             "--context-attention does nothing without --context-parallel"}})
+        if (idle) options.run.idle.push_back(why);
     check();
   });
 }
@@ -438,8 +445,10 @@ ParsedBert parse_bert(int argc, char** argv, bool gpu) {
        .task = " (with --task classify)"});
   add_bert_text_options(app, options);
   add_classification_options(app, options);
-  parsed.exit_status =
-      parse(app, argc, argv, options, words, [&] { check_classification(app, options); });
+  parsed.exit_status = parse(app, argc, argv, options, words, [&] {
+    options.run.exchange_heads |= gpu;  // the memory plan has no GPU to ask
+    check_classification(app, options);
+  });
   return parsed;
 }
 
@@ -456,9 +465,8 @@ ParsedGpt parse_gpt(int argc, char** argv, bool gpu) {
                   "llama-tiny, llama-mini or llama-small",
        .vocabulary = "A tokenizer.json",
        .longest = 1 << 17});
-  add_context_options(app, options.run);
   parsed.exit_status = parse(app, argc, argv, options, words, [&] {
-    options.run.exchange_heads |= gpu;  // the memory plan has no GPU to ask
+    options.run.exchange_heads |= gpu;
     dhp::check(options.text_columns.size() < 2, "--text-column: one has the text");
     dhp::check(!options.run.new_head, "--new-head: the head of a decoder is that of its tokens");
   });

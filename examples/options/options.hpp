@@ -43,12 +43,14 @@ struct RunOptions {
   dhp::DType precision = dhp::DType::f32;
   bool deterministic = false;
   int tensor_groups = 0;         ///< 0: by the model
+  int context_groups = 0;        ///< 0: as many as the context axis has ranks
   bool library_dropout = false;  ///< cuDNN draws attention's dropout
   int cublas_sms = 0;            ///< multiprocessors for matrix products; 0: all
   bool tf32 = false;             ///< GPUs may round f32 to TF32 before they multiply
   bool recompute = false;
-  bool exchange_heads = false;  ///< on a context axis, rows for heads
-  int threads = 1;              ///< per rank, inside its ops, on the CPU
+  bool exchange_heads = false;      ///< on a context axis, rows for heads
+  std::vector<std::string> idle{};  ///< options that do nothing here, as sentences
+  int threads = 1;                  ///< per rank, inside its ops, on the CPU
   int device = 0;  ///< the first GPU of this process; its local ranks take the next ones
   std::optional<bool> cuda_graphs{};  ///< record steps whose shapes stay; else with one rank only
   int loader_threads = 1;

@@ -59,11 +59,7 @@ void RunOptions::check_context() const {
   const bool late = std::holds_alternative<dhp::Delayed>(reducer) ||
                     std::holds_alternative<dhp::LocalSgd>(reducer);
   for (const auto& [bad, name] :
-       {std::pair{deterministic,
-                  "--deterministic, which --load may have given (then say --deterministic=false): "
-                  "it adds up "
-                  "a sample's gradients in parts"},
-        {elastic.has_value(), "--elastic: its axis stays as it is"},
+       {std::pair{elastic.has_value(), "--elastic: its axis stays as it is"},
         {synthetic_gradients.has_value(), "--synthetic-gradients"},
         {cuda_graphs.value_or(false), "--cuda-graphs: its ranks read lengths on the host"},
         {!trace_values.empty(), "--trace-values: no rank has all of a micro-batch"},
@@ -80,7 +76,7 @@ void RunOptions::check_decay(std::int64_t total_steps) const {
 }
 
 std::vector<std::string> RunOptions::doubts(std::int64_t total_steps) const {
-  std::vector<std::string> found;
+  auto found = idle;
   if (total_steps > 0 && learning_rate.warmup_steps > total_steps)
     found.push_back(dhp::concat("--warmup ", learning_rate.warmup_steps,
                                 " is longer than this run of ", total_steps,
@@ -144,6 +140,7 @@ dhp::AllTrainingOptions RunOptions::training(std::int64_t total_steps) const {
       .store = {.compute = precision,
                 .deterministic = deterministic,
                 .tensor_groups = tensor_groups,
+                .context_groups = context_groups,
                 .seed = seed,
                 .initialize = load.empty() || begins_anew(),
                 .sharding = sharding,

@@ -14,12 +14,30 @@ struct TextModelHelp {
   std::string task{};      ///< of --test-data
 };
 
+inline void add_context_options(CommandLine& app, RunOptions& run) {
+  app.add_option("--context-parallel", run.mesh.context,
+                 "Ranks that share the tokens of each sample", positive_number());
+  app.add_option_function<std::string>(
+         "--context-attention",
+         [&run](const std::string& name) { run.exchange_heads = name == "heads"; },
+         "With --context-parallel: keys travel around a ring, or ranks exchange tokens for heads, "
+         "as always on GPUs")
+      ->default_str("ring")
+      ->check(CLI::IsMember({"ring", "heads"}));
+  app.add_option("--context-groups", run.context_groups,
+                 "With --deterministic: the number of pieces that each sample is computed in, "
+                 "whatever --context-parallel, which divides it; 0: as many as its ranks",
+                 number_up_to(dhp::detail::most_tree_leaves))
+      ->needs("--deterministic");
+}
+
 inline void add_text_model_options(CommandLine& app, TextModelOptions& options,
                                    const TextModelHelp& help) {
   app.option_defaults()->group("Layout");
   app.add_flag("--sequence-parallel", options.sequence_parallel,
                "Between the layers that --tensor-parallel splits, each of its ranks has a share of "
                "the rows, and no other rank's activations");
+  add_context_options(app, options.run);
   app.option_defaults()->group("Model");
   app.add_option("--preset", options.preset,
                  help.presets + " (default: as the model of --load, else tiny)");
@@ -39,20 +57,6 @@ inline void add_text_model_options(CommandLine& app, TextModelOptions& options,
                  "What to evaluate on" + help.task + "; else held out of --data");
   app.add_option("--text-cache", options.text_cache,
                  "Directory that keeps the text as tokens, for other processes and runs");
-}
-
-/// For models that mix the tokens of a sample in attention alone.
-inline void add_context_options(CommandLine& app, RunOptions& run) {
-  app.option_defaults()->group("Layout");
-  app.add_option("--context-parallel", run.mesh.context,
-                 "Ranks that share the tokens of each sample", positive_number());
-  app.add_option_function<std::string>(
-         "--context-attention",
-         [&run](const std::string& name) { run.exchange_heads = name == "heads"; },
-         "With --context-parallel: keys travel around a ring, or ranks exchange tokens for heads, "
-         "as always on GPUs")
-      ->default_str("ring")
-      ->check(CLI::IsMember({"ring", "heads"}));
 }
 
 inline void add_bert_text_options(CommandLine& app, BertOptions& options) {

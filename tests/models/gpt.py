@@ -82,6 +82,10 @@ def alone(programs, preset):
     if "gloo" in sys.argv:
         end = ranks.run(4, programs.generating(saved, (1, 2, 2), *drawing, "--seed", 1, "--transport", "gloo"))[0]
         assert drawn in end.output, (drawn, end.output)
+    exact = [programs.folder / f"{preset} on {ranks}" for ranks in (1, 4)]
+    for folder, options in zip(exact, (("--context-groups", 2), ("--context-parallel", 2, "--tensor-parallel", 2, "--sequence-parallel"))):
+        programs.trained("--preset", preset, "--vocabulary-size", 300, "--steps", 3, "--deterministic", *options, "--export", folder)
+    assert len({(folder / "model.safetensors").read_bytes() for folder in exact}) == 1, exact
     again = programs.folder / f"{preset} again"
     programs.trained("--load", exported, "--steps", 0, "--save", again)
     near(programs.scored(again)["loss"], first["loss"], "begun again", 0)

@@ -58,6 +58,7 @@ struct Described {
   bool shares = true;
   bool recompute = false;
   bool adapters = false;  ///< alone are trained
+  bool heads = false;     ///< are exchanged on a context axis
 };
 template <class Config>
 Config described(Config config, const Described& how) {
@@ -66,6 +67,7 @@ Config described(Config config, const Described& how) {
   config.dropout = 0.1;
   config.recompute = how.recompute;
   config.share_rows = how.shares;
+  config.exchange_heads = how.heads;
   return config;
 }
 template <class Dev>
@@ -123,11 +125,9 @@ TEST_CASE("shared rows: the serial run's numbers, fp64, with recompute, ZeRO and
       check_close(serial, run(kind, layout, settings), 1e-9);
     }
     check_close(serial, run(kind, {{.tensor = 4}}, settings, {.recompute = true}), 1e-9);
-    if (kind == Kind::gpt_2 || kind == Kind::llama)
-      for (const Layout& layout :
-           {Layout{{.tensor = 2, .context = 2}},
-            Layout{{.tensor = 2, .pipeline = 2, .context = 2}, ZeroBubble{}}})
-        check_close(serial, run(kind, layout, settings), 1e-9);
+    for (const Layout& layout : {Layout{{.tensor = 2, .context = 2}},
+                                 Layout{{.tensor = 2, .pipeline = 2, .context = 2}, ZeroBubble{}}})
+      check_close(serial, run(kind, layout, settings), 1e-9);
     for (const auto stage : {ZeroStage::gradients, ZeroStage::weights}) {
       auto sharded = settings;
       sharded.sharding = {.stage = stage, .bucket_bytes = 512};
@@ -160,6 +160,39 @@ TEST_CASE("shared rows: exact sums have the serial run's bits, with and without"
       const auto alone = run(kind, {}, settings, {.shares = false, .adapters = true});
       check_same_bits(alone, run(kind, {{.tensor = 4}}, settings, {.adapters = true}));
     }
+}
+
+TEST_CASE("shared rows: exact sums have the serial run's bits with a context axis too") {
+  for (const auto kind : kinds) {
+    CAPTURE(static_cast<int>(kind));
+    const RunSettings settings{.compute = DType::f32,
+                               .deterministic = true,
+                               .context_groups = 4,
+                               .steps = 2,
+                               .micro_batches = 7};
+    const auto serial = run(kind, {}, settings, {.shares = false});
+    for (const bool shares : {false, true})
+      for (const Layout& layout :
+           {Layout{{.context = 4}}, Layout{{.tensor = 2}}, Layout{{.tensor = 2, .context = 2}},
+            Layout{{.tensor = 2, .context = 4}}, Layout{{.tensor = 4, .context = 2}},
+            Layout{{.tensor = 2, .pipeline = 2, .context = 2}, ZeroBubble{}},
+            Layout{{.data = 2, .tensor = 2, .context = 2}}}) {
+        CAPTURE(to_text(layout));
+        CAPTURE(shares);
+        check_same_bits(serial, run(kind, layout, settings, {.shares = shares}));
+      }
+    const auto alone = run(kind, {}, settings, {.shares = false, .adapters = true});
+    check_same_bits(alone, run(kind, {{.tensor = 2, .context = 2}}, settings, {.adapters = true}));
+    auto halves = settings;
+    halves.groups = 2;
+    check_same_bits(run(kind, {}, halves),
+                    run(kind, {{.tensor = 2, .context = 2}}, halves, {.heads = true}));
+    auto sharded = settings;
+    sharded.sharding = {.stage = ZeroStage::weights, .bucket_bytes = 512};
+    const auto found = run(kind, {{.data = 2, .context = 4}}, sharded, {.shares = false});
+    check_losses(serial, found, 0);
+    CHECK(difference(serial.values, found.values).worst == 0);
+  }
 }
 
 TEST_CASE("shared rows: evaluations and predictions are those of one rank") {
@@ -257,4 +290,36 @@ TEST_CASE("shared rows: what a decoder's block keeps for its backward pass") {
       CHECK(static_cast<std::int64_t>(tape.size_bytes()) ==
             4 * ((shares ? whole / ranks : whole) + split / ranks + rows * columns / ranks));
     }
+}
+
+TEST_CASE(
+    "context axis: four times the tokens on four ranks take a rank at most 1.1 times as much") {
+  const auto most = [](std::int64_t length, int ranks) {
+    std::size_t bytes = 0;  // of the rank that takes most
+    std::mutex mutex;
+    const auto batch = [&](Cpu& dev, std::int64_t k) {
+      auto made = tests::token_batch(dev, 1, length, 31);
+      made.index = k;
+      made.side.emplace_back("labels", made.at("token_ids").share());
+      made.counts.emplace_back("tokens", length);
+      return made;
+    };
+    examples::GptConfig config{.layers = 4, .hidden = 64, .heads = 4, .llama = true};
+    config.vocabulary = 31, config.key_heads = 2, config.inner = 192;
+    config.positions = config.sequence_length = length;
+    on_each_rank(
+        {{.context = ranks}}, {.compute = DType::f32},
+        [&](ModelBuilder<Cpu>& build) { return examples::gpt(build, config); },
+        [&](Cpu& dev) { return batch(dev, 0); },
+        [&](Cpu& dev, auto& mesh, auto&, auto& trainer) {
+          (void)trainer.step(assigned(mesh, 2, [&](std::int64_t k) { return batch(dev, k); }));
+          const std::lock_guard lock(mutex);
+          bytes = std::max(bytes, dev.memory().most_held_bytes());
+        });
+    return static_cast<double>(bytes);
+  };
+  const auto one = most(256, 1), four = most(1024, 4), undivided = most(1024, 1);
+  CAPTURE(four / one);
+  CHECK(undivided > 2.5 * one);
+  CHECK(four <= 1.1 * one);
 }

@@ -29,7 +29,8 @@ inline Layout with_chunks(const dhp::MeshShape& mesh, const dhp::AnySchedule& ki
 struct RunSettings {
   dhp::DType compute = dhp::DType::f64;
   bool deterministic = false;
-  int groups = 0;  ///< tensor groups, if deterministic
+  int groups = 0;          ///< tensor groups, if deterministic
+  int context_groups = 0;  ///< the same of a context axis
   dhp::ReducerChoice reducer = dhp::Bucketed{.bytes = 4096};
   dhp::Sharding sharding{};
   dhp::OptimizerChoice optimizer = dhp::SgdOptions{.momentum = 0.9, .weight_decay = 0.01};
@@ -83,6 +84,7 @@ void on_rank(Dev& dev, dhp::Comm<Dev> world, const Layout& layout, const RunSett
   const dhp::ParameterStoreOptions store{.compute = settings.compute,
                                          .deterministic = settings.deterministic,
                                          .tensor_groups = settings.groups,
+                                         .context_groups = settings.context_groups,
                                          .seed = 7,
                                          .sharding = settings.sharding};
   dhp::ModelBuilder<Dev> build(mesh, store);

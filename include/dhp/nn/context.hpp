@@ -18,17 +18,20 @@
 
 namespace dhp::detail {
 
-/// The rows of each sample that a rank of the context axis has, as rows of its share. A sample is cut into 2 * ranks
-/// blocks, and rank c has blocks c and 2 * ranks - 1 - c: with a causal mask, all have as many pairs.
+/// One of the two parts of a sample of so many rows that a group has. The sample is cut into 2 * groups blocks, and group
+/// c has blocks c and 2 * groups - 1 - c: with a causal mask, all have as many pairs.
+[[nodiscard]] inline Range context_part(std::int64_t rows, int group, int groups, int half) {
+  return part_of(rows, 2 * groups, half == 0 ? group : 2 * groups - 1 - group);
+}
+/// The rows of each sample in a group, as rows of that group.
 [[nodiscard]] inline std::vector<TokenRuns> context_runs(const std::vector<std::int32_t>& offsets,
                                                          const std::vector<std::int32_t>& lengths,
-                                                         int rank, int ranks) {
+                                                         int group, int groups) {
   std::vector<TokenRuns> all(lengths.size());
   std::int64_t row = 0;
   for (std::size_t n = 0; n < lengths.size(); ++n)
     for (const int half : {0, 1}) {
-      const auto part =
-          part_of(offsets[n + 1] - offsets[n], 2 * ranks, half == 0 ? rank : 2 * ranks - 1 - rank);
+      const auto part = context_part(offsets[n + 1] - offsets[n], group, groups, half);
       const auto tokens = std::clamp<std::int64_t>(lengths[n] - part.first, 0, part.size());
       all[n][static_cast<std::size_t>(half)] = {row, part.size(), tokens, part.first};
       row += part.size();
@@ -39,73 +42,167 @@ namespace dhp::detail {
   return samples.empty() ? 0 : samples.back()[1].row + samples.back()[1].rows;
 }
 
-/// The rows of each rank.
-struct ContextRows {
-  template <class Dev>
-  ContextRows(Dev& dev, const MicroBatch<Dev>& batch, int size)
-      : offsets(batch.at("offsets").template to_host<std::int32_t>(dev)) {
-    const auto lengths = batch.at("lengths").template to_host<std::int32_t>(dev);
-    for (int rank = 0; rank < size; ++rank)
-      by_rank.push_back(context_runs(offsets, lengths, rank, size));
-  }
-  [[nodiscard]] const std::vector<TokenRuns>& of(int rank) const {
-    return by_rank[static_cast<std::size_t>(rank)];
-  }
-
-  std::vector<std::int32_t> offsets;  // of the whole samples
-  std::vector<std::vector<TokenRuns>> by_rank;
+struct ContextCut {
+  int groups = 0;  ///< into which all layouts cut; 0: one for each rank, of any number of rows
+  std::int64_t multiple = 1;  ///< of which the rows of such a group are one
 };
 
+/// The rows of each group, at least one. Where all layouts have the same groups, padding makes them equally long.
+struct ContextRows {
+  template <class Dev>
+  ContextRows(Dev& dev, const MicroBatch<Dev>& batch, int ranks, ContextCut cut)
+      : offsets(batch.at("offsets").template to_host<std::int32_t>(dev)) {
+    const auto lengths = batch.at("lengths").template to_host<std::int32_t>(dev);
+    const int groups = std::max(cut.groups, ranks);
+    for (int group = 0; group < groups; ++group) {
+      by_group.push_back(context_runs(offsets, lengths, group, groups));
+      auto& runs = by_group.back();
+      if (rows_of(runs) == 0 && !runs.empty()) runs.back()[1].rows = 1;  // lists may name a row
+      most = std::max(most, rows_of(by_group.back()));
+    }
+    equally_long = cut.groups > 0;
+    if (!equally_long) return;
+    most = (most + cut.multiple - 1) / cut.multiple * cut.multiple;
+    for (auto& runs : by_group)
+      if (!runs.empty()) runs.back()[1].rows += most - rows_of(runs);
+  }
+  [[nodiscard]] const std::vector<TokenRuns>& of(int group) const {
+    return by_group[static_cast<std::size_t>(group)];
+  }
+  [[nodiscard]] int groups() const { return static_cast<int>(std::ssize(by_group)); }
+
+  std::vector<std::int32_t> offsets;  // of the whole samples
+  std::vector<std::vector<TokenRuns>> by_group;
+  std::int64_t most = 0;  // rows of a group
+  bool equally_long = false;
+};
+
+/// What these groups have of the rows of whole samples. Padding is 0, or with `ignores` -1.
+template <class Dev>
+[[nodiscard]] Tensor<Dev> rows_of_groups(Dev& dev, const Tensor<Dev>& whole, const ContextRows& all,
+                                         int first_group, int groups, bool ignores = false) {
+  std::int64_t count = 0;
+  for (int at = 0; at < groups; ++at) count += rows_of(all.of(first_group + at));
+  const auto shape = whole.shape().with(0, count);
+  auto rows = Tensor<Dev>::zeros(dev, whole.dtype(), shape);
+  if (ignores)
+    rows = Tensor<Dev>::from_host(dev, shape, std::vector<std::int32_t>(std::size_t(count), -1));
+  for (int at = 0; at < groups; ++at) {
+    const auto& runs = all.of(first_group + at);
+    for (std::size_t n = 0; n < runs.size(); ++n)
+      for (const int half : {0, 1}) {
+        const std::int64_t first = all.offsets[n];
+        const auto part =
+            context_part(all.offsets[n + 1] - first, first_group + at, all.groups(), half);
+        if (part.size() == 0) continue;
+        const auto from = whole.view().slice(first + part.first, first + part.last);
+        const auto row = at * all.most + runs[n][static_cast<std::size_t>(half)].row;
+        dev.copy(rows.mut().slice(row, row + part.size()).bytes(), from.bytes(), from.size_bytes());
+      }
+  }
+  return rows;
+}
+
+/// Of lists of rows that have a label each, what the groups of `share` have: as many entries for every group; those beyond
+/// its own are ignored. Returns the names of what it has added.
+template <class Dev>
+std::vector<std::string> add_listed_rows(Dev& dev, const MicroBatch<Dev>& whole, int first_group,
+                                         MicroBatch<Dev>& share) {
+  const auto& all = *share.context;
+  std::vector<std::string> added;
+  std::vector<std::pair<int, std::int64_t>> place(static_cast<std::size_t>(all.offsets.back()));
+  for (int group = 0; group < all.groups(); ++group)
+    for (std::size_t n = 0; n < all.of(group).size(); ++n)
+      for (const int half : {0, 1}) {
+        const auto part =
+            context_part(all.offsets[n + 1] - all.offsets[n], group, all.groups(), half);
+        const auto row = all.of(group)[n][static_cast<std::size_t>(half)].row;
+        for (auto at = part.first; at < part.last; ++at)
+          place[static_cast<std::size_t>(all.offsets[n] + at)] = {group, row + at - part.first};
+      }
+  for (const auto& [rows_name, labels_name] : {std::pair{"masked_rows", "masked_labels"},
+                                               {"first_rows", "next_labels"},
+                                               {"first_rows", "labels"}}) {
+    if (!whole.has(rows_name) || !whole.has(labels_name) ||
+        whole.at(rows_name).count() != whole.at(labels_name).count())
+      continue;
+    const auto rows = whole.at(rows_name).template to_host<std::int32_t>(dev);
+    const auto labels = whole.at(labels_name).template to_host<std::int32_t>(dev);
+    std::vector<std::vector<std::pair<std::int32_t, std::int32_t>>> lists(
+        static_cast<std::size_t>(all.groups()));
+    std::size_t most = 0;
+    for (std::size_t at = 0; at < rows.size(); ++at) {
+      if (labels[at] < 0 || rows[at] < 0 || rows[at] >= all.offsets.back()) continue;
+      const auto [group, row] = place[static_cast<std::size_t>(rows[at])];
+      auto& list = lists[static_cast<std::size_t>(group)];
+      list.emplace_back(row, labels[at]);
+      most = std::max(most, list.size());
+    }
+    std::vector<std::int32_t> own_rows, own_labels;
+    for (int own = 0; own < share.row_groups; ++own) {
+      auto& list = lists[static_cast<std::size_t>(first_group + own)];
+      list.resize(most, {0, -1});
+      for (const auto& [row, label] : list) {
+        own_rows.push_back(static_cast<std::int32_t>(own * all.most) + row);
+        own_labels.push_back(label);
+      }
+    }
+    const Shape shape{std::ssize(own_rows)};
+    if (!share.has(rows_name))
+      share.side.emplace_back(rows_name, Tensor<Dev>::from_host(dev, shape, own_rows));
+    share.side.emplace_back(labels_name, Tensor<Dev>::from_host(dev, shape, own_labels));
+    added.insert(added.end(), {rows_name, labels_name});
+  }
+  return added;
+}
+
 /// What a rank of the context axis has of a micro-batch. "offsets" and "lengths" stay those of the whole samples; other
-/// side inputs with a value for each row have those of its rows.
+/// side inputs with a value for each row have those of its rows. Padding has zeros, and labels that are ignored.
 template <class Dev>
 [[nodiscard]] MicroBatch<Dev> context_share(Dev& dev, const MicroBatch<Dev>& whole,
-                                            const Comm<Dev>& context) {
-  if (context.size() == 1) return whole.share();
+                                            const Comm<Dev>& context, ContextCut cut = {}) {
+  if (std::max(context.size(), cut.groups) == 1) return whole.share();
   check(!whole.input, "a context axis splits rows of tokens, and this model's input has none");
-  const auto rows_of_ranks = std::make_shared<const ContextRows>(dev, whole, context.size());
-  const auto& all = *rows_of_ranks;
-  const auto& runs = all.of(context.rank());
   MicroBatch<Dev> share{whole.index, whole.first_sample, whole.samples, {}, {}, whole.counts};
-  share.context = rows_of_ranks;
+  share.context = std::make_shared<const ContextRows>(dev, whole, context.size(), cut);
+  const auto& all = *share.context;
+  share.row_groups = all.groups() / context.size();
+  const int first = context.rank() * share.row_groups;
+  const auto listed = add_listed_rows(dev, whole, first, share);
   for (const auto& [name, tensor] : whole.side) {
+    if (std::find(listed.begin(), listed.end(), name) != listed.end()) continue;
     const auto& shape = tensor.shape();
-    if (name == "offsets" || name == "lengths" || shape.rank() == 0 ||
-        shape[0] != all.offsets.back()) {
-      share.side.emplace_back(name, tensor.share());
-      continue;
-    }
-    Tensor<Dev> rows(dev, tensor.dtype(), shape.with(0, rows_of(runs)));
-    for (std::size_t n = 0; n < runs.size(); ++n)
-      for (const auto& run : runs[n]) {
-        if (run.rows == 0) continue;
-        const auto first = all.offsets[n] + run.position;
-        const auto from = tensor.view().slice(first, first + run.rows);
-        dev.copy(rows.mut().slice(run.row, run.row + run.rows).bytes(), from.bytes(),
-                 from.size_bytes());
-      }
-    share.side.emplace_back(name, std::move(rows));
+    const bool is_whole = name == "offsets" || name == "lengths" || shape.rank() == 0 ||
+                          shape[0] != all.offsets.back();
+    const bool ignores = name == "labels";
+    share.side.emplace_back(
+        name, is_whole ? tensor.share()
+                       : rows_of_groups(dev, tensor, all, first, share.row_groups, ignores));
   }
-  share.side.emplace_back("all_row_numbers", whole.at("row_numbers").share());
+  const auto& numbers = whole.at("row_numbers");
+  share.side.emplace_back(
+      "all_row_numbers",
+      cut.groups == 0 ? numbers.share() : rows_of_groups(dev, numbers, all, 0, all.groups()));
   return share;
 }
+
 /// Trades rows for heads and back (Jacobs et al. 2023, "DeepSpeed Ulysses"): between the two calls each rank has all
-/// rows of its share of the heads, and attention is that of whole samples. On any device.
+/// rows of its share of the heads, and attention is that of whole samples, or of all groups, if they are equally long in
+/// every layout. On any device.
 template <class Dev>
 class HeadExchange {
  public:
   HeadExchange(Dev& dev, Comm<Dev>& context, const MicroBatch<Dev>& batch)
-      : dev_(dev), context_(context), rows_(*batch.context) {
-    for (const auto& runs : rows_.by_rank) most_ = std::max(most_, rows_of(runs));
-  }
+      : dev_(dev), context_(context), rows_(*batch.context), most_(rows_.most * batch.row_groups) {}
 
   /// [this rank's rows, columns] -> [rows, columns / ranks]
-  [[nodiscard]] Tensor<Dev> to_heads(const Tensor<Dev>& x) {
+  [[nodiscard]] Tensor<Dev> to_heads(ConstView<Dev> x) {
     const auto columns = x.columns() / context_.size();
     auto [mine, theirs] = blocks(x.dtype(), columns);
     for (int rank = 0; rank < context_.size(); ++rank)
-      copy_columns(dev_, x.view(), rank * columns, block(mine, rank, x.rows()), 0, columns);
+      copy_columns(dev_, x, rank * columns, block(mine, rank, x.rows()), 0, columns);
     context_.all_to_all(dev_, mine.view(), theirs.mut()).wait();
+    if (rows_.equally_long) return std::move(theirs).reshape({context_.size() * most_, columns});
     Tensor<Dev> y(dev_, x.dtype(), {rows_.offsets.back(), columns});
     for_runs(
         [&](View<Dev> run, std::int64_t first) {
@@ -116,16 +213,17 @@ class HeadExchange {
     return y;
   }
   /// [rows, columns / ranks] -> [this rank's rows, columns]
-  [[nodiscard]] Tensor<Dev> to_rows(const Tensor<Dev>& x) {
+  [[nodiscard]] Tensor<Dev> to_rows(ConstView<Dev> x) {
     auto [mine, theirs] = blocks(x.dtype(), x.columns());
-    for_runs(
-        [&](View<Dev> run, std::int64_t first) {
-          dev_.copy(run.bytes(), x.view().slice(first, first + run.rows()).bytes(),
-                    run.size_bytes());
-        },
-        mine);
+    if (rows_.equally_long) dev_.copy(mine.mut().bytes(), x.bytes(), x.size_bytes());
+    else
+      for_runs(
+          [&](View<Dev> run, std::int64_t first) {
+            dev_.copy(run.bytes(), x.slice(first, first + run.rows()).bytes(), run.size_bytes());
+          },
+          mine);
     context_.all_to_all(dev_, mine.view(), theirs.mut()).wait();
-    const auto rows = rows_of(rows_.of(context_.rank()));
+    const auto rows = rows_.equally_long ? most_ : rows_of(rows_.of(context_.rank()));
     Tensor<Dev> y(dev_, x.dtype(), {rows, x.columns() * context_.size()});
     for (int rank = 0; rank < context_.size(); ++rank)
       copy_columns(dev_, block(theirs, rank, rows), 0, y.mut(), rank * x.columns(), x.columns());
@@ -148,18 +246,46 @@ class HeadExchange {
     for (int rank = 0; rank < context_.size(); ++rank) {
       const auto& samples = rows_.of(rank);
       for (std::size_t n = 0; n < samples.size(); ++n)
-        for (const auto& run : samples[n])
-          if (run.rows > 0)
-            body(block(in, rank, most_).slice(run.row, run.row + run.rows),
-                 rows_.offsets[n] + run.position);
+        for (const int half : {0, 1}) {
+          const auto part =
+              context_part(rows_.offsets[n + 1] - rows_.offsets[n], rank, context_.size(), half);
+          const auto row = samples[n][static_cast<std::size_t>(half)].row;
+          if (part.size() > 0)
+            body(block(in, rank, most_).slice(row, row + part.size()),
+                 rows_.offsets[n] + part.first);
+        }
     }
   }
 
   Dev& dev_;
   Comm<Dev>& context_;
   const ContextRows& rows_;
-  std::int64_t most_ = 0;  // of a rank
+  std::int64_t most_;  // of a rank
 };
+
+/// Where sums of parts of a result lie: in the result, or beside it where they have a wider type.
+template <class Dev>
+struct PartSums {
+  PartSums(Dev& dev, View<Dev> of) : view(of) {
+    if (of.dtype() == accumulation_type(of.dtype())) return;
+    apart = Tensor<Dev>(dev, accumulation_type(of.dtype()), of.shape());
+    view = apart.mut();
+  }
+  void end(Dev& dev, View<Dev> of) {
+    if (apart) cast(dev, apart.view(), of);
+  }
+  Tensor<Dev> apart{};
+  View<Dev> view;
+};
+
+/// A copy in the type of sums, if x has another one.
+template <class Dev>
+[[nodiscard]] Tensor<Dev> widened(Dev& dev, ConstView<Dev> x) {
+  if (x.dtype() == accumulation_type(x.dtype())) return {};
+  Tensor<Dev> wide(dev, accumulation_type(x.dtype()), x.shape());
+  cast(dev, x, wide.mut());
+  return wide;
+}
 
 /// Attention of the rows that this rank has to those of all ranks, as attention_forward() and attention_backward()
 /// have it for whole samples. Results are equal up to rounding: the order of a row's sum depends on its rank.
@@ -175,39 +301,43 @@ class RingAttention {
 
   void forward(ConstView<Dev> q, ConstView<Dev> k, ConstView<Dev> v,
                const AttentionOptions& options, View<Dev> y, View<Dev> logsumexp) {
-    Tensor<Dev> sums(dev_, accumulation_type(q.dtype()), q.shape());
+    PartSums<Dev> sums(dev_, y);
     auto held = both(k, v);
     for (int step = 0; step < context_.size(); ++step) {
       begin(step, held);
       if constexpr (AttendsToParts<Dev>)
         attend_to_part_forward(dev_, q, half(held.view(), 0), half(held.view(), 1), parts_, options,
-                               sums.mut(), logsumexp);
+                               sums.view, logsumexp);
       if (!is_last(step)) held = received(held, step + 1);
     }
-    cast(dev_, sums.view(), y);
+    sums.end(dev_, y);
   }
 
   /// The gradients of keys and values travel behind them, and one step further: home.
   void backward(ConstView<Dev> dy, ConstView<Dev> q, ConstView<Dev> k, ConstView<Dev> v,
                 ConstView<Dev> y, ConstView<Dev> logsumexp, const AttentionOptions& options,
                 View<Dev> dq, View<Dev> dk, View<Dev> dv) {
-    const auto accumulation = accumulation_type(q.dtype());
-    Tensor<Dev> all_y(dev_, accumulation, y.shape()), all_dq(dev_, accumulation, q.shape());
-    cast(dev_, y, all_y.mut());
+    const auto wide_y = widened(dev_, y);
+    if (wide_y) y = wide_y.view();
+    PartSums<Dev> sums(dev_, dq);
     auto held = both(k, v);
-    Tensor<Dev> gradients(dev_, accumulation, held.shape());
+    Tensor<Dev> gradients;
     for (int step = 0; step < context_.size(); ++step) {
       begin(step, held);
-      if (step > 0) gradients = received(gradients, step);
+      // Those of the ranks before are under way meanwhile.
+      Tensor<Dev> own(dev_, accumulation_type(q.dtype()), held.shape());
+      if (step > 0) dev_.fill_zero(own.mut().bytes(), own.size_bytes());
       if constexpr (AttendsToParts<Dev>)
-        attend_to_part_backward(dev_, dy, q, half(held.view(), 0), half(held.view(), 1),
-                                all_y.view(), logsumexp, parts_, options, all_dq.mut(),
-                                half(gradients.mut(), 0), half(gradients.mut(), 1));
+        attend_to_part_backward(dev_, dy, q, half(held.view(), 0), half(held.view(), 1), y,
+                                logsumexp, parts_, options, sums.view, half(own.mut(), 0),
+                                half(own.mut(), 1));
+      if (step > 0) add(dev_, own.view(), received(own, step).view(), own.mut());
+      gradients = std::move(own);
       context_.send(dev_, gradients.share(), next());
       if (!is_last(step)) held = received(held, step + 1);
     }
     gradients = received(gradients, context_.size());
-    cast(dev_, all_dq.view(), dq);
+    sums.end(dev_, dq);
     cast(dev_, half(gradients.view(), 0), dk);
     cast(dev_, half(gradients.view(), 1), dv);
   }

@@ -65,7 +65,9 @@ class CrossEntropy {
                                    rank.mut());
       if (group_.size() > 1) group_.all_reduce(dev, rank.mut()).wait();
     }
-    detail::cross_entropy_totals(dev, loss.view(), labels, rank.view(), totals);
+    if (tape.row_groups() == 1)
+      detail::cross_entropy_totals(dev, loss.view(), labels, rank.view(), totals);
+    else total_of_groups(dev, loss.view(), labels, rank.view(), tape.row_groups(), totals);
     tape.push(std::move(logits));
     tape.push(std::move(max));
     tape.push(std::move(sums));
@@ -105,6 +107,23 @@ class CrossEntropy {
 
  private:
   [[nodiscard]] int count() const { return static_cast<int>(pieces_.size()); }
+  /// The sum of each group is rounded to 2^-32. Below 2^19 such sums add up exactly, in any order.
+  static void total_of_groups(Dev& dev, ConstView<Dev> loss, ConstView<Dev> labels,
+                              ConstView<Dev> rank, int groups, View<Dev> totals) {
+    const std::vector<double> shift(loss_fields, 0x1.8p20), back(loss_fields, -0x1.8p20);
+    const auto up = Tensor<Dev>::from_host(dev, totals.shape(), shift);
+    const auto down = Tensor<Dev>::from_host(dev, totals.shape(), back);
+    dev.fill_zero(totals.bytes(), totals.size_bytes());
+    Tensor<Dev> of_group(dev, totals.dtype(), totals.shape());
+    detail::for_row_groups(groups, labels.count(), [&](Range rows) {
+      const auto some = [&](ConstView<Dev> all) {
+        return all.empty() ? all : all.slice(rows.first, rows.last);
+      };
+      detail::cross_entropy_totals(dev, some(loss), some(labels), some(rank), of_group.mut());
+      for (const auto* each : {&up, &down}) add(dev, of_group.view(), each->view(), of_group.mut());
+      add(dev, totals, of_group.view(), totals);
+    });
+  }
   template <class AnyView>
   [[nodiscard]] AnyView piece(AnyView all, int at) const {
     return detail::piece(all, count(), at);

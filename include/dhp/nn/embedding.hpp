@@ -4,6 +4,7 @@
 #include <dhp/nn/layer.hpp>
 #include <dhp/ops/elementwise.hpp>
 #include <dhp/ops/embedding.hpp>
+#include <dhp/ops/rows.hpp>
 
 #include <initializer_list>
 #include <string>
@@ -88,10 +89,14 @@ class Embedding {
   void backward_of_rows(Dev& dev, Tensor<Dev> dy, Tape<Dev>& tape) {
     if (!is_trained(table_)) return;
     tape.weight_gradient(dev, [table = table_, ids = tape.batch().at(options_.ids).share(),
-                               dy = std::move(dy)](Dev& device) {
+                               dy = std::move(dy), groups = tape.row_groups()](Dev& device) {
       for (const auto& piece : table)
-        piece->accumulate(device, [&](View<Dev> gradient, double beta) {
-          embedding_backward(device, dy.view(), ids.view(), piece->spec.part.first, gradient, beta);
+        detail::for_row_groups(groups, ids.count(), [&](Range rows) {
+          piece->accumulate(device, [&](View<Dev> gradient, double beta) {
+            embedding_backward(device, dy.view().slice(rows.first, rows.last),
+                               ids.view().slice(rows.first, rows.last), piece->spec.part.first,
+                               gradient, beta);
+          });
         });
     });
   }

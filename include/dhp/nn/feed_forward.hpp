@@ -69,13 +69,17 @@ class FeedForward final {
       second_.backward_weight(dev, dy.share(), tape);
       const Tensor<Dev> before = tape.pop();
       Tensor<Dev> made(dev, before.dtype(), before.shape());
+      const auto gradients = detail::as_matrix(dy.view());
       for (int at = 0; at < pieces(); ++at)
-        first_.biases()[static_cast<std::size_t>(at)]->accumulate(
-            dev, [&](View<Dev> gradient, double beta) {
-              detail::gelu_linear_backward(dev, detail::as_matrix(dy.view()),
-                                           of(second_.weights(), at), matrix(before.view(), at),
-                                           matrix(made.mut(), at), gradient, beta);
-            });
+        detail::for_row_groups(tape.row_groups(), gradients.rows(), [&](Range rows) {
+          const auto some = [&](auto view) { return view.slice(rows.first, rows.last); };
+          first_.biases()[static_cast<std::size_t>(at)]->accumulate(
+              dev, [&](View<Dev> gradient, double beta) {
+                detail::gelu_linear_backward(dev, some(gradients), of(second_.weights(), at),
+                                             some(matrix(before.view(), at)),
+                                             some(matrix(made.mut(), at)), gradient, beta);
+              });
+        });
       return made;
     });
     dy = {};

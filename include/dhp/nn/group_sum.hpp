@@ -111,6 +111,11 @@ class GroupSum {
       }
     return sum(dev, type, shape, std::move(onto), rows, write);
   }
+  /// The same for blocks of so many rows, in their order: of one block all pieces of this rank, then of the next one.
+  [[nodiscard]] Tensor<Dev> by_blocks(Dev& dev, DType type, const Shape& shape, std::int64_t rows,
+                                      WriteRows write) {
+    return sum(dev, type, shape, {}, rows, write).wait(dev);
+  }
   /// Replaces each rank's summand by their sum, by the engine, in any order.
   void operator()(Dev& dev, Tensor<Dev>& summand) {
     if (group_.size() > 1 && summand) group_.all_reduce(dev, summand.mut()).wait();

@@ -211,7 +211,8 @@ class Linear final {
     if (!is_trained(weights_) && !is_trained(biases)) return;
     tape.weight_gradient(
         dev, [weights = weights_, biases = std::move(biases), x = std::move(x), dy = std::move(dy),
-              padded = is_padded(), by_rows = by_rows_, grouped = sum_.is_grouped()](Dev& device) {
+              padded = is_padded(), by_rows = by_rows_, grouped = sum_.is_grouped(),
+              row_groups = tape.row_groups()](Dev& device) {
           const auto pieces = static_cast<int>(weights.size());
           // Which pieces by rows have the bias beside them depends on the axis, and a product that sums it too may have
           // other bits.
@@ -222,19 +223,23 @@ class Linear final {
             const auto of = [&](bool split, const Tensor<Dev>& all) {
               return detail::as_matrix(split ? detail::piece(all.view(), pieces, at) : all.view());
             };
-            const auto out = of(!by_rows, dy), in = of(by_rows, x);
-            if (bias && apart)
-              bias->accumulate(device, [&](View<Dev> sums, double beta) {
-                column_sums(device, out, sums, beta, padded);
-              });
-            if (!bias || apart)
-              weight->accumulate(device, [&](View<Dev> dw, double beta) {
-                gemm(device, out, in, dw, {.transpose_a = true, .beta = beta, .padded = padded});
-              });
-            else
-              detail::accumulate_all(device, {weight, bias}, [&](const auto& views, double beta) {
-                detail::linear_gradients(device, out, in, views[0], views[1], beta, padded);
-              });
+            const auto all_out = of(!by_rows, dy), all_in = of(by_rows, x);
+            detail::for_row_groups(row_groups, all_in.rows(), [&](Range rows) {
+              const auto out = all_out.slice(rows.first, rows.last);
+              const auto in = all_in.slice(rows.first, rows.last);
+              if (bias && apart)
+                bias->accumulate(device, [&](View<Dev> sums, double beta) {
+                  column_sums(device, out, sums, beta, padded);
+                });
+              if (!bias || apart)
+                weight->accumulate(device, [&](View<Dev> dw, double beta) {
+                  gemm(device, out, in, dw, {.transpose_a = true, .beta = beta, .padded = padded});
+                });
+              else
+                detail::accumulate_all(device, {weight, bias}, [&](const auto& views, double beta) {
+                  detail::linear_gradients(device, out, in, views[0], views[1], beta, padded);
+                });
+            });
           }
         });
   }

@@ -6,6 +6,7 @@
 
 #include <dhp/nn/dropout.hpp>
 #include <dhp/ops/gemm.hpp>
+#include <dhp/ops/rows.hpp>
 
 #include <string>
 #include <utility>
@@ -83,19 +84,23 @@ class LowRank final : public detail::Adapter<Dev> {
     }
     if (!in) in = x.share();
     if (!is_trained(a_) && !is_trained(b_)) return;
-    tape.weight_gradient(dev, [a = a_, b = b_, in = std::move(in), dy = dy.share(),
-                               inner = std::move(inner), dinner = std::move(dinner)](Dev& device) {
-      for (int at = 0; at < count(b); ++at)
-        of(b, at)->accumulate(device, [&](View<Dev> gradient, double beta) {
-          gemm(device, matrix(dy.view(), b, at), inner.view(), gradient,
-               {.transpose_a = true, .beta = beta, .padded = true});
+    tape.weight_gradient(
+        dev, [a = a_, b = b_, in = std::move(in), dy = dy.share(), inner = std::move(inner),
+              dinner = std::move(dinner), groups = tape.row_groups()](Dev& device) {
+          detail::for_row_groups(groups, inner.rows(), [&](Range group) {
+            const auto some = [&](auto view) { return view.slice(group.first, group.last); };
+            for (int at = 0; at < count(b); ++at)
+              of(b, at)->accumulate(device, [&](View<Dev> gradient, double beta) {
+                gemm(device, some(matrix(dy.view(), b, at)), some(inner.view()), gradient,
+                     {.transpose_a = true, .beta = beta, .padded = true});
+              });
+            for (int at = 0; at < count(a); ++at)
+              of(a, at)->accumulate(device, [&](View<Dev> gradient, double beta) {
+                gemm(device, some(dinner.view()), some(matrix(in.view(), a, at)), gradient,
+                     {.transpose_a = true, .beta = beta});
+              });
+          });
         });
-      for (int at = 0; at < count(a); ++at)
-        of(a, at)->accumulate(device, [&](View<Dev> gradient, double beta) {
-          gemm(device, dinner.view(), matrix(in.view(), a, at), gradient,
-               {.transpose_a = true, .beta = beta});
-        });
-    });
   }
 
   [[nodiscard]] double flops(std::int64_t rows) const override {

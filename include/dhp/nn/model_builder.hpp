@@ -41,6 +41,16 @@ template <class Dev>
 [[nodiscard]] std::shared_ptr<Adapter<Dev>> make_low_rank(ModelBuilder<Dev>& build,
                                                           const std::string& name,
                                                           const ParameterSpec& weight);
+/// How many groups of rows a context axis is computed in. 0: it may add up in any order.
+[[nodiscard]] inline int context_groups_of(const ParameterStoreOptions& store, int ranks) {
+  if (!store.deterministic) return 0;
+  const int groups = store.context_groups == 0 ? ranks : store.context_groups;
+  check(groups % ranks == 0, "the model cannot be computed in ", groups,
+        " context groups on a context axis of ", ranks,
+        ", which has to divide them; choose --context-groups so, the same in all runs that are to "
+        "agree");
+  return groups;
+}
 }  // namespace detail
 
 template <class Dev>
@@ -54,9 +64,7 @@ class ModelBuilder {
   explicit ModelBuilder(Mesh<Dev>& mesh, const ParameterStoreOptions& store = {})
       : ModelBuilder(mesh.tensor(), mesh.data()) {
     context = mesh.context();
-    check(context.size() == 1 || !store.deterministic,
-          "a context axis adds up each sample's gradients in parts: the same bits in every layout, "
-          "as with --deterministic, need a layout without it");
+    context_groups_ = detail::context_groups_of(store, context.size());
     if (store.deterministic) group(store.tensor_groups);
   }
   /// Without a mesh; Comm<Dev>{} is a group of one.
@@ -78,6 +86,8 @@ class ModelBuilder {
   void group(int groups = 0) { wanted_groups_ = groups; }
   /// The number of tensor groups; 0 without them.
   [[nodiscard]] int groups() const { return groups_; }
+  /// What the rows of samples are cut into, in every layout: attention adds up in their order. 1 and less: it does not.
+  [[nodiscard]] int context_groups() const { return context_groups_; }
   /// A sum over the pieces of what this placement splits. shares: of the rows that each rank gets of it.
   [[nodiscard]] GroupSum<Dev> sum_of_pieces(Placement place, RowShares<Dev> shares = {}) const {
     if (place == Placement::replicated) return {};
@@ -218,7 +228,7 @@ class ModelBuilder {
   std::function<bool(const std::string&)> trains_;
   detail::PlacementTable placements_;
   std::optional<int> wanted_groups_;
-  int groups_ = 0;
+  int groups_ = 0, context_groups_ = 0;
   bool shares_rows_ = false, whole_rows_ = false;
   LowRankOptions low_rank_;
   decltype(&detail::make_low_rank<Dev>) make_adapter_ = nullptr;

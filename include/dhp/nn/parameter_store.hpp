@@ -23,8 +23,8 @@ struct ParameterStoreOptions {
   DType compute = DType::f32;
   /// Exact integer sums of gradients, whose order changes no bit, and tensor groups.
   bool deterministic = false;
-  int tensor_groups =
-      0;  ///< how many; 0: see ModelBuilder::group; of a store: as many as the model has
+  int tensor_groups = 0;   ///< 0: see ModelBuilder::group; of a store: as many as the model has
+  int context_groups = 0;  ///< of each sample's rows; 0: as many as the context axis has ranks
   std::uint64_t seed = 0;  ///< seeds the initial values
   bool initialize = true;  ///< false: values are zero until a checkpoint is loaded
   Sharding sharding{};     ///< over replicas

@@ -7,6 +7,7 @@
 
 #include <dhp/nn/context.hpp>
 #include <dhp/nn/fused_parameters.hpp>
+#include <dhp/nn/grouped_attention.hpp>
 #include <dhp/nn/linear.hpp>
 #include <dhp/ops/attention.hpp>
 #include <dhp/ops/cached_attention.hpp>
@@ -47,7 +48,7 @@ class SelfAttention final {
     const int parts = by_heads ? build.tensor.size() * gradient_sum_.pieces() : 1;
     check_heads(name, parts);
     apart_ = gradient_sum_.is_grouped() || options_.key_heads != options_.heads || !options_.bias ||
-             context_.size() > 1;
+             std::max(context_.size(), build.context_groups()) > 1;
     const auto key_columns = options_.columns / options_.heads * options_.key_heads;
     for (int which = 0; which < 3; ++which) {
       projections_.emplace_back(build,
@@ -71,11 +72,13 @@ class SelfAttention final {
     key_heads_of_piece_ = options_.key_heads / parts;
     exchanges_heads_ =
         context_.size() > 1 && (options.exchange_heads || !detail::AttendsToParts<Dev>);
+    is_grouped_ = build.context_groups() > 1;
+    check(!is_grouped_ || detail::AttendsToParts<Dev>, name,
+          ": a context axis changes no bit, as a deterministic run has to, on CPUs alone; choose "
+          "them, or plain sums");
     check(!exchanges_heads_ || key_heads_of_piece_ % context_.size() == 0, name, ": ",
           key_heads_of_piece_, " key heads cannot be exchanged over a context axis of ",
           context_.size(), "; choose it among their divisors, or attention by a ring, on CPUs");
-    check(context_.size() == 1 || gradient_sum_.pieces() == 1, name,
-          ": tensor groups are not for a context axis; choose a layout without one of them");
     first_head_ = by_heads ? heads_of_piece_ * gradient_sum_.pieces() * build.tensor.rank() : 0;
   }
 
@@ -167,30 +170,34 @@ class SelfAttention final {
       rotate(dev, piece(qkv[0].mut(), at), heads_of_piece_, 0, tape, false);
       rotate(dev, piece(qkv[1].mut(), at), key_heads_of_piece_, 0, tape, false);
     }
-    if (exchanges_heads_) {
-      detail::HeadExchange<Dev> exchange(dev, context_, tape.batch());
-      for (auto& part : qkv) part = exchange.to_heads(part);
-    }
+    if (exchanges_heads_)
+      for (auto& part : qkv) part = exchanged(dev, part, tape, true);
     const auto& [q, k, v] = qkv;
     Tensor<Dev> y(dev, q.dtype(), q.shape());
     Tensor<Dev> logsumexp(dev, accumulation_type(q.dtype()),
                           {pieces(), heads_of_piece_ / ranks_of_heads(), q.rows() / pieces()});
-    if (is_ring())
-      detail::RingAttention<Dev>(dev, context_, tape.batch(), options_.max_length)
-          .forward(q, k, v, options_for(tape, 0, 0), y.mut(), logsumexp.mut());
-    for (int at = 0; at < pieces() && !is_ring(); ++at)
-      attend(dev, piece(q.view(), at), piece(k.view(), at), piece(v.view(), at), at, 0, tape,
-             piece(y.mut(), at), logsumexp.mut().slice(at, at + 1));
+    const auto forward_of = [&](auto attention) {
+      for (int at = 0; at < pieces(); ++at)
+        attention.forward(piece(q.view(), at), piece(k.view(), at), piece(v.view(), at),
+                          options_for(tape, at, 0), piece(y.mut(), at),
+                          logsumexp.mut().slice(at, at + 1));
+    };
+    if (is_grouped(tape)) forward_of(around<detail::GroupedAttention<Dev>>(dev, tape));
+    else if (is_ring()) forward_of(around<detail::RingAttention<Dev>>(dev, tape));
+    else
+      for (int at = 0; at < pieces(); ++at)
+        attend(dev, piece(q.view(), at), piece(k.view(), at), piece(v.view(), at), at, 0, tape,
+               piece(y.mut(), at), logsumexp.mut().slice(at, at + 1));
     for (auto& part : qkv) tape.push(std::move(part));
     tape.push(y.share());
     tape.push(std::move(logsumexp));
-    if (exchanges_heads_) return detail::HeadExchange<Dev>(dev, context_, tape.batch()).to_rows(y);
+    if (exchanges_heads_) return exchanged(dev, y, tape, false);
     return y;
   }
   Tensor<Dev> backward_apart(Dev& dev, Tensor<Dev> dy, Tensor<Dev> onto, Tape<Dev>& tape) {
     const Tensor<Dev> logsumexp = tape.pop();
     const Tensor<Dev> y = tape.pop();
-    if (exchanges_heads_) dy = detail::HeadExchange<Dev>(dev, context_, tape.batch()).to_heads(dy);
+    if (exchanges_heads_) dy = exchanged(dev, dy, tape, true);
     std::array<Tensor<Dev>, 3> qkv, gradients;
     for (std::size_t at = 3; at-- > 0;) {
       qkv[at] = tape.pop();
@@ -198,19 +205,28 @@ class SelfAttention final {
     }
     const auto& [q, k, v] = qkv;
     auto& [dq, dk, dv] = gradients;
-    if (is_ring())
-      detail::RingAttention<Dev>(dev, context_, tape.batch(), options_.max_length)
-          .backward(dy, q, k, v, y, logsumexp, options_for(tape, 0, 0), dq.mut(), dk.mut(),
-                    dv.mut());
-    for (int at = 0; at < pieces() && !is_ring(); ++at)
-      attention_backward(
-          dev, piece(dy.view(), at), piece(q.view(), at), piece(k.view(), at), piece(v.view(), at),
-          piece(y.view(), at), logsumexp.view().slice(at, at + 1), sequences(tape),
-          options_for(tape, at, 0), piece(dq.mut(), at), piece(dk.mut(), at), piece(dv.mut(), at));
-    if (exchanges_heads_) {
-      detail::HeadExchange<Dev> exchange(dev, context_, tape.batch());
-      for (auto& part : gradients) part = exchange.to_rows(part);
-    }
+    const auto backward_of = [&](auto of_piece) {
+      for (int at = 0; at < pieces(); ++at)
+        of_piece(piece(dy.view(), at), piece(q.view(), at), piece(k.view(), at),
+                 piece(v.view(), at), piece(y.view(), at), logsumexp.view().slice(at, at + 1),
+                 options_for(tape, at, 0), piece(dq.mut(), at), piece(dk.mut(), at),
+                 piece(dv.mut(), at));
+    };
+    if (is_grouped(tape))
+      backward_of([&](auto... parts) {
+        around<detail::GroupedAttention<Dev>>(dev, tape).backward(parts...);
+      });
+    else if (is_ring())
+      backward_of(
+          [&](auto... parts) { around<detail::RingAttention<Dev>>(dev, tape).backward(parts...); });
+    else
+      backward_of([&](auto of_dy, auto of_q, auto of_k, auto of_v, auto of_y, auto statistics,
+                      const auto& options, auto... outputs) {
+        attention_backward(dev, of_dy, of_q, of_k, of_v, of_y, statistics, sequences(tape), options,
+                           outputs...);
+      });
+    if (exchanges_heads_)
+      for (auto& part : gradients) part = exchanged(dev, part, tape, false);
     for (int at = 0; at < pieces(); ++at) {
       rotate(dev, piece(dq.mut(), at), heads_of_piece_, 0, tape, true);
       rotate(dev, piece(dk.mut(), at), key_heads_of_piece_, 0, tape, true);
@@ -238,6 +254,29 @@ class SelfAttention final {
     else detail::attention_step(dev, q, cache.view(), positions, options, y);
   }
   [[nodiscard]] bool is_ring() const { return context_.size() > 1 && !exchanges_heads_; }
+  /// Predictions are of whole samples.
+  [[nodiscard]] bool is_grouped(const Tape<Dev>& tape) const {
+    return is_grouped_ && tape.batch().context != nullptr;
+  }
+  template <class Attention>
+  [[nodiscard]] Attention around(Dev& dev, const Tape<Dev>& tape) {
+    return {dev, exchanges_heads_ ? alone_ : context_, tape.batch(), options_.max_length};
+  }
+  /// Rows for heads, or back, of all pieces.
+  [[nodiscard]] Tensor<Dev> exchanged(Dev& dev, const Tensor<Dev>& all, const Tape<Dev>& tape,
+                                      bool to_heads) {
+    detail::HeadExchange<Dev> exchange(dev, context_, tape.batch());
+    Tensor<Dev> made;
+    for (int at = 0; at < pieces(); ++at) {
+      const auto of = piece(all.view(), at);
+      auto part = to_heads ? exchange.to_heads(of) : exchange.to_rows(of);
+      if (pieces() == 1) return part;
+      if (at == 0)
+        made = Tensor<Dev>(dev, part.dtype(), detail::shape_of_pieces(pieces(), part.shape()));
+      dev.copy(piece(made.mut(), at).bytes(), part.view().bytes(), part.size_bytes());
+    }
+    return made;
+  }
 
   /// The positions of queries or keys, or with `inverse` of their gradients.
   void rotate(Dev& dev, View<Dev> x, int heads, std::int64_t row_stride, const Tape<Dev>& tape,
@@ -305,8 +344,9 @@ class SelfAttention final {
 
   SelfAttentionOptions options_;
   std::uint32_t use_;
-  Comm<Dev> context_;
+  Comm<Dev> context_, alone_;
   bool exchanges_heads_ = false;
+  bool is_grouped_ = false;  // with the same groups of rows in every layout
   int heads_of_piece_ = 0, key_heads_of_piece_ = 0;
   int first_head_ = 0;                    // of this rank
   std::vector<Linear<Dev>> projections_;  // query, key, value

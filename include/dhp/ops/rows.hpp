@@ -1,9 +1,19 @@
 // Row and column ops: gather, scatter-add, column block copy.
 #pragma once
 
+#include <dhp/core/function_ref.hpp>
 #include <dhp/tensor/view.hpp>
 
 namespace dhp {
+
+namespace detail {
+/// Calls body(rows of a group) for each group; all have equally many.
+inline void for_row_groups(int groups, std::int64_t rows, FunctionRef<void(Range)> body) {
+  const auto each = rows / groups;
+  check(each * groups == rows, rows, " rows are not ", groups, " groups of equally many");
+  for (std::int64_t at = 0; at < groups; ++at) body({at * each, (at + 1) * each});
+}
+}  // namespace detail
 
 /// Copies `columns` columns from first_from of from [R, C1] to first_to of to [R, C2].
 template <Device Dev>

@@ -49,6 +49,7 @@ class PipelineParallel {
         backward_(detail::both_ways(mesh.pipeline_backward(), options_.schedule.v_shaped())),
         stages_(mesh.shape().pipeline),
         stage_(mesh.pipeline_index()) {
+    store_options_.context_groups = detail::context_groups_of(store, context_.size());
     const auto layers = static_cast<int>(model.layers.size());
     check(options_.chunks >= 1 && options_.chunks <= layers, "pipeline: ", options_.chunks,
           " chunks per rank for ", layers,
@@ -136,8 +137,7 @@ class PipelineParallel {
   struct Execution;
   [[nodiscard]] Execution forward_only(Dev& dev, const Step<Dev>& step, Replicas<Dev>* replicas,
                                        bool predicts) {
-    auto run = start(dev, step, Mode::eval, replicas);
-    run.predicts = predicts;
+    auto run = start(dev, step, Mode::eval, replicas, predicts);
     const auto micro_batches = static_cast<int>(step.batches.size());
     for (const auto& action :
          proven(rounds(step), Pass::evaluation)[static_cast<std::size_t>(stage_)]) {
@@ -243,14 +243,17 @@ class PipelineParallel {
     return lists = std::move(made);
   }
 
-  Execution start(Dev& dev, const Step<Dev>& step, Mode mode, Replicas<Dev>* replicas) const {
+  Execution start(Dev& dev, const Step<Dev>& step, Mode mode, Replicas<Dev>* replicas,
+                  bool predicts = false) const {
     detail::check_has_replicas(store_, replicas);
     const auto terms = std::ssize(term_names());
     Execution run{};
     run.step = step;
-    if (context_.size() > 1) {
+    run.predicts = predicts;
+    const detail::ContextCut cut{store_options_.context_groups, store_options_.tensor_groups};
+    if (context_.size() > 1 || (cut.groups > 1 && !predicts)) {
       for (const auto& whole : step.batches)
-        run.shares.push_back(detail::context_share(dev, whole, context_));
+        run.shares.push_back(detail::context_share(dev, whole, context_, cut));
       run.step.batches = run.shares;
     }
     run.context = step.context;

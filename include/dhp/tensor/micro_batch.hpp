@@ -39,10 +39,13 @@ struct MicroBatch {
   std::shared_ptr<Cache> cache{};
   /// How ranks of a context axis share the rows. Null: each has all.
   std::shared_ptr<const detail::ContextRows> context{};
+  /// So many groups of equally many rows follow each other here; exact sums over rows add up those of groups.
+  int row_groups = 1;
 
   /// A second owner of the same tensors.
   [[nodiscard]] MicroBatch share() const {
-    MicroBatch second{index, first_sample, samples, input.share(), {}, counts, cache, context};
+    MicroBatch second{index,  first_sample, samples, input.share(), {},
+                      counts, cache,        context, row_groups};
     for (const auto& [name, tensor] : side) second.side.emplace_back(name, tensor.share());
     return second;
   }

@@ -172,8 +172,8 @@ class Checkpoint {
     RunState::visit(state, detail::checkpoint::FieldWriter{json});
     json["optimizer"] = optimizer_.name();
     json["precision"] = name_of(store_.options().compute);
-    if (const int groups = store_.options().tensor_groups; groups > 1)
-      json["tensor_groups"] = groups;
+    for (const auto& [name, groups] : groups_of(store_.options()))
+      if (groups > 1) json[name + "_groups"] = groups;
     json["layout"] = {{"data", shape.data}, {"tensor", shape.tensor}, {"pipeline", shape.pipeline}};
     if (shape.context > 1) json["layout"]["context"] = shape.context;
     json["run"] = std::move(record.about);
@@ -185,6 +185,11 @@ class Checkpoint {
   [[nodiscard]] int rank() const { return mesh_.world().rank(); }
 
  private:
+  /// By axis: how many groups it is computed in.
+  [[nodiscard]] static std::vector<std::pair<std::string, int>> groups_of(
+      const ParameterStoreOptions& store) {
+    return {{"tensor", store.tensor_groups}, {"context", store.context_groups}};
+  }
   [[nodiscard]] LoadedCheckpoint load_newest(Dev& dev, const std::string& path,
                                              const WeightLoading& weights) {
     auto [folders, passed_over] = candidates(dev, path);
@@ -257,14 +262,14 @@ class Checkpoint {
         }
         loaded.state = detail::run_state_of(saved->index().about, saved->path("index.json"));
         loaded.about = saved->index().about["run"];
-        const int groups = saved->index().about.value("tensor_groups", 1);
-        if (const int own_groups = store_.options().tensor_groups;
-            groups > 1 && groups != own_groups)
-          loaded.remarks.push_back(
-              concat(loaded.from, " was computed in ", groups,
-                     " tensor groups and this run goes on in ", std::max(own_groups, 1),
-                     ": its numbers differ by rounding; --deterministic with --tensor-groups ",
-                     groups, " keeps every bit"));
+        for (const auto& [name, own_groups] : groups_of(store_.options()))
+          if (const int groups = saved->index().about.value(name + "_groups", 1);
+              groups > 1 && groups != own_groups)
+            loaded.remarks.push_back(
+                concat(loaded.from, " was computed in ", groups, " ", name,
+                       " groups and this run goes on in ", std::max(own_groups, 1),
+                       ": its numbers differ by rounding; --deterministic with --", name,
+                       "-groups ", groups, " keeps every bit"));
       }
     } catch (const Error& error) {
       own["damage"] = error.sentence();

@@ -1,0 +1,86 @@
+#!/usr/bin/env python3
+"""How much of what a decoder's context axis and sequence parallelism exchange is hidden on a slow link: two hosts, whose links
+carry so many megabits a second.
+
+slow_axes.py TRAIN_GPT TEXT [--megabits N] [--steps N] [--json FILE]
+
+The hosts are network namespaces of this machine (the tools of iproute2, and root or user namespaces); the ranks are processes
+over Gloo. Of each way it prints what a step's messages take on the link, which part of that could pass while a rank computes,
+and how much of this part no rank waits for."""
+import argparse
+import json
+import pathlib
+import secrets
+import statistics
+import sys
+import tempfile
+
+sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[1] / "tests" / "processes"))
+import network  # noqa: E402
+import overlap  # noqa: E402
+import ranks  # noqa: E402
+
+HOSTS = overlap.HOSTS = 2
+MODEL = ["--vocabulary-size", "512", "--global-batch", "1", "--micro-batch", "1", "--held-out", "0",
+         "--dropout", "0"]
+LONG = ["--preset", "tiny", "--sequence-length", "16384"]
+# Options, the file whose calls count, and the share of their time on the link that has something to hide behind.
+WAYS = {
+    # Keys and values forward and backward, and the first of two messages of their gradients; the other one goes home.
+    "ring": ([*LONG, "--context-parallel", "2"], "context.hpp", 6 / 8),
+    # Attention needs what is exchanged before it, and the next product what is exchanged after it.
+    "heads": ([*LONG, "--context-parallel", "2", "--context-attention", "heads"], "context.hpp", 0),
+    # Of a block's 10 exchanges 4: backward x is gathered beside the product of dx, and dx scattered beside that of dw.
+    "sequence parallelism": (["--preset", "small", "--sequence-length", "512", "--tensor-parallel", "2",
+                              "--sequence-parallel"], "row_shares.hpp", 2 / 5),
+}
+# What a rank sends of a call's bytes.
+SENT = {"recv": 1, "all_gather": HOSTS - 1, "reduce_scatter": (HOSTS - 1) / HOSTS, "all_to_all": (HOSTS - 1) / HOSTS}
+
+
+def traced(program, text, options, steps, hosts, folder):
+    """The steps of all ranks."""
+    path = folder / "trace.json"
+    ranks.run(HOSTS, [program, "--data", text, *MODEL, *options, "--steps", str(steps), "--trace", str(path)], 500,
+              environment={"DHP_JOB_SECRET": secrets.token_hex(16)}, prefix=hosts.prefix, master=network.address(0),
+              port=overlap.PORT)
+    return [step for of_rank in overlap.spans(path).values() for step in overlap.steps_of(of_rank)]
+
+
+def on_link(step, place, rate):
+    """Seconds on the link of the calls at this place."""
+    return sum(SENT[name] * size / rate for kind, name, _, _, size, at in step
+               if kind == "communication" and at.startswith(place) and name in SENT)
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("train_gpt")
+    parser.add_argument("text")
+    parser.add_argument("--megabits", type=int, default=400)
+    parser.add_argument("--steps", type=int, default=4)
+    parser.add_argument("--json")
+    asked = parser.parse_args()
+    network.enter()
+    rate = asked.megabits * 1e6 / 8
+    results = {}
+    with tempfile.TemporaryDirectory() as temporary, network.Network(count=HOSTS) as hosts:
+        print(f"{HOSTS} hosts, {asked.megabits} Mbit/s\n{'':20} {'s a step':>9} {'on the link':>12} {'hideable':>9} "
+              f"{'waited for':>11} {'hidden':>7}")
+        for name, (options, place, share) in WAYS.items():
+            hosts.limit(asked.megabits)
+            steps = traced(asked.train_gpt, asked.text, options, asked.steps, hosts, pathlib.Path(temporary))
+            whole = statistics.median(span[3] - span[2] for step in steps for span in step if span[1].startswith("step "))
+            link = statistics.median(on_link(step, place, rate) for step in steps)
+            waits = statistics.median(overlap.exposed(step, place) for step in steps)
+            hideable = share * link
+            hidden = (link - waits) / hideable if hideable else None
+            results[name] = {"step": whole, "link": link, "hideable": hideable, "waits": waits, "hidden": hidden}
+            print(f"{name:20} {whole:9.3f} {link:12.3f} {hideable:9.3f} {waits:11.3f} "
+                  + ("      -" if hidden is None else f"{100 * hidden:5.0f} %"), flush=True)
+    if asked.json:
+        pathlib.Path(asked.json).write_text(json.dumps({"megabits": asked.megabits, "ways": results}))
+
+
+if __name__ == "__main__":
+    main()
