@@ -12,8 +12,7 @@ struct Seen {
 };
 
 int main() {
-  const auto serial = toy::on_each_rank(
-      1, [](dhp::Comm<Dev> world) { return toy::train(world, toy::options({}), 8, 40); })[0];
+  const auto serial = toy::on_each_rank(1, toy::train, toy::options({}), 8, 40)[0];
 
   std::vector<Seen> eight(8);
   dhp::run_ranks<Dev>(8, [&](dhp::Comm<Dev> world) {

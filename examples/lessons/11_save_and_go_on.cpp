@@ -53,20 +53,17 @@ int main() {
   const auto folder =
       std::filesystem::temp_directory_path() / dhp::concat("dhp_lesson_11_", ::getpid());
   const std::string whole = folder / "whole", killed = folder / "killed";
-  const auto straight =
-      toy::on_each_rank(1, [&](dhp::Comm<Dev> world) { return train(world, {}, whole, false); })[0];
+  constexpr dhp::MeshShape one{};
+  const auto straight = toy::on_each_rank(1, train, one, whole, false)[0];
 
   try {
-    (void)toy::on_each_rank(4, [&](dhp::Comm<Dev> world) {
-      return train(world, {.data = 2, .pipeline = 2}, killed, true);
-    });
+    (void)toy::on_each_rank(4, train, dhp::MeshShape{.data = 2, .pipeline = 2}, killed, true);
   } catch (const dhp::Error& error) {
     std::printf("%s\n", error.sentence().c_str());
   }
   const auto saved = dhp::newest_checkpoint(killed)->first;
   std::printf("the newest checkpoint: %s\n", std::filesystem::path(saved).filename().c_str());
-  const auto on_one = toy::on_each_rank(
-      1, [&](dhp::Comm<Dev> world) { return train(world, {}, killed, false); })[0];
+  const auto on_one = toy::on_each_rank(1, train, one, killed, false)[0];
 
   std::printf("step   never killed  gone on with on one rank\n");
   for (std::size_t step : {0, 19, 20, 29, 39})

@@ -69,7 +69,7 @@ Seen train(dhp::Comm<Dev> plain_world, dhp::MeshShape layout, const Samples& sam
   }
   seen.weight_bytes = run.store().weight_bytes();
   seen.gradient_bytes = run.store().gradient_bytes();
-  for (const auto& state : run.optimizer().state()) seen.state_bytes += state.buffer->size_bytes();
+  seen.state_bytes = toy::state_bytes(run.optimizer());
   return seen;
 }
 
@@ -113,9 +113,8 @@ int main() {
   for (const int d : {1, 2})
     for (const int h : {1, 2})
       for (const int p : {1, 2}) {
-        ranks = toy::on_each_rank(d * h * p, [&](dhp::Comm<Dev> world) {
-          return train(world, {.data = d, .tensor = h, .pipeline = p}, samples);
-        });
+        const dhp::MeshShape layout{.data = d, .tensor = h, .pipeline = p};
+        ranks = toy::on_each_rank(d * h * p, train, layout, samples);
         const auto& losses = ranks[0].losses;  // every rank has the same numbers
         std::printf("%d %d %d   %.10f     %.10f  %.10f  %.10f\n", d, h, p, losses[0], losses[9],
                     losses[19], losses[39]);

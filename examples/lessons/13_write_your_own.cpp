@@ -89,9 +89,8 @@ int main() {
   if (!gradients_are_right()) return 1;
   const bool goes_on = resume(5) == resume(0);
   std::printf("a loader that begins after step 5 goes on: %s\n", goes_on ? "yes" : "no");
-  const auto one = toy::on_each_rank<Cpu>(1, [](Comm<Cpu> world) { return train(world, {}); })[0];
-  const auto four = toy::on_each_rank<Cpu>(
-      4, [](Comm<Cpu> world) { return train(world, {.data = 2, .pipeline = 2}); });
+  const auto one = toy::on_each_rank<Cpu>(1, train, MeshShape{})[0];
+  const auto four = toy::on_each_rank<Cpu>(4, train, MeshShape{.data = 2, .pipeline = 2});
   const bool same = one.losses == four[0].losses && one.losses == four[3].losses;
   std::printf("loss %.6f -> %.6f, the same bits on 1 and on 2 x 1 x 2 ranks: %s\n\n",
               one.losses.front(), one.losses.back(), same ? "yes" : "no");

@@ -87,9 +87,7 @@ int main() {
   std::printf("%d steps on %d replicas, on a slow network\n", steps, replicas);
   std::printf("               bytes per step   by formula   ms per step   loss at the end\n");
   for (const auto& [name, reducer] : kinds) {
-    const auto found = toy::on_each_rank(replicas, [&, &reducer = reducer](dhp::Comm<Dev> world) {
-      return train(std::move(world), reducer);
-    })[0];
+    const auto found = toy::on_each_rank(replicas, train, reducer)[0];
     std::printf("%-14s %14.0f %12.0f %13.1f   %.5f\n", name, found.bytes, found.formula,
                 found.step_ms, found.loss);
     right = right && found.bytes == found.formula && found.loss < 0.1;

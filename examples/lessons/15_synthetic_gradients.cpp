@@ -72,13 +72,10 @@ Seen train(dhp::Comm<Dev> world, std::optional<dhp::SyntheticGradients> syntheti
 }
 
 int main() {
-  const auto run = [](std::optional<dhp::SyntheticGradients> synthetic) {
-    return toy::on_each_rank(
-        stages, [&](dhp::Comm<Dev> world) { return train(std::move(world), synthetic); });
-  };
-  const auto waits = run({});
-  const auto predicts = run(dhp::SyntheticGradients{});
-  const auto alone = run(dhp::SyntheticGradients{.rate = 1e-12});  // predictions stay near zero
+  const auto waits = toy::on_each_rank(stages, train, std::nullopt);
+  const auto predicts = toy::on_each_rank(stages, train, dhp::SyntheticGradients{});
+  constexpr dhp::SyntheticGradients zero{.rate = 1e-12};  // predictions stay near zero
+  const auto alone = toy::on_each_rank(stages, train, zero);
 
   std::printf("step   pipeline   synthetic   the last stage alone\n");
   for (const std::size_t step : {0, 9, 19, 39})

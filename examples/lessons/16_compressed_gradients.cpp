@@ -57,8 +57,7 @@ Seen train(dhp::Comm<Dev> world, const dhp::ReducerChoice& reducer) {
 
 int main() {
   const auto run = [](const dhp::ReducerChoice& reducer) {
-    return toy::on_each_rank(replicas,
-                             [&](dhp::Comm<Dev> world) { return train(world, reducer); })[0];
+    return toy::on_each_rank(replicas, train, reducer)[0];
   };
   struct Row {
     const char* name;

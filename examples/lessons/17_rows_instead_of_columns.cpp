@@ -4,19 +4,9 @@
 #include "lesson.hpp"
 
 using dhp::DType, dhp::Range, dhp::Tensor;
-using toy::Dev;
+using toy::block, toy::Dev, toy::noise;
 constexpr int ranks = 2;
 constexpr std::int64_t tokens = 6, width = 4, hidden = 8;
-
-/// Some rows and columns of a matrix that all ranks know.
-Tensor<Dev> block(Dev& dev, int which, dhp::Shape whole, Range rows, Range columns) {
-  const auto values = toy::noise(dev, whole, which).to_host<float>(dev);
-  std::vector<float> part;
-  for (auto row = rows.first; row < rows.last; ++row)
-    for (auto column = columns.first; column < columns.last; ++column)
-      part.push_back(values[static_cast<std::size_t>(row * whole[1] + column)]);
-  return Tensor<Dev>::from_host(dev, {rows.size(), columns.size()}, part);
-}
 
 struct Seen {
   std::vector<float> y{}, dx{}, dscale{};
@@ -31,8 +21,8 @@ Seen run(dhp::Comm<Dev> plain_world, bool by_rows) {
   auto world = counted(dev, plain_world, counts);
   const auto mine = dhp::part_of(hidden, world.size(), world.rank());  // of the hidden columns
   const auto own = by_rows ? dhp::part_of(tokens, world.size(), world.rank()) : Range{0, tokens};
-  const auto a = block(dev, 1, {width, hidden}, {0, width}, mine);
-  const auto b = block(dev, 2, {hidden, width}, mine, {0, width});
+  const auto a = block(dev, noise(dev, {width, hidden}, 1), {0, width}, mine);
+  const auto b = block(dev, noise(dev, {hidden, width}, 2), mine, {0, width});
   auto scale = Tensor<Dev>::zeros(dev, DType::f32, {width});
   const auto shift = Tensor<Dev>::zeros(dev, DType::f32, {width});
   fill(dev, scale.mut(), 1);
@@ -55,7 +45,7 @@ Seen run(dhp::Comm<Dev> plain_world, bool by_rows) {
   };
 
   // Forward. The norm and the sum with x need their own rows alone; the pair of layers needs all.
-  const auto x = block(dev, 0, {tokens, width}, own, {0, width});
+  const auto x = block(dev, noise(dev, {tokens, width}, 0), own, {0, width});
   Tensor<Dev> mean(dev, DType::f32, {own.size()}), inv_std(dev, DType::f32, {own.size()});
   auto n = make(own.size(), width), y = make(own.size(), width);
   layer_norm_forward(dev, x.view(), scale.view(), shift.view(), 1e-5, n.mut(), mean.mut(),
@@ -97,12 +87,9 @@ Seen run(dhp::Comm<Dev> plain_world, bool by_rows) {
 }
 
 int main() {
-  const auto with = [](int size, bool by_rows) {
-    return toy::on_each_rank(size,
-                             [=](dhp::Comm<Dev> world) { return run(std::move(world), by_rows); });
-  };
-  const auto whole = with(ranks, false), shares = with(ranks, true);
-  const auto serial = with(1, false)[0];
+  const auto whole = toy::on_each_rank(ranks, run, false);
+  const auto shares = toy::on_each_rank(ranks, run, true);
+  const auto serial = toy::on_each_rank(1, run, false)[0];
   std::printf("                    on one rank   rank 0 of 2   rank 1 of 2\n");
   for (std::int64_t row : {std::int64_t{0}, tokens / 2}) {
     const auto at = static_cast<std::size_t>(row * width);

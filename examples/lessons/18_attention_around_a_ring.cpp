@@ -114,12 +114,9 @@ int table(const char* what, const std::vector<Seen>& seen) {
 }
 
 int main() {
-  const auto with = [](int of, bool from_both_ends) {
-    return toy::on_each_rank(
-        of, [=](dhp::Comm<Dev> world) { return run(std::move(world), from_both_ends); });
-  };
-  const auto one = with(1, false)[0];
-  const auto plain = with(ranks, false), balanced = with(ranks, true);
+  const auto one = toy::on_each_rank(1, run, false)[0];
+  const auto plain = toy::on_each_rank(ranks, run, false);
+  const auto balanced = toy::on_each_rank(ranks, run, true);
   const int plain_time = table("one block for each rank", plain);
   const int balanced_time = table("two blocks, from both ends", balanced);
 

@@ -51,9 +51,8 @@ int main() {
   toy::Ledger ledger("bytes held");
   ledger.line("weights", store.weight_bytes(), 4 * numbers);
   ledger.line("gradients", store.gradient_bytes(), 4 * numbers);
-  std::size_t state_bytes = 0;
-  for (const auto& state : optimizer.state()) state_bytes += state.buffer->size_bytes();
-  ledger.line("the optimizer's state: a momentum for each", state_bytes, 4 * numbers);
+  ledger.line("the optimizer's state: a momentum for each", toy::state_bytes(optimizer),
+              4 * numbers);
   ledger.line("on the tape between forward and backward: x", tape_bytes, 4 * samples * 2);
   return loss < 1e-3 && ledger.agrees() ? 0 : 1;
 }

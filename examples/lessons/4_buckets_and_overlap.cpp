@@ -49,8 +49,7 @@ Seen train(dhp::Comm<Dev> plain_world, const Reducer& reducer, bool deterministi
 
 int main() {
   const auto train_on = [](int ranks, const Reducer& reducer, bool deterministic = false) {
-    return toy::on_each_rank(
-        ranks, [&](dhp::Comm<Dev> world) { return train(world, reducer, deterministic); })[0];
+    return toy::on_each_rank(ranks, train, reducer, deterministic)[0];
   };
   const auto one = train_on(1, dhp::Plain{});
   const auto plain = train_on(4, dhp::Plain{});

@@ -58,15 +58,7 @@ Seen by_hand(dhp::Comm<Dev> plain_world, bool sharded) {
 Seen by_dhp(dhp::Comm<Dev> plain_world, dhp::ZeroStage stage) {
   Dev dev;
   const auto counts = std::make_shared<dhp::CallCounts>();
-  std::vector<dhp::MicroBatch<Dev>> batches(ranks);
-  for (int k = 0; auto& batch : batches) {
-    batch.index = k++;
-    batch.first_sample = 8 * batch.index;
-    batch.samples = 8;
-    batch.input = toy::noise(dev, {8, inputs}, k);
-    batch.side.emplace_back("targets", toy::noise(dev, {8, outputs}, ranks + k));
-    batch.counts = {{"elements", 8 * outputs}};
-  }
+  const auto batches = toy::noise_batches(dev, ranks, 8, inputs, outputs);
   const auto network = [](dhp::ModelBuilder<Dev>& build) {
     dhp::Model<Dev> model;
     model.add("layer",
@@ -81,22 +73,17 @@ Seen by_dhp(dhp::Comm<Dev> plain_world, dhp::ZeroStage stage) {
                          network, batches.front());
     counts->reset();
     for (int step = 0; step < steps; ++step) seen.result.push_back(run.step(batches).loss);
-    for (const auto& state : run.optimizer().state())
-      if (!state.narrow_only) seen.state_bytes += state.buffer->size_bytes();
+    seen.state_bytes = toy::state_bytes(run.optimizer());
   }  // here the last all-gather has ended
   seen.sent_bytes = counts->sent_bytes(toy::everybody(ranks));
   return seen;
 }
 
 int main() {
-  const auto hand = [](bool sharded) {
-    return toy::on_each_rank(ranks, [&](dhp::Comm<Dev> world) { return by_hand(world, sharded); });
-  };
-  const auto dhps = [](dhp::ZeroStage stage) {
-    return toy::on_each_rank(ranks, [&](dhp::Comm<Dev> world) { return by_dhp(world, stage); });
-  };
-  const auto whole = hand(false), shards = hand(true);
-  const auto plain = dhps(dhp::ZeroStage::none), zero = dhps(dhp::ZeroStage::optimizer);
+  const auto whole = toy::on_each_rank(ranks, by_hand, false);
+  const auto shards = toy::on_each_rank(ranks, by_hand, true);
+  const auto plain = toy::on_each_rank(ranks, by_dhp, dhp::ZeroStage::none);
+  const auto zero = toy::on_each_rank(ranks, by_dhp, dhp::ZeroStage::optimizer);
   bool same_weights = true;
   for (const auto& rank : shards) same_weights = same_weights && rank.result == whole[0].result;
   const bool same_losses = zero[0].result == plain[0].result;

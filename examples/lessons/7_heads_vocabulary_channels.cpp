@@ -148,9 +148,8 @@ int main() {
   bool right = true;
   toy::Ledger ledger;
   for (const auto& example : examples) {
-    const auto body = [&](dhp::Comm<Dev> world) { return run(world, example); };
-    const auto two = toy::on_each_rank(ranks, body);
-    const auto one = toy::on_each_rank(1, body)[0];
+    const auto two = toy::on_each_rank(ranks, run, example);
+    const auto one = toy::on_each_rank(1, run, example)[0];
     const bool same =
         toy::alike(two[0].result, one.result) && toy::alike(two[1].result, one.result);
     std::printf("%s: %s\n", example.name, same ? "the numbers of one rank" : "other numbers");

@@ -32,15 +32,7 @@ struct Seen {
 Seen train(dhp::Comm<Dev> plain_world, const dhp::PipelineOptions& pipeline) {
   Dev dev;
   const auto counts = std::make_shared<dhp::CallCounts>();
-  std::vector<dhp::MicroBatch<Dev>> batches(micro_batches);
-  for (int k = 0; auto& batch : batches) {
-    batch.index = k;
-    batch.first_sample = rows * k;
-    batch.samples = rows;
-    batch.input = toy::noise(dev, {rows, columns}, k++);
-    batch.side.emplace_back("targets", toy::noise(dev, {rows, columns}, micro_batches + k));
-    batch.counts = {{"elements", rows * columns}};
-  }
+  const auto batches = toy::noise_batches(dev, micro_batches, rows, columns, columns);
   dhp::TrainingRun run(dev, counted(dev, plain_world, counts),
                        {.layout = {.pipeline = plain_world.size()}, .pipeline = pipeline}, network,
                        batches.front());
@@ -87,8 +79,7 @@ int main() {
       {dhp::ZeroBubbleV{}, 2, (s - 1) / (6 * m + s - 1), 2 * stages},
       {dhp::DualPipeV{}, 2, (s - 1) / (6 * m + s - 1), 2 * stages + 1},
   };
-  const auto serial =
-      toy::on_each_rank(1, [](dhp::Comm<Dev> world) { return train(world, {}); })[0];
+  const auto serial = toy::on_each_rank(1, train, dhp::PipelineOptions{})[0];
 
   bool right = true;
   for (const auto& [schedule, chunks, idle, in_flight] : cases) {
@@ -96,9 +87,8 @@ int main() {
     (void)dhp::check_schedule(lists, chunks, micro_batches, 4);  // the proof: throws if it is wrong
     const auto times = dhp::simulate(lists);
     std::printf("%s\n%s", schedule.name().c_str(), dhp::draw(lists).c_str());
-    const auto ranks = toy::on_each_rank(stages, [&](dhp::Comm<Dev> world) {
-      return train(world, {.schedule = schedule, .chunks = chunks});
-    });
+    const dhp::PipelineOptions options{.schedule = schedule, .chunks = chunks};
+    const auto ranks = toy::on_each_rank(stages, train, options);
     std::int64_t sent_bytes = 0;
     for (const auto& rank : ranks) sent_bytes += rank.sent_bytes;
     const bool same = std::abs(ranks[0].losses.back() - serial.losses.back()) < 1e-6;

@@ -17,12 +17,13 @@ namespace toy {
 
 using Dev = dhp::DefaultDevice;
 
-/// What body(world) returns on each of so many ranks.
-template <class D = Dev, class Body>
-[[nodiscard]] auto on_each_rank(int ranks, Body body) {
-  std::vector<std::invoke_result_t<Body&, dhp::Comm<D>>> results(static_cast<std::size_t>(ranks));
+/// What body(world, more...) returns on each of so many ranks.
+template <class D = Dev, class Body, class... More>
+[[nodiscard]] auto on_each_rank(int ranks, Body body, const More&... more) {
+  std::vector<std::invoke_result_t<Body&, dhp::Comm<D>, const More&...>> results(
+      static_cast<std::size_t>(ranks));
   dhp::run_ranks<D>(ranks, [&](dhp::Comm<D> world) {
-    results[static_cast<std::size_t>(world.rank())] = body(world);
+    results[static_cast<std::size_t>(world.rank())] = body(world, more...);
   });
   return results;
 }
@@ -34,6 +35,40 @@ template <class D = Dev, class Body>
   for (std::uint64_t at = 0; at < static_cast<std::uint64_t>(shape.count()); ++at)
     values.push_back(static_cast<float>(random.uniform(at) - 0.5));
   return dhp::Tensor<Dev>::from_host(dev, shape, values);
+}
+
+/// So many micro-batches of noise, of `rows` samples each with so many inputs and targets.
+[[nodiscard]] inline std::vector<dhp::MicroBatch<Dev>> noise_batches(Dev& dev, int micro_batches,
+                                                                     std::int64_t rows,
+                                                                     std::int64_t inputs,
+                                                                     std::int64_t targets) {
+  std::vector<dhp::MicroBatch<Dev>> batches(static_cast<std::size_t>(micro_batches));
+  for (int k = 0; auto& batch : batches) {
+    batch.index = k;
+    batch.first_sample = rows * k;
+    batch.samples = rows;
+    batch.input = noise(dev, {rows, inputs}, k++);
+    batch.side.emplace_back("targets", noise(dev, {rows, targets}, micro_batches + k));
+    batch.counts = {{"elements", rows * targets}};
+  }
+  return batches;
+}
+/// Some rows and columns of a matrix.
+[[nodiscard]] inline dhp::Tensor<Dev> block(Dev& dev, const dhp::Tensor<Dev>& whole,
+                                            dhp::Range rows, dhp::Range columns) {
+  const auto values = whole.to_host<float>(dev);
+  std::vector<float> part;
+  for (auto row = rows.first; row < rows.last; ++row)
+    for (auto column = columns.first; column < columns.last; ++column)
+      part.push_back(values[static_cast<std::size_t>(row * whole.columns() + column)]);
+  return dhp::Tensor<Dev>::from_host(dev, {rows.size(), columns.size()}, part);
+}
+/// Bytes of an optimizer's state.
+[[nodiscard]] std::size_t state_bytes(auto& optimizer) {
+  std::size_t bytes = 0;
+  for (const auto& state : optimizer.state())
+    if (!state.narrow_only) bytes += state.buffer->size_bytes();
+  return bytes;
 }
 
 /// Lines of a table. It remembers whether every count was what its formula says.

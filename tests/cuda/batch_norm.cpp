@@ -87,47 +87,43 @@ TEST_CASE("batch norm over many rows, and over none") {
 
 // Of both devices.
 TEST_CASE_TEMPLATE("results may go where their inputs were", T, double, float, bf16, f16) {
-  const auto run = [](auto& side, const Shape& shape) {
-    auto& dev = side.dev;
-    const auto x = side.elements(shape, 1), residual = side.elements(shape, 2),
-               dy = side.elements(shape, 3);
-    const auto vector = [&](std::uint32_t use) { return side.sums({shape.back()}, use); };
-    const auto mean = vector(4), inv_std = vector(5), gamma = vector(6), beta = vector(7);
-    const detail::BatchNormVectors<std::remove_reference_t<decltype(dev)>> vectors{mean, inv_std,
-                                                                                   gamma, beta};
-    const auto rows = static_cast<double>(shape.rows());
-    auto y = side.fresh(shape), out = side.fresh(shape);
-    detail::batch_norm_apply(dev, x, vectors, residual, true, y.mut());
-    auto over = clone(dev, residual.view());
-    detail::batch_norm_apply(dev, x, vectors, over.view(), true, over.mut());
-    CHECK(side.values(over.view()) == side.values(y.view()));
-    auto sum = vector(8), product = vector(9), sum_again = vector(8), product_again = vector(9);
-    detail::batch_norm_residual_backward_sums(dev, dy, y, x, vectors, out.mut(), sum.mut(),
-                                              product.mut());
-    over = clone(dev, dy.view());
-    detail::batch_norm_residual_backward_sums(dev, over.view(), y, x, vectors, over.mut(),
-                                              sum_again.mut(), product_again.mut());
-    CHECK(side.values(over.view()) == side.values(out.view()));
-    CHECK(side.values(sum_again.view()) == side.values(sum.view()));
-    CHECK(side.values(product_again.view()) == side.values(product.view()));
-    for (const bool gated : {false, true}) {
-      detail::batch_norm_backward_apply(dev, dy, x, vectors, gated, sum, product, rows, out.mut());
+  for (const auto& shape : {Shape{33, 24}, {70, 131}})
+    on_gpu_and_cpu<T>([&](auto& side) {
+      auto& dev = side.dev;
+      const auto x = side.elements(shape, 1), residual = side.elements(shape, 2),
+                 dy = side.elements(shape, 3);
+      const auto vector = [&](std::uint32_t use) { return side.sums({shape.back()}, use); };
+      const auto mean = vector(4), inv_std = vector(5), gamma = vector(6), beta = vector(7);
+      const detail::BatchNormVectors<std::remove_reference_t<decltype(dev)>> vectors{mean, inv_std,
+                                                                                     gamma, beta};
+      const auto rows = static_cast<double>(shape.rows());
+      auto y = side.fresh(shape), out = side.fresh(shape);
+      detail::batch_norm_apply(dev, x, vectors, residual, true, y.mut());
+      auto over = clone(dev, residual.view());
+      detail::batch_norm_apply(dev, x, vectors, over.view(), true, over.mut());
+      CHECK(side.values(over.view()) == side.values(y.view()));
+      auto sum = vector(8), product = vector(9), sum_again = vector(8), product_again = vector(9);
+      detail::batch_norm_residual_backward_sums(dev, dy, y, x, vectors, out.mut(), sum.mut(),
+                                                product.mut());
       over = clone(dev, dy.view());
-      detail::batch_norm_backward_apply(dev, over.view(), x, vectors, gated, sum, product, rows,
-                                        over.mut());
+      detail::batch_norm_residual_backward_sums(dev, over.view(), y, x, vectors, over.mut(),
+                                                sum_again.mut(), product_again.mut());
       CHECK(side.values(over.view()) == side.values(out.view()));
-    }
-  };
-  for (const auto& shape : {Shape{33, 24}, {70, 131}}) {
-    Side<T, Gpu> gpu;
-    Side<T, Cpu> cpu;
-    run(gpu, shape);
-    run(cpu, shape);
-  }
+      CHECK(side.values(sum_again.view()) == side.values(sum.view()));
+      CHECK(side.values(product_again.view()) == side.values(product.view()));
+      for (const bool gated : {false, true}) {
+        detail::batch_norm_backward_apply(dev, dy, x, vectors, gated, sum, product, rows,
+                                          out.mut());
+        over = clone(dev, dy.view());
+        detail::batch_norm_backward_apply(dev, over.view(), x, vectors, gated, sum, product, rows,
+                                          over.mut());
+        CHECK(side.values(over.view()) == side.values(out.view()));
+      }
+    });
 }
 
 TEST_CASE("ReLU cuts to 0, and keeps NaN; neither has a gradient") {
-  const auto run = [](auto& side) {
+  on_gpu_and_cpu<float>([](auto& side) {
     auto& dev = side.dev;
     const auto row = [&](const Shape& shape, const std::vector<float>& values) {
       return side.tensor(shape, values);
@@ -153,15 +149,11 @@ TEST_CASE("ReLU cuts to 0, and keeps NaN; neither has a gradient") {
     }
     detail::batch_norm_apply(dev, x, vectors, {}, false, y.mut());
     CHECK(side.values(y.view())[0] == -1);
-  };
-  Side<float, Gpu> gpu;
-  Side<float, Cpu> cpu;
-  run(gpu);
-  run(cpu);
+  });
 }
 
 TEST_CASE("squared deviations keep their digits where the mean is large; of no rows they are 0") {
-  const auto run = [](auto& side) {
+  on_gpu_and_cpu<float>([](auto& side) {
     const auto mean = side.tensor({1}, std::vector<float>{4000});
     auto sum = side.fresh({1});
     const auto sum_of = [&](const std::vector<float>& values) {
@@ -172,11 +164,7 @@ TEST_CASE("squared deviations keep their digits where the mean is large; of no r
     };
     CHECK(sum_of({4000, 4001, 3999, 4000}) == 2);
     CHECK(sum_of({}) == 0);
-  };
-  Side<float, Gpu> gpu;
-  Side<float, Cpu> cpu;
-  run(gpu);
-  run(cpu);
+  });
 }
 
 TEST_CASE("squared deviations follow from the library's 1 / sqrt(variance + epsilon)") {
@@ -200,7 +188,7 @@ TEST_CASE("squared deviations follow from the library's 1 / sqrt(variance + epsi
 
 TEST_CASE_TEMPLATE("batch_norm: statistics from sums", T, double, float) {
   for (const std::int64_t channels : {1, 37, 2048}) {
-    const auto [got, right] = with_oracle<T>([&](auto& side) -> Results {
+    const auto statistics = [&](auto& side) -> Results {
       auto sums = side.sums({2, channels}, 1);
       fill(side.dev, sums.mut().slice(1, 2), 30.0);  // of 20 rows: more than mean^2 by far
       const Shape columns{channels};
@@ -209,8 +197,7 @@ TEST_CASE_TEMPLATE("batch_norm: statistics from sums", T, double, float) {
       detail::batch_norm_from_sums(side.dev, sums, 20, 1e-3, mean.mut(), inv_std.mut(),
                                    deviations.mut());
       return side.results(mean, inv_std, deviations);
-    });
-    for (std::size_t at = 0; at < got.size(); ++at)
-      CHECK(relative_error(got[at], right[at]) <= tolerance<T> * 2);
+    };
+    agrees_with_cpu<T>(statistics, tolerance<T> * 2);
   }
 }

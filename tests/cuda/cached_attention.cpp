@@ -7,7 +7,7 @@ TEST_CASE_TEMPLATE("attention after a cache agrees with the Cpu", T, double, flo
     CAPTURE(size);
     const AttentionOptions options{
         .heads = heads, .total_heads = heads, .key_heads = key_heads, .causal = true};
-    const auto [got, right] = with_oracle<T>([&](auto& side) -> Results {
+    agrees_with_cpu<T>([&](auto& side) -> Results {
       const Shape of_keys{44, key_heads * size};
       const auto k = side.elements(of_keys, 1), v = side.elements(of_keys, 2),
                  q = side.elements({3, heads * size}, 3);
@@ -23,6 +23,5 @@ TEST_CASE_TEMPLATE("attention after a cache agrees with the Cpu", T, double, flo
       detail::attention_step(side.dev, q.view(), cache.view(), last.view(), options, y.mut());
       return {side.values(y.view())};
     });
-    CHECK(relative_error(got[0], right[0]) < tolerance<T>);
   }
 }

@@ -4,10 +4,9 @@
 #include <tests/cuda/gpu.hpp>
 
 TEST_CASE_TEMPLATE("the same largest elements, with many of one magnitude", T, double, float) {
-  Sides<T, false> sides;
   for (const std::int64_t count : {1, 255, 3000})
     for (const std::int64_t wanted : {std::int64_t{1}, count / 3 + 1, count}) {
-      const auto [got, right] = sides([&](auto& side) -> Results {
+      has_bits_of_cpu<T>([&](auto& side) -> Results {
         auto x = side.elements({count}, 1);
         for (std::int64_t at = 0; at < count; at += 4)
           set_element<T>(side.dev, x.mut(), at, T(1.5));
@@ -19,13 +18,11 @@ TEST_CASE_TEMPLATE("the same largest elements, with many of one magnitude", T, d
         return {side.values(x.view()), side.values(values.view()),
                 std::vector<double>(where.begin(), where.end())};
       });
-      CHECK(got == right);
     }
 }
 
 TEST_CASE_TEMPLATE("the same signs, levels and memories", T, double, float) {
-  Sides<T, false> sides;
-  const auto [got, right] = sides([&](auto& side) -> Results {
+  has_bits_of_cpu<T>([&](auto& side) -> Results {
     const auto x = side.elements({1004}, 1);
     auto bits = side.tensor({detail::sign_bytes(1003)}, std::vector<std::uint8_t>(126, 0));
     detail::pack_signs(side.dev, x.view().slice(1, 1004), bits.mut());
@@ -44,7 +41,6 @@ TEST_CASE_TEMPLATE("the same signs, levels and memories", T, double, float) {
             side.values(kept.view()),
             {at_odd_address.begin(), at_odd_address.end()}};
   });
-  CHECK(got == right);
 }
 
 TEST_CASE_TEMPLATE("sums of magnitudes, orthonormal columns", T, double, float) {

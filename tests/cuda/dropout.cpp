@@ -12,7 +12,6 @@ constexpr RandomStream stream{.seed = 0x123456789abcdefu, .series = 3, .use = 5}
 }  // namespace
 
 TEST_CASE_TEMPLATE("the Cpu's bits, however all is aligned", T, double, float, bf16, f16) {
-  Sides<T, false> sides;
   struct Case {
     Shape shape;
     std::int64_t first_column, more_columns, first_row;
@@ -31,7 +30,7 @@ TEST_CASE_TEMPLATE("the Cpu's bits, however all is aligned", T, double, float, b
             .random = stream,
             .first_column = each.first_column,
             .total_columns = each.first_column + columns + each.more_columns};
-        const auto [got, right] = sides([&](auto& side) -> Results {
+        has_bits_of_cpu<T>([&](auto& side) -> Results {
           const auto part = [&](auto view) {
             return view.slice(skip, skip + count).as(each.shape);
           };
@@ -40,29 +39,25 @@ TEST_CASE_TEMPLATE("the Cpu's bits, however all is aligned", T, double, float, b
           dropout(side.dev, part(x.view()), {.first = each.first_row}, options, part(y.mut()));
           return side.results(part(y.view()));
         });
-        CHECK(got == right);
       }
 }
 
 TEST_CASE_TEMPLATE("rows by number, in place", T, float, bf16) {
-  Sides<T, false> sides;
   const std::vector<std::int64_t> numbers{44, 0, 45, std::int64_t{1} << 40, 45};
   for (const std::int64_t columns : {13, 24}) {
-    const auto [got, right] = sides([&](auto& side) -> Results {
+    has_bits_of_cpu<T>([&](auto& side) -> Results {
       const auto index = side.tensor({5}, numbers);
       auto x = side.elements({5, columns}, 1);
       dropout(side.dev, x, {.index = index.view()},
               {.probability = 0.3, .random = stream, .total_columns = columns}, x.mut());
       return side.results(x);
     });
-    CHECK(got == right);
   }
 }
 
 TEST_CASE("a step that is read on the device, and infinite elements that are dropped") {
-  Sides<float, false> sides;
   for (const std::int64_t columns : {64, 61}) {
-    const auto [got, right] = sides([&](auto& side) -> Results {
+    has_bits_of_cpu<float>([&](auto& side) -> Results {
       const auto step = side.tensor({1}, std::vector<std::int32_t>{7});
       auto read = stream;
       read.series_at = reinterpret_cast<const std::uint32_t*>(step.view().bytes());
@@ -72,7 +67,6 @@ TEST_CASE("a step that is read on the device, and infinite elements that are dro
               x.mut());
       return side.results(x);
     });
-    CHECK(got == right);
   }
 }
 

@@ -25,52 +25,46 @@ std::vector<double> gradient(auto& side, const std::vector<std::int32_t>& ids, s
   return side.values(dtable.view());
 }
 template <class T>
-void same_gradient(Sides<T>& sides, const std::vector<std::int32_t>& ids, std::int64_t columns,
-                   std::int64_t entries, double beta) {
+void same_gradient(const std::vector<std::int32_t>& ids, std::int64_t columns, std::int64_t entries,
+                   double beta) {
   INFO("columns ", columns, " beta ", beta);
-  const auto [got, right] = sides([&](auto& side) -> Results {
+  const auto run = [&](auto& side) -> Results {
     return {gradient(side, ids, columns, {0, entries}, beta)};
-  });
-  CHECK(relative_error(got[0], right[0]) <= tolerance<Accumulator<T>>);
+  };
+  agrees_with_cpu<T>(run, tolerance<Accumulator<T>>);
 }
 
 }  // namespace
 
 TEST_CASE_TEMPLATE("rows by id, zero for an id of another part", T, double, float, bf16, f16) {
-  Sides<T, false> sides;
   const std::vector<std::int32_t> ids{3, 0, 6, 3, 10, 1, -4, 11, 0};
   for (const std::int64_t columns : {3, 40})
     for (const std::int64_t first : {0, 2}) {
-      const auto [got, right] = sides([&](auto& side) -> Results {
+      has_bits_of_cpu<T>([&](auto& side) -> Results {
         auto y = side.fresh({9, columns});
         embedding_forward(side.dev, side.elements({8, columns}, 1), side.tensor({9}, ids), first,
                           y.mut());
         return side.results(y);
       });
-      CHECK(got == right);
     }
 }
 
 TEST_CASE_TEMPLATE("gradients by id, any beta", T, double, float, bf16, f16) {
-  Sides<T> sides;
   for (const std::int64_t columns : {5, 264})
-    for (const double beta : {0.0, 1.0, 0.5})
-      same_gradient(sides, words(280, 60), columns, 60, beta);
+    for (const double beta : {0.0, 1.0, 0.5}) same_gradient<T>(words(280, 60), columns, 60, beta);
 }
 
 TEST_CASE_TEMPLATE("two entries for all rows, or one", T, double, bf16) {
-  Sides<T> sides;
   for (const std::int64_t columns : {5, 72})
     for (const bool both : {false, true}) {
       std::vector<std::int32_t> ids(330, 0);
       for (std::size_t at = 0; at < ids.size() && both; ++at) ids[at] = at % 128 > 50 ? 1 : 0;
-      same_gradient(sides, ids, columns, 2, 1);
+      same_gradient<T>(ids, columns, 2, 1);
     }
 }
 
 TEST_CASE("many entries, of more than one digit of the sort") {
-  Sides<float> sides;
-  same_gradient(sides, words(1030, 300), 2, 300, 0);
+  same_gradient<float>(words(1030, 300), 2, 300, 0);
 }
 
 TEST_CASE_TEMPLATE("a part of a vocabulary gets the bits of the whole", T, float, bf16) {

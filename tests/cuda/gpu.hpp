@@ -91,4 +91,28 @@ inline constexpr double tolerance = std::is_same_v<T, double>  ? 1e-13
                                     : std::is_same_v<T, f16>   ? 1e-3
                                                                : 8e-3;
 
+/// run(side)'s results on the GPU are the oracle's, but for so much of their size.
+template <class T, class Run>
+void agrees_with_cpu(const Run& run, double allowed = tolerance<T>) {
+  const auto [got, right] = with_oracle<T>(run);
+  for (std::size_t at = 0; at < right.size(); ++at) {
+    CAPTURE(at);
+    CHECK(relative_error(got[at], right[at]) <= allowed);
+  }
+}
+/// run(side) has the Cpu's bits.
+template <class T, class Run>
+void has_bits_of_cpu(const Run& run) {
+  const auto [got, right] = Sides<T, false>()(run);
+  CHECK(got == right);
+}
+/// run(side), with checks of its own, on each.
+template <class T, class Run>
+void on_gpu_and_cpu(const Run& run) {
+  Side<T, Gpu> gpu;
+  Side<T, Cpu> cpu;
+  run(gpu);
+  run(cpu);
+}
+
 }  // namespace tests

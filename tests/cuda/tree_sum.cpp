@@ -6,12 +6,11 @@
 TEST_CASE_TEMPLATE("tree sums have the bits of the Cpu, in place and onto y of any type", T, double,
                    float) {
   constexpr std::int64_t columns = 3001;
-  Sides<T, false> both;
   for (const int leaves : {1, 3, 8, 64})
     for (const auto type : {DType::f64, DType::f32, DType::bf16, DType::f16})
       for (const double beta : {0.0, 1.0}) {
         INFO(leaves, " leaves onto ", name_of(type), ", beta ", beta);
-        const auto [got, right] = both([&](auto& side) -> Results {
+        has_bits_of_cpu<T>([&](auto& side) -> Results {
           using Dev = std::remove_reference_t<decltype(side.dev)>;
           auto parts = side.elements({leaves, columns}, 1);
           auto y = random_tensor(side.dev, type, {columns - 2}, 2);
@@ -20,12 +19,10 @@ TEST_CASE_TEMPLATE("tree sums have the bits of the Cpu, in place and onto y of a
                                 dhp::detail::TreeSum(leaves, {0, leaves}).adds(), y.mut(), beta);
           return side.results(parts, y);
         });
-        CHECK(got == right);
       }
-  const auto [got, right] = both([&](auto& side) -> Results {
+  has_bits_of_cpu<T>([&](auto& side) -> Results {
     auto parts = side.elements({5, columns}, 1);
     dhp::detail::tree_sum(side.dev, parts.mut(), {{3, 4}, {0, 3}});
     return side.results(parts);
   });
-  CHECK(got == right);
 }

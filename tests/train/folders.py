@@ -141,6 +141,22 @@ def counting_goes_on(program, folder):
         yield f"num_batches_tracked: {found}"
 
 
+def text_cache(program, folder):
+    """With --text-cache a run of a plain text, or of a column, is the run without, also when the cache is read."""
+    documents = [f"The cat number {n} sat down. It slept for {n} hours. Then it went home.\n" for n in range(300)]
+    (folder / "a.txt").write_text("\n".join(documents))
+    (folder / "b.jsonl").write_text("".join(json.dumps({"id": 1, "body": text}) + "\n" for text in documents))
+    metrics, losses = folder / "cached.jsonl", []
+    column = ["--data", folder / "b.jsonl", "--text-column", "body"]
+    cache = ["--text-cache", folder / "deep" / "cache"]
+    for options in (["--data", folder / "a.txt"], ["--data", folder / "a.txt", *cache], [*column, *cache], [*column, *cache]):
+        run(program, "--vocabulary-size", 80, "--sequence-length", 32, "--deterministic", "--steps", 3, "--overwrite", "--metrics",
+            metrics, *options)
+        losses.append([line["loss"] for line in map(json.loads, metrics.read_text().splitlines()) if "loss" in line])
+    if losses != losses[:1] * 4 or len(list((folder / "deep" / "cache").glob("*.tokens"))) != 2:
+        yield f"--text-cache: {losses}"
+
+
 def compared(compare, folder):
     (folder / "a.jsonl").write_text('{"step": 1, "loss": 2}\n')
     for options, said in (([folder / "done", folder / "no"], f"{folder / 'no'}: there is no such file or directory"),
@@ -161,7 +177,7 @@ def main():
                  *keeps_best(resnet, [*RESNET, "--lr", "0.3"], "top1", False, folder),
                  *one_run_at_a_time(bert, folder), *done_is_done(bert, folder),
                  *same_line_at_every_start(bert, folder),
-                 *counting_goes_on(resnet, folder), *compared(compare, folder)]
+                 *counting_goes_on(resnet, folder), *text_cache(bert, folder), *compared(compare, folder)]
     print("what a run keeps in its folders", *wrong, sep="\n")
     sys.exit(1 if wrong else 0)
 

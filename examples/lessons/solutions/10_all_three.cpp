@@ -26,33 +26,22 @@ dhp::Model<Dev> wide(dhp::ModelBuilder<Dev>& build) {
   model.loss = dhp::MeanSquaredError<Dev>();
   return model;
 }
-std::vector<dhp::MicroBatch<Dev>> wide_batches(Dev& dev) {
-  auto batches = toy::batches(dev, micro_batches);
-  for (int k = 0; auto& batch : batches) {
-    batch.input = toy::noise(dev, {16, 128}, k++);
-    batch.side.clear();
-    batch.side.emplace_back("targets", toy::noise(dev, {16, 128}, micro_batches + k));
-    batch.counts = {{"elements", 16 * 128}};
-  }
-  return batches;
-}
 
-Seen train(dhp::Comm<Dev> plain_world, dhp::MeshShape layout, bool is_wide = false,
-           dhp::ZeroStage stage = dhp::ZeroStage::none) {
+Seen train(dhp::Comm<Dev> plain_world, dhp::MeshShape layout, bool is_wide, dhp::ZeroStage stage) {
   Dev dev;
   Seen seen;
   const int rank = plain_world.rank();
   const auto counts = std::make_shared<dhp::CallCounts>();
   auto options = toy::options(layout);
   options.store.sharding.stage = stage;
-  const auto batches = is_wide ? wide_batches(dev) : toy::batches(dev, micro_batches);
+  const auto batches = is_wide ? toy::noise_batches(dev, micro_batches, 16, 128, 128)
+                               : toy::batches(dev, micro_batches);
   {
     dhp::TrainingRun run(dev, counted(dev, plain_world, counts), options,
                          is_wide ? wide : toy::network, batches.front());
     counts->reset();
     for (int step = 0; step < steps; ++step) seen.loss = run.step(batches).loss;
-    for (const auto& state : run.optimizer().state())
-      if (!state.narrow_only) seen.state_bytes += state.buffer->size_bytes();
+    seen.state_bytes = toy::state_bytes(run.optimizer());
     seen.held_bytes = run.store().weight_bytes() + run.store().gradient_bytes() + seen.state_bytes;
   }  // here the last all-gather of weights has ended
   // The ranks of an axis are `apart` from each other; the first of this rank's has the place 0 on it.
@@ -68,7 +57,8 @@ Seen train(dhp::Comm<Dev> plain_world, dhp::MeshShape layout, bool is_wide = fal
 }
 
 int main() {
-  const auto one = toy::on_each_rank(1, [](dhp::Comm<Dev> world) { return train(world, {}); })[0];
+  constexpr auto none = dhp::ZeroStage::none;
+  const auto one = toy::on_each_rank(1, train, dhp::MeshShape{}, false, none)[0];
   bool right = true;
 
   std::printf("             most bytes held   bytes sent per step, by all ranks together\n");
@@ -79,8 +69,7 @@ int main() {
       const dhp::MeshShape layout{.data = d, .tensor = h, .pipeline = 8 / d / h};
       std::printf("%2d %2d %2d", layout.data, layout.tensor, layout.pipeline);
       try {
-        const auto ranks =
-            toy::on_each_rank(8, [&](dhp::Comm<Dev> world) { return train(world, layout); });
+        const auto ranks = toy::on_each_rank(8, train, layout, false, none);
         std::size_t held = 0;
         double data = 0, tensor = 0, pipeline = 0;
         for (const auto& rank : ranks) {
@@ -100,12 +89,9 @@ int main() {
     }
 
   // 2: two replicas shard the state of what each rank holds, in whole tiles of 16,384 numbers.
-  const auto of = [](dhp::ZeroStage stage) {
-    return toy::on_each_rank(8, [&](dhp::Comm<Dev> world) {
-      return train(world, {.data = 2, .tensor = 2, .pipeline = 2}, true, stage);
-    });
-  };
-  const auto whole = of(dhp::ZeroStage::none), shards = of(dhp::ZeroStage::optimizer);
+  constexpr dhp::MeshShape two_each{.data = 2, .tensor = 2, .pipeline = 2};
+  const auto whole = toy::on_each_rank(8, train, two_each, true, none);
+  const auto shards = toy::on_each_rank(8, train, two_each, true, dhp::ZeroStage::optimizer);
   std::printf("\n2 x 2 x 2: loss %.8f, with shards %.8f\n", whole[0].loss, shards[0].loss);
   right = right && std::abs(whole[0].loss - shards[0].loss) < 1e-6;
   constexpr std::int64_t numbers = 4 * 128 * 512 / 2 / 2;  // of one rank

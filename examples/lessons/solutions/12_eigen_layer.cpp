@@ -79,8 +79,7 @@ int main() {
   std::printf("tanh: backward is the derivative of forward: %s\n", gap.worst < 1e-7 ? "yes" : "no");
 
   const auto of = [](int ranks, int rank) {
-    return toy::on_each_rank(ranks,
-                             [&](dhp::Comm<Dev> world) { return input_gradient(world, rank); })[0];
+    return toy::on_each_rank(ranks, input_gradient, rank)[0];
   };
   const auto whole = of(1, -1), summed = of(2, -1);
   const std::vector<double> parts[] = {of(2, 0), of(2, 1)};

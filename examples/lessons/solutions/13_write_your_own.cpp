@@ -82,10 +82,8 @@ std::vector<dhp::Action> two_at_a_time(bool mistaken, int stage, int stages, int
 int main() {
   // Exercise 1.
   constexpr int ranks = 4;
-  const auto gathered =
-      toy::on_each_rank(ranks, [](dhp::Comm<Dev> world) { return train(world, Gathered{}); })[0];
-  const auto plain =
-      toy::on_each_rank(ranks, [](dhp::Comm<Dev> world) { return train(world, dhp::Plain{}); })[0];
+  const auto gathered = toy::on_each_rank(ranks, train<Gathered>, Gathered{})[0];
+  const auto plain = toy::on_each_rank(ranks, train<dhp::Plain>, dhp::Plain{})[0];
   std::printf("loss after 20 steps: %.8f gathered, %.8f all-reduced\n", gathered.loss, plain.loss);
   toy::Ledger ledger;
   const auto gradient = 4.0 * static_cast<double>(plain.parameters);

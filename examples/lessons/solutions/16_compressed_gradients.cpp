@@ -70,8 +70,7 @@ int main() {
 
   // Exercise 2.
   const auto error = [](auto options, int steps) {
-    return toy::on_each_rank(
-        2, [&](dhp::Comm<Dev> world) { return mean_error(world, options, steps); })[0];
+    return toy::on_each_rank(2, mean_error<decltype(options)>, options, steps)[0];
   };
   std::printf("error of the mean   with memory   without\n");
   for (const int steps : {1, 10, 100})

@@ -50,15 +50,9 @@ std::pair<double, std::size_t> sent_and_kept(dhp::Comm<Dev> plain_world, bool ag
 }
 
 int main() {
-  const auto seven =
-      toy::on_each_rank(ranks, [](dhp::Comm<Dev> world) { return uneven(std::move(world), 7); });
-  const auto one =
-      toy::on_each_rank(ranks, [](dhp::Comm<Dev> world) { return uneven(std::move(world), 1); });
-  const auto pair_of = [](bool again) {
-    return toy::on_each_rank(
-        ranks, [=](dhp::Comm<Dev> world) { return sent_and_kept(std::move(world), again); })[0];
-  };
-  const auto keeps = pair_of(false), gathers = pair_of(true);
+  const auto seven = toy::on_each_rank(ranks, uneven, 7), one = toy::on_each_rank(ranks, uneven, 1);
+  const auto keeps = toy::on_each_rank(ranks, sent_and_kept, false)[0];
+  const auto gathers = toy::on_each_rank(ranks, sent_and_kept, true)[0];
   toy::Ledger ledger;
   ledger.line("1: sent for 7 rows: 8 are gathered", seven[0].sent_bytes, 4 * width * 8 / ranks);
   ledger.line("1: sent for 1 row: 2 are gathered", one[0].sent_bytes, 4 * width * 2 / ranks);

@@ -64,10 +64,7 @@ int main() {
   constexpr double all = 4 * tokens * width;  // of a matrix of all tokens
   for (const int n : {2, 4, 8}) {
     const auto heads = toy::on_each_rank(n, tokens_for_heads);
-    const auto ring = [n](bool backward) {
-      return toy::on_each_rank(
-          n, [=](dhp::Comm<Dev> world) { return around_the_ring(std::move(world), backward); })[0];
-    };
+    const auto ring = [n](bool back) { return toy::on_each_rank(n, around_the_ring, back)[0]; };
     for (const auto& each : heads) right = right && each.right;
     std::printf("%d ranks\n", n);
     ledger.line("  1: tokens for heads, q, k, v and back", heads[0].sent_bytes,

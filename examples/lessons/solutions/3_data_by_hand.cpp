@@ -59,10 +59,8 @@ Seen exchanged(dhp::Comm<Dev> plain_world, bool in_halves) {
 
 int main() {
   // A sample of rank 1 weighs 1/2 * 1/3 = 1/6 in the mean of means, one of rank 0 1/2 * 1/9 = 1/18. It should be 1/12.
-  const auto right =
-      toy::on_each_rank(2, [](dhp::Comm<Dev> world) { return summed(world, false); })[0];
-  const auto wrong =
-      toy::on_each_rank(2, [](dhp::Comm<Dev> world) { return summed(world, true); })[0];
+  const auto right = toy::on_each_rank(2, summed, false)[0];
+  const auto wrong = toy::on_each_rank(2, summed, true)[0];
   double worst = 0;
   for (std::size_t at = 0; at < features; ++at) {
     std::printf("gradient %zu: global mean % .4f, mean of means % .4f\n", at, right[at], wrong[at]);
@@ -70,10 +68,8 @@ int main() {
   }
   std::printf("the mean of means is off by up to %.0f %%\n", 100 * worst);
 
-  const auto whole =
-      toy::on_each_rank(4, [](dhp::Comm<Dev> world) { return exchanged(world, false); });
-  const auto halves =
-      toy::on_each_rank(4, [](dhp::Comm<Dev> world) { return exchanged(world, true); });
+  const auto whole = toy::on_each_rank(4, exchanged, false);
+  const auto halves = toy::on_each_rank(4, exchanged, true);
   bool same = true;
   for (const auto& rank : halves) same = same && toy::alike(rank.values, whole[0].values);
   toy::Ledger ledger;

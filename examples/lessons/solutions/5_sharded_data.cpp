@@ -11,11 +11,7 @@ constexpr std::int64_t weights = 49152;  // 128 x 384
 /// Weights, gradients and optimizer state, between two steps.
 std::size_t held(dhp::Comm<Dev> world, ZeroStage stage) {
   Dev dev;
-  std::vector<dhp::MicroBatch<Dev>> batches(1);
-  batches[0].samples = 8;
-  batches[0].input = toy::noise(dev, {8, 128}, 0);
-  batches[0].side.emplace_back("targets", toy::noise(dev, {8, 384}, 1));
-  batches[0].counts = {{"elements", 8 * 384}};
+  const auto batches = toy::noise_batches(dev, 1, 8, 128, 384);
   dhp::TrainingRun run(
       dev, world, {.layout = {.data = ranks}, .store = {.sharding = {.stage = stage}}},
       [](dhp::ModelBuilder<Dev>& build) {
@@ -26,10 +22,8 @@ std::size_t held(dhp::Comm<Dev> world, ZeroStage stage) {
         return model;
       },
       batches.front());
-  auto bytes = run.store().weight_bytes() + run.store().gradient_bytes();
-  for (const auto& state : run.optimizer().state())
-    if (!state.narrow_only) bytes += state.buffer->size_bytes();
-  return bytes;
+  return run.store().weight_bytes() + run.store().gradient_bytes() +
+         toy::state_bytes(run.optimizer());
 }
 
 /// Bytes that each of n ranks holds of one weight: 4 of value, 4 of gradient, 8 of AdamW's two numbers. Each stage
@@ -50,8 +44,7 @@ int main() {
   // Exercise 1.
   toy::Ledger ledger("49,152 weights, held by one of 3 ranks, bytes");
   for (const auto stage : stages) {
-    const auto bytes =
-        toy::on_each_rank(ranks, [&](dhp::Comm<Dev> world) { return held(world, stage); })[0];
+    const auto bytes = toy::on_each_rank(ranks, held, stage)[0];
     const auto line = "stage " + std::to_string(static_cast<int>(stage));
     ledger.line(line.c_str(), bytes, bytes_of_weight(stage, ranks) * weights);
   }

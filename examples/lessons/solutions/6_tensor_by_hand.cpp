@@ -1,19 +1,9 @@
 // Solutions of lesson 6. 1: the wrong way round. 2: four ranks.
 #include "lesson.hpp"
 
-using dhp::DType, dhp::Range, dhp::Tensor;
-using toy::Dev;
+using dhp::DType, dhp::Tensor;
+using toy::block, toy::Dev;
 constexpr std::int64_t samples = 6, inputs = 4, hidden = 8, outputs = 4;
-
-/// Rows and columns of a whole matrix.
-Tensor<Dev> block(Dev& dev, const Tensor<Dev>& whole, Range rows, Range columns) {
-  const auto values = whole.to_host<float>(dev);
-  std::vector<float> part;
-  for (auto row = rows.first; row < rows.last; ++row)
-    for (auto column = columns.first; column < columns.last; ++column)
-      part.push_back(values[static_cast<std::size_t>(row * whole.columns() + column)]);
-  return Tensor<Dev>::from_host(dev, {rows.size(), columns.size()}, part);
-}
 
 struct Seen {
   std::vector<float> y{};
@@ -56,8 +46,7 @@ Seen forward(dhp::Comm<Dev> plain_world, bool wrong_way) {
 
 int main() {
   const auto run = [](int ranks, bool wrong_way) {
-    return toy::on_each_rank(ranks,
-                             [&](dhp::Comm<Dev> world) { return forward(world, wrong_way); })[0];
+    return toy::on_each_rank(ranks, forward, wrong_way)[0];
   };
   const auto one = run(1, false), book = run(2, false), wrong = run(2, true), four = run(4, false);
   const bool same =

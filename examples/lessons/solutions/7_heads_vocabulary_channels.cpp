@@ -50,20 +50,15 @@ Seen loss_of(dhp::Comm<Dev> plain_world, std::int64_t rows, std::int64_t words, 
 
 int main() {
   // Exercise 1.
-  const auto three =
-      toy::on_each_rank(ranks, [](dhp::Comm<Dev> world) { return refusal(world, 3); })[0];
-  const auto four =
-      toy::on_each_rank(ranks, [](dhp::Comm<Dev> world) { return refusal(world, 4); })[0];
+  const auto three = toy::on_each_rank(ranks, refusal, 3)[0];
+  const auto four = toy::on_each_rank(ranks, refusal, 4)[0];
   std::printf("3 heads: %s\n4 heads: %s\n\n", three.c_str(),
               four.empty() ? "accepted" : four.c_str());
 
   // Exercise 2. BERT's vocabulary, and 20 masked tokens.
   constexpr std::int64_t rows = 20, words = 30522;
-  const auto run = [](bool gathers) {
-    return toy::on_each_rank(
-        ranks, [&](dhp::Comm<Dev> world) { return loss_of(world, rows, words, gathers); })[0];
-  };
-  const auto split = run(false), gathered = run(true);
+  const auto split = toy::on_each_rank(ranks, loss_of, rows, words, false)[0];
+  const auto gathered = toy::on_each_rank(ranks, loss_of, rows, words, true)[0];
   toy::Ledger ledger("20 tokens of 30,522 words: bytes that a rank sends");
   ledger.line("a maximum and three sums of each token", split.sent_bytes, 4 * 4 * rows);
   ledger.line("all logits", gathered.sent_bytes, 4 * rows * words / ranks);

@@ -96,10 +96,8 @@ Seen train(dhp::Comm<Dev> plain_world, bool all_forwards_first) {
 }
 
 int main() {
-  const auto gpipe =
-      toy::on_each_rank(stages, [](dhp::Comm<Dev> world) { return train(world, true); });
-  const auto one_f =
-      toy::on_each_rank(stages, [](dhp::Comm<Dev> world) { return train(world, false); });
+  const auto gpipe = toy::on_each_rank(stages, train, true);
+  const auto one_f = toy::on_each_rank(stages, train, false);
   bool same = true;
   toy::Ledger ledger("micro-batches kept at most; bytes sent per step");
   for (int s = 0; s < stages; ++s) {

@@ -56,6 +56,5 @@ int main() {
     print(concat("normal ", parameter).c_str(), normal, ", ");
   }
   print_run("powersgd 1", PowerSgd{.rank = 1}, ", ");
-  print_run("powersgd 3", PowerSgd{.rank = 3}, ", ");
-  print_run("16-bit", SixteenBit{}, "}\n");
+  print_run("powersgd 3", PowerSgd{.rank = 3}, "}\n");
 }
