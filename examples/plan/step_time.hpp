@@ -111,7 +111,8 @@ class StepModel {
       time.tensor = stage.tensor;
       time.waiting = stage.end - stage.compute - stage.tensor;
       time.data = layout.zero >= 2
-                      ? std::max(exchanging - stage.compute, exchanging / std::max(calls, 1.0))
+                      ? std::max(exchanging - stage.compute * (layout.zero == 3 ? 1 : 2.0 / 3),
+                                 exchanging / std::max(calls, 1.0))
                       : exposed(stage, exchanging);
       auto update = work.update;
       update.add(update, (layout.zero > 0 ? part / replicas : part) - 1);
