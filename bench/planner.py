@@ -3,9 +3,9 @@
 
 planner.py PROGRAMS [--networks MEGABITS...] [--steps N] [--save FILE]
 
-First dhp_doctor --calibrate measures the machine, and one rank alone runs each model, which scales the rates of devices
-to that model. Then all predictions are written to FILE, and only then the layouts run, as threads; and with --networks
-as processes on two hosts, network namespaces of this machine whose links carry so many megabits a second (the tools of
+First dhp_doctor --calibrate measures the machine, and one rank alone runs each model with two micro-batches, which scales
+the rates of devices to that model. Then all predictions are written to FILE, and only then the layouts run, as threads;
+and with --networks as processes on two hosts, network namespaces of this machine whose links carry so many megabits a second (the tools of
 iproute2, and root or user namespaces). Prints a table, and how far off the planner is."""
 import argparse
 import json
@@ -27,10 +27,11 @@ MODELS = {"bert": ("train_bert", "--preset tiny --sequence-length 64 --vocabular
           "resnet50": ("train_resnet50", "--depth 14 --width 16 --image-size 32 --classes 10")}
 COMMON = f"--data synthetic-resident --global-batch {SAMPLES}".split()
 AXES = ("--data-parallel", "--tensor-parallel", "--pipeline-parallel")
+CALIBRATES = (1, 16)  # micro-batches of one rank
 # Mesh, micro-batch, and what else.
 THREADS = [(mesh, size, more) for mesh in ((2, 1, 1), (1, 2, 1), (1, 1, 2), (4, 1, 1), (2, 2, 1), (2, 1, 2), (1, 2, 2))
            for size, more in ((2, ""), (8, ""))] + [
-    ((1, 1, 1), 1, ""), ((1, 1, 1), 16, ""), ((1, 1, 1), 4, "--recompute"), ((2, 1, 1), 4, "--recompute"),
+    ((1, 1, 1), 2, ""), ((1, 1, 1), 8, ""), ((1, 1, 1), 4, "--recompute"), ((2, 1, 1), 4, "--recompute"),
     ((2, 1, 1), 4, "--zero 2"), ((4, 1, 1), 4, "--zero 1"), ((1, 1, 2), 4, "--schedule zero-bubble"),
     ((1, 1, 2), 4, "--recompute")]
 HOSTS = [((2, 1, 1), 8, ""), ((2, 1, 1), 2, ""), ((2, 1, 1), 4, "--zero 2"), ((1, 2, 1), 8, ""), ((1, 1, 2), 8, ""),
@@ -53,7 +54,7 @@ def predicted(programs, folder, model, case, cluster):
     if done.returncode != 0:
         raise RuntimeError(f"{model} {case}: {done.stderr}")
     found = json.loads(out.read_text())[0]
-    share = 1 if "cores = 0\n" in cluster.read_text() else case[0][0] * case[0][1] * case[0][2]
+    share = 1 if "host.devices = 1\n" in cluster.read_text() else case[0][0] * case[0][1] * case[0][2]
     return {"s": found["seconds"], "parts": found["parts"], "bytes": found["memory_bytes"] / share}
 
 
@@ -74,31 +75,38 @@ def ran(programs, folder, model, case, steps, hosts=None):
             max(line.get("peak_memory_bytes", 0) for line in lines))
 
 
-def scaled(text, factor):
-    """The rates of devices, so many times slower."""
-    def change(match):
-        value = float(match[2]) * (factor if match[1] == "launch_us" else 1 / factor)
-        return f"{match[1]} = {value}"
-    return re.sub(r"^(tflops_32|tflops_16|launch_us|gb_per_s)(?<!link.)\s*= (.*)$", change, text.split("[device_link]")[0],
-                  flags=re.M) + "[device_link]" + text.split("[device_link]")[1]
+def with_rates(text, slower, launch_us):
+    """The file of a cluster whose devices are so many times slower, with other launches."""
+    text = re.sub(r"^(device.(?:tflops_32|tflops_16|gb_per_s)) = (.*)$",
+                  lambda found: f"{found[1]} = {float(found[2]) / slower}", text, flags=re.M)
+    return re.sub(r"^device.launch_us = .*$", f"device.launch_us = {launch_us}", text, flags=re.M)
 
 
 def calibrated(programs, folder, name, steps, hosts=None):
-    """A file of the cluster for each model."""
+    """The doctor's file, and one for each model: from two runs of one rank follow the rates and the cost of a launch."""
     raw = folder / f"{name}.toml"
     if hosts is None:
         subprocess.run([programs / "dhp_doctor", "--ranks", "2", "--calibrate", raw], check=True, capture_output=True)
     else:
         ranks.run(2, [str(programs / "dhp_doctor"), "--calibrate", str(raw)], 300, prefix=hosts.prefix,
                   environment={"DHP_JOB_SECRET": secrets.token_hex(16)}, master=network.address(0), port=29400)
-        text = raw.read_text()
-        raw.write_text(re.sub(r"^cores = .*$", "cores = 0", text, flags=re.M))  # a core for each host
-    made = {}
+        raw.write_text(re.sub(r"^(host.cores|host.devices) = .*$", r"\1 = 1", raw.read_text(), flags=re.M))
+    made, text, trial = {}, raw.read_text(), folder / "trial.toml"
     for model in MODELS:
-        alone = ((1, 1, 1), 4, "")
-        seconds, _ = ran(programs, folder, model, alone, steps)
+        took, work, launches = [], [], []
+        for size in CALIBRATES:
+            alone = ((1, 1, 1), size, "")
+            took.append(ran(programs, folder, model, alone, steps)[0])
+            trial.write_text(with_rates(text, 1, 0))
+            work.append(predicted(programs, folder, model, alone, trial)["s"])
+            trial.write_text(with_rates(text, 1, 1))
+            launches.append(predicted(programs, folder, model, alone, trial)["s"] - work[-1])
+        determinant = work[0] * launches[1] - work[1] * launches[0]
+        slower = (took[0] * launches[1] - took[1] * launches[0]) / determinant
+        launch_us = max(0, (work[0] * took[1] - work[1] * took[0]) / determinant)
         made[model] = folder / f"{name}_{model}.toml"
-        made[model].write_text(scaled(raw.read_text(), seconds / predicted(programs, folder, model, alone, raw)["s"]))
+        made[model].write_text(with_rates(text, slower, launch_us))
+        print(f"{model} {name}: devices {slower:.2f} times slower than the doctor says, {launch_us:.1f} us a launch")
     return raw, made
 
 

@@ -94,8 +94,8 @@ template <class Dev>
   const auto report = measure_transports(dev, mesh, host, 4 << 20);
   for (const auto& axis : report.axes) {
     // An all_reduce sends twice in each of its rounds.
-    const Link link{axis.latency_s / (2 * std::ceil(std::log2(axis.ranks))),
-                    axis.bandwidth_bytes_per_s};
+    const examples::Link link{axis.latency_s / (2 * std::ceil(std::log2(axis.ranks))),
+                              axis.bandwidth_bytes_per_s};
     (axis.one_host ? made.device : made.host) = link;
     if (!axis.one_host) made.rack = link;
   }

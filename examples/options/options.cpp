@@ -143,17 +143,7 @@ void add_run_options(CommandLine& app, RunOptions& options, Words& words) {
   app.add_option("--store", options.store,
                  "With --elastic: etcd, http://HOST:2379,..., so that any rank may be lost")
       ->envname("DHP_STORE");
-  add_name(
-      app, "--axes", "given",
-      "given, or auto: the planner chooses the axes, for the processes that were started, or for "
-      "as many threads as the given axes have",
-      [&](const auto& name) { options.axes_auto = name == "auto"; })
-      ->check(CLI::IsMember({"given", "auto"}))
-      ->group("Layout");
-  app.add_option("--cluster", options.cluster,
-                 "What the planner computes with: a file as dhp_doctor --calibrate writes it; else "
-                 "usual figures")
-      ->group("Layout");
+  add_planner_options(app, options);
   app.add_option("--min-bandwidth", options.min_bandwidth_gb_s,
                  "GB/s that every axis must reach at the start, or the run ends", not_negative);
 
@@ -251,7 +241,7 @@ void finish(RunOptions& options, const Words& words) {
              " needs --schedule interleaved; the others keep one part per stage");
   dhp::check(options.global_batch % options.micro_batch == 0, "--global-batch ",
              options.global_batch, " is not a multiple of --micro-batch ", options.micro_batch);
-  if (options.axes_auto) {
+  if (options.axes == "auto") {
     dhp::check(!options.elastic,
                "--axes auto is for ranks that stay; for --elastic there is "
                "--elastic-axes all");

@@ -1,5 +1,5 @@
-// Cluster: what the time of a step is computed from. A file has it, in the tables, numbers and strings of TOML:
-// clusters/*.toml are ready, and dhp_doctor --calibrate writes one of the machine that it runs on.
+// Cluster: what the time of a step is computed from. A file has it, in TOML without tables: clusters/*.toml
+// are ready, and dhp_doctor --calibrate writes one of the machine that it runs on.
 #pragma once
 
 #include <dhp/core/config.hpp>
@@ -64,7 +64,6 @@ struct Cluster {
 inline Cluster Cluster::parse(const std::string& text, const std::string& path) {
   Cluster made;
   std::set<std::string> found;
-  std::string table;
   int number = 0;
   const auto trimmed = [](std::string_view part) {
     const auto first = part.find_first_not_of(" \t\r");
@@ -82,13 +81,9 @@ inline Cluster Cluster::parse(const std::string& text, const std::string& path) 
     const bool quoted = line.find('"') < line.find('#');
     line = trimmed(line.substr(0, line.find('#', quoted ? line.rfind('"') : 0)));
     if (line.empty()) continue;
-    if (line.front() == '[' && line.back() == ']') {
-      table = std::string(trimmed(line.substr(1, line.size() - 2))) + ".";
-      continue;
-    }
     const auto equals = line.find('=');
-    if (equals == line.npos) wrong("\"", line, "\" is neither [table] nor key = number");
-    const auto key = table + std::string(trimmed(line.substr(0, equals)));
+    if (equals == line.npos) wrong("\"", line, "\" is not key = number");
+    const auto key = std::string(trimmed(line.substr(0, equals)));
     const auto value = trimmed(line.substr(equals + 1));
     if (!found.insert(key).second) wrong(key, " is there twice; leave one of them");
     if (key == "name") {
@@ -122,14 +117,9 @@ inline Cluster Cluster::parse(const std::string& text, const std::string& path) 
 }
 
 inline std::string Cluster::text() const {
-  std::string made = dhp::concat("name = \"", name, "\"\n"), table;
+  auto made = dhp::concat("name = \"", name, "\"\n");
   visit(*this, [&](std::string_view key, const double& value, double unit) {
-    const auto dot = key.find('.');
-    if (table != key.substr(0, dot)) {
-      table = key.substr(0, dot);
-      made += dhp::concat("\n[", table, "]\n");
-    }
-    made += dhp::concat(key.substr(dot + 1), " = ", value / unit, "\n");
+    made += dhp::concat(key, " = ", value / unit, "\n");
   });
   return made;
 }

@@ -70,9 +70,11 @@ class StepModel {
   /// Of some work without its communication.
   [[nodiscard]] double seconds(const Work& work) const {
     const auto& c = options_.cluster;
-    return std::max(work.flop / (options_.half ? c.flop_16 : c.flop_32),
-                    work.product_bytes / c.bytes_per_s) +
-           work.bytes / c.bytes_per_s + work.launches * c.launch_s;
+    const double flop = work.flop / (options_.half ? c.flop_16 : c.flop_32);
+    const double moved = work.product_bytes / c.bytes_per_s;
+    // On cores the caches hide what products read.
+    return (c.cores > 0 ? std::max(flop, moved) : flop + moved) + work.bytes / c.bytes_per_s +
+           work.launches * c.launch_s;
   }
   /// Of calls in which a rank sends so many bytes, in a group of so many ranks whose neighbours are `stride` apart.
   [[nodiscard]] double exchange(double calls, double sent_bytes, int ranks, int stride) const {

@@ -110,7 +110,7 @@ int run_trainer(RunOptions& options, std::optional<int> exit_status,
 
 int run_training(const TrainingSetup& described) {
   auto setup = tuned(described);
-  if (setup.options.axes_auto) choose_axes(setup);
+  if (setup.options.axes == "auto") choose_axes(setup);
   const auto& stopping = setup.options.stopping;  // of run_trainer
   if (setup.options.elastic) return run_elastic_training(setup);
   std::atomic<bool> stopped = false;

@@ -63,13 +63,15 @@ TEST_CASE("step time: one rank works one after the other") {
   CHECK_FALSE(model({.mesh = {1, 1, 5}}).has_value());  // 4 layers
 }
 
-TEST_CASE("step time: products by the slower of FLOP and bytes, other bytes and launches beside") {
+TEST_CASE("step time: FLOP, bytes and launches one after the other; cores hide bytes of products") {
   auto cluster = simple();
   cluster.launch_s = 0.25;
   auto model = model_of(cluster, four_layers());
-  CHECK(model.seconds({.flop = 2e9, .product_bytes = 1e9}) == Approx(2));
-  CHECK(model.seconds({.flop = 2e9, .product_bytes = 3e9}) == Approx(3));
-  CHECK(model.seconds({.flop = 2e9, .bytes = 1e9, .launches = 4}) == Approx(4));
+  examples::Work work;
+  work.flop = 2e9, work.bytes = 1e9, work.product_bytes = 3e9, work.launches = 4;
+  CHECK(model.seconds(work) == Approx(7));
+  cluster.cores = 1;
+  CHECK(model_of(cluster, four_layers()).seconds(work) == Approx(5));
 }
 
 TEST_CASE("step time: a pipeline waits (p - 1) (f + b), and holds p micro-batches") {
@@ -153,14 +155,14 @@ TEST_CASE("cluster: a mistake is one sentence with its line and a way out") {
     return tests::message_of([&] { (void)Cluster::parse(changed, "c.toml"); });
   };
   CHECK(tests::has(with("devices = 2", "devices = two"),
-                   "c.toml, line 4: host.devices is a number above 0, not two"));
+                   "c.toml, line 2: host.devices is a number above 0, not two"));
   CHECK(tests::has(with("devices = 2", "devices = -1"), "above 0, not -1"));
   CHECK(tests::has(with("devices = 2", "device = 2"),
                    "there is no host.device; clusters/laptop.toml"));
-  CHECK(tests::has(with("devices = 2", "devices"), "is neither [table] nor key = number"));
-  CHECK(tests::has(with("devices = 2", "devices = 2\ndevices = 2"),
-                   "line 5: host.devices is there twice"));
-  CHECK(tests::has(with("devices = 2\n", ""),
+  CHECK(tests::has(with("devices = 2", "devices"), "is not key = number"));
+  CHECK(tests::has(with("devices = 2", "devices = 2\nhost.devices = 2"),
+                   "line 3: host.devices is there twice"));
+  CHECK(tests::has(with("host.devices = 2\n", ""),
                    "c.toml lacks host.devices; clusters/laptop.toml has all"));
   CHECK(
       tests::has(with("\"a laptop\"", "a laptop"), "a name stands in quotes: name = \"a laptop\""));
