@@ -10,6 +10,7 @@ import os
 import subprocess
 import sys
 import tempfile
+import tomllib
 
 from figures import made_up_text, vocabulary
 
@@ -59,15 +60,17 @@ def kind(name):
 # dhp's attention with dropout, heads of 64 columns: 1152 FLOP for a query and a key in all its passes, by 576
 # multiply-adds of 1270 in a cycle, and 110 other instructions of 128 in a cycle; 132 multiprocessors at 1.75 GHz.
 own_flop = 1152 / (576 / 1270 + 110 / 128) * 132 * 1.75e9
-# What a GPU can do at most: bytes of a copy, read and written, in a second; FLOP of bf16 products, and of that.
-gpus = {"H200": (4.3e12, 790e12, own_flop), "H100": (3.0e12, 790e12, own_flop)}
+gpus = {"H200": "h200x8.toml", "H100": "h100x8.toml"}
+clusters = os.path.join(os.path.dirname(os.path.abspath(__file__)), "..", "..", "examples", "plan", "clusters")
 
 
 class Limits:
-    """Bytes and FLOP one after the other, as kernels run."""
+    """What dhp_plan computes with: bytes and FLOP one after the other, as kernels run."""
 
     def __init__(self, gpu):
-        self.bytes_per_s, self.flop_per_s, self.own_flop_per_s = gpus[gpu]
+        with open(os.path.join(clusters, gpus[gpu]), "rb") as file:
+            device = tomllib.load(file)["device"]
+        self.bytes_per_s, self.flop_per_s, self.own_flop_per_s = 1e9 * device["gb_per_s"], 1e12 * device["tflops_16"], own_flop
 
     def ms(self, row):
         if "ms" in row:

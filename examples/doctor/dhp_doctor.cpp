@@ -4,6 +4,7 @@
 
 #include "../report/progress.hpp"
 #include "../run/ranks.hpp"
+#include "calibrate.hpp"
 #include "collectives.hpp"
 #include "links.hpp"
 #include "network.hpp"
@@ -55,6 +56,15 @@ void show(const Report& report, const DoctorOptions& options) {
 [[nodiscard]] int examine(Dev& dev, dhp::Comm<Dev> world, const DoctorOptions& options) {
   const double start_s = now_s();
   auto exam = introduced(dev, std::move(world), options);
+  if (!options.calibrate.empty()) {
+    const auto cluster = calibrated(exam);
+    if (exam.rank() > 0) return 0;
+    std::ofstream file(options.calibrate, std::ios::binary);
+    file << cluster.text() << std::flush;
+    dhp::check(file.good(), "cannot write --calibrate ", options.calibrate,
+               "; does its directory exist?");
+    return 0;
+  }
   Report report{exam.hosts, device_name(dev), 0, {}};
   const auto tell = [&] {
     report.seconds = now_s() - start_s;

@@ -29,6 +29,8 @@ void add_options(CommandLine& app, DoctorOptions& options, int& ranks, bool gpu)
   app.add_option("--tolerance", options.tolerance,
                  "Factor on all limits of slowness, for machines that are busy", positive_number());
   app.add_option("--json", options.json, "Rank 0 writes everything to this file");
+  app.add_option("--calibrate", options.calibrate,
+                 "Instead of checks, rank 0 writes what dhp_plan computes with to this file");
   app.add_option("--inject", options.fault, "A fault made on purpose, to see that it is found",
                  CLI::IsMember({"other-version", "slow-copy", "slow-gemm", "wrong-gemm",
                                 "wrong-sum", "missing-rank", "slow-link"}));

@@ -13,7 +13,8 @@ struct DoctorOptions {
   bool quick = false;
   double tolerance = 1;  ///< a factor on all limits of slowness
   std::string json;
-  std::string fault{};  ///< made on purpose
+  std::string calibrate;  ///< a file for dhp_plan, instead of checks; empty: none
+  std::string fault{};    ///< made on purpose
   int faulty_rank = 0;
 };
 

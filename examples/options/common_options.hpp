@@ -27,8 +27,8 @@ inline constexpr std::array options_of_a_rank{
     "--peak-tflops",  "--export",      "--export-adapter", "--output",
     "--grace",        "--comm-timeout"};
 /// Paths may differ between hosts: ranks compare the data that they have read, and of --trace whether it is given.
-inline constexpr std::array paths_of_a_host{"--data", "--test-data", "--vocabulary", "--trace",
-                                            "--trace-values"};
+inline constexpr std::array paths_of_a_host{"--data",  "--test-data",    "--vocabulary",
+                                            "--trace", "--trace-values", "--cluster"};
 
 /// A number has one spelling: 1e-3 is 0.001. Whole numbers stay as they are.
 [[nodiscard]] inline std::string one_spelling(const std::string& text) {

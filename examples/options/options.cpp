@@ -145,6 +145,7 @@ void add_run_options(CommandLine& app, RunOptions& options, Words& words) {
   app.add_option("--store", options.store,
                  "With --elastic: etcd, http://HOST:2379,..., so that any rank may be lost")
       ->envname("DHP_STORE");
+  add_planner_options(app, options);
   app.add_option("--min-bandwidth", options.min_bandwidth_gb_s,
                  "GB/s that every axis must reach at the start, or the run ends", not_negative);
 
@@ -243,6 +244,12 @@ void finish(RunOptions& options, const Words& words) {
   pipeline.chunks = chunks;
   dhp::check(options.global_batch % options.micro_batch == 0, "--global-batch ",
              options.global_batch, " is not a multiple of --micro-batch ", options.micro_batch);
+  if (options.axes == "auto") {
+    dhp::check(!options.elastic,
+               "--axes auto is for ranks that stay; for --elastic there is "
+               "--elastic-axes all");
+    if (const auto me = options.process()) options.mesh = {me->size, 1, 1};
+  }
   options.optimizer = optimizer_of(words);
   finish_reducer(options, words.reducer);
   options.finish_synthetic();

@@ -26,6 +26,8 @@ struct RunOptions {
   dhp::MeshShape mesh{};
   std::optional<dhp::LayoutRules> elastic{};  ///< how many replicas
   bool elastic_axes = false;  ///< tensor and pipeline axes may change too; else they are the mesh's
+  std::string axes = "given";  ///< or auto: the planner chooses them for the ranks that there are
+  std::string cluster;         ///< file that says what it plans for; empty: a usual machine
   std::string store;  ///< etcd's endpoints, for the store of an elastic job; empty: rank 0 holds it
   dhp::PipelineOptions pipeline{};
   std::optional<dhp::SyntheticGradients> synthetic_gradients{};

@@ -7,30 +7,37 @@ namespace examples {
 namespace {
 /// Of so many micro-batches a plan is made where their shapes differ.
 constexpr std::int64_t different_shapes = 16;
+
+/// The options that differ.
+std::string flags(const Layout& layout, const Layout& from) {
+  std::string text;
+  const auto add = [&](bool differs, const char* name, auto value) {
+    if (differs) text += dhp::concat(text.empty() ? "" : " ", name, " ", value);
+  };
+  const auto& mesh = layout.mesh;
+  add(mesh.data != from.mesh.data, "--data-parallel", mesh.data);
+  add(mesh.tensor != from.mesh.tensor, "--tensor-parallel", mesh.tensor);
+  add(mesh.pipeline != from.mesh.pipeline, "--pipeline-parallel", mesh.pipeline);
+  add(layout.zero != from.zero, "--zero", layout.zero);
+  add(layout.micro_batch != from.micro_batch, "--micro-batch", layout.micro_batch);
+  if (layout.recompute != from.recompute) text += text.empty() ? "--recompute" : " --recompute";
+  return text;
+}
 }  // namespace
 
-/// Another way to run the same training.
-struct MemoryPlanner::Candidate {
-  RunOptions options;
-  double distance = 0;  // of what it changes
-
-  /// The options that differ.
-  [[nodiscard]] std::string flags(const RunOptions& from) const {
-    std::string text;
-    const auto add = [&](bool differs, const char* name, auto value) {
-      if (differs) text += dhp::concat(text.empty() ? "" : " ", name, " ", value);
-    };
-    const auto& mesh = options.mesh;
-    add(mesh.data != from.mesh.data, "--data-parallel", mesh.data);
-    add(mesh.tensor != from.mesh.tensor, "--tensor-parallel", mesh.tensor);
-    add(mesh.pipeline != from.mesh.pipeline, "--pipeline-parallel", mesh.pipeline);
-    add(options.sharding.stage != from.sharding.stage, "--zero",
-        static_cast<int>(options.sharding.stage));
-    add(options.micro_batch != from.micro_batch, "--micro-batch", options.micro_batch);
-    if (options.recompute != from.recompute) text += text.empty() ? "--recompute" : " --recompute";
-    return text;
-  }
-};
+Layout layout_of(const RunOptions& options) {
+  return {options.mesh,        options.pipeline.schedule.name(),         options.pipeline.chunks,
+          options.micro_batch, static_cast<int>(options.sharding.stage), options.recompute};
+}
+void choose(RunOptions& options, const Layout& layout) {
+  if (layout.schedule != options.pipeline.schedule.name())
+    options.pipeline.schedule = dhp::parse_schedule(layout.schedule);
+  options.mesh = layout.mesh;
+  options.pipeline.chunks = layout.chunks;
+  options.micro_batch = layout.micro_batch;
+  options.sharding.stage = static_cast<dhp::ZeroStage>(layout.zero);
+  options.recompute = layout.recompute;
+}
 
 MemoryPlanner::MemoryPlanner(const RunOptions& options, AnyBatcher batcher,
                              DescribePlanned describe, bool same_shapes, bool equal_shares,
@@ -40,8 +47,7 @@ MemoryPlanner::MemoryPlanner(const RunOptions& options, AnyBatcher batcher,
       describe_(std::move(describe)),
       same_shapes_(same_shapes),
       equal_shares_(equal_shares),
-      gpu_(gpu),
-      stages_(plan(options)) {}
+      gpu_(gpu) {}
 
 /// A few micro-batches of so many samples; one if they are alike.
 const std::vector<dhp::HostBatch>& MemoryPlanner::batches_of(std::int64_t micro_batch) {
@@ -58,43 +64,87 @@ const std::vector<dhp::HostBatch>& MemoryPlanner::batches_of(std::int64_t micro_
   return batches;
 }
 
-std::vector<dhp::MemoryPlan> MemoryPlanner::plan(const dhp::MeshShape& layout) {
-  auto options = options_;
-  options.mesh = layout;
-  return plan(options);
-}
-std::vector<dhp::MemoryPlan> MemoryPlanner::plan(const RunOptions& options) {
-  std::vector<dhp::MemoryPlan> stages;
-  if (batcher_.size() == 0) return stages;
+MemoryPlanner::Planned MemoryPlanner::planned(const RunOptions& options) {
+  const auto& batches = batches_of(options.micro_batch);
+  const auto count = std::ssize(batches);
+  const auto size = options.micro_batch;
   const auto samples =
       options.resident() ? options.global_batch : std::min(options.global_batch, batcher_.size());
+  const auto micro_batches = std::max<std::int64_t>(samples / size, 1);
+  const auto share = dhp::part_of(micro_batches, options.mesh.data, 0).size();
+  return {.options = options.training(std::max<std::int64_t>(options.steps.value_or(0), 3)),
+          .describe = [&](auto& build) { return describe_(build, options.recompute); },
+          .batch =
+              [&batches, count, size](dhp::Meta& dev, std::int64_t k) {
+                return dhp::upload(dev, batches[static_cast<std::size_t>(k % count)], k,
+                                   {k * size, (k + 1) * size});
+              },
+          .micro_batches = micro_batches,
+          .prepare =
+              [&](auto& run, const auto& example) {
+                if (options.synthetic_gradients)
+                  options.synthetic_gradients->predict_in(run, example);
+              },
+          .steps = static_cast<int>((count + share - 1) / share)};
+}
+
+std::vector<dhp::MemoryPlan> MemoryPlanner::plan(const Layout& layout, std::int64_t most) {
+  auto options = options_;
+  choose(options, layout);
+  if (most > 0)
+    options.global_batch =
+        std::min(options.global_batch, most * layout.micro_batch * layout.mesh.data);
+  std::vector<dhp::MemoryPlan> stages;
+  if (batcher_.size() == 0) return stages;
   try {
-    const auto& batches = batches_of(options.micro_batch);
-    const auto count = std::ssize(batches);
-    const auto size = options.micro_batch;
-    const auto micro_batches = std::max<std::int64_t>(samples / size, 1);
-    const auto share = dhp::part_of(micro_batches, options.mesh.data, 0).size();
-    const dhp::PlannedRun<dhp::AllTrainingOptions> run{
-        .options = options.training(std::max<std::int64_t>(options.steps.value_or(0), 3)),
-        .describe = [&](auto& build) { return describe_(build, options.recompute); },
-        .batch =
-            [&](dhp::Meta& dev, std::int64_t k) {
-              return dhp::upload(dev, batches[static_cast<std::size_t>(k % count)], k,
-                                 {k * size, (k + 1) * size});
-            },
-        .micro_batches = micro_batches,
-        .prepare =
-            [&](auto& planned, const auto& example) {
-              if (options.synthetic_gradients)
-                options.synthetic_gradients->predict_in(planned, example);
-            },
-        .steps = static_cast<int>((count + share - 1) / share)};
+    const auto run = planned(options);
     for (int stage = 0; stage < options.mesh.pipeline; ++stage)
       stages.push_back(dhp::plan_memory(run, stage, {.least_step = gpu_ ? 256u : 64u}));
   } catch (const dhp::Error&) {
     return {};
   }
   return stages;
+}
+const std::vector<dhp::MemoryPlan>& MemoryPlanner::stages() {
+  if (!stages_) stages_ = plan(layout());
+  return *stages_;
+}
+
+Cluster cluster_of(const RunOptions& options, bool gpu) {
+  if (!options.cluster.empty()) return Cluster::read(options.cluster);
+  if (!gpu) return {.cores = 0};
+  return {.name = "H100",
+          .devices = 8,
+          .cores = 0,
+          .flop_32 = 50e12,
+          .flop_16 = 700e12,
+          .bytes_per_s = 2.8e12,
+          .launch_s = 3e-6,
+          .memory_bytes = 80e9,
+          .device = {3e-6, 300e9},
+          .host = {15e-6, 40e9},
+          .rack = {20e-6, 40e9}};
+}
+
+StepModel MemoryPlanner::step_model(const Cluster& cluster, std::int64_t asked) {
+  const auto samples = options_.resident() ? options_.global_batch
+                                           : std::min(options_.global_batch, batcher_.size());
+  const auto* const bucketed = std::get_if<dhp::Bucketed>(&options_.reducer);
+  return StepModel(
+      {.cluster = cluster,
+       .half = options_.precision != dhp::accumulation_type(options_.precision),
+       .bucket_bytes = bucketed == nullptr ? 1e18 : static_cast<double>(bucketed->bytes),
+       .samples = asked > 0 ? asked : samples,
+       .work = [this](const Layout& layout) -> std::shared_ptr<const ModelWork> {
+         auto options = options_;
+         choose(options, layout);
+         options.mesh = {1, layout.mesh.tensor, 1, layout.mesh.context};
+         try {
+           return std::make_shared<ModelWork>(count_work(planned(options)));
+         } catch (const dhp::Error&) {
+           return nullptr;
+         }
+       }});
 }
 
 std::size_t MemoryPlanner::most_of(const std::vector<dhp::MemoryPlan>& stages) const {
@@ -103,15 +153,15 @@ std::size_t MemoryPlanner::most_of(const std::vector<dhp::MemoryPlan>& stages) c
   return most;
 }
 
-std::vector<std::string> MemoryPlanner::lines(const MemoryLimit& limit) const {
+std::vector<std::string> MemoryPlanner::lines(const MemoryLimit& limit) {
   std::vector<std::string> lines;
-  for (std::size_t stage = 0; stage < stages_.size(); ++stage) {
-    const auto& plan = stages_[stage];
+  for (std::size_t stage = 0; stage < stages().size(); ++stage) {
+    const auto& plan = stages()[stage];
     std::string where;
     for (std::size_t at = 1; at < plan.peak.size(); ++at)  // the first is the step
       where += (at == 1 ? ", most in " : " > ") + plan.peak[at];
     lines.push_back(dhp::concat(
-        "memory of a rank", stages_.size() > 1 ? dhp::concat(" of stage ", stage) : std::string(),
+        "memory of a rank", stages().size() > 1 ? dhp::concat(" of stage ", stage) : std::string(),
         ": weights ", bytes_text(plan.weights), ", gradients ", bytes_text(plan.gradients),
         ", optimizer ", bytes_text(plan.optimizer), ", activations ",
         bytes_text(plan.activations()), " (", plan.in_flight,
@@ -121,77 +171,64 @@ std::vector<std::string> MemoryPlanner::lines(const MemoryLimit& limit) const {
   return lines;
 }
 
-std::vector<MemoryPlanner::Candidate> MemoryPlanner::candidates() const {
-  std::vector<Candidate> found;
-  const auto& now = options_.mesh;
-  const auto micro_batches = [](const RunOptions& options) {
-    return options.global_batch / options.micro_batch;
-  };
+std::vector<std::pair<double, Layout>> MemoryPlanner::nearest() const {
+  const auto from = layout();
+  const auto ranks = from.mesh.size();
+  Choices choices{.ranks = {ranks, 2 * ranks},
+                  .context = from.mesh.context,
+                  .micro_batches = {from.micro_batch},
+                  .zero = {},
+                  .recompute = {from.recompute},
+                  .schedules = {{from.schedule, from.chunks}},
+                  .samples = options_.global_batch,
+                  .equal_shares = equal_shares_};
+  while (choices.micro_batches.back() % 2 == 0)
+    choices.micro_batches.push_back(choices.micro_batches.back() / 2);
   const bool bucketed = std::holds_alternative<dhp::Bucketed>(options_.reducer);
-  const auto steps = [](int from, int to) {
-    return std::abs(std::log2(static_cast<double>(to) / from));
+  for (int zero = from.zero; zero <= (bucketed ? 3 : from.zero); ++zero)
+    choices.zero.push_back(zero);
+  if (!from.recompute) choices.recompute.push_back(true);
+  const auto steps = [](auto first, auto second) {
+    return std::abs(std::log2(static_cast<double>(second) / static_cast<double>(first)));
   };
-  for (const int ranks : {now.size(), 2 * now.size()})
-    for (int tensor = 1; tensor <= ranks; ++tensor)
-      for (int pipeline = 1; pipeline <= ranks / tensor; ++pipeline) {
-        const int others = tensor * pipeline * now.context;
-        if (ranks % others != 0) continue;
-        const dhp::MeshShape mesh{ranks / others, tensor, pipeline, now.context};
-        for (int zero = static_cast<int>(options_.sharding.stage); zero <= 3; ++zero)
-          for (auto micro_batch = options_.micro_batch; micro_batch >= 1; micro_batch /= 2) {
-            for (const bool recompute : {false, true}) {
-              Candidate candidate{options_};
-              auto& options = candidate.options;
-              options.mesh = mesh;
-              options.sharding.stage = static_cast<dhp::ZeroStage>(zero);
-              options.micro_batch = micro_batch;
-              options.recompute = recompute || options_.recompute;
-              const bool zero_now = zero == static_cast<int>(options_.sharding.stage);
-              if ((recompute && options_.recompute) ||
-                  (!zero_now && (mesh.replicas() == 1 || !bucketed)) ||
-                  micro_batches(options) < mesh.data ||
-                  (equal_shares_ && micro_batches(options) % mesh.data != 0))
-                continue;
-              // More computation or more ranks are further away than more messages.
-              candidate.distance =
-                  (zero - static_cast<int>(options_.sharding.stage)) +
-                  std::log2(static_cast<double>(options_.micro_batch) /
-                            static_cast<double>(micro_batch)) +
-                  (recompute ? 2 : 0) + steps(now.data, mesh.data) +
-                  2 * (steps(now.tensor, mesh.tensor) + steps(now.pipeline, mesh.pipeline)) +
-                  (ranks > now.size() ? 4 : 0);
-              if (candidate.distance > 0) found.push_back(std::move(candidate));
-            }
-            if (micro_batch % 2 != 0) break;
-          }
-      }
+  std::vector<std::pair<double, Layout>> found;
+  for_each_layout(choices, [&](const Layout& layout) {
+    const auto& mesh = layout.mesh;
+    // More computation or more ranks are further away than more messages.
+    const double distance =
+        layout.zero - from.zero + steps(layout.micro_batch, from.micro_batch) +
+        (layout.recompute != from.recompute ? 2 : 0) + steps(from.mesh.data, mesh.data) +
+        2 * (steps(from.mesh.tensor, mesh.tensor) + steps(from.mesh.pipeline, mesh.pipeline)) +
+        (mesh.size() > ranks ? 4 : 0);
+    if (distance > 0) found.emplace_back(distance, layout);
+  });
   std::stable_sort(found.begin(), found.end(),
-                   [](const Candidate& a, const Candidate& b) { return a.distance < b.distance; });
+                   [](const auto& a, const auto& b) { return a.first < b.first; });
   return found;
 }
 
 void MemoryPlanner::check_fits(const MemoryLimit& limit) {
-  const auto most = most_of(stages_);
+  const auto most = most_of(stages());
   if (most <= limit.bytes) return;
   constexpr int most_tried = 100;
   std::string way_out;
   std::size_t least = most;
   int tried = 0;
-  for (const auto& candidate : candidates()) {
+  for (const auto& [distance, layout] : nearest()) {
     if (++tried > most_tried) break;
-    const auto need = most_of(plan(candidate.options));
+    const auto need = most_of(plan(layout));
     if (need == 0 || need >= least) continue;
     const auto share = limit.of_host
                            ? limit.bytes * static_cast<std::size_t>(options_.mesh.size()) /
-                                 static_cast<std::size_t>(candidate.options.mesh.size())
+                                 static_cast<std::size_t>(layout.mesh.size())
                            : limit.bytes;
-    way_out = dhp::concat(candidate.flags(options_), " takes ", bytes_text(need));
+    way_out = dhp::concat(flags(layout, layout_of(options_)), " takes ", bytes_text(need));
     if (need <= share) break;
     least = need;
     way_out = "no layout near it fits; " + way_out;
   }
   const auto& worst = *std::max_element(
-      stages_.begin(), stages_.end(),
+      stages().begin(), stages().end(),
       [&](const dhp::MemoryPlan& a, const dhp::MemoryPlan& b) { return need_of(a) < need_of(b); });
   dhp::fail("a rank of ", options_.mesh, " takes ", bytes_text(most), " (weights ",
             bytes_text(worst.weights), ", gradients ", bytes_text(worst.gradients), ", optimizer ",

@@ -3,6 +3,8 @@
 
 #include <dhp/train/memory_plan.hpp>
 
+#include "../plan/search.hpp"
+#include "../plan/step_time.hpp"
 #include "../run/training.hpp"
 #include "host_memory.hpp"
 
@@ -19,6 +21,12 @@ struct MemoryLimit {
   bool of_host = false;   ///< it is this rank's share of what all ranks have together
 };
 
+[[nodiscard]] Layout layout_of(const RunOptions& options);
+/// Changes the options to that.
+void choose(RunOptions& options, const Layout& layout);
+/// That of --cluster, or a usual one.
+[[nodiscard]] Cluster cluster_of(const RunOptions& options, bool gpu);
+
 class MemoryPlanner {
  public:
   /// same_shapes: of the batcher's micro-batches. equal_shares: replicas need as many micro-batches each. gpu: the run
@@ -27,21 +35,26 @@ class MemoryPlanner {
                 bool same_shapes, bool equal_shares, bool gpu);
 
   /// One line for each stage; none where the layout cannot be run, which the run itself says better.
-  [[nodiscard]] std::vector<std::string> lines(const MemoryLimit& limit) const;
+  [[nodiscard]] std::vector<std::string> lines(const MemoryLimit& limit);
   /// Throws Error with the nearest layout that fits if this one does not.
   void check_fits(const MemoryLimit& limit);
-  /// Of each stage in another layout; none where that cannot be run.
-  [[nodiscard]] std::vector<dhp::MemoryPlan> plan(const dhp::MeshShape& layout);
+  /// Of each stage in another layout; none where that cannot be run. most: micro-batches of a replica.
+  [[nodiscard]] std::vector<dhp::MemoryPlan> plan(const Layout& layout, std::int64_t most = 0);
+  [[nodiscard]] Layout layout() const { return layout_of(options_); }
+  /// How long steps of so many samples take on this cluster; 0: as the options say. It refers to this planner.
+  [[nodiscard]] StepModel step_model(const Cluster& cluster, std::int64_t samples = 0);
   [[nodiscard]] std::size_t need_of(const dhp::MemoryPlan& plan) const {
     return gpu_ ? plan.most_in_use : plan.most;  // a GPU's free blocks make room
   }
 
  private:
-  struct Candidate;
   [[nodiscard]] const std::vector<dhp::HostBatch>& batches_of(std::int64_t micro_batch);
-  [[nodiscard]] std::vector<dhp::MemoryPlan> plan(const RunOptions& options);
+  using Planned = dhp::PlannedRun<dhp::AllTrainingOptions>;
+  /// What it returns refers to options.
+  [[nodiscard]] Planned planned(const RunOptions& options);
+  [[nodiscard]] const std::vector<dhp::MemoryPlan>& stages();
   [[nodiscard]] std::size_t most_of(const std::vector<dhp::MemoryPlan>& stages) const;
-  [[nodiscard]] std::vector<Candidate> candidates() const;
+  [[nodiscard]] std::vector<std::pair<double, Layout>> nearest() const;
 
   RunOptions options_;
   AnyBatcher batcher_;
@@ -50,7 +63,7 @@ class MemoryPlanner {
   bool equal_shares_;
   bool gpu_;
   std::map<std::int64_t, std::vector<dhp::HostBatch>> batches_;
-  std::vector<dhp::MemoryPlan> stages_;
+  std::optional<std::vector<dhp::MemoryPlan>> stages_;
 };
 
 }  // namespace examples

@@ -22,6 +22,7 @@ class LayoutPlanner {
       : setup_(setup),
         planner_(setup.options, setup.train, setup.plan_model, setup.same_shapes,
                  setup.waits_for_replicas, on_gpu),
+        model_(planner_.step_model(cluster_of(setup.options, on_gpu))),
         limit_bytes_(static_cast<double>(limit_bytes)) {}
 
   /// All ranks go by one limit: the least one of the ranks that the job began with. Collective.
@@ -36,8 +37,7 @@ class LayoutPlanner {
     agreed_ = true;
   }
 
-  /// In multiplications and additions: those of the schedule, and what could be done while the busiest rank sends.
-  /// None: the model cannot be cut so, a replica has nothing to do, or a rank's memory does not suffice for a step, or
+  /// In seconds. None: the model cannot be cut so, a replica has nothing to do, or a rank's memory does not suffice for a step, or
   /// for the state of two layouts, which a change needs.
   [[nodiscard]] std::optional<double> step_time(const dhp::MeshShape& layout) {
     const auto [known, fresh] =
@@ -65,19 +65,22 @@ class LayoutPlanner {
     return layout.data <= first && (equal || !setup_.waits_for_replicas);
   }
   [[nodiscard]] Plan planned(const dhp::MeshShape& layout) {
-    constexpr double flop_per_byte = on_gpu ? 1000 : 100;
-    Plan plan;
-    for (const auto& stage : planner_.plan(layout)) {
-      const auto bytes = std::max(planner_.need_of(stage), 2 * stage.at_rest);
+    auto as = planner_.layout();
+    as.mesh = layout;
+    const auto time = model_(as);
+    if (!time) return {};
+    Plan plan{.time = time->total()};
+    for (const auto& stage : planner_.plan(as)) {
       plan.possible = true;
-      plan.bytes = std::max(plan.bytes, static_cast<double>(bytes));
-      plan.time = std::max(plan.time, stage.flop + flop_per_byte * stage.sent_bytes);
+      plan.bytes = std::max({plan.bytes, static_cast<double>(planner_.need_of(stage)),
+                             2 * static_cast<double>(stage.at_rest)});
     }
     return plan;
   }
 
   const TrainingSetup& setup_;
   MemoryPlanner planner_;
+  StepModel model_;
   double limit_bytes_;
   bool agreed_ = false;
   std::map<std::tuple<int, int, int>, Plan> plans_;

@@ -47,6 +47,39 @@ TrainingSetup tuned(const TrainingSetup& setup) {
   return made;
 }
 
+/// The fastest mesh of as many ranks as the options have whose memory suffices; all go by rank 0's choice.
+void choose_axes(TrainingSetup& setup) {
+  auto& options = setup.options;
+  const auto cluster = cluster_of(options, on_gpu);
+  MemoryPlanner planner(options, setup.train, setup.plan_model, setup.same_shapes,
+                        setup.waits_for_replicas, on_gpu);
+  auto model = planner.step_model(cluster);
+  const auto given = planner.layout();
+  const auto found = fastest(model,
+                             {.ranks = {given.mesh.size()},
+                              .context = given.mesh.context,
+                              .micro_batches = {given.micro_batch},
+                              .zero = {given.zero},
+                              .recompute = {given.recompute},
+                              .schedules = {{given.schedule, given.chunks}},
+                              .samples = options.global_batch,
+                              .equal_shares = setup.waits_for_replicas},
+                             1);
+  dhp::check(!found.empty(), "--axes auto: no layout of ", given.mesh.size(),
+             " ranks is for this model and the memory of ", cluster.name,
+             "; give other ranks, or a smaller --micro-batch");
+  auto mesh = found[0].second.mesh;
+  if (auto* const met = setup.met) {
+    const auto all = dhp::gather(met->dev, met->world,
+                                 {double(mesh.data), double(mesh.tensor), double(mesh.pipeline)});
+    mesh = {int(all[0]), int(all[1]), int(all[2]), mesh.context};
+  }
+  options.mesh = mesh;
+  if (options.speaks())
+    std::fprintf(stderr, "axes: %s, about %.3g s a step by %s\n", dhp::to_text(mesh).c_str(),
+                 found[0].first.total(), cluster.name.c_str());
+}
+
 int run_connected(const RunOptions& options,
                   const std::function<int(ConnectedRank* met)>& load_and_train) {
   if (options.elastic || !options.process()) return load_and_train(nullptr);
@@ -76,7 +109,8 @@ int run_trainer(RunOptions& options, std::optional<int> exit_status,
 }
 
 int run_training(const TrainingSetup& described) {
-  const auto setup = tuned(described);
+  auto setup = tuned(described);
+  if (setup.options.axes == "auto") choose_axes(setup);
   const auto& stopping = setup.options.stopping;  // of run_trainer
   if (setup.options.elastic) return run_elastic_training(setup);
   std::atomic<bool> stopped = false;

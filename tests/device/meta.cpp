@@ -55,4 +55,40 @@ TEST_CASE("meta: says in which scopes most is in use") {
   CHECK(dev.memory().most_in_use_in() == std::vector<std::string>{"step 1", "forward"});
 }
 
+struct Bytes {
+  std::size_t count;
+  [[nodiscard]] std::size_t size_bytes() const { return count; }
+};
+
+TEST_CASE("meta: counts work by step, pass and layer, and what a layer keeps") {
+  Meta dev;
+  {
+    const auto step = dev.scope("step", 1, dhp::TraceKind::step);
+    const auto forward = dev.scope("forward", 0);
+    std::shared_ptr<std::byte> kept;
+    {
+      const auto layer = dev.scope(std::string("a"));
+      kept = dev.allocate(1024);
+      const auto deeper = dev.scope(std::string("b"));
+      const auto inside = dev.scope(std::string("c"));  // its work is the layer's
+      dev.count_product(7, Bytes{40});
+      dev.count_call(5);
+    }
+    dev.count_launch(3.0, Bytes{8});
+  }
+  const auto spans = dev.take_spans();
+  REQUIRE(spans.size() == 3);
+  CHECK(spans[0].name == "a");
+  CHECK(spans[0].depth == 2);
+  CHECK(spans[0].kept_bytes == 1024);
+  const auto& layer = spans[0].count;
+  const auto& step = spans[2].count;
+  CHECK(std::array{layer.flop, layer.product_bytes, layer.bytes, layer.launches,
+                   layer.sent_bytes} == std::array{7.0, 40.0, 0.0, 1.0, 5.0});
+  CHECK(std::array{step.flop, step.bytes, step.launches, step.calls} ==
+        std::array{7.0, 8.0, 2.0, 1.0});
+  CHECK(spans[1].name == "forward 0");
+  CHECK(dev.take_spans().empty());
+}
+
 }  // namespace

@@ -9,6 +9,8 @@
 #include <dhp/parallel/schedule_check.hpp>
 #include <dhp/parallel/schedule_time.hpp>
 
+#include "../../../examples/plan/state_bytes.hpp"
+
 #include <cstdint>
 #include <vector>
 
@@ -32,11 +34,8 @@ struct Question {
   double inside = 1.3e7;  ///< the bytes that a layer keeps beside its input for its backward pass
 };
 
-/// Of a rank, in bytes, with AdamW.
-struct Memory {
-  double weights = 0;
-  double gradients = 0;
-  double optimizer = 0;
+/// Of a rank, in bytes, with AdamW: two momenta of 32 bits, and with 16-bit weights a 32-bit copy of them.
+struct Memory : examples::StateBytes {
   double activations = 0;
 };
 
@@ -63,39 +62,6 @@ struct Answer {
   int most_messages = 0;  ///< on an edge
   std::vector<Stage> stages;
 };
-
-/// Gradients are summed in 32 bits. AdamW has two momenta of 32 bits, and with 16-bit weights a 32-bit copy of them.
-/// ZeRO shards: 1 the optimizer's state, and the summed gradients lie beside the others; 2 the gradients; 3 the
-/// weights (docs/memory.md).
-[[nodiscard]] inline Memory state_bytes(double parameters, int replicas, int zero, bool half) {
-  Memory memory;
-  memory.weights = (half ? 2 : 4) * parameters / (zero >= 3 ? replicas : 1);
-  memory.gradients = (zero <= 1 ? 4 * parameters : 0) + (zero >= 1 ? 4 * parameters / replicas : 0);
-  memory.optimizer = (half ? 12 : 8) * parameters / (zero >= 1 ? replicas : 1);
-  return memory;
-}
-
-/// Of the gradients and weights of a rank, over its replicas (docs/zero.md). Stage 3: at most; a bucket that the next
-/// pass needs first stays.
-[[nodiscard]] inline double data_bytes(double parameters, int replicas, int zero, bool half,
-                                       int micro_batches) {
-  using dhp::CallKind;
-  const auto sent = [&](CallKind kind, double bytes) {
-    return dhp::sent_bytes(kind, static_cast<std::int64_t>(bytes), replicas);
-  };
-  const double gradients = 4 * parameters;
-  const double share = (half ? 2 : 4) * parameters / replicas;
-  switch (zero) {
-    case 0: return sent(CallKind::all_reduce, gradients);
-    case 1: return sent(CallKind::reduce_scatter, gradients) + sent(CallKind::all_gather, share);
-    case 2:
-      return micro_batches * sent(CallKind::reduce_scatter, gradients) +
-             sent(CallKind::all_gather, share);
-    default:
-      return micro_batches *
-             (sent(CallKind::reduce_scatter, gradients) + 2 * sent(CallKind::all_gather, share));
-  }
-}
 
 inline void check_question(const Question& q) {
   using dhp::check;
@@ -167,13 +133,16 @@ inline void check_question(const Question& q) {
         passes += layers_of(static_cast<std::int64_t>(part)) * (!forward && q.recompute ? 2 : 1);
     }
     stage.parameters = q.parameters * stage.layers / q.tensor;
-    stage.memory = state_bytes(stage.parameters, q.data, q.zero, q.half);
+    const double weights = (q.half ? 2 : 4) * stage.parameters;
+    stage.memory = {examples::state_bytes(weights, 4 * stage.parameters,
+                                          (q.half ? 12 : 8) * stage.parameters, q.data, q.zero)};
     stage.memory.activations =
         stage.in_flight * largest * kept + (q.recompute ? q.inside / q.tensor : 0);
     stage.sent.tensor =
         2 * passes *
         dhp::sent_bytes(dhp::CallKind::all_reduce, static_cast<std::int64_t>(q.boundary), q.tensor);
-    stage.sent.data = data_bytes(stage.parameters, q.data, q.zero, q.half, micro_batches);
+    stage.sent.data =
+        examples::data_bytes(4 * stage.parameters, weights, q.data, q.zero, micro_batches).bytes;
     answer.stages.push_back(std::move(stage));
   }
   return answer;

@@ -36,15 +36,15 @@ class MetaComm {
   [[nodiscard]] std::string transport() const { return "none"; }
   /// By this rank, if there were others, in this group and those split off.
   [[nodiscard]] double sent_bytes() const { return *sent_bytes_; }
-  Event<Dev> start(Dev&, const Collective<Dev>& collective) {
+  Event<Dev> start(Dev& dev, const Collective<Dev>& collective) {
     collective.check_for(size());
     const auto bytes = static_cast<std::int64_t>(collective.call.bytes());
-    *sent_bytes_ += dhp::sent_bytes(collective.call.kind, bytes, size());
+    count(dev, dhp::sent_bytes(collective.call.kind, bytes, size()));
     return {};
   }
-  void send(Dev&, Tensor<Dev> message, int to, CallSite where) {
+  void send(Dev& dev, Tensor<Dev> message, int to, CallSite where) {
     detail::check_message(CallKind::send, rank(), size(), to, where);
-    *sent_bytes_ += static_cast<double>(message.size_bytes());
+    count(dev, static_cast<double>(message.size_bytes()));
   }
   void recv(Dev&, View<Dev>, int from, CallSite where) {
     detail::check_message(CallKind::recv, rank(), size(), from, where);
@@ -59,6 +59,12 @@ class MetaComm {
   [[noreturn]] void abort(const std::string& message) { throw Error(message); }
 
  private:
+  void count(Dev& dev, double bytes) {
+    *sent_bytes_ += bytes;
+    if constexpr (requires { dev.count_call(bytes); })
+      if (size() > 1) dev.count_call(bytes);
+  }
+
   Place place_;
   std::vector<Place> splits_;
   std::size_t next_ = 0;

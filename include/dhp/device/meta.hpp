@@ -71,6 +71,30 @@ class MetaMemory : public detail::MemoryCount, public std::enable_shared_from_th
   std::vector<std::string> scopes_, most_in_use_in_;
 };
 
+namespace detail {
+/// What operations would do.
+struct MetaCount {
+  double flop = 0;           ///< of products, convolutions and attention
+  double product_bytes = 0;  ///< that these read and write
+  double bytes = 0;          ///< that all other operations read and write
+  double launches = 0;
+  double calls = 0;  ///< of communicators
+  double sent_bytes = 0;
+  MetaCount& add(const MetaCount& o, double times = 1) {
+    flop += times * o.flop, product_bytes += times * o.product_bytes, bytes += times * o.bytes;
+    launches += times * o.launches, calls += times * o.calls, sent_bytes += times * o.sent_bytes;
+    return *this;
+  }
+};
+/// A scope that has ended.
+struct MetaSpan {
+  std::string name{};
+  std::size_t depth = 0;  ///< scopes around it
+  MetaCount count{};
+  double kept_bytes = 0;  ///< allocated in it and still in use
+};
+}  // namespace detail
+
 struct MetaOptions {
   std::size_t least_step = 64;  ///< of size classes, in bytes
 };
@@ -113,33 +137,67 @@ class Meta : detail::Kernels {
   /// Labels memory use; arguments as for TraceScope.
   class Scope : detail::NonCopyable {
    public:
-    Scope(MetaMemory& memory, std::string name) : memory_(memory) {
-      memory_.scopes_.push_back(std::move(name));
+    Scope(Meta& dev, std::string name)
+        : dev_(dev), began_(dev.count_), held_(dev.memory_->in_use_bytes()) {
+      dev_.memory_->scopes_.push_back(std::move(name));
     }
-    ~Scope() { memory_.scopes_.pop_back(); }
+    ~Scope() {
+      auto& scopes = dev_.memory_->scopes_;
+      auto name = std::move(scopes.back());
+      scopes.pop_back();
+      if (scopes.size() > most_depth) return;
+      const auto held = static_cast<double>(dev_.memory_->in_use_bytes());
+      auto count = dev_.count_;
+      count.add(began_, -1);
+      dev_.spans_.push_back(
+          {std::move(name), scopes.size(), count, held - static_cast<double>(held_)});
+    }
 
    private:
-    MetaMemory& memory_;
+    static constexpr std::size_t most_depth = 2;  // a layer in a pass of a step
+    Meta& dev_;
+    detail::MetaCount began_;
+    std::size_t held_;
   };
   [[nodiscard]] Scope scope(std::string name, TraceKind = TraceKind::work) {
-    return {*memory_, std::move(name)};
+    return {*this, std::move(name)};
   }
   [[nodiscard]] Scope scope(const char* name, std::int64_t number, TraceKind = TraceKind::work) {
-    return {*memory_, concat(name, ' ', number)};
+    return {*this, concat(name, ' ', number)};
   }
-  [[nodiscard]] Scope scope(const char* name, const std::source_location&) {
-    return {*memory_, name};
-  }
+  [[nodiscard]] Scope scope(const char* name, const std::source_location&) { return {*this, name}; }
 
   [[nodiscard]] const MetaMemory& memory() const { return *memory_; }
 
   /// Multiplications and additions of all matrix products, convolutions and attentions.
-  [[nodiscard]] double flop() const { return flop_; }
-  void count_flop(double flop) { flop_ += flop; }
+  [[nodiscard]] double flop() const { return count_.flop; }
+  [[nodiscard]] const detail::MetaCount& count() const { return count_; }
+  /// Of steps, their passes and their layers, in the order of their ends; takes them away.
+  [[nodiscard]] std::vector<detail::MetaSpan> take_spans() { return std::exchange(spans_, {}); }
+
+  void count_product(double flop, const auto&... views) {
+    count_.flop += flop;
+    count_.launches += 1;
+    count_.product_bytes += static_cast<double>((views.size_bytes() + ...));
+  }
+  /// Arguments that are no views count nothing.
+  void count_launch(const auto&... arguments) {
+    count_.launches += 1;
+    const auto count_bytes = [&](const auto& argument) {
+      if constexpr (requires { argument.size_bytes(); })
+        count_.bytes += static_cast<double>(argument.size_bytes());
+    };
+    (count_bytes(arguments), ...);
+  }
+  void count_call(double sent_bytes) {
+    count_.calls += 1;
+    count_.sent_bytes += sent_bytes;
+  }
 
  private:
   std::shared_ptr<MetaMemory> memory_;
-  double flop_ = 0;
+  detail::MetaCount count_;
+  std::vector<detail::MetaSpan> spans_;
 };
 
 template <>

@@ -1,4 +1,4 @@
-// Operations of the device Meta: they compute nothing and count the FLOP of products. None is fused: the unfused ones
+// Operations of the device Meta: they compute nothing and count FLOP, bytes and launches. None is fused: the unfused ones
 // need at least as much memory.
 #pragma once
 
@@ -11,6 +11,9 @@
 #include <concepts>
 
 namespace dhp::detail {
+
+template <class Dev>
+concept Counting = std::same_as<Dev, Meta>;
 
 /// FLOP of one product of queries and keys, or of probabilities and values, over all samples and heads.
 [[nodiscard]] inline double attention_flop(In<Meta> q, const Sequences<Meta>& sequences,
@@ -26,102 +29,127 @@ namespace dhp::detail {
   return 2.0 * static_cast<double>(y.rows()) * static_cast<double>(w.count());
 }
 
-inline void gemm_on(Meta& dev, In<Meta>, In<Meta> b, Out<Meta> c, GemmOptions options, In<Meta>) {
+inline void gemm_on(Meta& dev, In<Meta> a, In<Meta> b, Out<Meta> c, GemmOptions options, In<Meta>) {
   const auto [m, n, k] = gemm_size<Meta>(b, c, options);
-  dev.count_flop(2.0 * static_cast<double>(m * n) * static_cast<double>(k));
+  dev.count_product(2.0 * static_cast<double>(m * n) * static_cast<double>(k), a, b, c);
 }
-inline void conv2d_forward_on(Meta& dev, In<Meta>, In<Meta> w, Conv2dGeometry, Out<Meta> y) {
-  dev.count_flop(detail::conv2d_flop(w, y));
+inline void conv2d_forward_on(Meta& dev, In<Meta> x, In<Meta> w, Conv2dGeometry, Out<Meta> y) {
+  dev.count_product(detail::conv2d_flop(w, y), x, w, y);
 }
-inline void conv2d_backward_data_on(Meta& dev, In<Meta> dy, In<Meta> w, Conv2dGeometry, Out<Meta>,
-                                    double) {
-  dev.count_flop(detail::conv2d_flop(w, dy));
+inline void conv2d_backward_data_on(Meta& dev, In<Meta> dy, In<Meta> w, Conv2dGeometry,
+                                    Out<Meta> dx, double) {
+  dev.count_product(detail::conv2d_flop(w, dy), dy, w, dx);
 }
-inline void conv2d_backward_filter_on(Meta& dev, In<Meta>, In<Meta> dy, Conv2dGeometry,
+inline void conv2d_backward_filter_on(Meta& dev, In<Meta> x, In<Meta> dy, Conv2dGeometry,
                                       Out<Meta> dw, double) {
-  dev.count_flop(detail::conv2d_flop(dw, dy));
+  dev.count_product(detail::conv2d_flop(dw, dy), x, dy, dw);
 }
-inline void attention_forward_on(Meta& dev, In<Meta> q, In<Meta>, In<Meta>,
+inline void attention_forward_on(Meta& dev, In<Meta> q, In<Meta> k, In<Meta> v,
                                  const Sequences<Meta>& sequences, const AttentionOptions& options,
-                                 Out<Meta>, Out<Meta>) {
-  dev.count_flop(2 * detail::attention_flop(q, sequences, options));
+                                 Out<Meta> y, Out<Meta>) {
+  dev.count_product(2 * detail::attention_flop(q, sequences, options), q, k, v, y);
 }
 /// Excludes the recomputed probabilities.
 inline void attention_backward_on(Meta& dev, In<Meta>, In<Meta> q, In<Meta>, In<Meta>, In<Meta>,
                                   In<Meta>, const Sequences<Meta>& sequences,
-                                  const AttentionOptions& options, Out<Meta>, Out<Meta>,
+                                  const AttentionOptions& options, Out<Meta> dq, Out<Meta> dk,
                                   Out<Meta>) {
-  dev.count_flop(4 * detail::attention_flop(q, sequences, options));
+  dev.count_product(4 * detail::attention_flop(q, sequences, options), q, q, dk, dk, dq, dk, dk);
 }
 
-void activation_backward_on(std::same_as<Meta> auto&, const auto&...) {}
-void attend_to_part_backward(std::same_as<Meta> auto&, const auto&...) {}
-void attend_to_part_forward(std::same_as<Meta> auto&, const auto&...) {}
-void activation_forward_on(std::same_as<Meta> auto&, const auto&...) {}
-void adamw_update_on(std::same_as<Meta> auto&, const auto&...) {}
-void add_both_on(std::same_as<Meta> auto&, const auto&...) {}
-void add_on(std::same_as<Meta> auto&, const auto&...) {}
-void add_signs_on(std::same_as<Meta> auto&, const auto&...) {}
-void append_to_cache_on(std::same_as<Meta> auto&, const auto&...) {}
-void axpy_on(std::same_as<Meta> auto&, const auto&...) {}
-void attention_step_on(std::same_as<Meta> auto&, const auto&...) {}
-void batch_norm_apply_on(std::same_as<Meta> auto&, const auto&...) {}
-void batch_norm_backward_apply_on(std::same_as<Meta> auto&, const auto&...) {}
-void batch_norm_backward_sums_on(std::same_as<Meta> auto&, const auto&...) {}
-void batch_norm_residual_backward_sums_on(std::same_as<Meta> auto&, const auto&...) {}
-void batch_norm_from_sums_on(std::same_as<Meta> auto&, const auto&...) {}
-void batch_norm_squared_deviations_on(std::same_as<Meta> auto&, const auto&...) {}
-void batch_norm_sums_on(std::same_as<Meta> auto&, const auto&...) {}
-void cast_on(std::same_as<Meta> auto&, const auto&...) {}
-void column_sums_on(std::same_as<Meta> auto&, const auto&...) {}
-void copy_columns_on(std::same_as<Meta> auto&, const auto&...) {}
-void cross_entropy_backward_on(std::same_as<Meta> auto&, const auto&...) {}
-void cross_entropy_loss_on(std::same_as<Meta> auto&, const auto&...) {}
-void cross_entropy_max_on(std::same_as<Meta> auto&, const auto&...) {}
-void cross_entropy_rank_on(std::same_as<Meta> auto&, const auto&...) {}
-void cross_entropy_sums_on(std::same_as<Meta> auto&, const auto&...) {}
-void cross_entropy_totals_on(std::same_as<Meta> auto&, const auto&...) {}
-void decide_step_on(std::same_as<Meta> auto&, const auto&...) {}
-void dropout_on(std::same_as<Meta> auto&, const auto&...) {}
-void embedding_backward_on(std::same_as<Meta> auto&, const auto&...) {}
-void embedding_forward_on(std::same_as<Meta> auto&, const auto&...) {}
-void exact_accumulate_on(std::same_as<Meta> auto&, const auto&...) {}
-void exact_finalize_on(std::same_as<Meta> auto&, const auto&...) {}
-void fill_on(std::same_as<Meta> auto&, const auto&...) {}
-void fingerprint_on(std::same_as<Meta> auto&, const auto&...) {}
-void find_nonfinite_on(std::same_as<Meta> auto&, const auto&...) {}
-void gather_rows_on(std::same_as<Meta> auto&, const auto&...) {}
-void global_average_pool_backward_on(std::same_as<Meta> auto&, const auto&...) {}
-void global_average_pool_forward_on(std::same_as<Meta> auto&, const auto&...) {}
-void keep_if_applied_on(std::same_as<Meta> auto&, const auto&...) {}
-void lamb_rates_on(std::same_as<Meta> auto&, const auto&...) {}
-void lamb_squares_on(std::same_as<Meta> auto&, const auto&...) {}
-void lamb_update_on(std::same_as<Meta> auto&, const auto&...) {}
-void lars_rates_on(std::same_as<Meta> auto&, const auto&...) {}
-void layer_norm_backward_on(std::same_as<Meta> auto&, const auto&...) {}
-void layer_norm_forward_on(std::same_as<Meta> auto&, const auto&...) {}
-void max_pool_backward_on(std::same_as<Meta> auto&, const auto&...) {}
-void max_pool_forward_on(std::same_as<Meta> auto&, const auto&...) {}
-void objective_scales_on(std::same_as<Meta> auto&, const auto&...) {}
-void orthonormalize_on(std::same_as<Meta> auto&, const auto&...) {}
-void pack_signs_on(std::same_as<Meta> auto&, const auto&...) {}
-void residual_layer_norm_backward_on(std::same_as<Meta> auto&, const auto&...) {}
-void residual_layer_norm_forward_on(std::same_as<Meta> auto&, const auto&...) {}
-void rsqrt_on(std::same_as<Meta> auto&, const auto&...) {}
-void rotary_on(std::same_as<Meta> auto&, const auto&...) {}
-void scale_by_on(std::same_as<Meta> auto&, const auto&...) {}
-void scale_on(std::same_as<Meta> auto&, const auto&...) {}
-void scatter_add_rows_on(std::same_as<Meta> auto&, const auto&...) {}
-void sgd_update_on(std::same_as<Meta> auto&, const auto&...) {}
-void sum_of_magnitudes_on(std::same_as<Meta> auto&, const auto&...) {}
-void sum_of_squares_on(std::same_as<Meta> auto&, const auto&...) {}
-void sum_on(std::same_as<Meta> auto&, const auto&...) {}
-void sum_tiles_on(std::same_as<Meta> auto&, const auto&...) {}
-void swiglu_backward_on(std::same_as<Meta> auto&, const auto&...) {}
-void swiglu_forward_on(std::same_as<Meta> auto&, const auto&...) {}
-void take_largest_on(std::same_as<Meta> auto&, const auto&...) {}
-void tile_squares_on(std::same_as<Meta> auto&, const auto&...) {}
-void tree_sum_on(std::same_as<Meta> auto&, const auto&...) {}
-void update_moving_averages_on(std::same_as<Meta> auto&, const auto&...) {}
+void activation_backward_on(Counting auto& dev, const auto&... all) { dev.count_launch(all...); }
+void attend_to_part_backward(Counting auto& dev, const auto&... all) { dev.count_launch(all...); }
+void attend_to_part_forward(Counting auto& dev, const auto&... all) { dev.count_launch(all...); }
+void activation_forward_on(Counting auto& dev, const auto&... all) { dev.count_launch(all...); }
+void adamw_update_on(Counting auto& dev, const auto&... all) { dev.count_launch(all...); }
+void add_both_on(Counting auto& dev, const auto&... all) { dev.count_launch(all...); }
+void add_on(Counting auto& dev, const auto&... all) { dev.count_launch(all...); }
+void add_signs_on(Counting auto& dev, const auto&... all) { dev.count_launch(all...); }
+void append_to_cache_on(Counting auto& dev, const auto&... all) { dev.count_launch(all...); }
+void axpy_on(Counting auto& dev, const auto&... all) { dev.count_launch(all...); }
+void attention_step_on(Counting auto& dev, const auto&... all) { dev.count_launch(all...); }
+void batch_norm_apply_on(Counting auto& dev, const auto&... all) { dev.count_launch(all...); }
+void batch_norm_backward_apply_on(Counting auto& dev, const auto&... all) {
+  dev.count_launch(all...);
+}
+void batch_norm_backward_sums_on(Counting auto& dev, const auto&... all) {
+  dev.count_launch(all...);
+}
+void batch_norm_residual_backward_sums_on(Counting auto& dev, const auto&... all) {
+  dev.count_launch(all...);
+}
+void batch_norm_from_sums_on(Counting auto& dev, const auto&... all) { dev.count_launch(all...); }
+void batch_norm_squared_deviations_on(Counting auto& dev, const auto&... all) {
+  dev.count_launch(all...);
+}
+void batch_norm_sums_on(Counting auto& dev, const auto&... all) { dev.count_launch(all...); }
+void cast_on(Counting auto& dev, const auto&... all) { dev.count_launch(all...); }
+void column_sums_on(Counting auto& dev, const auto&... all) { dev.count_launch(all...); }
+void copy_columns_on(Counting auto& dev, const auto&... all) { dev.count_launch(all...); }
+void cross_entropy_backward_on(Counting auto& dev, const auto&... all) { dev.count_launch(all...); }
+void cross_entropy_loss_on(Counting auto& dev, const auto&... all) { dev.count_launch(all...); }
+void cross_entropy_max_on(Counting auto& dev, const auto&... all) { dev.count_launch(all...); }
+void cross_entropy_rank_on(Counting auto& dev, const auto&... all) { dev.count_launch(all...); }
+void cross_entropy_sums_on(Counting auto& dev, const auto&... all) { dev.count_launch(all...); }
+void cross_entropy_totals_on(Counting auto& dev, const auto&... all) { dev.count_launch(all...); }
+void decide_step_on(Counting auto& dev, const auto&... all) { dev.count_launch(all...); }
+void dropout_on(Counting auto& dev, const auto&... all) { dev.count_launch(all...); }
+void embedding_backward_on(Counting auto& dev, const auto& dy, const auto&...) {
+  dev.count_launch(dy, dy);  // the rows alone
+}
+void embedding_forward_on(Counting auto& dev, const auto&, const auto&, const auto&,
+                          const auto& y) {
+  dev.count_launch(y, y);  // the rows alone
+}
+void exact_accumulate_on(Counting auto& dev, const auto&... all) { dev.count_launch(all...); }
+void exact_finalize_on(Counting auto& dev, const auto&... all) { dev.count_launch(all...); }
+void fill_on(Counting auto& dev, const auto&... all) { dev.count_launch(all...); }
+void fingerprint_on(Counting auto& dev, const auto&... all) { dev.count_launch(all...); }
+void find_nonfinite_on(Counting auto& dev, const auto&... all) { dev.count_launch(all...); }
+void gather_rows_on(Counting auto& dev, const auto&, const auto&, const auto& y) {
+  dev.count_launch(y, y);  // the rows alone
+}
+void global_average_pool_backward_on(Counting auto& dev, const auto&... all) {
+  dev.count_launch(all...);
+}
+void global_average_pool_forward_on(Counting auto& dev, const auto&... all) {
+  dev.count_launch(all...);
+}
+void keep_if_applied_on(Counting auto& dev, const auto&... all) { dev.count_launch(all...); }
+void lamb_rates_on(Counting auto& dev, const auto&... all) { dev.count_launch(all...); }
+void lamb_squares_on(Counting auto& dev, const auto&... all) { dev.count_launch(all...); }
+void lamb_update_on(Counting auto& dev, const auto&... all) { dev.count_launch(all...); }
+void lars_rates_on(Counting auto& dev, const auto&... all) { dev.count_launch(all...); }
+void layer_norm_backward_on(Counting auto& dev, const auto&... all) { dev.count_launch(all...); }
+void layer_norm_forward_on(Counting auto& dev, const auto&... all) { dev.count_launch(all...); }
+void max_pool_backward_on(Counting auto& dev, const auto&... all) { dev.count_launch(all...); }
+void max_pool_forward_on(Counting auto& dev, const auto&... all) { dev.count_launch(all...); }
+void objective_scales_on(Counting auto& dev, const auto&... all) { dev.count_launch(all...); }
+void orthonormalize_on(Counting auto& dev, const auto&... all) { dev.count_launch(all...); }
+void pack_signs_on(Counting auto& dev, const auto&... all) { dev.count_launch(all...); }
+void residual_layer_norm_backward_on(Counting auto& dev, const auto&... all) {
+  dev.count_launch(all...);
+}
+void residual_layer_norm_forward_on(Counting auto& dev, const auto&... all) {
+  dev.count_launch(all...);
+}
+void rsqrt_on(Counting auto& dev, const auto&... all) { dev.count_launch(all...); }
+void rotary_on(Counting auto& dev, const auto&... all) { dev.count_launch(all...); }
+void scale_by_on(Counting auto& dev, const auto&... all) { dev.count_launch(all...); }
+void scale_on(Counting auto& dev, const auto&... all) { dev.count_launch(all...); }
+void scatter_add_rows_on(Counting auto& dev, const auto& dy, const auto&...) {
+  dev.count_launch(dy, dy);  // the rows alone
+}
+void sgd_update_on(Counting auto& dev, const auto&... all) { dev.count_launch(all...); }
+void sum_of_magnitudes_on(Counting auto& dev, const auto&... all) { dev.count_launch(all...); }
+void sum_of_squares_on(Counting auto& dev, const auto&... all) { dev.count_launch(all...); }
+void sum_on(Counting auto& dev, const auto&... all) { dev.count_launch(all...); }
+void sum_tiles_on(Counting auto& dev, const auto&... all) { dev.count_launch(all...); }
+void swiglu_backward_on(Counting auto& dev, const auto&... all) { dev.count_launch(all...); }
+void swiglu_forward_on(Counting auto& dev, const auto&... all) { dev.count_launch(all...); }
+void take_largest_on(Counting auto& dev, const auto&... all) { dev.count_launch(all...); }
+void tile_squares_on(Counting auto& dev, const auto&... all) { dev.count_launch(all...); }
+void tree_sum_on(Counting auto& dev, const auto&... all) { dev.count_launch(all...); }
+void update_moving_averages_on(Counting auto& dev, const auto&... all) { dev.count_launch(all...); }
 
 }  // namespace dhp::detail

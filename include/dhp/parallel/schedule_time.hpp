@@ -1,4 +1,4 @@
-// Simulates a schedule, with given costs of actions; messages take no time. And draws it: a line per stage, a column
+// Simulates a schedule, with given costs of actions and messages. And draws it: a line per stage, a column
 // per slot of time.
 //
 //   stage 0 | F0 F1 .  .  B0--- F2 B1--- F3 B2--- .  B3--- | idle 20 %
@@ -37,9 +37,11 @@ struct ScheduleTimes {
 };
 
 /// Each stage runs its actions in order, each as soon as its message has arrived. The lists may lack backwards.
-/// costs: of each part of the model (Wiring::part), or one for all. Throws on a deadlock.
+/// costs: of each part of the model (Wiring::part), or one for all. message: from a stage to another. Throws on a
+/// deadlock.
 [[nodiscard]] inline ScheduleTimes simulate(const StageLists& lists,
-                                            const std::vector<ActionCosts>& costs) {
+                                            const std::vector<ActionCosts>& costs,
+                                            double message = 0) {
   constexpr double longest = std::numeric_limits<double>::max();
   for (const auto& of_part : costs)
     for (const double cost : {of_part.forward, of_part.backward_input, of_part.backward_weight})
@@ -88,7 +90,8 @@ struct ScheduleTimes {
     double ready = clock[s];
     if (const auto source = wiring.source(stage, action); source >= 0) {
       if (done_at[cell(source)] == not_yet) return false;
-      ready = std::max(ready, done_at[cell(source)]);
+      const double travels = wiring.stage_of(source) == stage ? 0 : message;
+      ready = std::max(ready, done_at[cell(source)] + travels);
     }
     times.start[s].push_back(ready);
     clock[s] = ready + cost_of(stage, action);

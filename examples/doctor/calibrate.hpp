@@ -1,0 +1,105 @@
+// --calibrate: what dhp_plan computes with, measured on these ranks: products, other operations, short operations, and
+// the links of each axis. First one rank works, then all do, which shows how many of them the cores carry.
+#pragma once
+
+#include <dhp/comm/mesh.hpp>
+#include <dhp/ops/activation.hpp>
+#include <dhp/ops/layer_norm.hpp>
+
+#include "../plan/cluster.hpp"
+#include "../report/host_memory.hpp"
+#include "../report/transport_report.hpp"
+#include "compute.hpp"
+
+#include <fstream>
+#include <set>
+
+namespace examples::doctor {
+
+/// Of one rank, by the clock of the work itself.
+struct DeviceRates {
+  double flop_32 = 0, flop_16 = 0, bytes_per_s = 0, launch_s = 0;
+};
+
+template <class Dev>
+[[nodiscard]] DeviceRates measured_rates(Dev& dev) {
+  constexpr bool gpu = !Dev::host_accessible;
+  constexpr int runs = 5;
+  const auto zeros = [&](dhp::DType type, const dhp::Shape& shape) {
+    return dhp::Tensor<Dev>::zeros(dev, type, shape);
+  };
+  DeviceRates rates;
+  const std::int64_t n = gpu ? 4096 : 256;  // as layers have them
+  const auto product = [&](dhp::DType type) {
+    const auto a = zeros(type, {4 * n, n}), b = zeros(type, {n, n});
+    auto c = zeros(type, {4 * n, n});
+    const double s = median_seconds(dev, runs, false, [&] { dhp::gemm(dev, a, b, c.mut()); });
+    return 8 * static_cast<double>(n * n) * static_cast<double>(n) / s;
+  };
+  rates.flop_32 = product(dhp::DType::f32);
+  rates.flop_16 = product(dhp::DType::bf16);
+  const std::int64_t rows = gpu ? 1 << 16 : 1 << 11, columns = gpu ? 1024 : 256;
+  const auto x = zeros(dhp::DType::f32, {rows, columns}), one = zeros(dhp::DType::f32, {columns});
+  auto y = zeros(dhp::DType::f32, {rows, columns});
+  auto mean = zeros(dhp::DType::f32, {rows}), inverse = zeros(dhp::DType::f32, {rows});
+  const double s = median_seconds(dev, runs, false, [&] {
+    dhp::layer_norm_forward(dev, x, one, one, 1e-5, y.mut(), mean.mut(), inverse.mut());
+    dhp::activation_forward(dev, dhp::Activation::gelu, x, y.mut());
+  });
+  rates.bytes_per_s = 4 * static_cast<double>(x.view().size_bytes()) / s;
+  auto few = zeros(dhp::DType::f32, {1, 64});
+  rates.launch_s = median_seconds(dev, runs, false, [&] {
+    dhp::activation_forward(dev, dhp::Activation::relu, few.view(), few.mut());
+  });
+  return rates;
+}
+
+/// The same on all ranks. Collective.
+template <class Dev>
+[[nodiscard]] Cluster calibrated(Examination<Dev>& exam) {
+  constexpr bool gpu = !Dev::host_accessible;
+  auto& dev = exam.dev;
+  const auto all_of = [&](const DeviceRates& mine) {
+    return gather(dev, exam.world, {mine.flop_32, mine.flop_16, mine.bytes_per_s, mine.launch_s});
+  };
+  exam.world.barrier();
+  const auto alone = all_of(exam.rank() == 0 ? measured_rates(dev) : DeviceRates{});
+  exam.world.barrier();
+  const auto together = all_of(measured_rates(dev));
+  const std::set<std::string> hosts(exam.hosts.begin(), exam.hosts.end());
+  const double per_host = static_cast<double>(exam.size()) / static_cast<double>(hosts.size());
+
+  Cluster made;
+  made.name = dhp::concat(per_host, per_host == 1 ? " rank" : " ranks", " a host, ", exam.kinds[0]);
+  std::replace(made.name.begin(), made.name.end(), '"', ' ');
+  made.devices = gpu || hosts.size() > 1 ? per_host : made.devices;
+  made.flop_32 = alone[0];
+  made.flop_16 = alone[1];
+  made.bytes_per_s = alone[2];
+  made.launch_s = alone[3];
+  made.cores = 0;
+  if (!gpu) {
+    double rate = 0;
+    for (std::size_t at = 0; at < together.size(); at += 4) rate += together[at] / alone[0];
+    const int cores = usable_cores();
+    made.cores = exam.size() < cores
+                     ? cores
+                     : std::min<double>(rate / static_cast<double>(hosts.size()), cores);
+  }
+  made.memory_bytes = static_cast<double>(host_memory_bytes());
+  if constexpr (gpu) made.memory_bytes = static_cast<double>(dev.properties().totalGlobalMem);
+  if (exam.size() == 1) return made;
+  dhp::Mesh<Dev> mesh(exam.world, exam.options.run.mesh);
+  const auto host = exam.hosts[static_cast<std::size_t>(exam.rank())];
+  const auto report = measure_transports(dev, mesh, host, 4 << 20);
+  for (const auto& axis : report.axes) {
+    // An all_reduce sends twice in each of its rounds.
+    const examples::Link link{axis.latency_s / (2 * std::ceil(std::log2(axis.ranks))),
+                              axis.bandwidth_bytes_per_s};
+    (axis.one_host ? made.device : made.host) = link;
+    if (!axis.one_host) made.rack = link;
+  }
+  return made;
+}
+
+}  // namespace examples::doctor

@@ -1,0 +1,302 @@
+// Plans a training before there are ranks for it: the fastest layouts on a cluster, their time by part, their memory
+// and their cost. The model runs on the device Meta, which computes nothing.
+#include <dhp/ops/meta.hpp>
+
+#include "../bert/model.hpp"
+#include "../data/data.hpp"
+#include "../gpt/model.hpp"
+#include "../options/command_line.hpp"
+#include "../report/memory.hpp"
+#include "../resnet50/model.hpp"
+
+#include <nlohmann/json.hpp>
+
+#include <chrono>
+#include <cstdio>
+#include <fstream>
+#include <iostream>
+
+namespace examples {
+namespace {
+
+struct Asked {
+  std::string model = "bert";
+  std::string json;
+  int ranks = 0;
+  std::size_t top = 10;
+};
+
+/// The model that the options describe, with data of its shapes.
+struct Described {
+  RunOptions options{};
+  AnyBatcher batcher{};
+  DescribePlanned describe{};
+  bool same_shapes = true, equal_shares = false;
+};
+
+[[nodiscard]] auto recomputed(auto config, auto make) {
+  return [=](dhp::ModelBuilder<dhp::Meta>& build, bool recompute) mutable {
+    config.recompute = recompute;
+    return make(build, config);
+  };
+}
+
+/// Whether the options of a trainer name this one.
+[[nodiscard]] bool is_given(const RunOptions& options, const std::string& name) {
+  return ("\n" + options.configuration).find("\n" + name + "=") != std::string::npos;
+}
+
+/// The trainer's own options. Returns the exit status where they are wrong.
+[[nodiscard]] std::optional<int> describe(const std::string& model, int argc, char** argv,
+                                          Described& made) {
+  const auto keep = [&](auto& parsed) {
+    auto& run = parsed.options.run;
+    if (!parsed.exit_status && !is_given(run, "data")) run.data = "synthetic-resident";
+    made.options = run;
+    return parsed.exit_status;
+  };
+  if (model == "resnet50") {
+    auto parsed = parse_resnet(argc, argv, false);
+    if (const auto status = keep(parsed)) return status;
+    const auto& options = parsed.options;
+    const auto data = load_images(options);
+    made.batcher = data.train;
+    made.equal_shares = options.sync_batch_norm;
+    made.describe =
+        recomputed(ResNetConfig{.depth = options.depth,
+                                .width = options.width,
+                                .image_size = data.image_size,
+                                .image_channels = data.channels,
+                                .classes = data.classes,
+                                .stem_stride = options.stem_stride,
+                                .synchronised_batch_norm = options.sync_batch_norm},
+                   [](auto& build, const auto& config) { return resnet(build, config); });
+    return {};
+  }
+  if (model == "gpt") {
+    auto parsed = parse_gpt(argc, argv, false);
+    if (const auto status = keep(parsed)) return status;
+    if (!is_given(made.options, "vocabulary-size")) parsed.options.vocabulary_size = 50257;
+    const auto data = load_gpt_text(parsed.options);
+    made.batcher = data.train;
+    made.describe =
+        recomputed(data.config, [](auto& build, const auto& config) { return gpt(build, config); });
+    return {};
+  }
+  auto parsed = parse_bert(argc, argv, false);
+  if (const auto status = keep(parsed)) return status;
+  if (!is_given(made.options, "vocabulary-size")) parsed.options.vocabulary_size = 30522;
+  const auto data = load_text(parsed.options, true);
+  made.batcher = data.train;
+  made.same_shapes = data.same_shapes;
+  made.describe = recomputed(data.bert.config,
+                             [](auto& build, const auto& config) { return bert(build, config); });
+  return {};
+}
+
+[[nodiscard]] Choices choices_of(const Described& of, int ranks) {
+  const auto& options = of.options;
+  const auto given = layout_of(options);
+  const auto axis = [&](const char* name, int value) {
+    return is_given(options, name) ? value : 0;
+  };
+  Choices made{.ranks = {ranks},
+               .tensor = axis("tensor-parallel", given.mesh.tensor),
+               .pipeline = axis("pipeline-parallel", given.mesh.pipeline),
+               .context = given.mesh.context,
+               .zero = {given.zero},
+               .recompute = {given.recompute},
+               .samples = options.global_batch,
+               .equal_shares = of.equal_shares};
+  if (is_given(options, "micro-batch")) made.micro_batches = {options.micro_batch};
+  else
+    for (std::int64_t size = 1; size <= std::min<std::int64_t>(options.global_batch, 512); ++size)
+      if (options.global_batch % size == 0) made.micro_batches.push_back(size);
+  if (!is_given(options, "zero")) made.zero = {0, 1, 2, 3};
+  if (!is_given(options, "recompute")) made.recompute = {false, true};
+  if (is_given(options, "schedule")) {
+    made.schedules = {{given.schedule, given.chunks}};
+    return made;
+  }
+  for (const auto& schedule : dhp::built_in_schedules())
+    for (const int chunks : {1, 2, 4}) {
+      const std::string name = schedule.name();
+      const bool interleaved = name == dhp::Interleaved::name;
+      if (name != dhp::GPipe::name && name != made.schedules.front().first &&
+          interleaved == (chunks > 1))
+        made.schedules.emplace_back(name, chunks);
+    }
+  return made;
+}
+
+class Page {
+ public:
+  Page(MemoryPlanner& planner, StepModel& model, const Described& of, int ranks)
+      : planner_(planner), model_(model), of_(of), ranks_(ranks) {}
+
+  /// The fastest ones whose memory, counted by a step of the whole program, fits.
+  [[nodiscard]] std::vector<Timed> best(int ranks, std::int64_t samples, std::size_t most) {
+    auto choices = choices_of(of_, ranks);
+    choices.samples = samples;
+    std::vector<Timed> kept;
+    for (auto& [time, layout] : fastest(model_, choices, 4 * most, &tried_)) {
+      time.memory_bytes = counted(layout);
+      if (time.memory_bytes > 0 && time.memory_bytes <= model_.cluster().memory_bytes)
+        kept.emplace_back(time, layout);
+      if (kept.size() == most) break;
+    }
+    return kept;
+  }
+  [[nodiscard]] std::size_t tried() const { return tried_; }
+
+  [[nodiscard]] double samples_per_s(const StepTime& time) const {
+    return static_cast<double>(of_.options.global_batch) / time.total();
+  }
+  [[nodiscard]] double utilisation(const StepTime& time) const {
+    const auto& c = model_.cluster();
+    const bool half = of_.options.precision != dhp::accumulation_type(of_.options.precision);
+    const double devices = c.cores > 0 ? std::min<double>(c.cores, ranks_) : ranks_;
+    return time.flop / time.total() / devices / (half ? c.flop_16 : c.flop_32);
+  }
+  [[nodiscard]] double dollars(const StepTime& time) const {
+    const double epoch = of_.options.samples > 0 ? static_cast<double>(of_.options.samples) : 1e6;
+    return model_.cluster().dollars * ranks_ / 3600 * epoch / samples_per_s(time);
+  }
+
+  void print(const std::vector<Timed>& found) const {
+    std::printf(
+        "   layout (D x H x P)  schedule       micro zero rec  ms/step |  layers  tensor  pipeline"
+        "    data  update  shared | idle %% wait %%  MFU %%     GB  samples/s      $\n");
+    for (std::size_t at = 0; at < found.size(); ++at) {
+      const auto& [time, layout] = found[at];
+      const auto& mesh = layout.mesh;
+      auto shape = dhp::concat(mesh.data, "x", mesh.tensor, "x", mesh.pipeline);
+      if (mesh.context > 1) shape += dhp::concat("x", mesh.context);
+      auto schedule = mesh.pipeline == 1 ? std::string("-") : layout.schedule;
+      if (layout.chunks > 1) schedule += dhp::concat(" ", layout.chunks);
+      std::printf("%2zu %-19s %-14s %5lld %4d %3s %8.2f |", at + 1, shape.c_str(), schedule.c_str(),
+                  static_cast<long long>(layout.micro_batch), layout.zero,
+                  layout.recompute ? "yes" : "no", 1e3 * time.total());
+      for (const double part : time.seconds()) std::printf(" %7.2f", 1e3 * part);
+      std::printf(" | %6.1f %6.1f %6.1f %6.2f %10.1f %6.2f\n", 100 * time.idle_share,
+                  100 * time.exposed_share(), 100 * utilisation(time), time.memory_bytes / 1e9,
+                  samples_per_s(time), dollars(time));
+      if (at > 0)
+        std::printf("   slower than 1 by %.1f %%: %s\n",
+                    100 * (time.total() / found[0].first.total() - 1),
+                    why_slower(found[0].first, time).c_str());
+    }
+  }
+  [[nodiscard]] std::string json(const std::vector<Timed>& found) const {
+    auto list = nlohmann::ordered_json::array();
+    for (const auto& [time, layout] : found) {
+      nlohmann::ordered_json parts;
+      for (std::size_t at = 0; at < StepTime::parts.size(); ++at)
+        parts[StepTime::parts.at(at)] = time.seconds().at(at);
+      list.push_back({{"mesh", {layout.mesh.data, layout.mesh.tensor, layout.mesh.pipeline}},
+                      {"context", layout.mesh.context},
+                      {"schedule", layout.schedule},
+                      {"chunks", layout.chunks},
+                      {"micro_batch", layout.micro_batch},
+                      {"zero", layout.zero},
+                      {"recompute", layout.recompute},
+                      {"seconds", time.total()},
+                      {"parts", parts},
+                      {"idle", time.idle_share},
+                      {"memory_bytes", time.memory_bytes},
+                      {"utilisation", utilisation(time)},
+                      {"samples_per_s", samples_per_s(time)},
+                      {"dollars", dollars(time)}});
+    }
+    return list.dump(1) + "\n";
+  }
+
+ private:
+  /// Of a rank; 0 where it cannot run. Schedules hold no more after twice as many micro-batches as stages.
+  [[nodiscard]] double counted(const Layout& layout) {
+    const int many = layout.schedule == dhp::GPipe::name ? 0 : 2 * layout.mesh.pipeline + 2;
+    double most = 0;
+    for (const auto& stage : planner_.plan(layout, many))
+      most = std::max(most, static_cast<double>(planner_.need_of(stage)));
+    const auto& c = model_.cluster();
+    return most * (c.cores > 0 ? std::min<double>(ranks_, c.devices) : 1);
+  }
+
+  MemoryPlanner& planner_;
+  StepModel& model_;
+  const Described& of_;
+  int ranks_;
+  std::size_t tried_ = 0;
+};
+
+int plan(const Asked& asked, Described& of) {
+  const auto start = std::chrono::steady_clock::now();
+  const auto cluster = Cluster::read(of.options.cluster);
+  const int ranks = asked.ranks > 0 ? asked.ranks : of.options.mesh.size();
+  MemoryPlanner planner(of.options, of.batcher, of.describe, of.same_shapes, of.equal_shares,
+                        cluster.cores == 0);
+  auto model = planner.step_model(cluster);
+  Page page(planner, model, of, ranks);
+  const auto found = page.best(ranks, of.options.global_batch, asked.top);
+  const auto tried = page.tried();
+  dhp::check(!found.empty(), "none of ", tried, " layouts of ", ranks, " ranks fits ", cluster.name,
+             ": give more --gpus, another --global-batch, or fewer options that fix "
+             "axes");
+  if (!asked.json.empty()) {
+    std::ofstream file(asked.json);
+    file << page.json(found) << std::flush;
+    dhp::check(file.good(), "cannot write --json ", asked.json, "; does its directory exist?");
+  }
+  std::printf("%s, %d ranks, %lld samples a step: the best of %zu layouts\n", cluster.name.c_str(),
+              ranks, static_cast<long long>(of.options.global_batch), tried);
+  page.print(found);
+  // The same samples for each rank, on one host alone.
+  if (const int host = static_cast<int>(cluster.devices);
+      host < ranks && of.options.global_batch * host % ranks == 0) {
+    const auto samples = of.options.global_batch * host / ranks;
+    auto alone = planner.step_model(cluster, samples);
+    Page of_host(planner, alone, of, host);
+    if (const auto one = of_host.best(host, samples, 1); !one.empty())
+      std::printf("from one host of %d to %d ranks: %.1f %% efficient\n", host, ranks,
+                  100 * one[0].first.total() / found[0].first.total());
+  }
+  const std::chrono::duration<double> taken = std::chrono::steady_clock::now() - start;
+  std::printf("$: of %s samples; planned in %.1f s\n",
+              of.options.samples > 0 ? std::to_string(of.options.samples).c_str() : "a million",
+              taken.count());
+  return 0;
+}
+
+}  // namespace
+}  // namespace examples
+
+int main(int argc, char** argv) {
+  using namespace examples;
+  Asked asked;
+  std::string cluster;
+  CommandLine app(
+      "Plans a training: the fastest layouts of a model on a cluster, with time, memory and cost.\n"
+      "It takes the options of the model's trainer, too: what they give is fixed, such as "
+      "--global-batch and --precision, and the rest is searched.");
+  app.add_option("--model", asked.model, "bert, gpt or resnet50",
+                 CLI::IsMember({"bert", "gpt", "resnet50"}));
+  app.add_option("--cluster", cluster,
+                 "TOML file of what a host has, as examples/plan/clusters has")
+      ->required();
+  app.add_option("--gpus", asked.ranks, "Ranks; else those of the given axes", positive_number());
+  app.add_option("--top", asked.top, "Layouts to show", positive_number());
+  app.add_option("--json", asked.json, "The same layouts, to this file");
+  app.allow_extras();
+  if (const auto status = app.read(argc, argv)) return *status;
+  auto words = app.remaining();
+  words.insert(words.begin(), argv[0]);
+  std::vector<char*> rest;
+  for (auto& word : words) rest.push_back(word.data());
+  return exit_status_of([&] {
+    Described of;
+    if (const auto status = describe(asked.model, static_cast<int>(rest.size()), rest.data(), of))
+      return *status;
+    of.options.cluster = cluster;
+    return plan(asked, of);
+  });
+}

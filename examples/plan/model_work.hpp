@@ -1,0 +1,118 @@
+// ModelWork: what a model's layers do in one micro-batch, counted by the run's own code on the device Meta.
+#pragma once
+
+#include <dhp/train/memory_plan.hpp>
+
+#include <map>
+#include <set>
+#include <vector>
+
+namespace examples {
+
+using Work = dhp::detail::MetaCount;
+
+/// Of one rank of a tensor axis.
+struct LayerWork {
+  Work forward{}, backward{};
+  double kept_bytes = 0;                       ///< from the forward pass to the backward one
+  double output_bytes = 0;                     ///< which cross to the next stage
+  std::map<const void*, double> parameters{};  ///< elements by identity: layers may share some
+};
+
+struct ModelWork {
+  std::vector<LayerWork> layers{};  ///< the last one with the loss
+  std::vector<double> costs{};      ///< that stages are cut by
+  Work update{};                    ///< of a step, outside the layers
+  double parameters = 0;
+  double weight_bytes = 0, gradient_bytes = 0, optimizer_bytes = 0;
+  double transient_bytes = 0;  ///< at the peak, beside state and what layers keep
+
+  /// Multiplications and additions of a forward pass.
+  [[nodiscard]] double forward_flop() const {
+    double flop = 0;
+    for (const auto& layer : layers) flop += layer.forward.flop;
+    return flop;
+  }
+};
+
+/// Of a model on one stage; planned.options.layout: the tensor axis alone. Throws where it cannot be cut so.
+template <class Options>
+[[nodiscard]] ModelWork count_work(const dhp::PlannedRun<Options>& planned,
+                                   dhp::MetaOptions device = {}) {
+  using dhp::Meta;
+  auto options = planned.options;
+  options.pipeline = {};
+  options.trainer.record = false;
+  options.store.sharding = {};
+  Meta dev(device);
+  const auto world = dhp::MetaComm<Meta>::world(options.layout, 0);
+  const auto example = planned.batch(dev, 0);
+  dhp::TrainingRun<Meta> run(dev, dhp::Comm<Meta>::of(world), options, planned.describe, example);
+  (void)dev.take_spans();
+  dhp::StepBatches<Meta> mine;
+  mine.micro_batches = 1;
+  mine.same_shapes = true;
+  mine.batches.push_back(planned.batch(dev, 0));
+  (void)run.trainer().start(mine);
+
+  ModelWork work;
+  work.costs = run.stage().options().costs;
+  dhp::ModelBuilder<Meta> builder(run.mesh(), options.store);
+  const auto model = planned.describe(builder);
+  auto shape = example.input.shape();
+  for (const auto& layer : model.layers) {
+    auto& made = work.layers.emplace_back();
+    shape = layer.output_shape(shape, example);
+    made.output_bytes =
+        static_cast<double>(shape.count()) * static_cast<double>(size_of(options.store.compute));
+    dhp::ParameterList<Meta> list;
+    layer.parameters(list);
+    for (const auto& each : list)
+      made.parameters[each.get()] = static_cast<double>(each->spec.local_shape().count());
+  }
+  dhp::ParameterList<Meta> of_loss;
+  model.loss.parameters(of_loss);
+  for (const auto& each : of_loss)
+    work.layers.back().parameters[each.get()] =
+        static_cast<double>(each->spec.local_shape().count());
+  std::set<const void*> counted;
+  for (const auto& layer : work.layers)
+    for (const auto& [id, elements] : layer.parameters)
+      if (counted.insert(id).second) work.parameters += elements;
+
+  const auto count = work.layers.size();
+  std::vector<dhp::detail::MetaSpan> inside;
+  double kept = 0;
+  for (auto& span : dev.take_spans()) {
+    if (span.depth == 2) inside.push_back(std::move(span));
+    if (span.depth == 0) work.update.add(span.count);
+    if (span.depth != 1) continue;
+    const bool forward = span.name.starts_with("forward");
+    if (forward || span.name.starts_with("backward")) {
+      work.update.add(span.count, -1);
+      auto rest = span.count;  // of the loss
+      // Layers come first in a forward pass, and last in a backward one.
+      for (std::size_t at = 0; at < std::min(count, inside.size()); ++at) {
+        auto& layer = work.layers[at];
+        const auto& of = forward ? inside[at] : inside[inside.size() - 1 - at];
+        (forward ? layer.forward : layer.backward).add(of.count);
+        rest.add(of.count, -1);
+        if (forward) layer.kept_bytes += of.kept_bytes, kept += of.kept_bytes;
+      }
+      auto& last = work.layers.back();
+      (forward ? last.forward : last.backward).add(rest);
+      if (forward) last.kept_bytes += span.kept_bytes - kept, kept = span.kept_bytes;
+    }
+    inside.clear();
+  }
+  work.weight_bytes = static_cast<double>(run.store().weight_bytes());
+  work.gradient_bytes = static_cast<double>(run.store().gradient_bytes());
+  for (const auto& state : run.optimizer().state())
+    work.optimizer_bytes += static_cast<double>(state.buffer->size_bytes());
+  work.transient_bytes =
+      std::max(0.0, static_cast<double>(dev.memory().most_in_use_bytes()) - work.weight_bytes -
+                        work.gradient_bytes - work.optimizer_bytes - kept);
+  return work;
+}
+
+}  // namespace examples

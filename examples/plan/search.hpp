@@ -1,0 +1,91 @@
+// The layouts that a training may have, and the fastest of them.
+#pragma once
+
+#include "step_time.hpp"
+
+#include <cmath>
+#include <utility>
+#include <vector>
+
+namespace examples {
+
+struct Choices {
+  std::vector<int> ranks{};
+  int tensor = 0, pipeline = 0;  ///< axes; 0: any
+  int context = 1;
+  std::vector<std::int64_t> micro_batches{};
+  std::vector<int> zero{0};
+  std::vector<bool> recompute{false};
+  std::vector<std::pair<std::string, int>> schedules{{"1f1b", 1}};  ///< and chunks
+  std::int64_t samples = 0;                                         ///< of a step
+  bool equal_shares = false;   ///< replicas need as many micro-batches each
+  bool powers_of_two = false;  ///< axes
+};
+
+void for_each_layout(const Choices& choices, auto visit) {
+  const auto may_be = [&](int axis, int asked) {
+    const bool power = (axis & (axis - 1)) == 0;
+    return asked > 0 ? axis == asked : power || !choices.powers_of_two;
+  };
+  for (const int ranks : choices.ranks)
+    for (int tensor = 1; tensor <= ranks; ++tensor)
+      for (int pipeline = 1; pipeline <= ranks / tensor; ++pipeline) {
+        const int others = tensor * pipeline * choices.context;
+        if (ranks % others != 0 || !may_be(tensor, choices.tensor) ||
+            !may_be(pipeline, choices.pipeline))
+          continue;
+        const dhp::MeshShape mesh{ranks / others, tensor, pipeline, choices.context};
+        for (const int zero : choices.zero)
+          for (const auto micro_batch : choices.micro_batches) {
+            const auto count = choices.samples / micro_batch;
+            if ((zero > choices.zero.front() && mesh.replicas() == 1) || count < mesh.data ||
+                (choices.equal_shares && count % mesh.data != 0))
+              continue;
+            for (const auto& [schedule, chunks] : choices.schedules)
+              for (const bool recompute : choices.recompute)
+                if (pipeline > 1 || &schedule == &choices.schedules.front().first)
+                  visit(Layout{mesh, schedule, chunks, micro_batch, zero, recompute});
+          }
+      }
+}
+
+using Timed = std::pair<StepTime, Layout>;
+
+/// The fastest layouts whose estimated memory fits, the best first. Of more than `exhaustive` the axes that are powers
+/// of two.
+[[nodiscard]] inline std::vector<Timed> fastest(StepModel& model, Choices choices, std::size_t most,
+                                                std::size_t* tried = nullptr,
+                                                std::size_t exhaustive = 100'000) {
+  std::vector<Layout> layouts;
+  const auto collect = [&] {
+    layouts.clear();
+    for_each_layout(choices, [&](const Layout& layout) { layouts.push_back(layout); });
+  };
+  collect();
+  if (layouts.size() > exhaustive) choices.powers_of_two = true, collect();
+  if (tried != nullptr) *tried = layouts.size();
+  std::vector<Timed> found;
+  for (const auto& layout : layouts)
+    if (const auto time = model(layout); time && time->memory_bytes <= model.cluster().memory_bytes)
+      found.emplace_back(*time, layout);
+  const auto order = [](const Timed& a, const Timed& b) {
+    return std::tuple(a.first.total(), a.first.memory_bytes) <
+           std::tuple(b.first.total(), b.first.memory_bytes);
+  };
+  std::stable_sort(found.begin(), found.end(), order);
+  if (found.size() > most) found.resize(most);
+  return found;
+}
+
+/// Why another one is slower, in a phrase.
+[[nodiscard]] inline std::string why_slower(const StepTime& best, const StepTime& other) {
+  const auto of_best = best.seconds(), of_other = other.seconds();
+  std::size_t worst = 0;
+  for (std::size_t at = 1; at < of_best.size(); ++at)
+    if (of_other[at] - of_best[at] > of_other[worst] - of_best[worst]) worst = at;
+  const double more = of_other[worst] - of_best[worst];
+  if (more <= 0) return other.memory_bytes > best.memory_bytes ? "as fast, more memory" : "as fast";
+  return dhp::concat(std::round(1e5 * more) / 100, " ms more: ", StepTime::parts.at(worst));
+}
+
+}  // namespace examples

@@ -1,0 +1,43 @@
+#!/usr/bin/env python3
+"""plan.py DHP_PLAN TRAIN_BERT: dhp_plan as a program, and a trainer that takes the layout it chooses."""
+
+import json
+import pathlib
+import subprocess
+import sys
+import tempfile
+
+CLUSTERS = pathlib.Path(__file__).resolve().parents[2] / "examples" / "plan" / "clusters"
+plan, train = sys.argv[1:]
+
+
+def run(*arguments):
+    ended = subprocess.run([str(argument) for argument in arguments], capture_output=True, text=True, timeout=100)
+    return ended.returncode, ended.stdout, ended.stderr
+
+
+with tempfile.TemporaryDirectory() as folder:
+    file = pathlib.Path(folder) / "plan.json"
+    small = {"bert": ["--preset", "tiny", "--sequence-length", "32"],
+             "gpt": ["--preset", "tiny", "--sequence-length", "32", "--vocabulary-size", "512"],
+             "resnet50": ["--depth", "14", "--width", "8", "--image-size", "32"]}
+    for model, options in small.items():
+        asked = [plan, "--model", model, *options, "--cluster", CLUSTERS / "h100x8.toml", "--gpus", "16",
+                 "--global-batch", "32", "--zero", "1", "--json", file]
+        status, page, error = run(*asked)
+        found = json.loads(file.read_text())
+        assert status == 0 and len(found) == 10 and "16 ranks, 32 samples" in page, (model, status, page, error)
+        assert "from one host of 8 to 16 ranks" in page and "slower than 1 by" in page, page
+        seconds = [each["seconds"] for each in found]
+        assert seconds == sorted(seconds) and all(0 < each["utilisation"] < 1 for each in found), found
+        assert all(each["zero"] == 1 and abs(sum(each["parts"].values()) / each["seconds"] - 1) < 1e-6
+                   for each in found), found
+        assert all(mesh[0] * mesh[1] * mesh[2] == 16 for mesh in (each["mesh"] for each in found)), found
+    for wrong, words in [(["--cluster", "none.toml"], "none.toml"), (["--model", "vgg"], "vgg"),
+                         (["--cluster", CLUSTERS / "laptop.toml", "--gpu", "4"], "--gpu"),
+                         (["--cluster", CLUSTERS / "laptop.toml", "--gpus", "3", "--tensor-parallel", "2"], "none of")]:
+        status, _, error = run(plan, "--preset", "tiny", *wrong)
+        assert status != 0 and words in error and len(error.splitlines()) == 1, (wrong, status, error)
+    status, _, error = run(train, "--preset", "tiny", "--sequence-length", "32", "--steps", "1", "--data-parallel", "4",
+                           "--axes", "auto", "--cluster", CLUSTERS / "laptop.toml", "--evaluate-samples", "1")
+    assert status == 0 and "axes: " in error and "by a laptop of 2 cores" in error, (status, error)

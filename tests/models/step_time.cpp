@@ -1,0 +1,172 @@
+// The planner's model of a step against formulas by hand, the files of clusters, and the search.
+#include <examples/plan/search.hpp>
+#include <tests/support/tensors.hpp>
+#include <tests/support/test.hpp>
+
+namespace {
+
+using examples::Cluster;
+using examples::Layout;
+using examples::ModelWork;
+
+/// A second for 1e9 FLOP, bytes, or bytes of a link; two ranks on a host.
+Cluster simple() {
+  Cluster made;
+  made.devices = 2;
+  made.cores = 0;
+  made.flop_32 = made.bytes_per_s = made.device.bytes_per_s = 1e9;
+  made.launch_s = made.device.latency_s = made.host.latency_s = made.rack.latency_s = 0;
+  made.host.bytes_per_s = made.rack.bytes_per_s = 1e8;
+  return made;
+}
+
+/// Four layers: a second forward, two backward, 1e6 parameters and 1e6 bytes kept in each; an update of a second.
+ModelWork four_layers() {
+  ModelWork work;
+  work.layers.resize(4);
+  for (auto& layer : work.layers) {
+    layer.forward.flop = 1e9;
+    layer.backward.flop = 2e9;
+    layer.kept_bytes = 1e6;
+    layer.parameters[&layer] = 1e6;
+  }
+  work.costs = {1, 1, 1, 1};
+  work.update.bytes = 1e9;
+  work.parameters = 4e6;
+  work.weight_bytes = work.gradient_bytes = 16e6;
+  work.optimizer_bytes = 32e6;
+  return work;
+}
+
+examples::StepModel model_of(const Cluster& cluster, const ModelWork& work,
+                             double bucket_bytes = 1e9) {
+  const auto shared = std::make_shared<const ModelWork>(work);
+  return examples::StepModel({.cluster = cluster,
+                              .bucket_bytes = bucket_bytes,
+                              .samples = 8,
+                              .work = [shared](const Layout& layout) {
+                                return layout.mesh.tensor > 2 ? nullptr : shared;
+                              }});
+}
+
+TEST_CASE("step time: one rank works one after the other") {
+  auto model = model_of(simple(), four_layers());
+  const auto time = model({.mesh = {1, 1, 1}}).value();
+  CHECK(time.compute == Approx(8 * 12));
+  CHECK(time.update == Approx(1));
+  CHECK(time.total() == Approx(97));
+  CHECK(time.memory_bytes == Approx(16e6 + 16e6 + 32e6 + 4e6));
+  CHECK(time.flop == Approx(8 * 12e9));
+  CHECK(model({.mesh = {1, 1, 1}, .micro_batch = 4})->compute == Approx(2 * 12));
+  CHECK_FALSE(model({.mesh = {16, 1, 1}}).has_value());  // 8 micro-batches
+  CHECK_FALSE(model({.mesh = {1, 4, 1}}).has_value());
+  CHECK_FALSE(model({.mesh = {1, 1, 5}}).has_value());  // 4 layers
+}
+
+TEST_CASE("step time: FLOP, bytes and launches one after the other; cores hide bytes of products") {
+  auto cluster = simple();
+  cluster.launch_s = 0.25;
+  auto model = model_of(cluster, four_layers());
+  examples::Work work;
+  work.flop = 2e9, work.bytes = 1e9, work.product_bytes = 3e9, work.launches = 4;
+  CHECK(model.seconds(work) == Approx(7));
+  cluster.cores = 1;
+  CHECK(model_of(cluster, four_layers()).seconds(work) == Approx(5));
+}
+
+TEST_CASE("step time: a pipeline waits (p - 1) (f + b), and holds p micro-batches") {
+  auto model = model_of(simple(), four_layers());
+  const auto time = model({.mesh = {1, 1, 4}}).value();
+  CHECK(time.total() == Approx((8 + 3) * 3 + 0.25));
+  CHECK(time.idle_share == Approx(3.0 / 11));
+  CHECK(time.memory_bytes == Approx(16e6 + 4 * 1e6));
+  // Many micro-batches are extended from fewer.
+  auto many = examples::StepModel({.cluster = simple(), .samples = 1000, .work = [](const Layout&) {
+                                     return std::make_shared<const ModelWork>(four_layers());
+                                   }});
+  CHECK(many({.mesh = {1, 1, 4}})->total() == Approx((1000 + 3) * 3 + 0.25));
+  CHECK(many({.mesh = {1, 1, 4}, .schedule = "gpipe"})->memory_bytes == Approx(16e6 + 1000 * 1e6));
+}
+
+TEST_CASE("step time: buckets that are ready early are hidden, the last one is not") {
+  auto cluster = simple();
+  cluster.device.bytes_per_s = 8e6;  // 16e6 bytes of gradients, sent once by two ranks: 2 s
+  CHECK(model_of(cluster, four_layers())({.mesh = {2, 1, 1}})->data == Approx(2));
+  // Four buckets of half a second: three are done before the first layer's backward pass ends.
+  CHECK(model_of(cluster, four_layers(), 4e6)({.mesh = {2, 1, 1}})->data == Approx(0.5));
+  CHECK(model_of(cluster, four_layers())({.mesh = {2, 1, 1}, .zero = 1})->update == Approx(0.5));
+}
+
+TEST_CASE("step time: groups across hosts use the links of hosts side by side") {
+  auto model = model_of(simple(), four_layers());
+  CHECK(model.exchange(1, 1e8, 2, 1) == Approx(0.1));  // on one host
+  CHECK(model.exchange(1, 1e8, 2, 2) == Approx(1));    // each on its own
+  CHECK(model.exchange(1, 1e8, 4, 1) == Approx(0.5));  // two on each
+  CHECK(model.exchange(1, 1e8, 1, 1) == 0);
+}
+
+TEST_CASE("step time: ranks on the same cores do no more than these") {
+  auto cluster = simple();
+  cluster.devices = 8, cluster.cores = 2;
+  auto model = model_of(cluster, four_layers());
+  CHECK(model({.mesh = {2, 1, 1}})->shared == Approx(0));
+  const auto time = model({.mesh = {4, 1, 1}}).value();
+  CHECK(time.shared == Approx(time.total() / 2).epsilon(0.01));
+}
+
+TEST_CASE("search: the fastest that fits, with the reason of the others") {
+  auto cluster = simple();
+  cluster.memory_bytes = 60e6;  // 68e6 on one stage
+  auto model = model_of(cluster, four_layers());
+  const examples::Choices choices{
+      .ranks = {2}, .micro_batches = {1, 8}, .zero = {0, 1}, .samples = 8};
+  std::size_t tried = 0;
+  const auto found = examples::fastest(model, choices, 10, &tried);
+  CHECK(tried ==
+        8);  // 2x1x1 with and without ZeRO, 1x2x1 and 1x1x2, but for D of 2 with one micro-batch
+  REQUIRE(found.size() > 1);
+  CHECK(std::is_sorted(found.begin(), found.end(), [](const auto& a, const auto& b) {
+    return a.first.total() < b.first.total();
+  }));
+  for (const auto& [time, layout] : found) CHECK(time.memory_bytes <= 60e6);
+  examples::StepTime slow = found[0].first;
+  slow.data += 0.25;
+  CHECK(examples::why_slower(found[0].first, slow) == "250 ms more: data axis");
+}
+
+TEST_CASE("cluster: a file says what was written, and the ready ones are right") {
+  const auto made = simple();
+  CHECK(Cluster::parse(made.text(), "f").text() == made.text());
+  const auto folder =
+      std::filesystem::path(__FILE__).parent_path() / "../../examples/plan/clusters";
+  int files = 0;
+  for (const auto& entry : std::filesystem::directory_iterator(folder)) {
+    CHECK(Cluster::read(entry.path().string()).flop_32 > 0);
+    ++files;
+  }
+  CHECK(files == 5);
+}
+
+TEST_CASE("cluster: a mistake is one sentence with its line and a way out") {
+  const auto text = simple().text();
+  const auto with = [&](const std::string& from, const std::string& to) {
+    auto changed = text;
+    changed.replace(changed.find(from), from.size(), to);
+    return tests::message_of([&] { (void)Cluster::parse(changed, "c.toml"); });
+  };
+  CHECK(tests::has(with("devices = 2", "devices = two"),
+                   "c.toml, line 2: host.devices is a number above 0, not two"));
+  CHECK(tests::has(with("devices = 2", "devices = -1"), "above 0, not -1"));
+  CHECK(tests::has(with("devices = 2", "device = 2"),
+                   "there is no host.device; clusters/laptop.toml"));
+  CHECK(tests::has(with("devices = 2", "devices"), "is not key = number"));
+  CHECK(tests::has(with("devices = 2", "devices = 2\nhost.devices = 2"),
+                   "line 3: host.devices is there twice"));
+  CHECK(tests::has(with("host.devices = 2\n", ""),
+                   "c.toml lacks host.devices; clusters/laptop.toml has all"));
+  CHECK(
+      tests::has(with("\"a laptop\"", "a laptop"), "a name stands in quotes: name = \"a laptop\""));
+  CHECK(Cluster::parse("# one\n" + text + "# \"end\" = [\n", "f").devices == 2);
+}
+
+}  // namespace
