@@ -201,7 +201,8 @@ class StepModel {
   void stage(const Layout& layout, int micro_batches, Pipeline& made) const {
     const auto& mesh = layout.mesh;
     const auto& work = *made.work;
-    const dhp::Wiring wiring{mesh.pipeline, layout.chunks};
+    const dhp::detail::Wiring wiring{mesh.pipeline, layout.chunks,
+                                     dhp::parse_schedule(layout.schedule).v_shaped()};
     const auto cuts = dhp::cut_layers(work.costs, static_cast<int>(wiring.parts()));
     made.stages.resize(static_cast<std::size_t>(mesh.pipeline));
     std::vector<dhp::ActionCosts> costs;
@@ -270,8 +271,7 @@ class StepModel {
       const auto found = dhp::simulate(lists, costs, hop);
       Times times{found.makespan, {}, {}};
       for (std::size_t at = 0; at < lists.size(); ++at) {
-        const dhp::Wiring wiring{stages, layout.chunks};
-        const auto part = wiring.part(static_cast<int>(at), lists[at].back());
+        const auto part = lists.wiring(layout.chunks).part(static_cast<int>(at), lists[at].back());
         times.ends.push_back(found.start[at].back() +
                              costs[static_cast<std::size_t>(part)].of(lists[at].back().kind));
         int held = 0, most = 0;
