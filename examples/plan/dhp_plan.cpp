@@ -121,9 +121,9 @@ struct Described {
   for (const auto& schedule : dhp::built_in_schedules())
     for (const int chunks : {1, 2, 4}) {
       const std::string name = schedule.name();
-      const bool interleaved = name == dhp::Interleaved::name;
-      if (name != dhp::GPipe::name && name != made.schedules.front().first &&
-          interleaved == (chunks > 1))
+      const bool useful = name != dhp::Interleaved::name || chunks > 1;
+      if (name != dhp::GPipe::name && name != made.schedules.front().first && useful &&
+          schedule.chunks(chunks) == chunks)
         made.schedules.emplace_back(name, chunks);
     }
   return made;
