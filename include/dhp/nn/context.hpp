@@ -280,7 +280,7 @@ struct PartSums {
 
 /// A copy in the type of sums, if x has another one.
 template <class Dev>
-[[nodiscard]] Tensor<Dev> widened(Dev& dev, ConstView<Dev> x) {
+[[nodiscard]] Tensor<Dev> as_summands(Dev& dev, ConstView<Dev> x) {
   if (x.dtype() == accumulation_type(x.dtype())) return {};
   Tensor<Dev> wide(dev, accumulation_type(x.dtype()), x.shape());
   cast(dev, x, wide.mut());
@@ -317,7 +317,7 @@ class RingAttention {
   void backward(ConstView<Dev> dy, ConstView<Dev> q, ConstView<Dev> k, ConstView<Dev> v,
                 ConstView<Dev> y, ConstView<Dev> logsumexp, const AttentionOptions& options,
                 View<Dev> dq, View<Dev> dk, View<Dev> dv) {
-    const auto wide_y = widened(dev_, y);
+    const auto wide_y = as_summands(dev_, y);
     if (wide_y) y = wide_y.view();
     PartSums<Dev> sums(dev_, dq);
     auto held = both(k, v);

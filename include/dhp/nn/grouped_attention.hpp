@@ -39,7 +39,7 @@ class GroupedAttention {
                 ConstView<Dev> y, ConstView<Dev> logsumexp, const AttentionOptions& options,
                 View<Dev> dq, View<Dev> dk, View<Dev> dv) {
     const auto accumulation = accumulation_type(q.dtype());
-    const auto wide_y = widened(dev_, y);
+    const auto wide_y = as_summands(dev_, y);
     if (wide_y) y = wide_y.view();
     PartSums<Dev> sums(dev_, dq);
     dev_.fill_zero(sums.view.bytes(), sums.view.size_bytes());
