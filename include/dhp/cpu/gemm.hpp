@@ -23,7 +23,7 @@ struct ViewSource {
   }
 };
 
-/// Calls body(Tag<E>) with the elements of panels in products of T.
+/// Calls body(Tag<E>). Panels of products of T are packed as E: pairs of bf16 where the processor multiplies pairs.
 template <class T>
 void visit_elements(const Cpu& dev, const auto& body) {
   if constexpr (has_pair_kernel && std::is_same_v<T, bf16>)

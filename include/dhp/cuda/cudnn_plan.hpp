@@ -139,7 +139,7 @@ struct CudnnArguments {
 
   CudnnArguments& add(std::int64_t uid, const std::byte* address) {
     uids.push_back(uid);
-    // cuDNN has one list for inputs and outputs
+    // cuDNN takes inputs and outputs as one list of void*.
     addresses.push_back(const_cast<std::byte*>(address));
     return *this;
   }

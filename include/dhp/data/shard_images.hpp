@@ -46,7 +46,7 @@ class ShardImages {
           least->label, ", but labels count from ", found->first_label,
           "; --first-label says where they begin");
     found->classes = most->label - found->first_label + 1;
-    // Earlier reads bypassed the cache, which does not know all of its files yet.
+    // Reads go through the cache from here on, since all of its files are known now.
     found->reader =
         std::make_unique<detail::ShardReader>(found->index.shards, options_.cache.get());
     found_ = std::move(found);

@@ -63,7 +63,7 @@ class ScannedFile {
   std::vector<std::byte> window_;
 };
 
-/// Members of tar shards that belong to no sample, which is no damage.
+/// Members of tar shards that belong to no sample, such as a README. They are no damage.
 struct SkippedSample {
   std::uint64_t members = 0;
   std::string first{};  ///< "SHARD: NAME"

@@ -125,7 +125,7 @@ class LowRank final : public detail::Adapter<Dev> {
   [[nodiscard]] static AnyView matrix(AnyView all, const ParameterList<Dev>& pieces, int at) {
     return detail::as_matrix(detail::piece(all, count(pieces), at));
   }
-  /// Empty without dropout.
+  /// x after dropout; empty if dropout is off.
   [[nodiscard]] Tensor<Dev> dropped(Dev& dev, ConstView<Dev> x, const Tape<Dev>& tape) const {
     if (!dropout_.active(tape)) return {};
     Tensor<Dev> made(dev, x.dtype(), x.shape());

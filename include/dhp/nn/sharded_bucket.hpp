@@ -230,8 +230,8 @@ class ShardedBucket : NonCopyable {
 };
 
 /// Cuts a list from its last parameter to its first, in the order of readiness. Tied ones are summed over stages last,
-/// and must not delay others. From stage 2 on, several buckets are in memory within a step: they are a small part of a
-/// small model, too.
+/// and must not delay others. From stage 2 on, several buckets are in memory within a step, so each is a small part of
+/// the model.
 template <class Dev>
 [[nodiscard]] std::vector<ParameterList<Dev>> bucket_lists(const ParameterList<Dev>& parameters,
                                                            const Sharding& sharding,

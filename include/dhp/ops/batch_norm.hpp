@@ -40,8 +40,8 @@ void batch_norm_squared_deviations(Dev& dev, In<Dev> x, In<Dev> mean, Out<Dev> s
 }
 
 /// mean, inv_std = 1 / sqrt(variance + epsilon) and the squared deviations, summed over rows, from the
-/// sums of x and of x^2 over `rows` rows, [2, C]. Their difference cancels where a mean is far larger
-/// than the deviations; it is taken in double.
+/// sums of x and of x^2 over `rows` rows, [2, C]. The variance is E[x^2] - E[x]^2, taken in double,
+/// because the difference cancels where the mean is much larger than the deviations.
 template <Device Dev>
 void batch_norm_from_sums(Dev& dev, In<Dev> sums, std::int64_t rows, double epsilon, Out<Dev> mean,
                           Out<Dev> inv_std, Out<Dev> squared_deviations) {

@@ -55,7 +55,7 @@ void add_signs(Dev& dev, In<Dev> bits, In<Dev> magnitudes, double factor, Out<De
 }
 
 /// Makes the columns of x [M, R], R <= M, orthonormal, by Gram-Schmidt (each column twice: "twice is enough", Giraud et
-/// al. 2005). One that the columns before it span becomes random numbers first. f32 or f64.
+/// al. 2005). A column that depends on earlier ones is replaced by random numbers first. f32 or f64.
 template <Device Dev>
 void orthonormalize(Dev& dev, Out<Dev> x, const RandomStream& random) {
   check(x.shape().rank() == 2 && x.columns() <= x.rows(), "orthonormalize: the columns of ",

@@ -35,4 +35,11 @@ class AdamW final : public BufferedOptimizer<Dev> {
   AdamWOptions options_;
 };
 
+template <class Dev>
+[[nodiscard]] std::unique_ptr<Optimizer<Dev>> make_optimizer(Dev& dev, ParameterStore<Dev>& store,
+                                                             const Norms<Dev>&,
+                                                             const AdamWOptions& options) {
+  return std::make_unique<AdamW<Dev>>(dev, store, options);
+}
+
 }  // namespace dhp

@@ -46,4 +46,11 @@ class Lamb final : public BufferedOptimizer<Dev> {
   Tensor<Dev> rates_;  // between prepare() and apply()
 };
 
+template <class Dev>
+[[nodiscard]] std::unique_ptr<Optimizer<Dev>> make_optimizer(Dev& dev, ParameterStore<Dev>& store,
+                                                             const Norms<Dev>& norms,
+                                                             const LambOptions& options) {
+  return std::make_unique<Lamb<Dev>>(dev, store, norms, options);
+}
+
 }  // namespace dhp

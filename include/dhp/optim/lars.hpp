@@ -42,4 +42,11 @@ class Lars final : public BufferedOptimizer<Dev> {
   Tensor<Dev> rates_;  // between prepare() and apply()
 };
 
+template <class Dev>
+[[nodiscard]] std::unique_ptr<Optimizer<Dev>> make_optimizer(Dev& dev, ParameterStore<Dev>& store,
+                                                             const Norms<Dev>& norms,
+                                                             const LarsOptions& options) {
+  return std::make_unique<Lars<Dev>>(dev, store, norms, options);
+}
+
 }  // namespace dhp

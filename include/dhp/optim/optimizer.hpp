@@ -63,7 +63,7 @@ class Norms {
     for (std::int64_t list = 0; list < lists; ++list)
       detail::sum_tiles(dev, counted, sums.view().slice(list * tiles, (list + 1) * tiles),
                         squares.mut().slice(list * parameters_, squares.count()), count);
-    // With groups one rank writes each entry, and all others have zeros, so these sums are exact.
+    // With groups, each entry is nonzero on one rank only, so these sums are exact.
     if (tensor_.size() > 1) tensor_.all_reduce(dev, squares.mut()).wait();
     if (pipeline_.size() > 1) pipeline_.all_reduce(dev, squares.mut()).wait();
     if (groups_ == 1) return squares;

@@ -7,11 +7,11 @@
 #include <dhp/optim/sgd.hpp>
 
 #include <memory>
-#include <type_traits>
 #include <variant>
 
 namespace dhp {
 
+/// Beside each optimizer stands a make_optimizer() for its options; so can one for your own.
 using OptimizerChoice = std::variant<SgdOptions, LarsOptions, AdamWOptions, LambOptions>;
 
 template <class Dev, class... Options>
@@ -19,14 +19,8 @@ template <class Dev, class... Options>
     Dev& dev, ParameterStore<Dev>& store, const Norms<Dev>& norms,
     const std::variant<Options...>& choice) {
   return std::visit(
-      [&]<class O>(const O& options) -> std::unique_ptr<Optimizer<Dev>> {
-        if constexpr (std::is_same_v<O, SgdOptions>)
-          return std::make_unique<Sgd<Dev>>(dev, store, options);
-        else if constexpr (std::is_same_v<O, LarsOptions>)
-          return std::make_unique<Lars<Dev>>(dev, store, norms, options);
-        else if constexpr (std::is_same_v<O, LambOptions>)
-          return std::make_unique<Lamb<Dev>>(dev, store, norms, options);
-        else return std::make_unique<AdamW<Dev>>(dev, store, options);
+      [&](const auto& options) -> std::unique_ptr<Optimizer<Dev>> {
+        return make_optimizer(dev, store, norms, options);
       },
       choice);
 }

@@ -34,4 +34,11 @@ class Sgd final : public BufferedOptimizer<Dev> {
   SgdOptions options_;
 };
 
+template <class Dev>
+[[nodiscard]] std::unique_ptr<Optimizer<Dev>> make_optimizer(Dev& dev, ParameterStore<Dev>& store,
+                                                             const Norms<Dev>&,
+                                                             const SgdOptions& options) {
+  return std::make_unique<Sgd<Dev>>(dev, store, options);
+}
+
 }  // namespace dhp

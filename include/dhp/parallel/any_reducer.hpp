@@ -22,9 +22,11 @@ class AnyReducer {
   [[nodiscard]] virtual Replicas<Dev>* replicas() = 0;
 };
 
-template <class Dev, Reducer R>
+template <class Dev, class R>
 class ReducerModel final : public AnyReducer<Dev> {
  public:
+  static_assert(Reducer<R>, "a reducer lacks ready(Range) or finish()");
+
   /// make() returns the reducer, which need not be movable.
   explicit ReducerModel(auto make) : reducer_(make()) {}
   void begin(const Step<Dev>& step) override {

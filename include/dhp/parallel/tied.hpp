@@ -1,5 +1,5 @@
-// Tied weights across pipeline stages, such as BERT's embedding and decoder: one handle that several stages use. All
-// of them hold the weight and take the same steps: its gradients are summed over these stages, then over replicas.
+// Weights that several pipeline stages use, such as BERT's embedding and decoder. Each of these stages holds a copy and
+// takes the same steps, because gradients are summed over these stages, then over replicas.
 // The first one owns it, for norms and checkpoints.
 #pragma once
 

@@ -58,7 +58,7 @@ class Checkpoint {
   }
 
   /// Makes the folder before training, on rank 0. Throws where it cannot be written to, or has checkpoints of a run
-  /// that is not gone on with (`loaded`: empty, or where it was loaded from), unless they may be overwritten. Returns
+  /// other than the one that was loaded (`loaded`: empty, or where from), unless they may be overwritten. Returns
   /// the names of those that the first save of this run replaces.
   [[nodiscard]] std::vector<std::string> prepare(const std::string& path, const std::string& loaded,
                                                  bool overwrite) const {
@@ -129,7 +129,7 @@ class Checkpoint {
     fail_together(dev, rank() == 0 ? detail::problem_in([&] { save.begin(); }) : std::string());
     return save;
   }
-  /// Collective: throws SaveFailed on all ranks with what is wrong on one of them; empty: nothing.
+  /// own: what is wrong on this rank, or empty. If any rank has a problem, all throw SaveFailed with it. Collective.
   void fail_together(Dev& dev, const std::string& own) {
     for (const auto& problem : gather_texts(dev, mesh_.world(), own))
       if (!problem.empty()) throw SaveFailed(problem);
@@ -348,7 +348,7 @@ class Checkpoint {
     for (const auto& buffer : optimizer_.state())
       for (const auto& piece : store_.pieces(buffer.name, *buffer.buffer, buffer.narrow_only)) {
         const auto name = buffer.name + "." + piece.piece.name.substr(buffer.name.size() + 11);
-        // Another precision may have had no masters; they were made from the weights.
+        // A run of another precision may have saved no masters. Those made from its weights stay.
         if (buffer.name == "master" && state.find(name) == nullptr) continue;
         detail::read_from_file(dev, state, name, piece);
       }

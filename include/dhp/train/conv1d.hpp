@@ -54,7 +54,7 @@ struct Conv1dPlace {
     if (!transposed) return part * shape.count() + element;
     return element % in * out * parts + part * out + element / in;
   }
-  /// Whether an element is not at its own place.
+  /// Whether the file has another order of elements than the model.
   [[nodiscard]] bool moves() const { return transposed || parts > 1; }
 };
 

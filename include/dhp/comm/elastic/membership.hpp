@@ -309,7 +309,7 @@ class Membership {
   }
 
   static constexpr double proposer_s = 1;  // a layout among many takes a while to choose
-  static constexpr double newcomer_s = 1;  // between two looks
+  static constexpr double newcomer_s = 1;  // between two polls of a newcomer
 
   std::shared_ptr<KeyValueStore> store_;
   MemberId me_;

@@ -16,7 +16,7 @@ namespace dhp {
 /// The calls of one kind in one group.
 struct CallCount {
   std::int64_t calls = 0;
-  std::int64_t bytes = 0;  ///< elements of this rank's input; of a message: its elements
+  std::int64_t bytes = 0;  ///< of this rank's inputs; of messages, their size
   friend bool operator==(const CallCount&, const CallCount&) = default;
 };
 
