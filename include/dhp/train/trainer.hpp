@@ -70,7 +70,7 @@ class Trainer {
     ticket.recorded = recorder_.recorded();
     ticket.losses = dev_.start_copy_to_host(losses.view().bytes(), losses.size_bytes());
     ticket.state = dev_.start_copy_to_host(state_.view().bytes(), state_.size_bytes());
-    done(mine.samples);
+    count_step(mine.samples);
     interrupted_.reset();
     return ticket;
   }
@@ -168,7 +168,7 @@ class Trainer {
       return std::nullopt;
     }
     if (!step.updated) update(step.batches.micro_batches);
-    done(step.batches.samples);
+    count_step(step.batches.samples);
     const auto copy = [&](ConstView<Dev> of) {
       return dev_.start_copy_to_host(of.bytes(), of.size_bytes());
     };
@@ -190,7 +190,7 @@ class Trainer {
     else return nullptr;
   }
 
-  /// Steps that were started.
+  /// The last one may still be under way.
   [[nodiscard]] std::int64_t steps_done() const { return now_.step; }
   [[nodiscard]] Optimizer<Dev>& optimizer() { return optimizer_; }
   /// Where the next step begins.
@@ -214,7 +214,7 @@ class Trainer {
   }
 
  private:
-  void done(std::int64_t samples) {
+  void count_step(std::int64_t samples) {
     ++now_.step;
     if (now_.samples >= 0) now_.samples += samples;
   }
