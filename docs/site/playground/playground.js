@@ -142,7 +142,7 @@
       `for <b>${percent(idle(answer))}</b> of it. The schedule is proved; on an edge there are at most ` +
       `${many(answer.most_messages, "message")} at a time.`;
     timeline(answer, Number(chosen.chunks));
-    const others = ["gpipe", "1f1b", "interleaved", "zero-bubble"].map((schedule) => {
+    const others = ["gpipe", "1f1b", "interleaved", "zero-bubble", "zero-bubble-v", "dual-pipe-v"].map((schedule) => {
       const more = chosen.schedule === schedule ? chosen.chunks : Math.max(2, chosen.chunks);
       const chunks = schedule === "interleaved" ? more : 1;
       const other = ask(`${text}&schedule=${schedule}&chunks=${chunks}`);
@@ -181,7 +181,8 @@
     else if (event.target.name in examples["BERT base"]) $("example").value = "your own";
     if (event.target.name === "schedule") {
       const chunks = form.elements.chunks;
-      chunks.value = event.target.value === "interleaved" ? Math.max(2, chunks.value) : 1;
+      const least = /interleaved|-v$/.test(event.target.value) ? 2 : 1;
+      chunks.value = event.target.value === "interleaved" ? Math.max(least, chunks.value) : least;
     }
     show();
     history.replaceState(null, "", `#${question()}`);
