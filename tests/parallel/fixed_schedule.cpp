@@ -32,6 +32,8 @@ TEST_CASE("fixed schedule: parts of the model are numbered through, as PyTorch h
   CHECK(v == "0F0,3F0,3I0,3W0,0I0,0W0\n1F0,2F0,2I0,2W0,1I0,1W0\n");
   CHECK(has(message_of([] { (void)lists_of("0F0,3F0\n1F0,3F0"); }),
             "line 2, cell 2: 3F0 is of a part that stage 0 of 2 holds"));
+  CHECK(has(message_of([] { (void)lists_of("0F0\n1F0,3F0\n2F0"); }),
+            "line 2, cell 2: 3F0 is of a part that stage 0 of 3 holds"));
   // With idle cells, spaces and the line ends of Windows.
   CHECK(lists_of("0F0,0F1,,, 0I0,0W0,0I1,0W1\r\n,1F0,1I0,1F1,1W0,1I1,1W1,\r\n") ==
         lists_of("0F0,0F1,0I0,0W0,0I1,0W1\n1F0,1I0,1F1,1W0,1I1,1W1"));

@@ -67,8 +67,10 @@ struct FixedSchedule {
               "micro-batch, such as 1F0");
         auto& [part, made] = *action;
         made.chunk = wiring.chunk_of(part);
-        if (!std::exchange(known, known || made.chunk == 1))
-          wiring.v_shaped = made.chunk == 1 && wiring.stage_of(part) != stage;
+        if (!std::exchange(known, known || made.chunk == 1) && made.chunk == 1) {
+          const detail::Wiring v{stages, 1, true};
+          wiring.v_shaped = wiring.stage_of(part) != stage && v.stage_of(part) == stage;
+        }
         const int owner = wiring.stage_of(part);
         check(owner == stage, where, cell, " is of a part that stage ", owner, " of ", stages,
               " holds, and belongs into line ", owner + 1);

@@ -1,0 +1,79 @@
+// dhp_goodput: what share of its time a large job works, from the time of a step and how often ranks fail: for several
+// intervals between checkpoints, started again or elastic.
+#include "../options/checked_options.hpp"
+#include "goodput.hpp"
+
+#include <cstdio>
+#include <iostream>
+
+namespace {
+
+using namespace examples;
+
+void print_row(const char* name, const Goodput& found) {
+  std::printf("%-8s %9.0f %8.2f %7.2f %7.2f %7.2f %8.2f %9d\n", name, found.interval,
+              100 * found.useful, 100 * found.slow, 100 * found.lost, 100 * found.saving,
+              100 * found.stopped, found.failures);
+}
+
+void print_table(GoodputOptions of) {
+  const double best = of.interval > 0 ? of.interval : daly_interval(of.save, of.failure());
+  std::printf("%d ranks: one of them fails every %.0f s. %s is %.0f s (Young: %.0f s).\n", of.ranks,
+              of.failure(), of.interval > 0 ? "The interval" : "Daly's interval", best,
+              std::sqrt(2 * of.save * of.failure()));
+  std::printf("Closed form, restart with spares for all: goodput %.2f %%\n\n",
+              100 * daly_goodput(best, of.save, of.restart, of.failure()));
+  std::printf("In %% of the time:\n%-8s %9s %8s %7s %7s %7s %8s %9s\n", "mode", "interval",
+              "goodput", "slower", "lost", "saving", "stopped", "failures");
+  for (const bool elastic : {false, true})
+    for (const double factor : {0.25, 0.5, 1.0, 2.0, 4.0}) {
+      of.elastic = elastic;
+      of.interval = std::max(of.step, best * factor);
+      print_row(elastic ? "elastic" : "restart", GoodputSimulation(of).run());
+    }
+}
+
+}  // namespace
+
+int main(int argc, char** argv) {
+  CommandLine app(
+      "Simulates a job of many ranks, some of which fail or are slow, and prints what share of its "
+      "time goes into steps that count.");
+  GoodputOptions of;
+  double hours = of.rank_failure / 3600, days = of.duration / 86400, repair = of.repair / 3600,
+         slow_hours = 0;
+  app.option_defaults()->always_capture_default();
+  const auto count = [&](const char* name, int& value, const char* help) {
+    app.add_option(name, value, help)->check(number_up_to(1e6));
+  };
+  const auto time = [&](const char* name, double& value, const char* help) {
+    app.add_option(name, value, help)->check(not_negative_number());
+  };
+  count("--ranks", of.ranks, "GPUs of the job");
+  count("--ranks-per-replica", of.ranks_per_replica, "That cannot go on without each other");
+  count("--spares", of.spares, "Ranks that wait to take another's place");
+  time("--step-s", of.step, "Seconds of a step with all ranks");
+  time("--failure-hours", hours, "Mean time between two failures of one rank");
+  time("--repair-hours", repair, "Until a broken rank can be used again");
+  time("--interval-s", of.interval, "Of work between checkpoints; 0: Daly's best");
+  time("--save-s", of.save, "How long a checkpoint stops the steps");
+  time("--restart-s", of.restart, "From a failure to the first step after a restart");
+  time("--resize-s", of.resize, "The same where the others go on (elastic)");
+  time("--slow-hours", slow_hours, "Mean time until a rank gets slow; 0: none does");
+  time("--slow-s", of.slow_for, "How long it is slow");
+  time("--slow-factor", of.slow_factor, "How much longer everybody's steps take then");
+  time("--days", days, "That are simulated");
+  app.add_option("--seed", of.seed, "Of the random times");
+  if (const auto status = app.read(argc, argv)) return *status;
+  try {
+    of.rank_failure = hours * 3600;
+    of.duration = days * 86400;
+    of.repair = repair * 3600;
+    of.slow_every = slow_hours * 3600;
+    print_table(of);
+    return 0;
+  } catch (const dhp::Error& error) {
+    std::cerr << "error: " << error.sentence() << "\n";
+  }
+  return 1;
+}

@@ -1,0 +1,206 @@
+// What share of its time a job of many ranks spends on steps that count, if ranks fail, are slow and come back: an event
+// simulation, and the closed form of a job that restarts from checkpoints.
+#pragma once
+
+#include <dhp/core/error.hpp>
+
+#include <algorithm>
+#include <cmath>
+#include <cstdint>
+#include <functional>
+#include <queue>
+#include <random>
+#include <utility>
+#include <vector>
+
+namespace examples {
+
+/// Times in seconds.
+struct GoodputOptions {
+  int ranks = 16384;
+  int ranks_per_replica = 8;  ///< that cannot go on without one of them
+  double step = 10;           ///< with all ranks, none of them slow
+  double duration = 30 * 86400.;
+  double rank_failure = 50000 * 3600.;  ///< mean time between two of one rank
+  double repair = 6 * 3600.;            ///< until a broken rank can be used again
+  int spares = 64;
+  double interval = 0;   ///< of work between two checkpoints; 0: the best, by Daly
+  double save = 30;      ///< how long a checkpoint stops the steps
+  bool elastic = false;  ///< the others go on, without the step in progress; else all start again
+  double restart = 600, resize = 20;  ///< how long that takes
+  double slow_every = 0;              ///< mean time until a rank is slow; 0: none is
+  double slow_for = 1800,
+         slow_factor = 1.3;  ///< its mean length, and how much longer its steps take
+  std::uint64_t seed = 1;
+
+  /// Mean time between two failures of any rank.
+  [[nodiscard]] double failure() const { return rank_failure / ranks; }
+};
+
+/// Of the whole time, in shares that add up to 1.
+struct Goodput {
+  double useful = 0;  ///< steps that count, at full speed
+  double slow = 0;    ///< what these took longer, with slow or fewer ranks
+  double lost = 0;    ///< steps that were done again, or not to the end
+  double saving = 0, stopped = 0;
+  int failures = 0;
+  double interval = 0;
+};
+
+/// The interval with which work is done soonest (Daly 2006, "A higher order estimate of the optimum checkpoint
+/// interval"); its first term is Young's of 1974.
+[[nodiscard]] inline double daly_interval(double save, double failure) {
+  if (save >= 2 * failure) return failure;
+  const double x = save / (2 * failure);
+  return std::sqrt(2 * save * failure) * (1 + std::sqrt(x) / 3 + x / 9) - save;
+}
+/// The useful share of a job that restarts, with failures while it saves and starts, too (Daly 2006).
+[[nodiscard]] inline double daly_goodput(double interval, double save, double restart,
+                                         double failure) {
+  return interval /
+         (failure * std::exp(restart / failure) * std::expm1((interval + save) / failure));
+}
+
+class GoodputSimulation {
+ public:
+  explicit GoodputSimulation(const GoodputOptions& options) : of_(options), random_(of_.seed) {
+    dhp::check(
+        of_.ranks >= 1 && of_.ranks_per_replica >= 1 && of_.ranks % of_.ranks_per_replica == 0,
+        "replicas of ", of_.ranks_per_replica, " ranks do not add up to ", of_.ranks);
+    dhp::check(
+        std::min({of_.step, of_.duration, of_.rank_failure}) > 0 &&
+            std::min({of_.repair, of_.save, of_.restart, of_.resize, of_.slow_every, of_.slow_for,
+                      of_.interval}) >= 0 &&
+            of_.slow_factor >= 1 && of_.spares >= 0,
+        "a step and the time between failures are above 0, other times not below, and a slow "
+        "rank takes as long or longer");
+    if (of_.interval == 0)
+      of_.interval = std::max(of_.step, daly_interval(of_.save, of_.failure()));
+    spares_ = of_.spares;
+  }
+
+  [[nodiscard]] Goodput run() {
+    for (int rank = 0; rank < of_.ranks; ++rank) {
+      after(of_.rank_failure, What::failure, rank);
+      if (of_.slow_every > 0) after(of_.slow_every, What::slow, rank);
+    }
+    const auto steps_until_save = std::max<std::int64_t>(1, std::llround(of_.interval / of_.step));
+    while (now_ < of_.duration) {
+      const double begin = now_;
+      if (missing() >= replicas() || (missing() > 0 && !of_.elastic)) {  // until there are enough
+        (void)wait(events_.top().at - now_);
+        found_.stopped += now_ - begin;
+      } else if (stop_ > 0) {
+        if (wait(stop_)) stop_ = 0;
+        found_.stopped += now_ - begin;
+      } else if (unsaved_ >= steps_until_save) {
+        if (wait(of_.save)) keep();
+        found_.saving += now_ - begin;
+      } else {
+        work(steps_until_save - unsaved_);
+      }
+    }
+    keep();
+    for (double* share :
+         {&found_.useful, &found_.slow, &found_.lost, &found_.saving, &found_.stopped})
+      *share /= now_;
+    found_.interval = of_.interval;
+    return found_;
+  }
+
+ private:
+  enum class What { failure, repaired, slow, fast };
+  struct Event {
+    double at;
+    What what;
+    int rank;
+    bool operator>(const Event& other) const { return at > other.at; }
+  };
+
+  void after(double mean, What what, int rank) {
+    events_.push({now_ + std::exponential_distribution<double>(1 / mean)(random_), what, rank});
+  }
+  [[nodiscard]] int replicas() const { return of_.ranks / of_.ranks_per_replica; }
+  /// Replicas that cannot work: broken ranks are of different ones, almost always.
+  [[nodiscard]] int missing() const { return std::max(0, -spares_); }
+  [[nodiscard]] double step_now() const {
+    const double fewer = static_cast<double>(replicas()) / (replicas() - missing());
+    return of_.step * fewer * (slow_ > 0 ? of_.slow_factor : 1);
+  }
+
+  /// Whether that time passes before a rank fails.
+  [[nodiscard]] bool wait(double length) {
+    const double end = now_ + length;
+    const int failures = found_.failures;
+    while (events_.top().at <= end && found_.failures == failures) take_event();
+    if (found_.failures == failures) now_ = end;
+    return found_.failures == failures;
+  }
+  /// As many steps as end before the next event, and the one that does not.
+  void work(std::int64_t most) {
+    const double length = step_now(), until_event = events_.top().at - now_;
+    const auto steps = std::min(most, static_cast<std::int64_t>(until_event / length));
+    const auto done = [&](std::int64_t count) {
+      unsaved_ += count;
+      unsaved_time_ += static_cast<double>(count) * length;
+    };
+    done(steps);
+    now_ += static_cast<double>(steps) * length;
+    if (steps == most) return;
+    const double begin = now_;
+    if (wait(length)) done(1);
+    else found_.lost += now_ - begin;
+  }
+  void keep() {
+    const double useful = static_cast<double>(unsaved_) * of_.step;
+    found_.useful += useful;
+    found_.slow += unsaved_time_ - useful;
+    unsaved_ = 0;
+    unsaved_time_ = 0;
+  }
+
+  void take_event() {
+    const auto event = events_.top();
+    events_.pop();
+    now_ = event.at;
+    switch (event.what) {
+      case What::failure:
+        ++found_.failures;
+        --spares_;
+        if (of_.repair > 0) after(of_.repair, What::repaired, event.rank);
+        else ++spares_;
+        after(of_.rank_failure, What::failure, event.rank);
+        if (of_.elastic) {
+          stop_ = of_.resize;
+        } else {
+          found_.lost += std::exchange(unsaved_time_, 0);
+          unsaved_ = 0;
+          stop_ = of_.restart;
+        }
+        break;
+      case What::repaired:
+        if (++spares_ <= 0 && of_.elastic) stop_ = std::max(stop_, of_.resize);  // it comes back
+        break;
+      case What::slow:
+        ++slow_;
+        after(of_.slow_for, What::fast, event.rank);
+        break;
+      case What::fast:
+        --slow_;
+        after(of_.slow_every, What::slow, event.rank);
+        break;
+    }
+  }
+
+  GoodputOptions of_;
+  std::mt19937_64 random_;
+  std::priority_queue<Event, std::vector<Event>, std::greater<>> events_;
+  double now_ = 0, stop_ = 0;
+  int spares_ = 0;  // below 0: so many ranks are missing
+  int slow_ = 0;
+  std::int64_t unsaved_ = 0;  // steps
+  double unsaved_time_ = 0;
+  Goodput found_;
+};
+
+}  // namespace examples
