@@ -10,7 +10,8 @@ namespace detail {
 /// Calls body(rows of a group) for each group; all have equally many.
 inline void for_row_groups(int groups, std::int64_t rows, FunctionRef<void(Range)> body) {
   const auto each = rows / groups;
-  check(each * groups == rows, rows, " rows are not ", groups, " groups of equally many");
+  check(each * groups == rows, "there are ", rows, " rows, not ", groups,
+        " groups of equally many");
   for (std::int64_t at = 0; at < groups; ++at) body({at * each, (at + 1) * each});
 }
 }  // namespace detail
