@@ -120,12 +120,11 @@ std::vector<std::string> add_listed_rows(Dev& dev, const MicroBatch<Dev>& whole,
         for (auto at = part.first; at < part.last; ++at)
           place[static_cast<std::size_t>(all.offsets[n] + at)] = {group, row + at - part.first};
       }
-  for (const auto& [rows_name, labels_name] : {std::pair{"masked_rows", "masked_labels"},
-                                               {"first_rows", "next_labels"},
-                                               {"first_rows", "labels"}}) {
-    if (!whole.has(rows_name) || !whole.has(labels_name) ||
-        whole.at(rows_name).count() != whole.at(labels_name).count())
-      continue;
+  for (const auto& [rows_name, labels_name] :
+       {std::pair{"masked_rows", "masked_labels"}, {"first_rows", "next_labels"}}) {
+    if (!whole.has(rows_name)) continue;
+    check(whole.has(labels_name), "a context axis splits \"", rows_name, "\" with its labels \"",
+          labels_name, "\", which this batch does not have; choose a layout without it");
     const auto rows = whole.at(rows_name).template to_host<std::int32_t>(dev);
     const auto labels = whole.at(labels_name).template to_host<std::int32_t>(dev);
     std::vector<std::vector<std::pair<std::int32_t, std::int32_t>>> lists(
@@ -148,8 +147,7 @@ std::vector<std::string> add_listed_rows(Dev& dev, const MicroBatch<Dev>& whole,
       }
     }
     const Shape shape{std::ssize(own_rows)};
-    if (!share.has(rows_name))
-      share.side.emplace_back(rows_name, Tensor<Dev>::from_host(dev, shape, own_rows));
+    share.side.emplace_back(rows_name, Tensor<Dev>::from_host(dev, shape, own_rows));
     share.side.emplace_back(labels_name, Tensor<Dev>::from_host(dev, shape, own_labels));
     added.insert(added.end(), {rows_name, labels_name});
   }
