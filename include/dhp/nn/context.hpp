@@ -103,10 +103,10 @@ template <class Dev>
   return rows;
 }
 
-/// Of lists of rows that have a label each, what the groups of `share` have: as many entries for every group; those beyond
+/// Of lists of rows that have a label each, what these groups have: as many entries for every group; those beyond
 /// its own are ignored. Returns the names of what it has added.
 template <class Dev>
-std::vector<std::string> add_listed_rows(Dev& dev, const MicroBatch<Dev>& whole, int first_group,
+std::vector<std::string> add_listed_rows(Dev& dev, const MicroBatch<Dev>& whole, Range groups,
                                          MicroBatch<Dev>& share) {
   const auto& all = *share.context;
   std::vector<std::string> added;
@@ -120,12 +120,11 @@ std::vector<std::string> add_listed_rows(Dev& dev, const MicroBatch<Dev>& whole,
         for (auto at = part.first; at < part.last; ++at)
           place[static_cast<std::size_t>(all.offsets[n] + at)] = {group, row + at - part.first};
       }
-  for (const auto& [rows_name, labels_name] : {std::pair{"masked_rows", "masked_labels"},
-                                               {"first_rows", "next_labels"},
-                                               {"first_rows", "labels"}}) {
-    if (!whole.has(rows_name) || !whole.has(labels_name) ||
-        whole.at(rows_name).count() != whole.at(labels_name).count())
-      continue;
+  for (const auto& [rows_name, labels_name] :
+       {std::pair{"masked_rows", "masked_labels"}, {"first_rows", "next_labels"}}) {
+    if (!whole.has(rows_name)) continue;
+    check(whole.has(labels_name), "a context axis splits \"", rows_name, "\" with its labels \"",
+          labels_name, "\", which this batch does not have; choose a layout without it");
     const auto rows = whole.at(rows_name).template to_host<std::int32_t>(dev);
     const auto labels = whole.at(labels_name).template to_host<std::int32_t>(dev);
     std::vector<std::vector<std::pair<std::int32_t, std::int32_t>>> lists(
@@ -139,8 +138,8 @@ std::vector<std::string> add_listed_rows(Dev& dev, const MicroBatch<Dev>& whole,
       most = std::max(most, list.size());
     }
     std::vector<std::int32_t> own_rows, own_labels;
-    for (int own = 0; own < share.row_groups; ++own) {
-      auto& list = lists[static_cast<std::size_t>(first_group + own)];
+    for (std::int64_t own = 0; own < groups.size(); ++own) {
+      auto& list = lists[static_cast<std::size_t>(groups.first + own)];
       list.resize(most, {0, -1});
       for (const auto& [row, label] : list) {
         own_rows.push_back(static_cast<std::int32_t>(own * all.most) + row);
@@ -148,8 +147,7 @@ std::vector<std::string> add_listed_rows(Dev& dev, const MicroBatch<Dev>& whole,
       }
     }
     const Shape shape{std::ssize(own_rows)};
-    if (!share.has(rows_name))
-      share.side.emplace_back(rows_name, Tensor<Dev>::from_host(dev, shape, own_rows));
+    share.side.emplace_back(rows_name, Tensor<Dev>::from_host(dev, shape, own_rows));
     share.side.emplace_back(labels_name, Tensor<Dev>::from_host(dev, shape, own_labels));
     added.insert(added.end(), {rows_name, labels_name});
   }
@@ -166,9 +164,10 @@ template <class Dev>
   MicroBatch<Dev> share{whole.index, whole.first_sample, whole.samples, {}, {}, whole.counts};
   share.context = std::make_shared<const ContextRows>(dev, whole, context.size(), cut);
   const auto& all = *share.context;
-  share.row_groups = all.groups() / context.size();
-  const int first = context.rank() * share.row_groups;
-  const auto listed = add_listed_rows(dev, whole, first, share);
+  const int groups = all.groups() / context.size();  // of this rank
+  if (all.equally_long) share.row_groups = groups;
+  const int first = context.rank() * groups;
+  const auto listed = add_listed_rows(dev, whole, {first, first + groups}, share);
   for (const auto& [name, tensor] : whole.side) {
     if (std::find(listed.begin(), listed.end(), name) != listed.end()) continue;
     const auto& shape = tensor.shape();
@@ -176,8 +175,7 @@ template <class Dev>
                           shape[0] != all.offsets.back();
     const bool ignores = name == "labels";
     share.side.emplace_back(
-        name, is_whole ? tensor.share()
-                       : rows_of_groups(dev, tensor, all, first, share.row_groups, ignores));
+        name, is_whole ? tensor.share() : rows_of_groups(dev, tensor, all, first, groups, ignores));
   }
   const auto& numbers = whole.at("row_numbers");
   share.side.emplace_back(
@@ -193,7 +191,10 @@ template <class Dev>
 class HeadExchange {
  public:
   HeadExchange(Dev& dev, Comm<Dev>& context, const MicroBatch<Dev>& batch)
-      : dev_(dev), context_(context), rows_(*batch.context), most_(rows_.most * batch.row_groups) {}
+      : dev_(dev),
+        context_(context),
+        rows_(*batch.context),
+        most_(rows_.most * std::max(batch.row_groups, 1)) {}
 
   /// [this rank's rows, columns] -> [rows, columns / ranks]
   [[nodiscard]] Tensor<Dev> to_heads(ConstView<Dev> x) {

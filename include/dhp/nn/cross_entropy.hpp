@@ -65,7 +65,7 @@ class CrossEntropy {
                                    rank.mut());
       if (group_.size() > 1) group_.all_reduce(dev, rank.mut()).wait();
     }
-    if (tape.row_groups() == 1)
+    if (tape.row_groups() == 0)
       detail::cross_entropy_totals(dev, loss.view(), labels, rank.view(), totals);
     else total_of_groups(dev, loss.view(), labels, rank.view(), tape.row_groups(), totals);
     tape.push(std::move(logits));

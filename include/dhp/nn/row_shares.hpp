@@ -44,7 +44,7 @@ class RowShares {
   [[nodiscard]] Shape own(const Shape& all) const { return all.with(0, own(all[0]).size()); }
   /// The same pieces for any number of ranks, of those rows that this rank has: sums over rows are made of theirs.
   void for_pieces(const Tape<Dev>& tape, std::int64_t rows, FunctionRef<void(Range)> body) const {
-    const auto pieces = std::int64_t{pieces_} * tape.row_groups();
+    const auto pieces = std::int64_t{pieces_} * std::max(tape.row_groups(), 1);
     const auto piece = (all(tape, rows) + pieces - 1) / pieces;
     for (std::int64_t first = 0; first < rows; first += piece)
       body({first, std::min(first + piece, rows)});

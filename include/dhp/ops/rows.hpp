@@ -4,11 +4,14 @@
 #include <dhp/core/function_ref.hpp>
 #include <dhp/tensor/view.hpp>
 
+#include <algorithm>
+
 namespace dhp {
 
 namespace detail {
-/// Calls body(rows of a group) for each group; all have equally many.
+/// Calls body(rows of a group) for each group; all have equally many. groups: 0 is one.
 inline void for_row_groups(int groups, std::int64_t rows, FunctionRef<void(Range)> body) {
+  groups = std::max(groups, 1);
   const auto each = rows / groups;
   check(each * groups == rows, "cannot cut ", rows, " rows into ", groups,
         " groups of equally many");

@@ -39,8 +39,9 @@ struct MicroBatch {
   std::shared_ptr<Cache> cache{};
   /// How ranks of a context axis share the rows. Null: each has all.
   std::shared_ptr<const detail::ContextRows> context{};
-  /// So many groups of equally many rows follow each other here; exact sums over rows add up those of groups.
-  int row_groups = 1;
+  /// So many groups of equally many rows follow each other here, and exact sums over rows add up those of groups; 0:
+  /// sums are of all rows.
+  int row_groups = 0;
 
   /// A second owner of the same tensors.
   [[nodiscard]] MicroBatch share() const {

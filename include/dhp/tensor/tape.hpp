@@ -73,7 +73,7 @@ class Tape {
     check(batch_ != nullptr, "this layer reads side inputs, but the tape has no batch");
     return *batch_;
   }
-  [[nodiscard]] int row_groups() const { return batch_ == nullptr ? 1 : batch_->row_groups; }
+  [[nodiscard]] int row_groups() const { return batch_ == nullptr ? 0 : batch_->row_groups; }
   /// A recomputed forward pass does not add statistics again.
   [[nodiscard]] bool recomputing() const { return recomputing_; }
   /// False if pushes are dropped; a layer can then skip saving.
