@@ -5,8 +5,6 @@
 
 #include "classifier.hpp"
 
-#include <utility>
-
 namespace examples {
 
 /// head: what is asked for, which need not be all that was published.

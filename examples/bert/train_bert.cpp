@@ -16,7 +16,10 @@ int train(const examples::BertOptions& options, examples::ConnectedRank* met) {
   if (options.run.speaks())
     std::cerr << "text " << data.description << ", vocabulary " << config.vocabulary << "\n";
 
-  const auto measures = [&](const std::vector<dhp::LossTerm>& terms) {
+  auto setup = examples::setup_of(
+      options.run, met, data, config,
+      [](auto& build, const auto& planned) { return examples::bert(build, planned); });
+  setup.measures = [&](const std::vector<dhp::LossTerm>& terms) {
     const auto& masked = terms[0];
     const auto& next = terms[1];
     return examples::Measures{
@@ -27,39 +30,21 @@ int train(const examples::BertOptions& options, examples::ConnectedRank* met) {
         {"next_sentence_loss", next.mean()},
         {"next_sentence_accuracy", examples::share(next.correct, next.count)}};
   };
-  return examples::run_training(
-      {.options = options.run,
-       .met = met,
-       .train = data.train,
-       .held_out = data.held_out,
-       .make_model =
-           [&](dhp::ModelBuilder<examples::Dev>& build) { return examples::bert(build, config); },
-       .plan_model =
-           [&](dhp::ModelBuilder<dhp::Meta>& build, bool recompute) {
-             auto planned = config;
-             planned.recompute = recompute;
-             return examples::bert(build, planned);
-           },
-       .measures = measures,
-       .forward_flop =
-           [&](const dhp::MicroBatch<examples::Dev>& batch) {
-             const auto count = [&](const char* name) {
-               return static_cast<double>(batch.count_of(name));
-             };
-             return examples::bert_forward_flop(config, {.tokens = count("tokens"),
-                                                         .token_pairs = count("token_pairs"),
-                                                         .masked = count("masked_tokens"),
-                                                         .samples = count("samples")});
-           },
-       .files = data.files,
-       .head = "cls.",
-       .same_shapes = data.same_shapes,
-       .shortfalls =
-           [&](examples::Dev& dev) {
-             return examples::attention_shortfalls_of(dev, config, options.run.precision,
-                                                      options.run.micro_batch,
-                                                      options.run.mesh.tensor);
-           }});
+  setup.forward_flop = [&](const dhp::MicroBatch<examples::Dev>& batch) {
+    const auto count = [&](const char* name) { return static_cast<double>(batch.count_of(name)); };
+    return examples::bert_forward_flop(config, {.tokens = count("tokens"),
+                                                .token_pairs = count("token_pairs"),
+                                                .masked = count("masked_tokens"),
+                                                .samples = count("samples")});
+  };
+  setup.files = data.files;
+  setup.head = "cls.";
+  setup.same_shapes = data.same_shapes;
+  setup.shortfalls = [&](examples::Dev& dev) {
+    return examples::attention_shortfalls_of(dev, config, options.run.precision,
+                                             options.run.micro_batch, options.run.mesh.tensor);
+  };
+  return examples::run_training(setup);
 }
 
 }  // namespace

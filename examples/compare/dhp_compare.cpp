@@ -11,7 +11,6 @@
 #include <array>
 #include <cstdio>
 #include <filesystem>
-#include <iostream>
 
 namespace {
 
@@ -141,13 +140,7 @@ int main(int argc, char** argv) {
          "--last", last,
          "Tensors that differ to show, or calls of each rank; those under way are always shown")
       ->capture_default_str();
-  if (const auto status = app.read(argc, argv)) return *status;
-  try {
-    return compare(paths, last) ? 0 : 1;
-  } catch (const dhp::Error& error) {
-    std::cerr << "error: " << error.sentence() << "\n";
-  } catch (const std::exception& error) {
-    std::cerr << "error: " << error.what() << "\n";
-  }
-  return 2;
+  bool same = false;
+  const auto status = app.read(argc, argv, [&] { same = compare(paths, last); });
+  return status.value_or(same ? 0 : 1);
 }

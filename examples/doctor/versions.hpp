@@ -2,6 +2,7 @@
 #pragma once
 
 #include <dhp/core/hash.hpp>
+#include <dhp/core/open_file.hpp>
 #include <dhp/default_device.hpp>
 
 #include "differences.hpp"
@@ -11,7 +12,6 @@
 #include <unistd.h>
 
 #include <fstream>
-#include <iterator>
 #include <sstream>
 
 #if defined(DHP_HAS_GLOO)
@@ -41,9 +41,7 @@ namespace examples::doctor {
 
 /// A hash of this very program file.
 [[nodiscard]] inline std::string program_hash() {
-  std::ifstream file("/proc/self/exe", std::ios::binary);
-  const std::string bytes((std::istreambuf_iterator<char>(file)), {});
-  return dhp::concat(dhp::fnv1a(bytes));
+  return dhp::concat(dhp::fnv1a(dhp::text_of("/proc/self/exe")));
 }
 
 [[nodiscard]] inline std::vector<Fact> host_facts() {

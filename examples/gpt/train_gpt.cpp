@@ -13,39 +13,25 @@ int train(const examples::TextModelOptions& options, examples::ConnectedRank* me
   const auto& config = data.config;
   if (options.run.speaks())
     std::cerr << "text " << data.description << ", vocabulary " << config.vocabulary << "\n";
-  const auto measures = [](const std::vector<dhp::LossTerm>& terms) {
+  auto setup = examples::setup_of(
+      options.run, met, data, config,
+      [](auto& build, const auto& planned) { return examples::gpt(build, planned); });
+  setup.measures = [](const std::vector<dhp::LossTerm>& terms) {
     const auto& tokens = terms[0];
     return examples::Measures{{"loss", tokens.mean()},
                               {"perplexity", std::exp(tokens.mean())},
                               {"accuracy", examples::share(tokens.correct, tokens.count)}};
   };
-  return examples::run_training(
-      {.options = options.run,
-       .met = met,
-       .train = data.train,
-       .held_out = data.held_out,
-       .make_model =
-           [&](dhp::ModelBuilder<examples::Dev>& build) { return examples::gpt(build, config); },
-       .plan_model =
-           [&](dhp::ModelBuilder<dhp::Meta>& build, bool recompute) {
-             auto planned = config;
-             planned.recompute = recompute;
-             return examples::gpt(build, planned);
-           },
-       .measures = measures,
-       .forward_flop =
-           [&](const dhp::MicroBatch<examples::Dev>& batch) {
-             return examples::gpt_forward_flop(config,
-                                               static_cast<double>(batch.count_of("tokens")),
-                                               static_cast<double>(batch.count_of("token_pairs")));
-           },
-       .files = data.files,
-       .shortfalls =
-           [&](examples::Dev& dev) {
-             return examples::gpt_attention_shortfalls(dev, config, options.run.precision,
-                                                       options.run.micro_batch,
-                                                       options.run.mesh.tensor);
-           }});
+  setup.forward_flop = [&](const dhp::MicroBatch<examples::Dev>& batch) {
+    return examples::gpt_forward_flop(config, static_cast<double>(batch.count_of("tokens")),
+                                      static_cast<double>(batch.count_of("token_pairs")));
+  };
+  setup.files = data.files;
+  setup.shortfalls = [&](examples::Dev& dev) {
+    return examples::gpt_attention_shortfalls(dev, config, options.run.precision,
+                                              options.run.micro_batch, options.run.mesh.tensor);
+  };
+  return examples::run_training(setup);
 }
 
 }  // namespace

@@ -17,9 +17,17 @@ namespace {
 using namespace examples;
 using Planned = dhp::ModelBuilder<dhp::Meta>;
 
-[[nodiscard]] dhp::LowRankOptions adapters_in(const std::string& folder) {
-  if (!std::filesystem::exists(folder + "/adapter_config.json")) return {};
-  return read_adapter_config(folder);
+/// With those of the adapters in the folder.
+[[nodiscard]] OnnxWeights weights_of(const std::string& model, const std::string& folder,
+                                     const OnnxWeights::Describe& describe) {
+  dhp::LowRankOptions adapters;
+  if (std::filesystem::exists(folder + "/adapter_config.json"))
+    adapters = read_adapter_config(folder);
+  const auto adapted = [&](Planned& build) {
+    build.adapt(adapters);
+    return describe(build);
+  };
+  return {model, adapted, OnnxGraph::most_bytes, adapters.scale()};
 }
 
 /// Returns what was written, for people.
@@ -28,12 +36,8 @@ std::string export_bert(const std::string& model, const std::string& folder,
   const auto bert = load_published_bert(folder);
   const auto head = head_to_predict(bert, predict);
   const auto pooling = load_sentence_pooling(folder);
-  const auto adapters = adapters_in(folder);
-  const auto describe = [&](Planned& build) {
-    build.adapt(adapters);
-    return bert_with(build, bert, head);
-  };
-  const OnnxWeights weights(model, describe, OnnxGraph::most_bytes, adapters.scale());
+  const auto weights =
+      weights_of(model, folder, [&](Planned& build) { return bert_with(build, bert, head); });
   OnnxBert(graph, weights, bert).build(head, bert.labels.size(), pooling);
   const auto longest = pooling.longest > 0 ? pooling.longest : bert.config.positions;
   graph.note("max_sequence_length", dhp::concat(longest));
@@ -46,12 +50,8 @@ std::string export_gpt(const std::string& model, const std::string& folder,
   dhp::check(predict != "embeddings", "--predict embeddings: ", model,
              " is a decoder, which gives logits");
   const auto config = load_gpt_config(folder);
-  const auto adapters = adapters_in(folder);
-  const auto describe = [&](Planned& build) {
-    build.adapt(adapters);
-    return gpt(build, config);
-  };
-  const OnnxWeights weights(model, describe, OnnxGraph::most_bytes, adapters.scale());
+  const auto weights =
+      weights_of(model, folder, [&](Planned& build) { return gpt(build, config); });
   OnnxGpt(graph, weights, config).build();
   graph.note("max_sequence_length", dhp::concat(config.positions));
   return weights.from();

@@ -435,8 +435,8 @@ dhp::DType parse_precision(const std::string& word) {
   dhp::fail("unknown --precision \"", word, "\"; choose fp32, bf16, fp16 or fp64");
 }
 
-ParsedBert parse_bert(int argc, char** argv, bool gpu) {
-  ParsedBert parsed;
+Parsed<BertOptions> parse_bert(int argc, char** argv, bool gpu) {
+  Parsed<BertOptions> parsed;
   auto& options = parsed.options;
   CommandLine app("Pre-trains a BERT on text: masked tokens and next sentences.");
   app.footer(bert_examples);
@@ -459,8 +459,8 @@ ParsedBert parse_bert(int argc, char** argv, bool gpu) {
   return parsed;
 }
 
-ParsedGpt parse_gpt(int argc, char** argv, bool gpu) {
-  ParsedGpt parsed;
+Parsed<TextModelOptions> parse_gpt(int argc, char** argv, bool gpu) {
+  Parsed<TextModelOptions> parsed;
   auto& options = parsed.options;
   CommandLine app("Trains a causal decoder on text, of GPT-2's shape or Llama's: the next token.");
   app.footer(gpt_examples);
@@ -480,8 +480,8 @@ ParsedGpt parse_gpt(int argc, char** argv, bool gpu) {
   return parsed;
 }
 
-ParsedResNet parse_resnet(int argc, char** argv, bool gpu) {
-  ParsedResNet parsed;
+Parsed<ResNetOptions> parse_resnet(int argc, char** argv, bool gpu) {
+  Parsed<ResNetOptions> parsed;
   auto& options = parsed.options;
   Words words{.optimizer = "sgd", .weight_decay = 1e-4};
   options.run.learning_rate = {.peak = 0.1, .decay = dhp::Decay::linear};

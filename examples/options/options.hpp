@@ -193,22 +193,15 @@ struct ResNetOptions {
 };
 
 /// Options, or the exit status of a run that ends here (--help, --version, a wrong value).
-struct ParsedBert {
-  BertOptions options;
-  std::optional<int> exit_status;
-};
-struct ParsedGpt {
-  TextModelOptions options;
-  std::optional<int> exit_status;
-};
-struct ParsedResNet {
-  ResNetOptions options;
-  std::optional<int> exit_status;
+template <class Options>
+struct Parsed {
+  Options options{};
+  std::optional<int> exit_status{};
 };
 /// gpu: the program is built for GPUs, and takes options for them instead of those for the CPU.
-[[nodiscard]] ParsedBert parse_bert(int argc, char** argv, bool gpu);
-[[nodiscard]] ParsedGpt parse_gpt(int argc, char** argv, bool gpu);
-[[nodiscard]] ParsedResNet parse_resnet(int argc, char** argv, bool gpu);
+[[nodiscard]] Parsed<BertOptions> parse_bert(int argc, char** argv, bool gpu);
+[[nodiscard]] Parsed<TextModelOptions> parse_gpt(int argc, char** argv, bool gpu);
+[[nodiscard]] Parsed<ResNetOptions> parse_resnet(int argc, char** argv, bool gpu);
 
 /// "fp32", ...
 [[nodiscard]] std::string precision_name(dhp::DType precision);

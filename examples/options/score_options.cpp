@@ -45,7 +45,7 @@ void add_adapter_option(CommandLine& app, ScoreOptions& options) {
 }
 
 void parse(
-    CommandLine& app, int argc, char** argv, ParsedScore& parsed,
+    CommandLine& app, int argc, char** argv, Parsed<ScoreOptions>& parsed,
     const std::function<void()>& check = [] {}) {
   auto& run = parsed.options.run;
   parsed.exit_status = app.read(argc, argv, [&] {
@@ -60,8 +60,8 @@ void parse(
 
 }  // namespace
 
-ParsedScore parse_score_bert(int argc, char** argv, bool gpu) {
-  ParsedScore parsed;
+Parsed<ScoreOptions> parse_score_bert(int argc, char** argv, bool gpu) {
+  Parsed<ScoreOptions> parsed;
   auto& options = parsed.options;
   CommandLine app(
       "Embeddings of sentences, or logits, by a BERT: a published one, or one of train_bert.");
@@ -87,8 +87,8 @@ ParsedScore parse_score_bert(int argc, char** argv, bool gpu) {
   return parsed;
 }
 
-ParsedScore parse_score_gpt(int argc, char** argv, bool gpu) {
-  ParsedScore parsed;
+Parsed<ScoreOptions> parse_score_gpt(int argc, char** argv, bool gpu) {
+  Parsed<ScoreOptions> parsed;
   auto& options = parsed.options;
   CommandLine app(
       "How well a causal decoder predicts a text, or what it goes on with: a published one, or one "
@@ -136,8 +136,8 @@ ParsedScore parse_score_gpt(int argc, char** argv, bool gpu) {
   return parsed;
 }
 
-ParsedScore parse_score_resnet(int argc, char** argv, bool gpu) {
-  ParsedScore parsed;
+Parsed<ScoreOptions> parse_score_resnet(int argc, char** argv, bool gpu) {
+  Parsed<ScoreOptions> parsed;
   CommandLine app("Logits of images by a ResNet of train_resnet50.");
   add_common_options(app, parsed.options, gpu,
                      "Checkpoints of train_resnet50, or what its --export has written",

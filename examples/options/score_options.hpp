@@ -30,12 +30,8 @@ struct ScoreOptions {
   double top_p = 1;                    ///< the likeliest tokens of this share are chosen from
 };
 
-struct ParsedScore {
-  ScoreOptions options;
-  std::optional<int> exit_status;
-};
-[[nodiscard]] ParsedScore parse_score_bert(int argc, char** argv, bool gpu);
-[[nodiscard]] ParsedScore parse_score_gpt(int argc, char** argv, bool gpu);
-[[nodiscard]] ParsedScore parse_score_resnet(int argc, char** argv, bool gpu);
+[[nodiscard]] Parsed<ScoreOptions> parse_score_bert(int argc, char** argv, bool gpu);
+[[nodiscard]] Parsed<ScoreOptions> parse_score_gpt(int argc, char** argv, bool gpu);
+[[nodiscard]] Parsed<ScoreOptions> parse_score_resnet(int argc, char** argv, bool gpu);
 
 }  // namespace examples

@@ -6,11 +6,11 @@
 
 #include "../data/published_json.hpp"
 #include "../options/checked_options.hpp"
+#include "../report/progress.hpp"
 
 #include <unistd.h>
 
 #include <filesystem>
-#include <iostream>
 #include <map>
 #include <string>
 #include <vector>
@@ -55,8 +55,8 @@ std::string trainer_of(const std::string& checkpoint) {
   return std::filesystem::read_symlink("/proc/self/exe").parent_path() / found->second;
 }
 
-[[noreturn]] void replay(const std::string& folder, std::int64_t step,
-                         const std::vector<std::string>& more) {
+[[noreturn]] int replay(const std::string& folder, std::int64_t step,
+                        const std::vector<std::string>& more) {
   const auto checkpoint = checkpoint_before(folder, step);
   std::vector<std::string> words{trainer_of(checkpoint), "--load", checkpoint, "--stop-after",
                                  dhp::concat(step)};
@@ -82,11 +82,5 @@ int main(int argc, char** argv) {
   app.add_option("--step", step, "Which one, counted from 1")->required()->check(positive_number());
   app.allow_extras();
   if (const auto status = app.read(argc, argv)) return *status;
-  try {
-    replay(folder, step, app.remaining());
-  } catch (const std::exception& error) {
-    const auto* const known = dynamic_cast<const dhp::Error*>(&error);
-    std::cerr << "error: " << (known != nullptr ? known->sentence() : error.what()) << "\n";
-  }
-  return 1;
+  return exit_status_of([&] { return replay(folder, step, app.remaining()); });
 }

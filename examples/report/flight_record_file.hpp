@@ -132,18 +132,24 @@ struct FlightRecordFile {
     if (call.unfinished()) call.needs = record.needs();
     return call;
   }
+  /// field(name, value) of all that a call always has.
+  static void each_field(auto& call, const auto& field) {
+    field("number", call.number);
+    field("key", call.key);
+    field("operation", call.operation);
+    field("what", call.what);
+    field("group", call.group);
+    field("where", call.where);
+    field("bytes", call.bytes);
+    field("start_s", call.start_s);
+    field("failed", call.failed);
+  }
   [[nodiscard]] static Json json_of(const Call& call) {
-    return {{"number", call.number},
-            {"key", call.key},
-            {"operation", call.operation},
-            {"what", call.what},
-            {"group", call.group},
-            {"where", call.where},
-            {"bytes", call.bytes},
-            {"start_s", call.start_s},
-            {"end_s", call.end_s ? Json(*call.end_s) : Json()},
-            {"failed", call.failed},
-            {"needs", call.needs}};
+    Json json;
+    each_field(call, [&](const char* name, const auto& value) { json[name] = value; });
+    json["end_s"] = call.end_s ? Json(*call.end_s) : Json();
+    json["needs"] = call.needs;
+    return json;
   }
   // Names and places may hold any bytes.
   [[nodiscard]] static std::string line(const Json& value) {
@@ -178,16 +184,8 @@ struct FlightRecordFile {
     file.calls = field<std::uint64_t>(json, "calls");
     for (const auto& item : json.at("entries")) {
       auto& call = file.entries.emplace_back();
-      call.number = field<std::uint64_t>(item, "number");
-      call.key = field<std::string>(item, "key");
-      call.operation = field<std::string>(item, "operation");
-      call.what = field<std::string>(item, "what");
-      call.group = field<std::string>(item, "group");
-      call.where = field<std::string>(item, "where");
-      call.bytes = field<std::uint64_t>(item, "bytes");
-      call.start_s = field<double>(item, "start_s");
+      each_field(call, [&]<class T>(const char* name, T& value) { value = field<T>(item, name); });
       if (!item.at("end_s").is_null()) call.end_s = field<double>(item, "end_s");
-      call.failed = field<bool>(item, "failed");
       for (const auto& rank : item.at("needs"))
         call.needs.push_back(rank_of(rank, "needs", file.world_size));
     }

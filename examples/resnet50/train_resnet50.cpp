@@ -26,35 +26,23 @@ int train(const examples::ResNetOptions& options, examples::ConnectedRank* met) 
     for (const auto& warning : data.warnings) std::cerr << "warning: " << warning << "\n";
   }
 
-  const auto measures = [](const std::vector<dhp::LossTerm>& terms) {
+  auto setup = examples::setup_of(
+      options.run, met, data, config,
+      [](auto& build, const auto& planned) { return examples::resnet(build, planned); });
+  setup.measures = [](const std::vector<dhp::LossTerm>& terms) {
     return examples::Measures{{"loss", terms[0].mean()},
                               {"top1", examples::share(terms[0].correct, terms[0].count)},
                               {"top5", examples::share(terms[0].correct_in_five, terms[0].count)}};
   };
-  const int status = examples::run_training(
-      {.options = options.run,
-       .met = met,
-       .train = data.train,
-       .held_out = data.held_out,
-       .make_model =
-           [&](dhp::ModelBuilder<examples::Dev>& build) { return examples::resnet(build, config); },
-       .plan_model =
-           [&](dhp::ModelBuilder<dhp::Meta>& build, bool recompute) {
-             auto planned = config;
-             planned.recompute = recompute;
-             return examples::resnet(build, planned);
-           },
-       .measures = measures,
-       .forward_flop =
-           [flop = examples::resnet_forward_flop(config)](
-               const dhp::MicroBatch<examples::Dev>& batch) {
-             return flop * static_cast<double>(batch.samples);
-           },
-       .files = {{"config.json", examples::config_of({config, data.mean, data.deviation,
-                                                      data.labels, options.exif})}},
-       .head = "fc.",
-       .waits_for_replicas = options.sync_batch_norm,
-       .same_shapes = true});
+  setup.forward_flop = [flop = examples::resnet_forward_flop(config)](const auto& batch) {
+    return flop * static_cast<double>(batch.samples);
+  };
+  setup.files = {{"config.json", examples::config_of({config, data.mean, data.deviation,
+                                                      data.labels, options.exif})}};
+  setup.head = "fc.";
+  setup.waits_for_replicas = options.sync_batch_norm;
+  setup.same_shapes = true;
+  const int status = examples::run_training(setup);
   if (options.run.speaks() && data.summary)
     if (const auto line = data.summary(); !line.empty()) std::cerr << line << "\n";
   return status;

@@ -63,6 +63,24 @@ struct TrainingSetup {
   std::function<std::vector<std::string>(Dev&)> shortfalls{};
 };
 
+/// Of what was read, for the model that describe(build, config) describes. Keeps references.
+[[nodiscard]] TrainingSetup setup_of(const RunOptions& options, ConnectedRank* met,
+                                     const auto& data, const auto& config, auto describe) {
+  return {.options = options,
+          .met = met,
+          .train = data.train,
+          .held_out = data.held_out,
+          .make_model = [&config, describe](
+                            dhp::ModelBuilder<Dev>& build) { return describe(build, config); },
+          .plan_model =
+              [&config, describe](dhp::ModelBuilder<dhp::Meta>& build, bool recompute) {
+                auto planned = config;
+                planned.recompute = recompute;
+                return describe(build, planned);
+              },
+          .forward_flop = {}};
+}
+
 /// Runs a trainer. exit_status: set if the command line ends the program. load_and_train reads data, calls
 /// run_training and returns its exit status. Ranks that are processes connect before that, so that all of them get the
 /// error at once if one cannot read its data; for other ranks `met` is null. Returns the exit status.

@@ -3,7 +3,6 @@
 #include <examples/bert/published.hpp>
 #include <examples/bert/published_tokenizer.hpp>
 #include <tests/support/folder.hpp>
-#include <tests/support/test.hpp>
 
 using namespace examples;
 

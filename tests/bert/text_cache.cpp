@@ -2,7 +2,6 @@
 #include <examples/data/text_cache.hpp>
 #include <tests/bert/text_fixture.hpp>
 #include <tests/support/folder.hpp>
-#include <tests/support/test.hpp>
 
 using namespace examples;
 

@@ -219,4 +219,12 @@ inline std::vector<CollectiveCheck> all_checks() {
           {"a hundred rounds of everything", {4}, wrong_rounds}};
 }
 
+/// On each of two ranks or more: throws where a communicator around another one does something else than that.
+inline void check_as_before(Comm<Cpu>& world, Cpu& dev) {
+  for (const auto check_one : {wrong_of_all_kinds, wrong_messages, wrong_rounds}) {
+    const auto wrong = check_one(world, dev);
+    check(wrong.empty(), wrong);
+  }
+}
+
 }  // namespace tests

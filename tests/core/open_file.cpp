@@ -1,7 +1,6 @@
 // A file is replaced only when the new one is complete.
 #include <dhp/core/open_file.hpp>
 #include <tests/support/folder.hpp>
-#include <tests/support/test.hpp>
 
 #include <stdexcept>
 

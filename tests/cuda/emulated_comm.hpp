@@ -5,9 +5,7 @@
 #include <dhp/comm/comm.hpp>
 #include <tests/cuda/emulator.hpp>
 
-#include <memory>
 #include <string>
-#include <utility>
 
 namespace tests {
 

@@ -107,29 +107,21 @@ const EverythingOptions one_block{.blocks = 1};
 const RunSettings two_steps{.steps = 2, .micro_batches = 2};
 const RunSettings one_micro_batch{.micro_batches = 1};
 
-RunResult run(const Layout& layout, const RunSettings& settings) {
-  return run_layout<Gpu>(
-      layout, settings, [](ModelBuilder<Gpu>& build) { return everything(build, one_block); },
-      [](Gpu& dev, int step, std::int64_t k) { return everything_batch(dev, step, k); });
-}
-
 }  // namespace
 
 TEST_CASE("everything: every axis split gives the serial run's numbers") {
-  const auto serial = run({}, two_steps);
-  for (const auto& layout :
-       {Layout{{.data = 2, .tensor = 2, .pipeline = 2}, ZeroBubble{}},
-        Layout{{.pipeline = 2}, Interleaved{}, 2}, Layout{{.pipeline = 2}, ZeroBubbleV{}, 2}}) {
-    CAPTURE(to_text(layout));
-    check_close(serial, run(layout, two_steps), 1e-9);
-  }
+  check_layouts<Gpu>(1e-9,
+                     {{{.data = 2, .tensor = 2, .pipeline = 2}, ZeroBubble{}},
+                      {{.pipeline = 2}, Interleaved{}, 2},
+                      {{.pipeline = 2}, ZeroBubbleV{}, 2}},
+                     two_steps, one_block, {.changing = true});
 }
 
 TEST_CASE("everything: exact sums, the same bits on two replicas of two stages") {
   auto settings = two_steps;
   settings.compute = DType::f32;
   settings.deterministic = true;
-  check_same_bits(run({}, settings), run({{.data = 2, .pipeline = 2}}, settings));
+  check_layouts<Gpu>(0, {{{.data = 2, .pipeline = 2}}}, settings, one_block, {.changing = true});
 }
 
 TEST_CASE("ready() comes once per range and step, tied ones and empty steps included") {

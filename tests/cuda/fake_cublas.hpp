@@ -5,11 +5,7 @@
 
 #include <tests/cuda/fake_cuda.hpp>
 
-#include <algorithm>
 #include <array>
-#include <atomic>
-#include <functional>
-#include <vector>
 
 namespace fake {
 

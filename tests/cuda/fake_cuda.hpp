@@ -14,14 +14,10 @@
 #include <cstdlib>
 #include <cstring>
 #include <deque>
-#include <functional>
 #include <limits>
-#include <map>
 #include <memory>
-#include <mutex>
 #include <thread>
 #include <utility>
-#include <vector>
 
 namespace fake {
 

@@ -7,13 +7,7 @@
 
 #include <cudnn_backend.h>
 
-#include <algorithm>
-#include <atomic>
-#include <functional>
-#include <map>
-#include <memory>
 #include <string>
-#include <vector>
 
 namespace fake {
 

@@ -10,22 +10,9 @@
 #include <nccl.h>
 
 #include <array>
-#include <atomic>
-#include <chrono>
-#include <condition_variable>
 #include <cstdint>
-#include <cstdlib>
-#include <cstring>
-#include <deque>
-#include <functional>
-#include <map>
-#include <memory>
-#include <mutex>
 #include <string>
-#include <thread>
 #include <tuple>
-#include <utility>
-#include <vector>
 
 namespace fake {
 

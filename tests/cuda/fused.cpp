@@ -145,12 +145,6 @@ namespace {
 struct Outcome {
   std::vector<double> y, dx, gradients;
 };
-void check_same(const Outcome& found, const Outcome& right) {
-  CHECK(found.y == right.y);
-  CHECK(distance(found.dx, right.dx) <= 1e-14);
-  CHECK(distance(found.gradients, right.gradients) <= 1e-14);
-}
-
 /// Of two micro-batches, whose gradients add up.
 template <class L>
 Outcome run(Dev& dev, L layer, const Shape& shape, bool deterministic = false,
@@ -216,20 +210,28 @@ Sequential<Dev> convolved(bool relu) {
   layers.add("bn", BatchNorm<Dev>(build, "bn", {.channels = 4, .relu = relu}));
   return layers;
 }
-void check_near(const Outcome& found, const Outcome& right) {
-  CHECK(distance(found.y, right.y) <= 1e-13);
-  CHECK(distance(found.dx, right.dx) <= 1e-13);
-  CHECK(distance(found.gradients, right.gradients) <= 1e-13);
+/// With the functions as by the pieces, to `apart`; without it y has the same bits.
+template <class Make>
+void check_like_pieces(Fused& fused, Make make, const Shape& shape, bool deterministic = false,
+                       Mode mode = Mode::train, double apart = 0) {
+  Fused pieces(false);
+  const auto found = run(fused, make(), shape, deterministic, mode);
+  const auto right = run(pieces, make(), shape, deterministic, mode);
+  CHECK(distance(found.y, right.y) <= apart);
+  CHECK(distance(found.dx, right.dx) <= std::max(apart, 1e-14));
+  CHECK(distance(found.gradients, right.gradients) <= std::max(apart, 1e-14));
+}
+template <class Make>
+void check_near(Fused& fused, Make make, bool deterministic = false, Mode mode = Mode::train) {
+  check_like_pieces(fused, make, pixels, deterministic, mode, 1e-13);
 }
 
 }  // namespace
 
 TEST_CASE("fused linear: a feed-forward pair asks once each way") {
   for (const bool deterministic : {false, true}) {
-    Fused pieces(false);
     Fused fused;
-    check_same(run(fused, pair_of_layers(), rows, deterministic),
-               run(pieces, pair_of_layers(), rows, deterministic));
+    check_like_pieces(fused, pair_of_layers, rows, deterministic);
     CHECK(fused.forwards == 2);
     CHECK(fused.backwards == 2);
     CHECK(fused.both_gradients ==
@@ -238,93 +240,91 @@ TEST_CASE("fused linear: a feed-forward pair asks once each way") {
 }
 
 TEST_CASE("fused linear: where the device cannot, in either pass, the pieces are used") {
-  Fused pieces(false);
-  const auto right = run(pieces, pair_of_layers(), rows);
   Fused fused;
   fused.forward = false;
-  check_same(run(fused, pair_of_layers(), rows), right);
+  check_like_pieces(fused, pair_of_layers, rows);
   fused.forward = true;
   fused.backward = false;
-  check_same(run(fused, pair_of_layers(), rows), right);
+  check_like_pieces(fused, pair_of_layers, rows);
   CHECK(fused.forwards == 2);
   CHECK(fused.backwards == 2);
 }
 
 TEST_CASE("fused linear: evaluation and a forward pass that is done again ask the same") {
-  Fused pieces(false);
   Fused fused;
-  check_same(run(fused, recompute<Dev>(pair_of_layers()), rows),
-             run(pieces, pair_of_layers(), rows));
+  check_like_pieces(
+      fused, [] { return recompute<Dev>(pair_of_layers()); }, rows);
   CHECK(fused.forwards == 4);
   CHECK(fused.backwards == 2);
-  CHECK(run(fused, pair_of_layers(), rows, false, Mode::eval).y ==
-        run(pieces, pair_of_layers(), rows, false, Mode::eval).y);
+  check_like_pieces(fused, pair_of_layers, rows, false, Mode::eval);
   CHECK(fused.forwards == 6);
 }
 
 TEST_CASE("fused linear: a layer with a bias asks for both gradients at once") {
   for (const bool deterministic : {false, true}) {
-    Fused pieces(false);
     Fused fused;
-    const auto right = run(pieces, linear(true), rows, deterministic);
-    check_same(run(fused, linear(true), rows, deterministic), right);
+    const auto check = [&](bool bias) {
+      check_like_pieces(
+          fused, [=] { return linear(bias); }, rows, deterministic);
+    };
+    check(true);
     CHECK(fused.both_gradients == 2);
     fused.gradients = false;
-    check_same(run(fused, linear(true), rows, deterministic), right);
+    check(true);
     fused.gradients = true;
-    check_same(run(fused, linear(false), rows, deterministic),
-               run(pieces, linear(false), rows, deterministic));
+    check(false);
     CHECK(fused.both_gradients == 2);
   }
 }
 
 TEST_CASE("fused norm: it gives what the pieces give, and is asked once each way") {
-  Fused pieces(false);
   Fused fused;
   for (const bool relu : {false, true})
-    check_same(run(fused, norm(relu), image), run(pieces, norm(relu), image));
+    check_like_pieces(
+        fused, [=] { return norm(relu); }, image);
   CHECK(fused.norms == 4);
   CHECK(fused.norm_gradients == 4);
-  check_same(run(fused, block(true), image), run(pieces, block(true), image));
+  check_like_pieces(
+      fused, [] { return block(true); }, image);
   CHECK(fused.norms == 6);
   CHECK(fused.norm_gradients == 6);
 }
 
 TEST_CASE("fused norm: where the device cannot, in either pass, the pieces are used") {
-  Fused pieces(false);
   Fused fused;
   fused.norm_backward = false;
   for (const bool relu : {false, true}) {
-    check_same(run(fused, norm(relu), image), run(pieces, norm(relu), image));
-    check_same(run(fused, block(relu), image), run(pieces, block(relu), image));
+    check_like_pieces(
+        fused, [=] { return norm(relu); }, image);
+    check_like_pieces(
+        fused, [=] { return block(relu); }, image);
   }
   CHECK(fused.norms == 6);  // not of a residual without a ReLU
   // Signs that nobody made are not handed on.
   fused.norm_backward = true;
-  check_same(run(fused, block(false), image), run(pieces, block(false), image));
+  check_like_pieces(
+      fused, [] { return block(false); }, image);
   CHECK(fused.norm_gradients == 0);
 }
 
 TEST_CASE("fused norm: a recomputed forward pass adds no statistics; evaluation does not ask") {
-  Fused pieces(false);
   Fused fused;
-  check_same(run(fused, recompute<Dev>(block(true)), image), run(pieces, block(true), image));
+  check_like_pieces(
+      fused, [] { return recompute<Dev>(block(true)); }, image);
   CHECK(fused.norms == 4);
   CHECK(fused.norm_gradients == 2);
-  check_same(run(fused, block(true), image, false, Mode::eval),
-             run(pieces, block(true), image, false, Mode::eval));
+  check_like_pieces(
+      fused, [] { return block(true); }, image, false, Mode::eval);
   CHECK(fused.norms == 4);
 }
 
 TEST_CASE("fused norm: with the sums that a convolution took it reads its input once less") {
   for (const bool deterministic : {false, true}) {
-    Fused pieces(false);
     Fused fused;
     for (const bool relu : {false, true})
-      check_near(run(fused, convolved(relu), pixels, deterministic),
-                 run(pieces, convolved(relu), pixels, deterministic));
-    check_near(run(fused, convolved_block(), pixels, deterministic),
-               run(pieces, convolved_block(), pixels, deterministic));
+      check_near(
+          fused, [=] { return convolved(relu); }, deterministic);
+    check_near(fused, convolved_block, deterministic);
     CHECK(fused.sums == 6);
     CHECK(fused.applied == 6);
     CHECK(fused.norms == 0);
@@ -333,32 +333,27 @@ TEST_CASE("fused norm: with the sums that a convolution took it reads its input 
 }
 
 TEST_CASE("fused norm: without the sums, or a function that uses them, the other ways are taken") {
-  Fused pieces(false);
-  const auto right = run(pieces, convolved_block(), pixels);
   Fused fused;
   fused.apply = false;
-  check_near(run(fused, convolved_block(), pixels), right);
+  check_near(fused, convolved_block);
   CHECK(fused.sums == 2);
   CHECK(fused.norms == 0);
   CHECK(fused.norm_gradients == 0);
   fused.apply = true;
   fused.norm_backward = false;
-  check_near(run(fused, convolved_block(), pixels), right);
+  check_near(fused, convolved_block);
   CHECK(fused.applied == 2);
   fused.convolution_sums = false;
-  check_near(run(fused, convolved_block(), pixels), right);
+  check_near(fused, convolved_block);
   CHECK(fused.applied == 2);
   CHECK(fused.norms == 2);
 }
 
 TEST_CASE("fused norm: sums are taken again for a recomputed pass, and never in evaluation") {
-  Fused pieces(false);
   Fused fused;
-  check_near(run(fused, recompute<Dev>(convolved_block()), pixels),
-             run(pieces, convolved_block(), pixels));
+  check_near(fused, [] { return recompute<Dev>(convolved_block()); });
   CHECK(fused.sums == 4);
-  check_near(run(fused, convolved_block(), pixels, false, Mode::eval),
-             run(pieces, convolved_block(), pixels, false, Mode::eval));
+  check_near(fused, convolved_block, false, Mode::eval);
   CHECK(fused.sums == 4);
   CHECK(fused.applied == 4);
 }
@@ -410,18 +405,17 @@ Sequential<Dev> two_bottlenecks(bool recomputed) {
 TEST_CASE("fused norm: a convolution passes the ReLU before it, and takes the sums of that norm") {
   for (const bool between : {false, true}) {
     CAPTURE(between);
-    Fused pieces(false);
-    const auto right = run(pieces, blocks(between), pixels);
     Fused fused;
-    check_near(run(fused, blocks(between), pixels), right);
+    const auto make = [=] { return blocks(between); };
+    check_near(fused, make);
     CHECK(fused.to_norms == 4);  // not by the first
     CHECK(fused.norm_gradients == (between ? 4 : 2));
     fused.norm_backward = false;
-    check_near(run(fused, blocks(between), pixels), right);
+    check_near(fused, make);
     fused.norm_backward = true;
     fused.to_norm = false;
     fused.norm_gradients = 0;
-    check_near(run(fused, blocks(between), pixels), right);
+    check_near(fused, make);
     CHECK(fused.norm_gradients == 6);
   }
 }
@@ -429,10 +423,8 @@ TEST_CASE("fused norm: a convolution passes the ReLU before it, and takes the su
 TEST_CASE("fused norm: within a block and its shortcut, and not across recomputed ones") {
   for (const bool recomputed : {false, true}) {
     CAPTURE(recomputed);
-    Fused pieces(false);
     Fused fused;
-    check_near(run(fused, two_bottlenecks(recomputed), pixels),
-               run(pieces, two_bottlenecks(false), pixels));
+    check_near(fused, [=] { return two_bottlenecks(recomputed); });
     CHECK(fused.to_norms == (recomputed ? 4 : 6));
   }
 }

@@ -33,10 +33,6 @@ struct Processes {
         found.push_back(entry.path());
     return found;
   }
-  [[nodiscard]] static std::string read(const std::filesystem::path& path) {
-    std::ifstream file(path);
-    return {std::istreambuf_iterator<char>(file), {}};
-  }
 };
 
 // What one process did.
@@ -149,12 +145,12 @@ TEST_CASE("plans fake: a damaged plan is compiled anew, which is said once") {
   const auto cold = process({.plan_cache = all.choices}, {"a", "b"});
   const auto files = all.files();
   REQUIRE(files.size() == 2);
-  const auto whole = all.read(files[0]);
+  const auto whole = text_of(files[0]);
   for (std::size_t at = 0; at < whole.size(); at += 7)
     for (const bool cut : {false, true}) {
       CAPTURE(at);
       for (const auto& file : files) {
-        auto text = all.read(file);
+        auto text = text_of(file);
         if (cut) text.resize(at);
         else text[at] = static_cast<char>(text[at] ^ 1);
         replace_file(file.string(), text);
@@ -166,7 +162,7 @@ TEST_CASE("plans fake: a damaged plan is compiled anew, which is said once") {
       CHECK(then.plans_read == 0);
       REQUIRE(then.said.size() == 1);
       CHECK(has(then.said[0], concat(all.choices, ".plans cannot be used (its file is damaged)")));
-      CHECK(all.read(files[0]) == whole);
+      CHECK(text_of(files[0]) == whole);
     }
   CHECK(process({.plan_cache = all.choices}, {"a", "b"}).compilations == 0);
 }

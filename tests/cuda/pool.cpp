@@ -44,7 +44,6 @@ TEST_CASE_TEMPLATE("max pool and its gradient have the Cpu's bits", T, double, f
 }
 
 TEST_CASE("a NaN wins its windows, the first of two or of equals; -inf can win") {
-  constexpr float nan = std::numeric_limits<float>::quiet_NaN();
   on_gpu_and_cpu<float>([](auto& side) {
     const auto pooled = [&](const std::vector<float>& values) {
       const auto x = side.tensor({1, 2, 2, 1}, values);
@@ -55,11 +54,11 @@ TEST_CASE("a NaN wins its windows, the first of two or of equals; -inf can win")
     };
     for (std::size_t at = 0; at < 4; ++at) {
       std::vector<float> values{1, 2, HUGE_VALF, 0};
-      values[at] = nan;
+      values[at] = NAN;
       CHECK(std::isnan(pooled(values).first));
       CHECK(pooled(values).second == static_cast<std::int32_t>(at));
     }
-    CHECK(pooled({0, nan, nan, 5}).second == 1);
+    CHECK(pooled({0, NAN, NAN, 5}).second == 1);
     CHECK(pooled(std::vector<float>(4, -HUGE_VALF)) == std::pair{-HUGE_VAL, 0});
   });
 }

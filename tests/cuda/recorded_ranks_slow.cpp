@@ -4,7 +4,6 @@
 #include <dhp/cuda/kernels.hpp>
 #include <tests/support/everything.hpp>
 #include <tests/support/layouts.hpp>
-#include <tests/support/tensors.hpp>
 
 namespace {
 

@@ -7,9 +7,6 @@
 
 namespace {
 
-Tensor<Gpu> ints_on(Gpu& gpu, const std::vector<std::int32_t>& values) {
-  return Tensor<Gpu>::from_host(gpu, {static_cast<std::int64_t>(values.size())}, values);
-}
 std::vector<std::int32_t> host_of(Gpu& gpu, const Tensor<Gpu>& tensor) {
   return tensor.to_host<std::int32_t>(gpu);
 }
@@ -22,7 +19,7 @@ TEST_CASE("exclusive sums, of fewer and of more counts than threads") {
     std::vector<std::int32_t> values(static_cast<std::size_t>(count));
     for (std::size_t at = 0; at < values.size(); ++at)
       values[at] = static_cast<std::int32_t>(at * 37 % 11);
-    auto on_gpu = ints_on(gpu, values);
+    auto on_gpu = tensor_of(gpu, values);
     detail::cuda::exclusive_sum(gpu, count, on_gpu.mut().data<std::int32_t>());
     std::exclusive_scan(values.begin(), values.end(), values.begin(), 0);
     CHECK(host_of(gpu, on_gpu) == values);
@@ -44,7 +41,7 @@ TEST_CASE("rows are grouped by entry, in their order, for any number of entries"
       auto behind = ids;
       behind.insert(behind.begin(), static_cast<std::size_t>(skip), 0);
       const auto grouped = detail::cuda::group_rows(
-          gpu, ints_on(gpu, behind).view().slice(skip, rows + skip), std::int64_t{-2}, entries);
+          gpu, tensor_of(gpu, behind).view().slice(skip, rows + skip), std::int64_t{-2}, entries);
 
       std::vector<std::int32_t> order(ids.size()), keys;
       std::iota(order.begin(), order.end(), 0);
@@ -153,7 +150,7 @@ TEST_CASE_TEMPLATE("gather takes rows; what is not there is NaN", T, double, flo
     const auto values = widened(gpu, x);
     const std::vector<std::int32_t> index{3, 0, 5, 4, -1, 3};
     auto y = Tensor<Gpu>::zeros(gpu, dtype_of<T>(), Shape{6, columns});
-    gather_rows(gpu, x, ints_on(gpu, index), y.mut());
+    gather_rows(gpu, x, tensor_of(gpu, index), y.mut());
     const auto got = widened(gpu, y);
     std::size_t wrong = 0;
     for (std::size_t at = 0; at < got.size(); ++at) {
@@ -193,6 +190,6 @@ TEST_CASE("few rows are added in their order, onto what is there; a row of no en
   const auto dy =
       Tensor<Gpu>::from_host(gpu, {5, 1}, std::vector<float>{1e30f, -1e30f, 7.0f, 1.0f, 8.0f});
   auto dx = Tensor<Gpu>::from_host(gpu, {2, 1}, std::vector<float>{5.0f, 0.0f});
-  scatter_add_rows(gpu, dy, ints_on(gpu, {1, 1, 2, 1, -1}), dx.mut());
+  scatter_add_rows(gpu, dy, tensor_of<std::int32_t>(gpu, {1, 1, 2, 1, -1}), dx.mut());
   CHECK(dx.to_host<float>(gpu) == std::vector<float>{5, 1});
 }

@@ -3,15 +3,6 @@
 #include <dhp/cuda/optimizer.hpp>
 #include <tests/cuda/gpu.hpp>
 
-namespace {
-
-template <class Dev>
-Tensor<Dev> of(Dev& dev, const std::vector<double>& values) {
-  return Tensor<Dev>::from_host(dev, {static_cast<std::int64_t>(values.size())}, values);
-}
-
-}  // namespace
-
 TEST_CASE("decide_step agrees with the Cpu on good and bad steps") {
   Gpu gpu;
   Cpu cpu;
@@ -23,7 +14,8 @@ TEST_CASE("decide_step agrees with the Cpu on good and bad steps") {
     auto state = make_step_state(dev, StepState{.loss_scale = 8});
     const auto rows = static_cast<std::int64_t>(losses.size()) / 4;
     decide_step(dev, {.clip = 0.5, .loss_scale = {.dynamic = true}},
-                Tensor<Dev>::from_host(dev, {rows, 4}, losses), of(dev, squares), state.mut());
+                Tensor<Dev>::from_host(dev, {rows, 4}, losses), tensor_of(dev, squares),
+                state.mut());
     return read_step_state<Dev>(dev, state);
   };
   std::vector<double> many(1000, 0.25), losses(4 * 700, 1.0);
@@ -47,7 +39,7 @@ TEST_CASE("objective_scales, update_moving_averages, rates of LARS and LAMB agre
     const auto part = [&](auto view) { return view.slice(skip, view.count()); };
     const auto state = make_step_state(
         dev, StepState{.learning_rate = 0.1, .gradient_scale = 0.5, .loss_scale = 8});
-    auto scales = of(dev, {7, 7, 7});
+    auto scales = tensor_of<double>(dev, {7, 7, 7});
     const auto counts = Tensor<Dev>::from_host(dev, {3}, std::vector<std::int64_t>{4, 0, 32});
     detail::objective_scales(dev, part(counts.view()), state, part(scales.mut()));
     auto value = Tensor<Dev>::from_host(dev, {3}, std::vector<A>{1, 8, -2});
@@ -61,8 +53,9 @@ TEST_CASE("objective_scales, update_moving_averages, rates of LARS and LAMB agre
     update_moving_averages(dev, 0.25, 4, table,
                            make_step_state(dev, StepState{.decision = StepDecision::skip}), sums);
     update_moving_averages(dev, 0.25, 4, table, state, sums);
-    const auto weights = of(dev, {4, 4, 0, 9}), others = of(dev, {16, 0, 16, 0});
-    auto lars = of(dev, {7, 7, 7, 7}), lamb = of(dev, {7, 7, 7, 7});
+    const auto weights = tensor_of<double>(dev, {4, 4, 0, 9}),
+               others = tensor_of<double>(dev, {16, 0, 16, 0});
+    auto lars = tensor_of<double>(dev, {7, 7, 7, 7}), lamb = tensor_of<double>(dev, {7, 7, 7, 7});
     detail::lars_rates(dev, {.trust = 0.01, .weight_decay = 0.5}, state, part(weights.view()),
                        part(others.view()), part(lars.mut()));
     detail::lamb_rates(dev, state, part(weights.view()), part(others.view()), part(lamb.mut()));

@@ -4,7 +4,6 @@
 #include <dhp/core/rng.hpp>
 #include <dhp/data/file.hpp>
 #include <tests/support/folder.hpp>
-#include <tests/support/test.hpp>
 
 namespace tests {
 

@@ -5,7 +5,6 @@
 #include <dhp/extra/reducer_choice.hpp>
 #include <dhp/nn/model_builder.hpp>
 #include <tests/support/device_ranks.hpp>
-#include <tests/support/tensors.hpp>
 
 namespace tests {
 

@@ -10,7 +10,6 @@
 #include <dhp/parallel/pipeline.hpp>
 #include <dhp/train/trainer.hpp>
 #include <tests/support/device_ranks.hpp>
-#include <tests/support/tensors.hpp>
 
 namespace {
 

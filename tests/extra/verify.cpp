@@ -2,7 +2,6 @@
 #include <dhp/cpu.hpp>
 #include <dhp/extra/verify.hpp>
 #include <tests/support/device_ranks.hpp>
-#include <tests/support/tensors.hpp>
 
 namespace {
 

@@ -2,9 +2,6 @@
 // bench/byte_pairs.py compares 10,000 lines of many scripts.
 #include <examples/gpt/tokenizer_json.hpp>
 #include <tests/support/folder.hpp>
-#include <tests/support/test.hpp>
-
-#include <fstream>
 
 using namespace examples;
 

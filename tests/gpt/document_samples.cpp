@@ -3,10 +3,6 @@
 #include <examples/gpt/sampling.hpp>
 #include <tests/support/test.hpp>
 
-#include <cmath>
-#include <map>
-#include <set>
-
 using namespace examples;
 
 namespace {

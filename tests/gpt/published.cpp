@@ -1,9 +1,6 @@
 // config.json of a decoder: the tokens that begin and end texts.
 #include <examples/gpt/published.hpp>
 #include <tests/support/folder.hpp>
-#include <tests/support/test.hpp>
-
-#include <fstream>
 
 using namespace examples;
 

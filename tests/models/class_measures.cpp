@@ -2,7 +2,6 @@
 #include <examples/report/class_measures.hpp>
 #include <examples/run/patience.hpp>
 #include <tests/support/folder.hpp>
-#include <tests/support/test.hpp>
 
 using namespace examples;
 

@@ -6,15 +6,6 @@ namespace {
 
 using examples::FlightRecordFile;
 
-std::string text_of(const std::string& path) {
-  std::ostringstream text;
-  text << std::ifstream(path, std::ios::binary).rdbuf();
-  return text.str();
-}
-void put(const std::string& path, const std::string& text) {
-  std::ofstream(path, std::ios::binary) << text;
-}
-
 // What rank 3 of 4 has called: a sum, a message that failed, a barrier under way, and something of no group.
 struct Calls {
   std::shared_ptr<FlightRecorder> recorder = std::make_shared<FlightRecorder>();
@@ -84,7 +75,7 @@ TEST_CASE("flight record file: what cannot be written or read is said in one sen
   const Folder folder;
   const auto path = folder.path + "/x.json";
   const auto said = [&](const std::string& text) {
-    put(path, text);
+    replace_file(path, text);
     const auto message = message_of([&] { (void)FlightRecordFile::read(path); });
     CHECK(message.starts_with(path + " is no flight record: "));
     return message;
@@ -126,10 +117,10 @@ TEST_CASE("flight record file: damaged ones are harmless") {
     auto text = good;
     text[static_cast<std::size_t>(dice.below(static_cast<std::uint32_t>(text.size()), 2 * round))] =
         static_cast<char>(dice.below(256, 2 * round + 1));
-    put(path, text);
+    replace_file(path, text);
     (void)message_of([&] { (void)FlightRecordFile::read(path); });
   }
-  put(path, good.substr(0, good.size() / 2));
+  replace_file(path, good.substr(0, good.size() / 2));
   CHECK(has(message_of([&] { (void)FlightRecordFile::read(path); }), "no flight record"));
 }
 

@@ -5,7 +5,6 @@
 #include <examples/resnet50/model.hpp>
 #include <tests/support/everything.hpp>
 #include <tests/support/gradients.hpp>
-#include <tests/support/test.hpp>
 
 namespace {
 

@@ -1,6 +1,5 @@
 #include <examples/report/host_memory.hpp>
 #include <tests/support/folder.hpp>
-#include <tests/support/test.hpp>
 
 namespace {
 

@@ -3,7 +3,6 @@
 
 #include <dhp/nn/loss.hpp>
 #include <tests/support/device_ranks.hpp>
-#include <tests/support/tensors.hpp>
 
 namespace tests {
 

@@ -328,30 +328,30 @@ TEST_CASE("what does not fit is refused") {
   auto y = random_tensor<float>(dev, {3, 4}, 2);
   auto mean = random_tensor<float>(dev, {3}, 2);
   auto inv_std = random_tensor<float>(dev, {3}, 2);
-  CHECK(message_of([&] {
-          layer_norm_forward(dev, x, mean, four, 0, y.mut(), mean.mut(), inv_std.mut());
-        }) == "layer_norm: the scale [3] of f32 does not fit the columns of [3, 4] of f32");
-  CHECK(message_of([&] {
-          layer_norm_forward(dev, x, half, four, 0, y.mut(), mean.mut(), inv_std.mut());
-        }) == "layer_norm: the scale [4] of bf16 does not fit the columns of [3, 4] of f32");
   auto sum = random_tensor<float>(dev, {4}, 2);
-  CHECK(message_of([&] {
-          layer_norm_backward(dev, y, x, four, four, inv_std, y.mut(), sum.mut(), sum.mut(), 0);
-        }) == "layer_norm: the mean [4] of f32 does not fit the rows of [3, 4] of f32");
   const auto other = random_tensor<bf16>(dev, {3, 4}, 2);
-  CHECK(message_of([&] {
-          layer_norm_backward(dev, other, x, four, mean, inv_std, y.mut(), sum.mut(), sum.mut(), 0);
-        }) == "layer_norm: the gradient [3, 4] of bf16 does not fit [3, 4] of f32");
-  CHECK(message_of([&] {
-          layer_norm_backward(dev, y, x, four, mean, inv_std, y.mut(), y.mut(), sum.mut(), 0);
-        }) ==
-        "layer_norm: the gradient of the scale [3, 4] of f32 does not fit the columns of [3, 4] of "
-        "f32");
-  CHECK(
-      message_of([&] {
-        layer_norm_backward(dev, y, x, four, mean, inv_std, y.mut(), sum.mut(), mean.mut(), 0);
-      }) ==
-      "layer_norm: the gradient of the shift [3] of f32 does not fit the columns of [3, 4] of f32");
+  const auto scaled_by = [&](const Tensor<Cpu>& gamma) {
+    return message_of(
+        [&] { layer_norm_forward(dev, x, gamma, four, 0, y.mut(), mean.mut(), inv_std.mut()); });
+  };
+  const auto backward = [&](const Tensor<Cpu>& dy, const Tensor<Cpu>& of_rows, Tensor<Cpu>& dgamma,
+                            Tensor<Cpu>& dbeta) {
+    return message_of([&] {
+      layer_norm_backward(dev, dy, x, four, of_rows, inv_std, y.mut(), dgamma.mut(), dbeta.mut(),
+                          0);
+    });
+  };
+  const std::string columns = " does not fit the columns of [3, 4] of f32";
+  CHECK(scaled_by(mean) == "layer_norm: the scale [3] of f32" + columns);
+  CHECK(scaled_by(half) == "layer_norm: the scale [4] of bf16" + columns);
+  CHECK(backward(y, four, sum, sum) ==
+        "layer_norm: the mean [4] of f32 does not fit the rows of [3, 4] of f32");
+  CHECK(backward(other, mean, sum, sum) ==
+        "layer_norm: the gradient [3, 4] of bf16 does not fit [3, 4] of f32");
+  CHECK(backward(y, mean, y, sum) ==
+        "layer_norm: the gradient of the scale [3, 4] of f32" + columns);
+  CHECK(backward(y, mean, sum, mean) ==
+        "layer_norm: the gradient of the shift [3] of f32" + columns);
   CHECK(message_of([&] { detail::rms_norm_forward(dev, x, four, 0, y.mut(), sum.mut()); }) ==
         "rms_norm: the root mean square [4] of f32 does not fit the rows of [3, 4] of f32");
   CHECK(message_of(

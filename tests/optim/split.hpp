@@ -5,7 +5,6 @@
 #include <dhp/nn/model_builder.hpp>
 #include <dhp/optim/optimizer.hpp>
 #include <tests/support/device_ranks.hpp>
-#include <tests/support/tensors.hpp>
 
 namespace tests {
 

@@ -6,7 +6,6 @@
 #include <dhp/ops/elementwise.hpp>
 #include <dhp/optim/optimizer.hpp>
 #include <tests/support/device_ranks.hpp>
-#include <tests/support/tensors.hpp>
 
 namespace tests {
 

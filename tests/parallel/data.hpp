@@ -6,7 +6,6 @@
 #include <dhp/parallel/data.hpp>
 #include <dhp/parallel/pipeline.hpp>
 #include <tests/support/device_ranks.hpp>
-#include <tests/support/tensors.hpp>
 
 namespace tests {
 

@@ -1,6 +1,5 @@
 // Frozen parameters and adapters: every layout gives the serial run's numbers, and what is frozen keeps its bytes.
 #include <tests/parallel/layouts.hpp>
-#include <tests/support/tensors.hpp>
 
 namespace {
 

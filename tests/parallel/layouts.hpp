@@ -28,4 +28,36 @@ inline void check_same_bits(const RunResult& serial, const RunResult& found) {
   check_close(serial, found, 0);
 }
 
+struct EverythingBatches {
+  bool changing = false;          ///< else the same samples in every step, so that the loss falls
+  bool fixed = false;             ///< as many masked rows in every one
+  std::int64_t short_batch = -1;  ///< the micro-batch with one sample less
+};
+
+template <class Dev = dhp::Cpu>
+RunResult run_everything(const Layout& layout, const RunSettings& settings,
+                         const EverythingOptions& options = {},
+                         const EverythingBatches& batches = {}) {
+  return run_layout<Dev>(
+      layout, settings, [&](dhp::ModelBuilder<Dev>& build) { return everything(build, options); },
+      [&](Dev& dev, int step, std::int64_t k) {
+        return everything_batch(dev, batches.changing ? step : 0, k, options.vocabulary,
+                                everything_samples - (k == batches.short_batch ? 1 : 0),
+                                batches.fixed);
+      });
+}
+
+/// Each of the layouts gives the serial run's numbers, which are returned.
+template <class Dev = dhp::Cpu>
+RunResult check_layouts(double tolerance, const std::vector<Layout>& layouts,
+                        const RunSettings& settings, const EverythingOptions& options = {},
+                        const EverythingBatches& batches = {}) {
+  const auto serial = run_everything<Dev>({}, settings, options, batches);
+  for (const auto& layout : layouts) {
+    INFO("layout ", to_text(layout), " of ", name_of(settings.compute));
+    check_close(serial, run_everything<Dev>(layout, settings, options, batches), tolerance);
+  }
+  return serial;
+}
+
 }  // namespace tests

@@ -10,11 +10,13 @@ const AnySchedule zero_bubble = ZeroBubble{};
 
 RunResult run(const Layout& layout, const RunSettings& settings,
               const EverythingOptions& options = {}, bool fixed = false) {
-  return run_layout(
-      layout, settings, [&](ModelBuilder<Cpu>& build) { return everything(build, options); },
-      [&](Cpu& dev, int step, std::int64_t k) {
-        return everything_batch(dev, step, k, options.vocabulary, everything_samples, fixed);
-      });
+  return run_everything(layout, settings, options, {.changing = true, .fixed = fixed});
+}
+
+/// Each of the layouts gives the bits of the serial run, which is returned.
+RunResult check_bits(const std::vector<Layout>& layouts, const RunSettings& settings,
+                     const EverythingOptions& options = {}) {
+  return check_layouts(0, layouts, settings, options, {.changing = true});
 }
 
 RunSettings exactly(DType compute) {
@@ -28,9 +30,6 @@ Layout spread(int data, int pipeline, const AnySchedule& kind = one_f_one_b, int
 }  // namespace
 
 TEST_CASE("deterministic: replicas and stages change no bit, fp32") {
-  const auto settings = exactly(DType::f32);
-  const auto serial = run({}, settings);
-  REQUIRE(serial.losses.size() == 3);
   std::vector<Layout> layouts;
   for (const int data : {2, 3, 4, 8}) layouts.push_back(spread(data, 1));
   for (const int pipeline : {2, 3, 4, 8})
@@ -42,10 +41,7 @@ TEST_CASE("deterministic: replicas and stages change no bit, fp32") {
   }
   layouts.push_back(spread(2, 4, zero_bubble));
   layouts.push_back(spread(1, 1, interleaved, 4));
-  for (const auto& layout : layouts) {
-    CAPTURE(to_text(layout));
-    check_same_bits(serial, run(layout, settings));
-  }
+  REQUIRE(check_bits(layouts, exactly(DType::f32)).losses.size() == 3);
 }
 
 TEST_CASE("deterministic: the sums are those of floating point, fp64") {
@@ -59,14 +55,8 @@ TEST_CASE("deterministic: the sums are those of floating point, fp64") {
 }
 
 TEST_CASE("deterministic: replicas and stages change no bit, fp64 and 16 bits") {
-  for (const auto compute : {DType::f64, DType::bf16}) {
-    const auto settings = exactly(compute);
-    const auto serial = run({}, settings);
-    for (const auto& layout : {spread(3, 1), spread(2, 3, zero_bubble)}) {
-      INFO("layout ", to_text(layout), " name_of(compute) ", name_of(compute));
-      check_same_bits(serial, run(layout, settings));
-    }
-  }
+  for (const auto compute : {DType::f64, DType::bf16})
+    check_bits({spread(3, 1), spread(2, 3, zero_bubble)}, exactly(compute));
 }
 
 TEST_CASE("deterministic: reducers, buckets, recompute and threads change no bit") {
@@ -105,8 +95,6 @@ TEST_CASE("deterministic: without it some bits differ, so the comparison can fai
 
 TEST_CASE("deterministic: the tensor axis changes no bit, alone and beside the others") {
   for (const auto compute : {DType::f32, DType::f64, DType::bf16, DType::f16}) {
-    const auto settings = exactly(compute);
-    const auto serial = run({}, settings);
     std::vector<Layout> layouts{{{.tensor = 2}},
                                 {{.data = 2, .tensor = 2, .pipeline = 2}, zero_bubble}};
     if (compute == DType::f32)
@@ -115,10 +103,7 @@ TEST_CASE("deterministic: the tensor axis changes no bit, alone and beside the o
                                  Layout{{.tensor = 4, .pipeline = 2}, interleaved, 2},
                                  Layout{{.data = 2, .tensor = 2, .pipeline = 2}, ZeroBubbleV{}, 2}})
         layouts.push_back(more);
-    for (const auto& layout : layouts) {
-      INFO("layout ", to_text(layout), " name_of(compute) ", name_of(compute));
-      check_same_bits(serial, run(layout, settings));
-    }
+    check_bits(layouts, exactly(compute));
   }
 }
 
@@ -127,12 +112,9 @@ TEST_CASE("deterministic: no axis changes a bit of a decoder's layers") {
       recomputed{.blocks = 2, .recompute = true, .decoder = true};
   for (const auto compute : {DType::f32, DType::bf16}) {
     auto settings = exactly(compute);
-    const auto serial = run({}, settings, decoder);
-    for (const auto& layout : {Layout{{.tensor = 2}}, Layout{{.tensor = 4}},
-                               Layout{{.data = 2, .tensor = 2, .pipeline = 2}, zero_bubble}}) {
-      INFO("layout ", to_text(layout), " name_of(compute) ", name_of(compute));
-      check_same_bits(serial, run(layout, settings, decoder));
-    }
+    const auto serial = check_bits(
+        {{{.tensor = 2}}, {{.tensor = 4}}, {{.data = 2, .tensor = 2, .pipeline = 2}, zero_bubble}},
+        settings, decoder);
     for (const auto& layout : {Layout{{.tensor = 2}}, Layout{{.pipeline = 2}, ZeroBubbleV{}, 2}})
       check_same_bits(serial, run(layout, settings, recomputed));
     settings.sharding = {.stage = ZeroStage::weights, .bucket_bytes = 512};
@@ -147,8 +129,7 @@ TEST_CASE("deterministic: the tensor axis changes no bit of any optimizer, nor b
   for (const auto& optimizer : optimizers) {
     auto settings = exactly(DType::f32);
     settings.optimizer = optimizer;
-    const auto serial = run({}, settings);
-    check_same_bits(serial, run({{.tensor = 4}}, settings));
+    const auto serial = check_bits({{{.tensor = 4}}}, settings);
     settings.sharding = {.stage = ZeroStage::weights, .bucket_bytes = 512};
     const auto sharded = run({{.data = 2, .tensor = 2, .pipeline = 2}}, settings);
     CHECK(sharded.losses == serial.losses);

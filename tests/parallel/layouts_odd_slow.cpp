@@ -6,86 +6,64 @@ namespace {
 const AnySchedule interleaved = Interleaved{};
 const AnySchedule zero_bubble = ZeroBubble{};
 
-/// short_batch: the micro-batch with one sample less.
-RunResult run(const Layout& layout, const RunSettings& settings,
-              const EverythingOptions& options = {}, std::int64_t short_batch = -1) {
-  return run_layout(
-      layout, settings, [&](ModelBuilder<Cpu>& build) { return everything(build, options); },
-      [&](Cpu& dev, int, std::int64_t k) {
-        return everything_batch(dev, 0, k, options.vocabulary,
-                                everything_samples - (k == short_batch ? 1 : 0));
-      });
-}
-
 std::string refusal(const Layout& layout, const EverythingOptions& options = {}) {
-  return message_of([&] { (void)run(layout, {.steps = 1}, options); });
+  return message_of([&] { (void)run_everything(layout, {.steps = 1}, options); });
 }
 
 }  // namespace
 
 TEST_CASE("odd layouts: 3x1x1, 1x1x3, 3x2x1, 3x1x2 give the serial run's numbers") {
-  const auto serial = run({}, {});
-  for (const auto& layout :
-       {Layout{{.data = 3}}, Layout{{.pipeline = 3}}, Layout{{.pipeline = 3}, interleaved, 3},
-        Layout{{.pipeline = 3}, zero_bubble}, Layout{{.data = 3, .tensor = 2}},
-        Layout{{.data = 3, .pipeline = 2}, zero_bubble}}) {
-    CAPTURE(to_text(layout));
-    check_close(serial, run(layout, {}), 1e-9);
-  }
+  check_layouts(1e-9,
+                {{{.data = 3}},
+                 {{.pipeline = 3}},
+                 {{.pipeline = 3}, interleaved, 3},
+                 {{.pipeline = 3}, zero_bubble},
+                 {{.data = 3, .tensor = 2}},
+                 {{.data = 3, .pipeline = 2}, zero_bubble}},
+                {});
 }
 
 TEST_CASE("odd layouts: 7 micro-batches over 4 stages") {
-  const RunSettings settings{.micro_batches = 7};
-  const auto serial = run({}, settings);
-  for (const auto& kind : built_in_schedules()) {
-    const auto layout = with_chunks({.pipeline = 4}, kind, 2);
-    CAPTURE(to_text(layout));
-    check_close(serial, run(layout, settings), 1e-9);
-  }
+  std::vector<Layout> layouts;
+  for (const auto& kind : built_in_schedules())
+    layouts.push_back(with_chunks({.pipeline = 4}, kind, 2));
+  check_layouts(1e-9, layouts, {.micro_batches = 7});
 }
 
 TEST_CASE("odd layouts: a vocabulary of 31 over 2 and 4 tensor ranks") {
-  const EverythingOptions odd{.vocabulary = 31};
-  const auto serial = run({}, {}, odd);
-  for (const auto& layout : {Layout{{.tensor = 2}}, Layout{{.tensor = 4}},
-                             Layout{{.tensor = 4, .pipeline = 2}, zero_bubble}}) {
-    CAPTURE(to_text(layout));
-    check_close(serial, run(layout, {}, odd), 1e-9);
-  }
+  check_layouts(1e-9,
+                {{{.tensor = 2}}, {{.tensor = 4}}, {{.tensor = 4, .pipeline = 2}, zero_bubble}}, {},
+                {.vocabulary = 31});
 }
 
 TEST_CASE("odd layouts: fewer micro-batches than replicas, so that some get none") {
-  for (const bool deterministic : {false, true}) {
-    const RunSettings settings{.deterministic = deterministic, .steps = 3, .micro_batches = 2};
-    const auto serial = run({}, settings);
-    for (const auto& layout :
-         {Layout{{.data = 3}}, Layout{{.data = 4, .pipeline = 2}},
-          Layout{{.data = 3, .pipeline = 2}, zero_bubble}, Layout{{.data = 4, .tensor = 2}}}) {
-      CAPTURE(to_text(layout));
-      check_close(serial, run(layout, settings), 1e-9);
-    }
-  }
+  for (const bool deterministic : {false, true})
+    check_layouts(1e-9,
+                  {{{.data = 3}},
+                   {{.data = 4, .pipeline = 2}},
+                   {{.data = 3, .pipeline = 2}, zero_bubble},
+                   {{.data = 4, .tensor = 2}}},
+                  {.deterministic = deterministic, .steps = 3, .micro_batches = 2});
 }
 
 TEST_CASE("odd layouts: a short last micro-batch") {
   // 8 micro-batches; an odd number on replicas makes a mean of means wrong.
-  const auto serial = run({}, {}, {}, 7);
-  for (const auto& layout :
-       {Layout{{.data = 2}}, Layout{{.data = 3}}, Layout{{.pipeline = 4}, zero_bubble},
-        Layout{{.data = 2, .tensor = 2, .pipeline = 2}}}) {
-    CAPTURE(to_text(layout));
-    check_close(serial, run(layout, {}, {}, 7), 1e-9);
-  }
+  check_layouts(1e-9,
+                {{{.data = 2}},
+                 {{.data = 3}},
+                 {{.pipeline = 4}, zero_bubble},
+                 {{.data = 2, .tensor = 2, .pipeline = 2}}},
+                {}, {}, {.short_batch = 7});
 }
 
 TEST_CASE("odd layouts: synchronised batch norm under D is the same under every H and P") {
   const EverythingOptions synchronised{.synchronised = true};
-  const auto two = run({{.data = 2}}, {}, synchronised);
+  const auto two = run_everything({{.data = 2}}, {}, synchronised);
   for (const auto& layout :
        {Layout{{.data = 2, .pipeline = 2}, zero_bubble}, Layout{{.data = 2, .tensor = 2}},
         Layout{{.data = 2, .tensor = 2, .pipeline = 2}}}) {
     CAPTURE(to_text(layout));
-    check_close(two, run(layout, {}, synchronised), 1e-9);
+    check_close(two, run_everything(layout, {}, synchronised), 1e-9);
   }
 }
 
@@ -149,7 +127,8 @@ TEST_CASE("synchronised batch norm is batch norm over the joined batch, parts of
 TEST_CASE("synchronised batch norm refuses unequal shares at once") {
   const RunSettings seven{.steps = 1, .micro_batches = 7};
   const auto start = std::chrono::steady_clock::now();
-  const auto message = message_of([&] { run({{.data = 2}}, seven, {.synchronised = true}); });
+  const auto message =
+      message_of([&] { run_everything({{.data = 2}}, seven, {.synchronised = true}); });
   CHECK(has(message, "unequal numbers of micro-batches"));
   const std::chrono::duration<double> taken = std::chrono::steady_clock::now() - start;
   CHECK(taken.count() < 30);  // not by the time limit
@@ -192,13 +171,13 @@ TEST_CASE("optimizers take the serial run's steps, also with trust ratios of spl
   for (const OptimizerChoice& optimizer :
        {OptimizerChoice(LarsOptions{.momentum = 0.9, .weight_decay = 0.01}),
         OptimizerChoice(AdamWOptions{}), OptimizerChoice(LambOptions{})}) {
-    const RunSettings settings{.optimizer = optimizer, .steps = 3, .lr = 0.01};
-    const auto serial = run({}, settings);
-    for (const auto& layout : {Layout{{.data = 2}}, Layout{{.tensor = 4}}, Layout{{.pipeline = 3}},
-                               Layout{{.data = 2, .tensor = 2, .pipeline = 2}, zero_bubble}}) {
-      CAPTURE(to_text(layout));
-      check_close(serial, run(layout, settings), 1e-9);
-    }
+    CAPTURE(optimizer.index());
+    check_layouts(1e-9,
+                  {{{.data = 2}},
+                   {{.tensor = 4}},
+                   {{.pipeline = 3}},
+                   {{.data = 2, .tensor = 2, .pipeline = 2}, zero_bubble}},
+                  {.optimizer = optimizer, .steps = 3, .lr = 0.01});
   }
 }
 
@@ -207,14 +186,14 @@ TEST_CASE("16 bits: 2x1x2 and 2x2x2 stay close to the serial run") {
     const RunSettings settings{.compute = compute,
                                .loss_scale = {.dynamic = compute == DType::f16, .initial = 1024}};
     const double tolerance = compute == DType::bf16 ? 2e-2 : 3e-3;
-    const auto oracle = run({}, {});
-    const auto serial = run({}, settings);
+    const auto oracle = run_everything({}, {});
+    const auto serial = run_everything({}, settings);
     CAPTURE(name_of(compute));
     check_losses(oracle, serial, tolerance);
     for (const auto& layout : {Layout{{.data = 2, .pipeline = 2}},
                                Layout{{.data = 2, .tensor = 2, .pipeline = 2}, zero_bubble}}) {
       CAPTURE(to_text(layout));
-      check_losses(serial, run(layout, settings), tolerance);
+      check_losses(serial, run_everything(layout, settings), tolerance);
     }
   }
 }
@@ -226,7 +205,7 @@ TEST_CASE("fp16: a step that overflows is skipped by all ranks alike") {
                                .deterministic = deterministic,
                                .steps = 12,
                                .loss_scale = {.dynamic = true, .initial = 16777216}};
-    const auto serial = run({}, settings);
+    const auto serial = run_everything({}, settings);
     const auto& expected = serial.skipped.at(0);
     CHECK(expected.front());
     CHECK_FALSE(expected.back());
@@ -234,7 +213,7 @@ TEST_CASE("fp16: a step that overflows is skipped by all ranks alike") {
     for (const auto& layout : {Layout{{.data = 2}}, Layout{{.tensor = 2}},
                                Layout{{.data = 2, .tensor = 2, .pipeline = 2}, zero_bubble}}) {
       INFO("layout ", to_text(layout), " deterministic ", deterministic);
-      const auto found = run(layout, settings);
+      const auto found = run_everything(layout, settings);
       for (const auto& skipped : found.skipped) CHECK(skipped == found.skipped.front());
       CHECK(found.skipped.front().front());
       CHECK(found.losses.back() < found.losses.front());

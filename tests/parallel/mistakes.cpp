@@ -1,7 +1,6 @@
 // Common mistakes in a model, a loss or a batch, and their error messages.
 #include <dhp/cpu.hpp>
 #include <tests/support/device_ranks.hpp>
-#include <tests/support/tensors.hpp>
 
 namespace {
 

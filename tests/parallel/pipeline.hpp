@@ -3,10 +3,8 @@
 
 #include <dhp/nn/linear.hpp>
 #include <dhp/nn/mean_squared_error.hpp>
-#include <tests/support/device_ranks.hpp>
 #include <tests/support/everything.hpp>
 #include <tests/support/layouts.hpp>
-#include <tests/support/tensors.hpp>
 
 namespace tests {
 

@@ -6,9 +6,6 @@
 #include <dhp/parallel/reducer.hpp>
 #include <tests/support/device_ranks.hpp>
 #include <tests/support/gradient_sums.hpp>
-#include <tests/support/tensors.hpp>
-
-#include <concepts>
 
 namespace tests {
 

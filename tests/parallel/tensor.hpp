@@ -8,9 +8,7 @@
 #include <dhp/nn/gated_feed_forward.hpp>
 #include <dhp/nn/sequential.hpp>
 #include <dhp/parallel/channels.hpp>
-#include <tests/support/device_ranks.hpp>
 #include <tests/support/layouts.hpp>
-#include <tests/support/tensors.hpp>
 
 namespace tests {
 

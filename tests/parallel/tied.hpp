@@ -7,7 +7,6 @@
 #include <dhp/parallel/tied.hpp>
 #include <tests/support/device_ranks.hpp>
 #include <tests/support/gradient_sums.hpp>
-#include <tests/support/tensors.hpp>
 
 namespace tests {
 

@@ -1,7 +1,6 @@
 // safetensors: round trips, and every rule that the reader keeps.
 #include <dhp/train/safetensors.hpp>
 #include <tests/support/folder.hpp>
-#include <tests/support/test.hpp>
 
 namespace {
 
@@ -96,8 +95,7 @@ TEST_CASE("safetensors: truncated, or with a byte changed, it is refused or read
   writer.add("a", DType::f32, {2}, std::vector<std::byte>(8, std::byte{3}));
   writer.add("b", DType::u8, {3}, std::vector<std::byte>(3, std::byte{4}));
   writer.write(file.path);
-  std::ifstream stream(file.path, std::ios::binary);
-  const std::string whole{std::istreambuf_iterator<char>(stream), {}};
+  const auto whole = text_of(file.path);
   for (std::size_t size = 0; size < whole.size(); ++size)
     CHECK(refusal(whole.substr(0, size)) != "accepted");
   std::mt19937 random(1);

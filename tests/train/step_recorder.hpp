@@ -4,7 +4,6 @@
 #include <dhp/ops/elementwise.hpp>
 #include <dhp/train/step_recorder.hpp>
 #include <tests/support/device_ranks.hpp>
-#include <tests/support/tensors.hpp>
 
 namespace tests {
 

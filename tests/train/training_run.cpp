@@ -4,7 +4,6 @@
 #include <dhp/train/stop_signal.hpp>
 #include <tests/support/device_ranks.hpp>
 #include <tests/support/folder.hpp>
-#include <tests/support/tensors.hpp>
 
 #include <unistd.h>
 

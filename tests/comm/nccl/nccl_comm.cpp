@@ -1,6 +1,5 @@
 // NCCL. Without a GPU: the refusal. With one: a world of one in this process, and, started as a rank by
 // tests/cuda/ranks.sh, every collective among all ranks. nccl_ranks.sh asks for the cases that end the world.
-#include <tests/support/test.hpp>
 
 #if !__has_include(<nccl.h>)
 

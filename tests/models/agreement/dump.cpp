@@ -9,7 +9,6 @@
 
 #include <cstdio>
 #include <cstring>
-#include <string>
 
 namespace {
 
