@@ -234,6 +234,8 @@ TEST_CASE("tensor cores take heads of whole packs that are aligned") {
   CHECK(!fits(44, 80, elements));
   CHECK(!fits(40, 84, elements));
   CHECK(!fits(40, 80, elements + 1));
+  place.key_stride = 44;
+  CHECK(!fits(40, 80, elements));
 }
 
 TEST_CASE_TEMPLATE("attention on tensor cores: dropout's mask, bit by bit", T, bf16, f16) {

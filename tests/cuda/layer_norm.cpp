@@ -214,9 +214,11 @@ TEST_CASE("no rows: nothing but the sums is written") {
   check_backward<float>({0, 8});
 }
 
-TEST_CASE("more rows than warps of the grid") {
+TEST_CASE("more rows than the grid has warps or blocks") {
   check_forward<float>({132 * 16 * 4 + 5, 4});
   check_backward<float>({132 * 16 * 4 + 5, 4});
+  check_forward<float>({132 * 16 + 5, 3});  // a block for each
+  check_backward<float>({132 * 16 + 5, 3});
 }
 
 TEST_CASE("the variance keeps its digits where the mean is large") {
