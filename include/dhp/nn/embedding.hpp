@@ -91,11 +91,10 @@ class Embedding {
     tape.weight_gradient(dev, [table = table_, ids = tape.batch().at(options_.ids).share(),
                                dy = std::move(dy), groups = tape.row_groups()](Dev& device) {
       for (const auto& piece : table)
-        detail::for_row_groups(groups, ids.count(), [&](Range rows) {
+        detail::for_row_groups(groups, ids.count(), [&](Range of_group) {
           piece->accumulate(device, [&](View<Dev> gradient, double beta) {
-            embedding_backward(device, dy.view().slice(rows.first, rows.last),
-                               ids.view().slice(rows.first, rows.last), piece->spec.part.first,
-                               gradient, beta);
+            embedding_backward(device, dy.view().slice(of_group), ids.view().slice(of_group),
+                               piece->spec.part.first, gradient, beta);
           });
         });
     });

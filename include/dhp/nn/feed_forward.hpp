@@ -71,8 +71,8 @@ class FeedForward final {
       Tensor<Dev> made(dev, before.dtype(), before.shape());
       const auto gradients = detail::as_matrix(dy.view());
       for (int at = 0; at < pieces(); ++at)
-        detail::for_row_groups(tape.row_groups(), gradients.rows(), [&](Range rows) {
-          const auto some = [&](auto view) { return view.slice(rows.first, rows.last); };
+        detail::for_row_groups(tape.row_groups(), gradients.rows(), [&](Range of_group) {
+          const auto some = [&](auto view) { return view.slice(of_group); };
           first_.biases()[static_cast<std::size_t>(at)]->accumulate(
               dev, [&](View<Dev> gradient, double beta) {
                 detail::gelu_linear_backward(dev, some(gradients), of(second_.weights(), at),

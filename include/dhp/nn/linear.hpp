@@ -224,9 +224,9 @@ class Linear final {
               return detail::as_matrix(split ? detail::piece(all.view(), pieces, at) : all.view());
             };
             const auto all_out = of(!by_rows, dy), all_in = of(by_rows, x);
-            detail::for_row_groups(row_groups, all_in.rows(), [&](Range rows) {
-              const auto out = all_out.slice(rows.first, rows.last);
-              const auto in = all_in.slice(rows.first, rows.last);
+            detail::for_row_groups(row_groups, all_in.rows(), [&](Range of_group) {
+              const auto out = all_out.slice(of_group);
+              const auto in = all_in.slice(of_group);
               if (bias && apart)
                 bias->accumulate(device, [&](View<Dev> sums, double beta) {
                   column_sums(device, out, sums, beta, padded);

@@ -36,8 +36,8 @@ class RmsNorm : public ElementwiseLayer<Dev, 4> {
     const Tensor<Dev> x = tape.pop();
     const auto gradient = dy.view();
     auto dx = reuse(dev, dy);
-    shares_.for_pieces(tape, x.rows(), [&](Range rows) {
-      const auto of = [&](auto view) { return view.slice(rows); };
+    shares_.for_pieces(tape, x.rows(), [&](Range of_group) {
+      const auto of = [&](auto view) { return view.slice(of_group); };
       gamma_->accumulate(dev, [&](View<Dev> dgamma, double old) {
         detail::rms_norm_backward(dev, of(detail::as_matrix(gradient)),
                                   of(detail::as_matrix(x.view())), gamma_->value,
