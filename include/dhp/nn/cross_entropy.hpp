@@ -115,8 +115,8 @@ class CrossEntropy {
     const auto down = Tensor<Dev>::from_host(dev, totals.shape(), back);
     dev.fill_zero(totals.bytes(), totals.size_bytes());
     Tensor<Dev> of_group(dev, totals.dtype(), totals.shape());
-    detail::for_row_groups(groups, labels.count(), [&](Range of_group) {
-      const auto some = [&](ConstView<Dev> all) { return all.empty() ? all : all.slice(of_group); };
+    detail::for_row_groups(groups, labels.count(), [&](Range part) {
+      const auto some = [&](ConstView<Dev> all) { return all.empty() ? all : all.slice(part); };
       detail::cross_entropy_totals(dev, some(loss), some(labels), some(rank), of_group.mut());
       for (const auto* each : {&up, &down}) add(dev, of_group.view(), each->view(), of_group.mut());
       add(dev, totals, of_group.view(), totals);
