@@ -27,6 +27,8 @@ using Avx512 = Registers<64, 14>;  // 28 accumulators and 2 vectors of B in 32 r
 using Native = Avx512;
 #elif defined(__AVX__)
 using Native = Registers<32, 6>;  // 12 accumulators and 2 vectors of B in 16 registers
+#elif defined(__aarch64__)
+using Native = Registers<16, 8>;  // 16 accumulators, 2 vectors of B, elements of A in 32
 #else
 using Native = Registers<16, 6>;
 #endif
@@ -75,6 +77,8 @@ struct Target {
 #if defined(__clang__)  // fuses within one expression only
 #elif defined(__x86_64__)
   asm("" : "+v"(value));
+#elif defined(__aarch64__)
+  asm("" : "+w"(value));
 #else
   asm("" : "+m"(value));
 #endif
