@@ -31,7 +31,7 @@ struct Described {
   RunOptions options{};
   AnyBatcher batcher{};
   DescribePlanned describe{};
-  bool same_shapes = true, equal_shares = false;
+  bool same_shapes = true, equal_shares = false, any_micro_batch = false;
 };
 
 [[nodiscard]] auto recomputed(auto config, auto make) {
@@ -108,7 +108,7 @@ struct Described {
                .recompute = {given.recompute},
                .samples = options.global_batch,
                .equal_shares = of.equal_shares};
-  if (is_given(options, "micro-batch")) made.micro_batches = {options.micro_batch};
+  if (!of.any_micro_batch) made.micro_batches = {options.micro_batch};
   else
     for (std::int64_t size = 1; size <= std::min<std::int64_t>(options.global_batch, 512); ++size)
       if (options.global_batch % size == 0) made.micro_batches.push_back(size);
@@ -290,10 +290,14 @@ int main(int argc, char** argv) {
   if (const auto status = app.read(argc, argv)) return *status;
   auto words = app.remaining();
   words.insert(words.begin(), argv[0]);
+  Described of;
+  of.any_micro_batch = std::none_of(words.begin(), words.end(), [](const auto& word) {
+    return word.starts_with("--micro-batch") || word.starts_with("--config");
+  });
+  if (of.any_micro_batch) words.insert(words.end(), {"--micro-batch", "1"});  // of any batch
   std::vector<char*> rest;
   for (auto& word : words) rest.push_back(word.data());
   return exit_status_of([&] {
-    Described of;
     if (const auto status = describe(asked.model, static_cast<int>(rest.size()), rest.data(), of))
       return *status;
     of.options.cluster = cluster;

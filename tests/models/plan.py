@@ -33,6 +33,9 @@ with tempfile.TemporaryDirectory() as folder:
         assert all(each["zero"] == 1 and abs(sum(each["parts"].values()) / each["seconds"] - 1) < 1e-6
                    for each in found), found
         assert all(mesh[0] * mesh[1] * mesh[2] == 16 for mesh in (each["mesh"] for each in found)), found
+    for cluster in CLUSTERS.glob("*.toml"):
+        status, page, error = run(plan, "--preset", "tiny", "--cluster", cluster, "--gpus", "2", "--global-batch", "4")
+        assert status == 0, (cluster, error)
     for wrong, words in [(["--cluster", "none.toml"], "none.toml"), (["--model", "vgg"], "vgg"),
                          (["--cluster", CLUSTERS / "laptop.toml", "--gpu", "4"], "--gpu"),
                          (["--cluster", CLUSTERS / "laptop.toml", "--gpus", "3", "--tensor-parallel", "2"], "none of")]:

@@ -134,17 +134,9 @@ TEST_CASE("search: the fastest that fits, with the reason of the others") {
   CHECK(examples::why_slower(found[0].first, slow) == "250 ms more: data axis");
 }
 
-TEST_CASE("cluster: a file says what was written, and the ready ones are right") {
+TEST_CASE("cluster: a file says what was written") {
   const auto made = simple();
   CHECK(Cluster::parse(made.text(), "f").text() == made.text());
-  const auto folder =
-      std::filesystem::path(__FILE__).parent_path() / "../../examples/plan/clusters";
-  int files = 0;
-  for (const auto& entry : std::filesystem::directory_iterator(folder)) {
-    CHECK(Cluster::read(entry.path().string()).flop_32 > 0);
-    ++files;
-  }
-  CHECK(files == 5);
 }
 
 TEST_CASE("cluster: a mistake is one sentence with its line and a way out") {
