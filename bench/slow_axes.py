@@ -23,7 +23,7 @@ import ranks  # noqa: E402
 HOSTS = overlap.HOSTS = 2
 MODEL = ["--vocabulary-size", "512", "--global-batch", "1", "--micro-batch", "1", "--held-out", "0",
          "--dropout", "0"]
-LONG = ["--preset", "tiny", "--sequence-length", "16384"]
+LONG = ["--preset", "tiny", "--sequence-length", "8192"]
 # Options, the file whose calls count, and the share of their time on the link that has something to hide behind.
 WAYS = {
     # Keys and values forward and backward, and the first of two messages of their gradients; the other one goes home.
