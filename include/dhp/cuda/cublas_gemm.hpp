@@ -7,6 +7,8 @@
 #include <dhp/cuda/fallback_gemm.hpp>
 
 namespace dhp::detail::cuda {
+
+/// The call of c = alpha op(a) op(b) + beta c.
 template <class Dev>
 [[nodiscard]] CublasCall cublas_call(ConstView<Dev> a, ConstView<Dev> b, View<Dev> c,
                                      const GemmOptions& options) {
@@ -47,11 +49,15 @@ template <class Dev>
   if (!is_wide) cast_on(dev, ConstView<Dev>(sum), c);
   return true;
 }
+
 }  // namespace dhp::detail::cuda
 
 namespace dhp::detail {
-void gemm_on(std::same_as<Cuda> auto& dev, ConstView<Cuda> a, ConstView<Cuda> b, View<Cuda> c,
-             const GemmOptions& options, ConstView<Cuda> bias) {
+
+template <KernelDevice Dev>
+  requires std::same_as<Dev, Cuda>
+void gemm_on(Dev& dev, ConstView<Dev> a, ConstView<Dev> b, View<Dev> c, const GemmOptions& options,
+             ConstView<Dev> bias) {
   if (c.count() == 0) return;
   if (a.count() > 0 && b.count() > 0) {
     auto call = cuda::cublas_call(a, b, c, options);
@@ -66,4 +72,5 @@ void gemm_on(std::same_as<Cuda> auto& dev, ConstView<Cuda> a, ConstView<Cuda> b,
   }
   cuda::fallback_gemm(dev, a, b, c, options, bias);
 }
+
 }  // namespace dhp::detail
