@@ -72,6 +72,7 @@ struct WeightAndBiasGradient {
   }
 };
 
+/// Runs any of the fused ops.
 [[nodiscard]] bool run_fused(auto& dev, const auto& fused) {
   return fused.fits() && dev.template cached<CublasPlans>().run(dev, fused.call());
 }
@@ -80,28 +81,33 @@ struct WeightAndBiasGradient {
 
 namespace dhp::detail {
 
-bool linear_gelu_fused_on(std::same_as<Cuda> auto& dev, ConstView<Cuda> x, ConstView<Cuda> w,
-                          ConstView<Cuda> bias, View<Cuda> before, View<Cuda> y) {
-  return cuda::run_fused(dev, cuda::LinearGelu<Cuda>{x, w, bias, y, before});
+template <KernelDevice Dev>
+  requires std::same_as<Dev, Cuda>
+bool linear_gelu_fused_on(Dev& dev, ConstView<Dev> x, ConstView<Dev> w, ConstView<Dev> bias,
+                          View<Dev> before, View<Dev> y) {
+  return cuda::run_fused(dev, cuda::LinearGelu<Dev>{x, w, bias, y, before});
 }
 
-bool gelu_linear_backward_fused_on(std::same_as<Cuda> auto& dev, ConstView<Cuda> dy,
-                                   ConstView<Cuda> w, ConstView<Cuda> before, View<Cuda> dbefore,
-                                   View<Cuda> dbias, double beta) {
+template <KernelDevice Dev>
+  requires std::same_as<Dev, Cuda>
+bool gelu_linear_backward_fused_on(Dev& dev, ConstView<Dev> dy, ConstView<Dev> w,
+                                   ConstView<Dev> before, View<Dev> dbefore, View<Dev> dbias,
+                                   double beta) {
   if (size_of(dbefore.dtype()) != 2) return false;
-  Tensor<Cuda> sums(dev, dbefore.dtype(), dbias.shape());
-  if (!cuda::run_fused(dev, cuda::LinearGeluGradient<Cuda>{dy, w, before, dbefore, sums.mut()}))
+  Tensor<Dev> sums(dev, dbefore.dtype(), dbias.shape());
+  if (!cuda::run_fused(dev, cuda::LinearGeluGradient<Dev>{dy, w, before, dbefore, sums.mut()}))
     return false;
   cuda::add_fresh(dev, sums.view(), beta, dbias);
   return true;
 }
 
-bool linear_gradients_fused_on(std::same_as<Cuda> auto& dev, ConstView<Cuda> dy, ConstView<Cuda> x,
-                               View<Cuda> dw, View<Cuda> dbias, double beta) {
-  if (beta == 0)
-    return cuda::run_fused(dev, cuda::WeightAndBiasGradient<Cuda>{dy, x, dw, dbias, 0});
-  Tensor<Cuda> sums(dev, dbias.dtype(), dbias.shape());
-  if (!cuda::run_fused(dev, cuda::WeightAndBiasGradient<Cuda>{dy, x, dw, sums.mut(), beta}))
+template <KernelDevice Dev>
+  requires std::same_as<Dev, Cuda>
+bool linear_gradients_fused_on(Dev& dev, ConstView<Dev> dy, ConstView<Dev> x, View<Dev> dw,
+                               View<Dev> dbias, double beta) {
+  if (beta == 0) return cuda::run_fused(dev, cuda::WeightAndBiasGradient<Dev>{dy, x, dw, dbias, 0});
+  Tensor<Dev> sums(dev, dbias.dtype(), dbias.shape());
+  if (!cuda::run_fused(dev, cuda::WeightAndBiasGradient<Dev>{dy, x, dw, sums.mut(), beta}))
     return false;
   cuda::add_fresh(dev, sums.view(), beta, dbias);
   return true;

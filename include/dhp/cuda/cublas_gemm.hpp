@@ -10,6 +10,7 @@
 
 namespace dhp::detail::cuda {
 
+/// The call of c = alpha op(a) op(b) + beta c.
 template <class Dev>
 [[nodiscard]] CublasCall cublas_call(ConstView<Dev> a, ConstView<Dev> b, View<Dev> c,
                                      const GemmOptions& options) {
@@ -55,8 +56,10 @@ template <class Dev>
 
 namespace dhp::detail {
 
-void gemm_on(std::same_as<Cuda> auto& dev, ConstView<Cuda> a, ConstView<Cuda> b, View<Cuda> c,
-             const GemmOptions& options, ConstView<Cuda> bias) {
+template <KernelDevice Dev>
+  requires std::same_as<Dev, Cuda>
+void gemm_on(Dev& dev, ConstView<Dev> a, ConstView<Dev> b, View<Dev> c, const GemmOptions& options,
+             ConstView<Dev> bias) {
   if (c.count() == 0) return;
   if (a.count() > 0 && b.count() > 0) {
     auto call = cuda::cublas_call(a, b, c, options);

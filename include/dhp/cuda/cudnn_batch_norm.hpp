@@ -8,7 +8,6 @@
 #include <dhp/cuda/map.hpp>
 #include <dhp/cuda/plan_cache.hpp>
 #include <dhp/cuda/squared_deviations.hpp>
-#include <dhp/ops/compression.hpp>
 
 namespace dhp::detail::cuda {
 
@@ -18,6 +17,9 @@ struct NormUids {
                                 residual = 7, signs = 8, dy = 9, dgamma = 10, dbeta = 11, dx = 12,
                                 dresidual = 13;
 };
+
+/// Bytes for `count` sign bits.
+[[nodiscard]] constexpr std::int64_t sign_bytes(std::int64_t count) { return (count + 7) / 8; }
 
 struct NormExtents {
   DType type = DType::bf16;
@@ -160,13 +162,16 @@ template <class Dev>
 
 namespace dhp::detail {
 
-std::optional<BatchNormResult<Cuda>> batch_norm_fused_on(
-    std::same_as<Cuda> auto& dev, ConstView<Cuda> x, ConstView<Cuda> residual,
-    ConstView<Cuda> gamma, ConstView<Cuda> beta, double epsilon, bool relu) {
+template <KernelDevice Dev>
+  requires(std::same_as<Dev, Cuda>)
+std::optional<BatchNormResult<Dev>> batch_norm_fused_on(Dev& dev, ConstView<Dev> x,
+                                                        ConstView<Dev> residual,
+                                                        ConstView<Dev> gamma, ConstView<Dev> beta,
+                                                        double epsilon, bool relu) {
   if (!cuda::norm_fits(x, residual, relu)) return {};
-  const auto per_column = [&] { return Tensor<Cuda>(dev, DType::f32, {x.columns()}); };
-  BatchNormResult<Cuda> made{Tensor<Cuda>(dev, x.dtype(), x.shape()), per_column(), per_column(),
-                             per_column(), cuda::norm_signs<Cuda>(dev, x, relu)};
+  const auto per_column = [&] { return Tensor<Dev>(dev, DType::f32, {x.columns()}); };
+  BatchNormResult<Dev> made{Tensor<Dev>(dev, x.dtype(), x.shape()), per_column(), per_column(),
+                            per_column(), cuda::norm_signs<Dev>(dev, x, relu)};
   using Uids = cuda::NormUids;
   const auto small = static_cast<float>(epsilon);
   const cuda::NormTail tail{!residual.empty(), relu};
@@ -188,13 +193,15 @@ std::optional<BatchNormResult<Cuda>> batch_norm_fused_on(
   return made;
 }
 
-std::optional<BatchNormResult<Cuda>> batch_norm_fused_apply_on(
-    std::same_as<Cuda> auto& dev, ConstView<Cuda> x, const BatchNormVectors<Cuda>& vectors,
-    ConstView<Cuda> residual, bool relu) {
+template <KernelDevice Dev>
+  requires(std::same_as<Dev, Cuda>)
+std::optional<BatchNormResult<Dev>> batch_norm_fused_apply_on(Dev& dev, ConstView<Dev> x,
+                                                              const BatchNormVectors<Dev>& vectors,
+                                                              ConstView<Dev> residual, bool relu) {
   if (!cuda::norm_fits(x, residual, relu)) return {};
-  BatchNormResult<Cuda> made;
-  made.y = Tensor<Cuda>(dev, x.dtype(), x.shape());
-  made.signs = cuda::norm_signs<Cuda>(dev, x, relu);
+  BatchNormResult<Dev> made;
+  made.y = Tensor<Dev>(dev, x.dtype(), x.shape());
+  made.signs = cuda::norm_signs<Dev>(dev, x, relu);
   using Uids = cuda::NormUids;
   const cuda::NormTail tail{!residual.empty(), relu};
   cuda::CudnnArguments arguments;
@@ -210,13 +217,15 @@ std::optional<BatchNormResult<Cuda>> batch_norm_fused_apply_on(
   return made;
 }
 
-std::optional<BatchNormGradients<Cuda>> batch_norm_fused_backward_on(
-    std::same_as<Cuda> auto& dev, ConstView<Cuda> dy, ConstView<Cuda> x,
-    const BatchNormVectors<Cuda>& vectors, ConstView<Cuda> signs, bool residual) {
+template <KernelDevice Dev>
+  requires(std::same_as<Dev, Cuda>)
+std::optional<BatchNormGradients<Dev>> batch_norm_fused_backward_on(
+    Dev& dev, ConstView<Dev> dy, ConstView<Dev> x, const BatchNormVectors<Dev>& vectors,
+    ConstView<Dev> signs, bool residual) {
   if (x.dtype() == DType::f64 || x.count() == 0) return {};
-  const auto like_x = [&] { return Tensor<Cuda>(dev, x.dtype(), x.shape()); };
-  BatchNormGradients<Cuda> made{like_x(), residual ? like_x() : Tensor<Cuda>(),
-                                Tensor<Cuda>(dev, DType::f32, {2, x.columns()})};
+  const auto like_x = [&] { return Tensor<Dev>(dev, x.dtype(), x.shape()); };
+  BatchNormGradients<Dev> made{like_x(), residual ? like_x() : Tensor<Dev>(),
+                               Tensor<Dev>(dev, DType::f32, {2, x.columns()})};
   using Uids = cuda::NormUids;
   cuda::CudnnArguments arguments;
   arguments.add(Uids::dy, dy.bytes()).add(Uids::x, x.bytes());

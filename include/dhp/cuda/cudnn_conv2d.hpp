@@ -205,34 +205,39 @@ template <class Dev>
 
 namespace dhp::detail {
 
-void conv2d_forward_on(std::same_as<Cuda> auto& dev, ConstView<Cuda> x, ConstView<Cuda> w,
-                       Conv2dGeometry geometry, View<Cuda> y) {
+template <KernelDevice Dev>
+  requires std::same_as<Dev, Cuda>
+void conv2d_forward_on(Dev& dev, ConstView<Dev> x, ConstView<Dev> w, Conv2dGeometry geometry,
+                       View<Dev> y) {
   if (y.count() == 0) return;
   using Kind = cuda::Conv2dProblem::Kind;
-  if (x.count() > 0 && cuda::cudnn_convolve(dev, Kind::forward, x, w, ConstView<Cuda>(y), geometry))
+  if (x.count() > 0 && cuda::cudnn_convolve(dev, Kind::forward, x, w, ConstView<Dev>(y), geometry))
     return;
   cuda::fallback_conv2d_forward(dev, x, w, geometry, y);
 }
 
 /// For 16-bit images: their sums of squares, in f32, are exact enough for a variance.
-std::optional<Tensor<Cuda>> conv2d_forward_with_sums_on(std::same_as<Cuda> auto& dev,
-                                                        ConstView<Cuda> x, ConstView<Cuda> w,
-                                                        Conv2dGeometry geometry, View<Cuda> y) {
+template <KernelDevice Dev>
+  requires(std::same_as<Dev, Cuda>)
+std::optional<Tensor<Dev>> conv2d_forward_with_sums_on(Dev& dev, ConstView<Dev> x, ConstView<Dev> w,
+                                                       Conv2dGeometry geometry, View<Dev> y) {
   if (x.count() == 0 || y.count() == 0 || size_of(x.dtype()) != 2) return {};
   using Kind = cuda::Conv2dProblem::Kind;
-  Tensor<Cuda> sums(dev, DType::f32, {2, y.columns()});
-  if (!cuda::cudnn_convolve<Cuda>(dev, Kind::forward, x, w, ConstView<Cuda>(y), geometry,
-                                  {.sums = sums.mut()}))
+  Tensor<Dev> sums(dev, DType::f32, {2, y.columns()});
+  if (!cuda::cudnn_convolve<Dev>(dev, Kind::forward, x, w, ConstView<Dev>(y), geometry,
+                                 {.sums = sums.mut()}))
     return {};
   return sums;
 }
 
-void conv2d_backward_data_on(std::same_as<Cuda> auto& dev, ConstView<Cuda> dy, ConstView<Cuda> w,
-                             Conv2dGeometry geometry, View<Cuda> dx, double beta) {
+template <KernelDevice Dev>
+  requires std::same_as<Dev, Cuda>
+void conv2d_backward_data_on(Dev& dev, ConstView<Dev> dy, ConstView<Dev> w, Conv2dGeometry geometry,
+                             View<Dev> dx, double beta) {
   if (dx.count() == 0) return;
   using Kind = cuda::Conv2dProblem::Kind;
   if (dy.count() > 0 && (beta == 0 || beta == 1) &&
-      cuda::cudnn_convolve(dev, Kind::backward_data, ConstView<Cuda>(dx), w, dy, geometry,
+      cuda::cudnn_convolve(dev, Kind::backward_data, ConstView<Dev>(dx), w, dy, geometry,
                            {.adds = beta == 1}))
     return;
   cuda::fallback_conv2d_backward_data(dev, dy, w, geometry, dx, beta);
@@ -240,35 +245,39 @@ void conv2d_backward_data_on(std::same_as<Cuda> auto& dev, ConstView<Cuda> dy, C
 
 /// Not on deterministic devices: its sums are added in any order, and whether there is a norm's trace depends on where
 /// a pipeline is cut. Strides have no such kernels.
-std::optional<Tensor<Cuda>> conv2d_backward_data_to_norm_on(
-    std::same_as<Cuda> auto& dev, ConstView<Cuda> dy, ConstView<Cuda> w, Conv2dGeometry geometry,
-    ConstView<Cuda> onto, const NormTrace<Cuda>& norm, View<Cuda> dx) {
+template <KernelDevice Dev>
+  requires(std::same_as<Dev, Cuda>)
+std::optional<Tensor<Dev>> conv2d_backward_data_to_norm_on(
+    Dev& dev, ConstView<Dev> dy, ConstView<Dev> w, Conv2dGeometry geometry, ConstView<Dev> onto,
+    const NormTrace<Dev>& norm, View<Dev> dx) {
   if (dev.options().deterministic || geometry.stride != 1 || dx.count() == 0 || dy.count() == 0 ||
       size_of(dx.dtype()) != 2)
     return {};
-  auto sums = Tensor<Cuda>::zeros(dev, DType::f32, {2, dx.columns()});
+  auto sums = Tensor<Dev>::zeros(dev, DType::f32, {2, dx.columns()});
   using Kind = cuda::Conv2dProblem::Kind;
-  if (!cuda::cudnn_convolve<Cuda>(dev, Kind::backward_data, ConstView<Cuda>(dx), w, dy, geometry,
-                                  {.sums = sums.mut(), .norm = &norm, .onto = onto}))
+  if (!cuda::cudnn_convolve<Dev>(dev, Kind::backward_data, ConstView<Dev>(dx), w, dy, geometry,
+                                 {.sums = sums.mut(), .norm = &norm, .onto = onto}))
     return {};
   return sums;
 }
 
-void conv2d_backward_filter_on(std::same_as<Cuda> auto& dev, ConstView<Cuda> x, ConstView<Cuda> dy,
-                               Conv2dGeometry geometry, View<Cuda> dw, double beta) {
+template <KernelDevice Dev>
+  requires std::same_as<Dev, Cuda>
+void conv2d_backward_filter_on(Dev& dev, ConstView<Dev> x, ConstView<Dev> dy,
+                               Conv2dGeometry geometry, View<Dev> dw, double beta) {
   if (dw.count() == 0) return;
   using Kind = cuda::Conv2dProblem::Kind;
   if (x.count() > 0 && geometry.kernel == 1 && geometry.stride == 1 && geometry.padding == 0) {
     const auto as_rows = [](const auto& view) { return view.as({view.rows(), view.columns()}); };
     return gemm_on(dev, as_rows(dy), as_rows(x), dw.as({dy.columns(), x.columns()}),
-                   GemmOptions{.transpose_a = true, .beta = beta}, ConstView<Cuda>());
+                   GemmOptions{.transpose_a = true, .beta = beta}, ConstView<Dev>());
   }
   if (x.count() > 0 && dy.count() > 0) {
     if (beta == 0 && x.dtype() == dw.dtype()) {
-      if (cuda::cudnn_convolve(dev, Kind::backward_filter, x, ConstView<Cuda>(dw), dy, geometry))
+      if (cuda::cudnn_convolve(dev, Kind::backward_filter, x, ConstView<Dev>(dw), dy, geometry))
         return;
     } else {
-      const Tensor<Cuda> gradient(dev, x.dtype(), dw.shape());
+      const Tensor<Dev> gradient(dev, x.dtype(), dw.shape());
       if (cuda::cudnn_convolve(dev, Kind::backward_filter, x, gradient.view(), dy, geometry))
         return cuda::add_fresh(dev, gradient.view(), beta, dw);
     }
