@@ -393,21 +393,7 @@ std::optional<int> parse(CommandLine& app, int argc, char** argv, auto& options,
     options.run.configuration = configuration_of(app);
     options.run.common = common_options(app);
     finish(options.run, words);
-    if constexpr (requires { options.sequence_parallel; })
-      for (const auto& [bad, why] :
-           {std::pair{options.run.synthetic_gradients.has_value(),
-                      "--synthetic-gradients has predictors that each tensor rank would train on "
-                      "its own rows"},
-            {!options.run.trace_values.empty(),
-             "--trace-values looks at whole rows, which no rank has"}})
-        dhp::check(!options.sequence_parallel || !bad, why, ": leave out --sequence-parallel");
-    if constexpr (requires { options.sequence_parallel; })
-      for (const auto& [idle, why] :
-           {std::pair{options.sequence_parallel && options.run.mesh.tensor == 1,
-                      "--sequence-parallel does nothing without --tensor-parallel"},
-            {options.run.exchange_heads && options.run.mesh.context == 1,
-             "--context-attention does nothing without --context-parallel"}})
-        if (idle) options.run.idle.push_back(why);
+    if constexpr (requires { options.sequence_parallel; }) check_axes(options);
     check();
   });
 }

@@ -59,6 +59,23 @@ inline void add_text_model_options(CommandLine& app, TextModelOptions& options,
                  "Directory that keeps the text as tokens, for other processes and runs");
 }
 
+/// Refuses what does not go with --sequence-parallel, and notes options of axes that are not there.
+inline void check_axes(TextModelOptions& options) {
+  for (const auto& [bad, why] :
+       {std::pair{options.run.synthetic_gradients.has_value(),
+                  "--synthetic-gradients has predictors that each tensor rank would train on its "
+                  "own rows"},
+        {!options.run.trace_values.empty(),
+         "--trace-values looks at whole rows, which no rank has"}})
+    dhp::check(!options.sequence_parallel || !bad, why, ": leave out --sequence-parallel");
+  for (const auto& [idle, why] :
+       {std::pair{options.sequence_parallel && options.run.mesh.tensor == 1,
+                  "--sequence-parallel does nothing without --tensor-parallel"},
+        {options.run.exchange_heads && options.run.mesh.context == 1,
+         "--context-attention does nothing without --context-parallel"}})
+    if (idle) options.run.idle.push_back(why);
+}
+
 inline void add_bert_text_options(CommandLine& app, BertOptions& options) {
   app.option_defaults()->group("Data");
   app.add_option("--sentences", options.sentences,

@@ -84,7 +84,8 @@ def alone(programs, preset):
         assert drawn in end.output, (drawn, end.output)
     exact = [programs.folder / f"{preset} on {ranks}" for ranks in (1, 4)]
     for folder, options in zip(exact, (("--context-groups", 2), ("--context-parallel", 2, "--tensor-parallel", 2, "--sequence-parallel"))):
-        programs.trained("--preset", preset, "--vocabulary-size", 300, "--steps", 3, "--deterministic", *options, "--export", folder)
+        programs.trained("--preset", preset, "--vocabulary-size", 300, "--steps", 3, "--deterministic", *options,
+                         "--save", programs.folder / f"{folder.name} saved", "--export", folder)
     assert len({(folder / "model.safetensors").read_bytes() for folder in exact}) == 1, exact
     again = programs.folder / f"{preset} again"
     programs.trained("--load", exported, "--steps", 0, "--save", again)

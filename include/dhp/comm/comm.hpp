@@ -59,9 +59,10 @@ class Comm {
         },
         "a communicator lacks send(Dev&, Tensor<Dev>, int, CallSite) or recv(Dev&, View<Dev>, int, "
         "CallSite)");
-    static_assert(Communicator<C, Dev>,
-                  "a communicator lacks barrier(CallSite), split(int, int, CallSite) that gives its "
-                  "own kind, abort(std::string) or transport()");
+    static_assert(
+        Communicator<C, Dev>,
+        "a communicator lacks barrier(CallSite), split(int, int, CallSite) that gives its "
+        "own kind, abort(std::string) or transport()");
     return Comm(std::make_shared<Model<C>>(std::move(comm)));
   }
 

@@ -57,17 +57,17 @@ class PipelineParallel {
     const int parts = stages_ * options_.chunks;
     if (options_.costs.empty()) {
       // Rank 0 decides where to cut; measuring needs its tensor and its context group.
-      const bool measures = mesh.data_index() == 0 && mesh.pipeline_index() == 0 && parts > 1;
-      options_.costs = options_.measure_costs && measures
-                           ? detail::measured_costs(
-                                 dev, model, detail::context_share(dev, example, context_), store)
-                           : detail::computed_costs(model, example);
+      const bool first = mesh.data_index() == 0 && mesh.pipeline_index() == 0;
+      if (options_.measure_costs && first && parts > 1)
+        options_.costs = detail::measured_costs(
+            dev, model, detail::context_share(dev, example, context_), store);
+      else options_.costs = detail::computed_costs(model, example);
     }
     check(options_.costs.size() == model.layers.size(), "pipeline: ", options_.costs.size(),
           " costs were given for ", layers, " layers");
     auto cuts = detail::agree_on_cuts(dev, mesh.world(), options_.costs, parts);
-    const detail::Wiring wiring{stages_, options_.chunks, options_.schedule.v_shaped()};
-    layers_ = {std::move(model), std::move(cuts), wiring, stage_};
+    layers_ = {std::move(model), std::move(cuts),
+               detail::Wiring{stages_, options_.chunks, options_.schedule.v_shaped()}, stage_};
     (void)proven(1, Pass::training);  // refuses a wrong combination of schedule and chunks
     keep_own_part(dev);
   }
@@ -99,11 +99,10 @@ class PipelineParallel {
       Ready ready = [](Range) {}) {
     const auto micro_batches = static_cast<int>(step.batches.size());
     const int all = rounds(step);
-    const auto& list = proven(all, Pass::training)[static_cast<std::size_t>(stage_)];
     auto run = start(dev, step, Mode::train, replicas);
     expect_contributions(all, run);
     if (all == 0) layers_.for_each([&](int at) { complete(dev, at, run, ready); });
-    for (const auto& action : list) {
+    for (const auto& action : proven(all, Pass::training)[detail::as_size(stage_)]) {
       if (action.micro_batch >= micro_batches) {
         only_move_weights(dev, action, run, ready);
         continue;
@@ -123,34 +122,16 @@ class PipelineParallel {
   void replay(Dev& dev, const Step<Dev>& step, Replicas<Dev>* replicas = nullptr) {
     (void)forward_backward(dev, step, replicas);
   }
-  /// Forward only. Replicas may have unequal numbers of micro-batches, because nothing crosses the data axis.
+  /// Forward only, as predict(). Replicas may have unequal numbers of micro-batches, because nothing crosses the data axis.
   Tensor<Dev> evaluate(Dev& dev, const Step<Dev>& step, Replicas<Dev>* replicas = nullptr) {
     return std::move(forward_only(dev, step, replicas, false).losses);
   }
-  /// Forward only, as evaluate().
   [[nodiscard]] std::vector<Tensor<Dev>> predict(Dev& dev, const Step<Dev>& step,
                                                  Replicas<Dev>* replicas = nullptr) {
     return std::move(forward_only(dev, step, replicas, true).predictions);
   }
 
  private:
-  struct Execution;
-  [[nodiscard]] Execution forward_only(Dev& dev, const Step<Dev>& step, Replicas<Dev>* replicas,
-                                       bool predicts) {
-    auto run = start(dev, step, Mode::eval, replicas, predicts);
-    const auto micro_batches = static_cast<int>(step.batches.size());
-    for (const auto& action :
-         proven(rounds(step), Pass::evaluation)[static_cast<std::size_t>(stage_)]) {
-      if (action.micro_batch >= micro_batches) {
-        only_move_weights(dev, action, run, [](Range) {});
-        continue;
-      }
-      forward(dev, action, run);
-      run.in_flight.erase({action.chunk, action.micro_batch});
-    }
-    return run;
-  }
-
   /// A micro-batch in a chunk, between its forward and its last backward action.
   struct MicroBatchState {
     MicroBatchState(const StepContext& context, const MicroBatch<Dev>& batch)
@@ -174,6 +155,22 @@ class PipelineParallel {
     bool predicts = false;
     std::vector<Tensor<Dev>> predictions;  // of the micro-batches in order
   };
+
+  [[nodiscard]] Execution forward_only(Dev& dev, const Step<Dev>& step, Replicas<Dev>* replicas,
+                                       bool predicts) {
+    auto run = start(dev, step, Mode::eval, replicas, predicts);
+    const auto micro_batches = static_cast<int>(step.batches.size());
+    for (const auto& action :
+         proven(rounds(step), Pass::evaluation)[static_cast<std::size_t>(stage_)]) {
+      if (action.micro_batch >= micro_batches) {
+        only_move_weights(dev, action, run, [](Range) {});
+        continue;
+      }
+      forward(dev, action, run);
+      run.in_flight.erase({action.chunk, action.micro_batch});
+    }
+    return run;
+  }
 
   void keep_own_part(Dev& dev) {
     const auto by_stage = layers_.parameters_by_stage();
