@@ -111,7 +111,7 @@ class StepModel {
       const double exchanging = exchange(calls, moved.bytes, replicas, mesh.tensor);
       time.compute = stage.compute;
       time.tensor = stage.tensor;
-      time.waiting = stage.end - stage.compute - stage.tensor;
+      time.waiting = std::max(0.0, stage.end - stage.compute - stage.tensor);
       time.data = layout.zero >= 2
                       ? std::max(exchanging - stage.compute * (layout.zero == 3 ? 1 : 2.0 / 3),
                                  exchanging / std::max(calls, 1.0))
@@ -124,7 +124,7 @@ class StepModel {
       time.memory_bytes = state.sum() + stage.kept_bytes + work.transient_bytes;
       slowest.memory_bytes = std::max(slowest.memory_bytes, time.memory_bytes);
       busy += time.compute + time.tensor + exchanging + time.update;
-      idle += 1 - (time.compute + time.tensor) / pipeline->makespan;
+      idle += std::max(0.0, 1 - (time.compute + time.tensor) / pipeline->makespan);
       if (time.total() > slowest.total()) {
         time.memory_bytes = slowest.memory_bytes;
         slowest = time;
