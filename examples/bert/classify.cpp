@@ -41,9 +41,9 @@ int classify(const BertOptions& options, ConnectedRank* met) {
   };
   setup.files = data.files;
   setup.head = "classifier.";
-  setup.shortfalls = [&](Dev& dev) {
-    return attention_shortfalls_of(dev, bert.config, options.run.precision, options.run.micro_batch,
-                                   options.run.mesh.tensor);
+  setup.shortfalls = [&](Dev& dev, const RunOptions& run) {
+    return attention_shortfalls_of(dev, bert.config, run.precision, run.micro_batch,
+                                   run.mesh.tensor);
   };
   return run_training(setup);
 }

@@ -40,9 +40,9 @@ int train(const examples::BertOptions& options, examples::ConnectedRank* met) {
   setup.files = data.files;
   setup.head = "cls.";
   setup.same_shapes = data.same_shapes;
-  setup.shortfalls = [&](examples::Dev& dev) {
-    return examples::attention_shortfalls_of(dev, config, options.run.precision,
-                                             options.run.micro_batch, options.run.mesh.tensor);
+  setup.shortfalls = [&](examples::Dev& dev, const examples::RunOptions& run) {
+    return examples::attention_shortfalls_of(dev, config, run.precision, run.micro_batch,
+                                             run.mesh.tensor);
   };
   return examples::run_training(setup);
 }

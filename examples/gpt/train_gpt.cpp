@@ -27,9 +27,9 @@ int train(const examples::TextModelOptions& options, examples::ConnectedRank* me
                                       static_cast<double>(batch.count_of("token_pairs")));
   };
   setup.files = data.files;
-  setup.shortfalls = [&](examples::Dev& dev) {
-    return examples::gpt_attention_shortfalls(dev, config, options.run.precision,
-                                              options.run.micro_batch, options.run.mesh.tensor);
+  setup.shortfalls = [&](examples::Dev& dev, const examples::RunOptions& run) {
+    return examples::gpt_attention_shortfalls(dev, config, run.precision, run.micro_batch,
+                                              run.mesh.tensor);
   };
   return examples::run_training(setup);
 }

@@ -27,8 +27,8 @@ inline constexpr std::array options_of_a_rank{
     "--peak-tflops",  "--export",      "--export-adapter", "--output",
     "--grace",        "--comm-timeout"};
 /// Paths may differ between hosts: ranks compare the data that they have read, and of --trace whether it is given.
-inline constexpr std::array paths_of_a_host{"--data",  "--test-data",    "--vocabulary",
-                                            "--trace", "--trace-values", "--cluster"};
+inline constexpr std::array paths_of_a_host{"--data", "--test-data", "--vocabulary", "--trace",
+                                            "--trace-values"};
 
 /// A number has one spelling: 1e-3 is 0.001. Whole numbers stay as they are.
 [[nodiscard]] inline std::string one_spelling(const std::string& text) {
@@ -61,7 +61,8 @@ inline constexpr std::array paths_of_a_host{"--data",  "--test-data",    "--voca
     for (const auto& value : values) text += (text.empty() ? "" : ",") + one_spelling(value);
     if (is_in(paths_of_a_host, name) && !text.starts_with("synthetic") && !text.empty())
       text = "PATH";
-    if (text.ends_with(".csv") && name == "--schedule")
+    // Their content decides.
+    if ((text.ends_with(".csv") && name == "--schedule") || (!text.empty() && name == "--cluster"))
       text += dhp::concat(" of checksum ", dhp::checked(dhp::text_of(text)).sum);
     const bool none = text.empty() || text == "false" || text == "[]" || text == "{}";
     made[name] = none ? "no " + name : text == "true" ? name : name + " " + text;

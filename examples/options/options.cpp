@@ -111,8 +111,7 @@ void add_run_options(CommandLine& app, RunOptions& options, Words& words) {
   app.add_option("--tensor-groups", options.tensor_groups,
                  "With --deterministic: the number of pieces that a tensor axis is computed in, "
                  "whatever its size, which divides it; 0: what the model can be cut into, up to 12",
-                 number_up_to(dhp::detail::most_tree_leaves))
-      ->needs("--deterministic");
+                 number_up_to(dhp::detail::most_tree_leaves));
   app.add_flag("--recompute", options.recompute,
                "Keep only the inputs of layers and compute the rest again");
   app.add_option("--memory-limit", options.memory_limit_gb,
@@ -248,12 +247,22 @@ void finish(RunOptions& options, const Words& words) {
     dhp::check(!options.elastic,
                "--axes auto is for ranks that stay; for --elastic there is "
                "--elastic-axes all");
-    if (const auto me = options.process()) options.mesh = {me->size, 1, 1};
+    dhp::check(!options.synthetic_gradients,
+               "--axes auto is not for --synthetic-gradients: give --pipeline-parallel");
+    const int context = options.mesh.context;
+    if (const auto me = options.process()) {
+      dhp::check(me->size % context == 0, "--context-parallel ", context, " does not divide ",
+                 me->size, " ranks");
+      options.mesh = {me->size / context, 1, 1, context};
+    }
   }
   options.optimizer = optimizer_of(words);
   finish_reducer(options, words.reducer);
   options.finish_synthetic();
   options.check_context();
+  for (const auto& [groups, name] : {std::pair{options.tensor_groups, "--tensor-groups"},
+                                     {options.context_groups, "--context-groups"}})
+    dhp::check(groups == 0 || options.deterministic, name, " needs --deterministic");
   dhp::check(options.verify_every == 0 || options.deterministic,
              "--verify-every needs --deterministic, with which ranks have the same bits");
   if (options.steps.value_or(0) > 0) options.check_decay(*options.steps);
@@ -484,7 +493,7 @@ Parsed<ResNetOptions> parse_resnet(int argc, char** argv, bool gpu) {
     dhp::check(options.stem_stride == 1 || options.image_size <= 64, "--stem-stride ",
                options.stem_stride, " is of the stem for images up to 64 pixels, not for ",
                options.image_size);
-    dhp::check(!options.sync_batch_norm ||
+    dhp::check(!options.sync_batch_norm || options.run.axes == "auto" ||
                    options.run.global_batch / options.run.micro_batch % options.run.mesh.data == 0,
                "--sync-batch-norm needs as many micro-batches on every replica: --global-batch / "
                "--micro-batch must be a multiple of --data-parallel ",

@@ -100,7 +100,8 @@ inline void check_late_reducer(const RunOptions& options, const ReducerWords& wo
       "--reducer ", words.name, " is for --precision fp32", delayed ? ", bf16" : "", " or fp64: ",
       delayed ? "the loss scale of fp16 may change before a gradient is used"
               : "the weights of 16 bits are not those that the optimizer steps on");
-  dhp::check(delayed || options.global_batch / options.micro_batch >= options.mesh.data,
+  dhp::check(delayed || options.axes == "auto" ||
+                 options.global_batch / options.micro_batch >= options.mesh.data,
              "--reducer local needs a micro-batch for each replica: --global-batch / --micro-batch "
              "must be at least --data-parallel ",
              options.mesh.data);

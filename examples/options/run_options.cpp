@@ -63,6 +63,7 @@ void RunOptions::check_context() const {
         {synthetic_gradients.has_value(), "--synthetic-gradients"},
         {cuda_graphs.value_or(false), "--cuda-graphs: its ranks read lengths on the host"},
         {!trace_values.empty(), "--trace-values: no rank has all of a micro-batch"},
+        {verify_every > 0, "--verify-every: its ranks do not compute each other's rows"},
         {late, "a --reducer with which replicas step alone"}})
     dhp::check(!bad, "--context-parallel is not for ", name, "; leave out one of the two");
 }

@@ -28,7 +28,7 @@ inline void add_context_options(CommandLine& app, RunOptions& run) {
                  "With --deterministic: the number of pieces that each sample is computed in, "
                  "whatever --context-parallel, which divides it; 0: as many as its ranks",
                  number_up_to(dhp::detail::most_tree_leaves))
-      ->needs("--deterministic");
+      ->group("Training");
 }
 
 inline void add_text_model_options(CommandLine& app, TextModelOptions& options,
@@ -69,8 +69,9 @@ inline void check_axes(TextModelOptions& options) {
          "--trace-values looks at whole rows, which no rank has"}})
     dhp::check(!options.sequence_parallel || !bad, why, ": leave out --sequence-parallel");
   for (const auto& [idle, why] :
-       {std::pair{options.sequence_parallel && options.run.mesh.tensor == 1,
-                  "--sequence-parallel does nothing without --tensor-parallel"},
+       {std::pair{
+            options.sequence_parallel && options.run.mesh.tensor == 1 && options.run.axes != "auto",
+            "--sequence-parallel does nothing without --tensor-parallel"},
         {options.run.exchange_heads && options.run.mesh.context == 1,
          "--context-attention does nothing without --context-parallel"}})
     if (idle) options.run.idle.push_back(why);

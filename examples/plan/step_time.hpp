@@ -54,6 +54,7 @@ struct StepTime {
 
 struct StepModelOptions {
   Cluster cluster{};
+  std::function<dhp::AnySchedule(const std::string&)> schedule = dhp::parse_schedule;  ///< by name
   bool half = false;  ///< products are of 16 bits
   double bucket_bytes = 25 << 20;
   std::int64_t samples = 0;  ///< of a step
@@ -202,7 +203,7 @@ class StepModel {
     const auto& mesh = layout.mesh;
     const auto& work = *made.work;
     const dhp::detail::Wiring wiring{mesh.pipeline, layout.chunks,
-                                     dhp::parse_schedule(layout.schedule).v_shaped()};
+                                     options_.schedule(layout.schedule).v_shaped()};
     const auto cuts = dhp::cut_layers(work.costs, static_cast<int>(wiring.parts()));
     made.stages.resize(static_cast<std::size_t>(mesh.pipeline));
     std::vector<dhp::ActionCosts> costs;
@@ -261,13 +262,13 @@ class StepModel {
     std::vector<double> ends{}, in_flight{};
   };
   /// Of many micro-batches: those of fewer, and so much more for each further one.
-  [[nodiscard]] static Times simulated(const Layout& layout, int micro_batches,
-                                       const std::vector<dhp::ActionCosts>& costs, double hop) {
+  [[nodiscard]] Times simulated(const Layout& layout, int micro_batches,
+                                const std::vector<dhp::ActionCosts>& costs, double hop) const {
     const int stages = layout.mesh.pipeline;
     const int few = 4 * stages + micro_batches % stages, more = few + stages;
     const auto run = [&](int count) {
       const auto lists =
-          dhp::all_stages(dhp::parse_schedule(layout.schedule), stages, count, layout.chunks);
+          dhp::all_stages(options_.schedule(layout.schedule), stages, count, layout.chunks);
       const auto found = dhp::simulate(lists, costs, hop);
       Times times{found.makespan, {}, {}};
       for (std::size_t at = 0; at < lists.size(); ++at) {
@@ -286,7 +287,8 @@ class StepModel {
       }
       return times;
     };
-    if (micro_batches <= 2 * more) return run(micro_batches);
+    const bool is_fixed = layout.schedule.ends_with(".csv");
+    if (is_fixed || micro_batches <= 2 * more) return run(micro_batches);
     auto first = run(few);
     const auto second = run(more);
     const double times = static_cast<double>(micro_batches - few) / stages;

@@ -132,6 +132,10 @@ StepModel MemoryPlanner::step_model(const Cluster& cluster, std::int64_t asked) 
   const auto* const bucketed = std::get_if<dhp::Bucketed>(&options_.reducer);
   return StepModel(
       {.cluster = cluster,
+       .schedule =
+           [own = options_.pipeline.schedule](const std::string& name) {
+             return name == own.name() ? own : dhp::parse_schedule(name);
+           },
        .half = options_.precision != dhp::accumulation_type(options_.precision),
        .bucket_bytes = bucketed == nullptr ? 1e18 : static_cast<double>(bucketed->bytes),
        .samples = asked > 0 ? asked : samples,

@@ -128,7 +128,8 @@ class Program {
                 " training samples, ", total_, " steps of ", options_.global_batch);
     for (const auto& doubt : options_.doubts(total_)) report_.say("warning: ", doubt);
     if (setup_.shortfalls)
-      for (const auto& lacking : setup_.shortfalls(dev_)) report_.say("warning: ", lacking);
+      for (const auto& lacking : setup_.shortfalls(dev_, setup_.options))
+        report_.say("warning: ", lacking);
     TraceReport traced(dev_, run_.mesh().world(), options_.trace);
     if (memory_ != nullptr)
       for (const auto& line : memory_->lines(limit_)) report_.say(line);

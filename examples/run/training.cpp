@@ -1,6 +1,7 @@
 #include "training.hpp"
 
 #include "../options/agreement.hpp"
+#include "../report/memory_use.hpp"
 #include "program.hpp"
 #if (defined(DHP_HAS_NCCL) && defined(DHP_HAS_PROCESSES)) || defined(DHP_HAS_GLOO)
 #include "elastic_training.hpp"
@@ -50,11 +51,18 @@ TrainingSetup tuned(const TrainingSetup& setup) {
 /// The fastest mesh of as many ranks as the options have whose memory suffices; all go by rank 0's choice.
 void choose_axes(TrainingSetup& setup) {
   auto& options = setup.options;
-  const auto cluster = cluster_of(options, on_gpu);
+  auto cluster = cluster_of(options, on_gpu);
+  auto* const met = setup.met;
+  if (options.memory_limit_gb > 0 || (met != nullptr && options.cluster.empty())) {
+    double limit = options.memory_limit_gb * 1e9;
+    if (limit == 0) limit = static_cast<double>(memory_limit(met->dev, options).bytes);
+    cluster.memory_bytes = options.cluster.empty() ? limit : std::min(cluster.memory_bytes, limit);
+  }
   MemoryPlanner planner(options, setup.train, setup.plan_model, setup.same_shapes,
                         setup.waits_for_replicas, on_gpu);
   auto model = planner.step_model(cluster);
   const auto given = planner.layout();
+  constexpr std::size_t most = 8;
   const auto found = fastest(model,
                              {.ranks = {given.mesh.size()},
                               .context = given.mesh.context,
@@ -64,20 +72,29 @@ void choose_axes(TrainingSetup& setup) {
                               .schedules = {{given.schedule, given.chunks}},
                               .samples = options.global_batch,
                               .equal_shares = setup.waits_for_replicas},
-                             1);
-  dhp::check(!found.empty(), "--axes auto: no layout of ", given.mesh.size(),
-             " ranks is for this model and the memory of ", cluster.name,
-             "; give other ranks, or a smaller --micro-batch");
-  auto mesh = found[0].second.mesh;
-  if (auto* const met = setup.met) {
+                             most);
+  // The model's memory is about right; the plan's is counted.
+  const auto fits = [&](const Timed& one) {
+    if (options.memory_limit_gb == 0) return true;
+    const auto stages = planner.plan(one.second);
+    return !stages.empty() && std::all_of(stages.begin(), stages.end(), [&](const auto& stage) {
+      return static_cast<double>(planner.need_of(stage)) <= cluster.memory_bytes;
+    });
+  };
+  const auto best = std::find_if(found.begin(), found.end(), fits);
+  auto mesh = best == found.end() ? dhp::MeshShape{0, 0, 0, 1} : best->second.mesh;
+  if (met != nullptr) {
     const auto all = dhp::gather(met->dev, met->world,
                                  {double(mesh.data), double(mesh.tensor), double(mesh.pipeline)});
-    mesh = {int(all[0]), int(all[1]), int(all[2]), mesh.context};
+    mesh = {int(all[0]), int(all[1]), int(all[2]), given.mesh.context};
   }
+  dhp::check(mesh.data > 0, "--axes auto: no layout of ", given.mesh.size(),
+             " ranks is for this model and the memory of ", cluster.name,
+             "; give other ranks, or a smaller --micro-batch");
   options.mesh = mesh;
-  if (options.speaks())
+  if (options.speaks() && best != found.end())
     std::fprintf(stderr, "axes: %s, about %.3g s a step by %s\n", dhp::to_text(mesh).c_str(),
-                 found[0].first.total(), cluster.name.c_str());
+                 best->first.total(), cluster.name.c_str());
 }
 
 int run_connected(const RunOptions& options,

@@ -60,7 +60,7 @@ struct TrainingSetup {
   /// Micro-batches of as many samples have the same shapes.
   bool same_shapes = false;
   /// What the device's libraries lack for the model, a sentence each.
-  std::function<std::vector<std::string>(Dev&)> shortfalls{};
+  std::function<std::vector<std::string>(Dev&, const RunOptions&)> shortfalls{};
 };
 
 /// Of what was read, for the model that describe(build, config) describes. Keeps references.

@@ -1,6 +1,7 @@
 #!/usr/bin/env python3
-"""curves.py TRAIN_BERT: the curves for TensorBoard, over a run that went on: each step once, with the metrics' values; the package
-tensorboard reads them, where Python has it. No line of the run's summary is longer than 80 columns."""
+"""curves.py TRAIN_BERT TRAIN_RESNET50: the summary of a run: the model's FLOP are the same in eight layouts, the parts add up to the
+wall time, the utilisation follows from them, and no line is longer than 80 columns. And the curves for TensorBoard, over a
+run that went on: each step once, with the metrics' values; the package tensorboard reads them, where Python has it."""
 
 import json
 import pathlib
@@ -8,9 +9,56 @@ import struct
 import subprocess
 import sys
 import tempfile
+import time
 
-OPTIONS = ["--global-batch", "24", "--micro-batch", "2", "--samples", "100", "--evaluate-samples", "4", "--peak-tflops", "0.5",
-           "--preset", "tiny", "--sequence-length", "32", "--vocabulary-size", "256", "--evaluate-every", "1", "--save-every", "1"]
+LAYOUTS = [(1, 1, 1), (2, 1, 1), (3, 1, 1), (1, 2, 1), (1, 1, 2), (2, 2, 1), (2, 1, 2), (2, 2, 2)]
+COMMON = ["--global-batch", "24", "--micro-batch", "2", "--samples", "100", "--evaluate-samples", "4",
+          "--peak-tflops", "0.5"]
+MODELS = {"bert": ["--preset", "tiny", "--sequence-length", "32", "--vocabulary-size", "256"],
+          "resnet": ["--depth", "14", "--width", "8", "--image-size", "32", "--classes", "10"]}
+
+
+def close(a, b, apart):
+    return abs(a - b) <= apart * abs(b)
+
+
+def summary_of(program, model, layout, more, folder):
+    axes = [text for name, size in zip(("data", "tensor", "pipeline"), layout) for text in (f"--{name}-parallel", str(size))]
+    metrics = folder / f"{model}-{'x'.join(map(str, layout))}{''.join(more)}"
+    begin = time.monotonic()
+    done = subprocess.run([program, *MODELS[model], *COMMON, *axes, *more, "--steps", "3", "--metrics", str(metrics)], capture_output=True,
+                          text=True, timeout=600)
+    around_s = time.monotonic() - begin
+    assert done.returncode == 0, done.stderr
+    lines = done.stderr.splitlines()
+    block = lines[next(at for at, line in enumerate(lines) if line.startswith("summary of steps 1 to 3")):]
+    assert all(len(line) <= 80 for line in block), block
+    found = json.loads(metrics.read_text().splitlines()[-1])
+    assert found["step"] == 3 and found["summary"]["ranks"] == layout[0] * layout[1] * layout[2], found
+    return found["summary"], around_s
+
+
+def summaries(programs, folder):
+    for model, program in programs.items():
+        first = None
+        runs = [(layout, ()) for layout in LAYOUTS] + [((1, 1, 2), ("--recompute",)), ((2, 1, 1), ("--zero", "3"))]
+        for layout, more in runs:
+            found, around_s = summary_of(program, model, layout, more, folder)
+            what = f"{model} {layout} {more}: {found}"
+            flop, ranks = found["model_flop_per_step"], found["ranks"]
+            first = first or flop
+            if flop != first:
+                yield f"{what}: {flop} FLOP a step, alone {first}"
+            parts = [found[f"{part}_s"] for part in ("compute", "communication", "pipeline", "data", "evaluation", "checkpoints",
+                                                     "start_and_end")]
+            if not close(sum(parts), found["wall_s"], 1e-9) or found["wall_s"] > around_s or min(parts) < 0:
+                yield f"{what}: parts of {sum(parts)} s, around {around_s} s"
+            steps_s = sum(parts[:4])
+            if not close(found["model_flop_utilisation"] * steps_s * ranks * 0.5e12, 3 * first, 1e-3):
+                yield f"{what}: utilisation"
+            if (layout[2] > 1) != (found["pipeline_s"] > 0) or (ranks > 1) != (found["communication_s"] > 0):
+                yield f"{what}: waits"
+        print(f"{model}: {first:.6g} FLOP a step in {len(runs)} runs")
 
 
 def fields(message):
@@ -63,12 +111,10 @@ def shown(directory):
 def curves(program, folder):
     """A run that lost the steps after a checkpoint goes on."""
     save, tensorboard, metrics = folder / "save", folder / "curves", folder / "metrics"
-    line = [program, *OPTIONS, "--save", save, "--metrics", metrics, "--tensorboard", tensorboard, "--steps"]
-    for more in (["5"], ["6", "--load", save / "step-00000003"]):
-        said = subprocess.run([*line, *more], check=True, capture_output=True, text=True, timeout=600).stderr
-    block = said[said.index("summary of steps 4 to 6"):].splitlines()
-    if any(len(text) > 80 for text in block) or not any("model FLOP utilisation" in text for text in block):
-        yield f"summary: {block}"
+    line = [program, *MODELS["bert"], *COMMON, "--evaluate-every", "1", "--save", str(save), "--save-every", "1", "--metrics",
+            str(metrics), "--tensorboard", str(tensorboard)]
+    subprocess.run([*line, "--steps", "5"], check=True, capture_output=True, timeout=600)
+    subprocess.run([*line, "--steps", "6", "--load", str(save / "step-00000003")], check=True, capture_output=True, timeout=600)
     wanted = {}
     for entry in map(json.loads, metrics.read_text().splitlines()):
         if "summary" in entry:
@@ -98,8 +144,10 @@ def curves(program, folder):
 
 
 def main():
+    programs = {name: str(pathlib.Path(path).resolve()) for name, path in zip(("bert", "resnet"), sys.argv[1:])}
     with tempfile.TemporaryDirectory() as temporary:
-        wrong = [*curves(str(pathlib.Path(sys.argv[1]).resolve()), pathlib.Path(temporary))]
+        folder = pathlib.Path(temporary)
+        wrong = [*summaries(programs, folder), *curves(programs["bert"], folder)]
     print(*wrong, sep="\n", end="")
     sys.exit(1 if wrong else 0)
 

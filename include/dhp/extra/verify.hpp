@@ -137,6 +137,9 @@ class StepVerifier final : public StepHook<Dev> {
           "reducer that is not late");
     check(store.options().deterministic,
           "steps can be verified only with exact sums, which have the same bits on every rank");
+    check(mesh.shape().context == 1,
+          "steps can be verified only where ranks do not share the tokens of samples: take a "
+          "context axis of 1");
   }
 
   [[nodiscard]] bool takes_part(std::int64_t step) const override { return step % every_ == 0; }

@@ -57,9 +57,30 @@ inline void attention_backward_on(Meta& dev, In<Meta>, In<Meta> q, In<Meta>, In<
   dev.count_product(4 * detail::attention_flop(q, sequences, options), q, q, dk, dk, dq, dk, dk);
 }
 
+/// The same with a part of the keys; under a causal mask about half of all pairs.
+[[nodiscard]] inline double attention_flop(In<Meta> q, const AttentionParts<Meta>& parts,
+                                           const AttentionOptions& options) {
+  const auto tokens = [](const TokenRuns& runs) {
+    return static_cast<double>(runs[0].length + runs[1].length);
+  };
+  double pairs = 0;
+  for (std::size_t at = 0; at < parts.queries.size(); ++at)
+    pairs += tokens(parts.queries[at]) * tokens(parts.keys[at]);
+  return 2 * pairs * static_cast<double>(q.columns()) / (options.causal ? 2 : 1);
+}
+inline void attend_to_part_forward(Meta& dev, In<Meta> q, In<Meta> k, In<Meta> v,
+                                   const AttentionParts<Meta>& parts,
+                                   const AttentionOptions& options, Out<Meta> y, Out<Meta>) {
+  dev.count_product(2 * attention_flop(q, parts, options), q, k, v, y);
+}
+inline void attend_to_part_backward(Meta& dev, In<Meta>, In<Meta> q, In<Meta>, In<Meta>, In<Meta>,
+                                    In<Meta>, const AttentionParts<Meta>& parts,
+                                    const AttentionOptions& options, Out<Meta> dq, Out<Meta> dk,
+                                    Out<Meta>) {
+  dev.count_product(4 * attention_flop(q, parts, options), q, q, dk, dk, dq, dk, dk);
+}
+
 void activation_backward_on(Counting auto& dev, const auto&... all) { dev.count_launch(all...); }
-void attend_to_part_backward(Counting auto& dev, const auto&... all) { dev.count_launch(all...); }
-void attend_to_part_forward(Counting auto& dev, const auto&... all) { dev.count_launch(all...); }
 void activation_forward_on(Counting auto& dev, const auto&... all) { dev.count_launch(all...); }
 void adamw_update_on(Counting auto& dev, const auto&... all) { dev.count_launch(all...); }
 void add_both_on(Counting auto& dev, const auto&... all) { dev.count_launch(all...); }

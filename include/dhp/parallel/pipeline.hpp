@@ -58,7 +58,8 @@ class PipelineParallel {
     if (options_.costs.empty()) {
       // Rank 0 decides where to cut; measuring needs its tensor and its context group.
       const bool first = mesh.data_index() == 0 && mesh.pipeline_index() == 0;
-      if (options_.measure_costs && first && parts > 1)
+      const bool grouped = store_options_.context_groups > 1;  // groups need more than an example
+      if (options_.measure_costs && first && parts > 1 && !grouped)
         options_.costs = detail::measured_costs(
             dev, model, detail::context_share(dev, example, context_), store);
       else options_.costs = detail::computed_costs(model, example);

@@ -259,9 +259,16 @@ struct ForwardOnly {
 
   [[nodiscard]] std::vector<Action> actions(int stage, int stages, int micro_batches,
                                             int chunks = 1) const {
-    check_stage(name, stage, stages, micro_batches, chunks, v_shaped ? 2 : 0);
+    check_stage(name, stage, stages, micro_batches, chunks);
     if (!v_shaped) return Interleaved::forwards(stages, micro_batches, chunks);
     PatternList list(micro_batches);
+    if (chunks != 2) {  // one micro-batch after the other, which any placement allows
+      std::vector<Action> one_by_one;
+      for (int m = 0; m < micro_batches; ++m)
+        for (int chunk = 0; chunk < chunks; ++chunk)
+          one_by_one.push_back({Action::Kind::forward, chunk, m});
+      return one_by_one;
+    }
     list.repeat(stages - stage, "F0");
     list.repeat(micro_batches, "F1F0");
     return list.done();
