@@ -247,14 +247,8 @@ void finish(RunOptions& options, const Words& words) {
     dhp::check(!options.elastic,
                "--axes auto is for ranks that stay; for --elastic there is "
                "--elastic-axes all");
-    dhp::check(!options.synthetic_gradients,
-               "--axes auto is not for --synthetic-gradients: give --pipeline-parallel");
-    const int context = options.mesh.context;
-    if (const auto me = options.process()) {
-      dhp::check(me->size % context == 0, "--context-parallel ", context, " does not divide ",
-                 me->size, " ranks");
-      options.mesh = {me->size / context, 1, 1, context};
-    }
+    if (const auto me = options.process())
+      options.mesh = {me->size / options.mesh.context, 1, 1, options.mesh.context};
   }
   options.optimizer = optimizer_of(words);
   finish_reducer(options, words.reducer);

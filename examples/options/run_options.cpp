@@ -47,6 +47,7 @@ void RunOptions::finish_synthetic() {
         {sharding.stage != dhp::ZeroStage::none,
          "is for replicas that hold all weights of their stage, not for --zero"},
         {elastic.has_value(), "has predictors that ranks would take with them: not for --elastic"},
+        {axes == "auto", "needs --pipeline-parallel instead of --axes auto"},
         {cuda_graphs.value_or(false),
          "has steps that --cuda-graphs cannot record: leave one of them out"},
         {precision != dhp::accumulation_type(precision), "is for --precision fp32 or fp64"}})

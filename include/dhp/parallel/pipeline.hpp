@@ -27,7 +27,7 @@ struct PipelineOptions {
   int chunks = 1;  ///< parts of the model per rank; only some schedules allow more than one
   /// Cost of each layer, to balance the parts. Empty: flops on the example batch, or measured seconds.
   std::vector<double> costs{};
-  bool measure_costs = false;
+  bool measure_costs = false;  ///< not with context groups, whose rows one example does not have
 };
 
 template <class Dev>
@@ -58,8 +58,7 @@ class PipelineParallel {
     if (options_.costs.empty()) {
       // Rank 0 decides where to cut; measuring needs its tensor and its context group.
       const bool first = mesh.data_index() == 0 && mesh.pipeline_index() == 0;
-      const bool grouped = store_options_.context_groups > 1;  // groups need more than an example
-      if (options_.measure_costs && first && parts > 1 && !grouped)
+      if (options_.measure_costs && first && parts > 1 && store_options_.context_groups < 2)
         options_.costs = detail::measured_costs(
             dev, model, detail::context_share(dev, example, context_), store);
       else options_.costs = detail::computed_costs(model, example);
