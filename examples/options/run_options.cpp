@@ -38,16 +38,15 @@ void RunOptions::finish_synthetic() {
   if (!synthetic_gradients) return;
   const bool usual = pipeline.schedule.name() == dhp::OneForwardOneBackward::name;
   for (const auto& [bad, reason] :
-       {std::pair{mesh.pipeline == 1,
-                  "is for stages that do not wait for each other: it needs --pipeline-parallel 2 "
-                  "or more"},
+       {std::pair{axes == "auto", "needs --pipeline-parallel instead of --axes auto"},
+        {mesh.pipeline == 1,
+         "is for stages that do not wait for each other: it needs --pipeline-parallel 2 or more"},
         {!usual, "has a schedule of its own: leave out --schedule"},
         {deterministic,
          "depends on where the model is cut, which --deterministic is there to prevent"},
         {sharding.stage != dhp::ZeroStage::none,
          "is for replicas that hold all weights of their stage, not for --zero"},
         {elastic.has_value(), "has predictors that ranks would take with them: not for --elastic"},
-        {axes == "auto", "needs --pipeline-parallel instead of --axes auto"},
         {cuda_graphs.value_or(false),
          "has steps that --cuda-graphs cannot record: leave one of them out"},
         {precision != dhp::accumulation_type(precision), "is for --precision fp32 or fp64"}})
