@@ -36,6 +36,21 @@ with tempfile.TemporaryDirectory() as folder:
     for cluster in CLUSTERS.glob("*.toml"):
         status, page, error = run(plan, "--preset", "tiny", "--cluster", cluster, "--gpus", "2", "--global-batch", "4")
         assert status == 0, (cluster, error)
+    # A part of the keys costs what its pairs cost.
+    seconds = []
+    for context in "1", "2":
+        status, page, error = run(plan, "--model", "gpt", "--preset", "tiny", "--sequence-length", "8192", "--gpus", context,
+                                  "--context-parallel", context, "--global-batch", "2", "--micro-batch", "1", "--cluster",
+                                  CLUSTERS / "h100x8.toml", "--recompute", "--json", file)
+        assert status == 0, error
+        seconds.append(json.loads(file.read_text())[0]["parts"]["layers"])
+    assert 1.8 < seconds[0] / seconds[1] < 2.5, seconds
+    # A schedule from a file, of two stages and two micro-batches.
+    (pathlib.Path(folder) / "1f1b.csv").write_text("0F0,0F1,0B0,0B1\n1F0,1B0,1F1,1B1\n")
+    status, page, error = run(plan, "--preset", "tiny", "--cluster", CLUSTERS / "h100x8.toml", "--gpus", "2",
+                              "--pipeline-parallel", "2", "--schedule", pathlib.Path(folder) / "1f1b.csv",
+                              "--global-batch", "4", "--micro-batch", "2")
+    assert status == 0 and "1x1x2" in page, (page, error)
     for wrong, words in [(["--cluster", "none.toml"], "none.toml"), (["--model", "vgg"], "vgg"),
                          (["--cluster", CLUSTERS / "laptop.toml", "--gpu", "4"], "--gpu"),
                          (["--cluster", CLUSTERS / "laptop.toml", "--gpus", "3", "--tensor-parallel", "2"], "none of")]:
