@@ -103,10 +103,10 @@ struct ResizeWeights {
 };
 
 // Weights of rows are in 1/256, so that sums of pixels fit in 16 bits; of columns in 1/2^14.
-inline constexpr int row_one = 256;
-inline constexpr int column_bits = 14;
+inline constexpr int row_weight_sum = 256;
+inline constexpr int column_weight_bits = 14;
 /// Sums of rows are kept below their middle: x86 multiplies pairs of signed values.
-inline constexpr int middle = 1 << 15;
+inline constexpr int sum_middle = 1 << 15;
 
 /// sums[at] = the sum of weights[tap] * from[tap * stride + at], less the middle. `constant`: the number of taps, or 0
 /// where the compiler does not know it. x86 adds 16 sums at a time; the integers are the same everywhere.
@@ -117,7 +117,7 @@ void sum_rows(auto constant, const std::uint8_t* from, std::size_t stride,
 #ifdef __SSE2__
   const __m128i zero = _mm_setzero_si128();
   for (; at + 16 <= sums.size(); at += 16) {
-    __m128i low = _mm_set1_epi16(static_cast<short>(middle)), high = low;
+    __m128i low = _mm_set1_epi16(static_cast<short>(sum_middle)), high = low;
     for (std::size_t tap = 0; tap < taps; ++tap) {
       __m128i pixels;
       std::memcpy(&pixels, from + tap * stride + at, sizeof pixels);
@@ -130,7 +130,7 @@ void sum_rows(auto constant, const std::uint8_t* from, std::size_t stride,
   }
 #endif
   for (; at < sums.size(); ++at) {
-    int sum = -middle;
+    int sum = -sum_middle;
     for (std::size_t tap = 0; tap < taps; ++tap) sum += weights[tap] * from[tap * stride + at];
     sums[at] = static_cast<std::int16_t>(sum);
   }
@@ -139,8 +139,8 @@ void sum_rows(auto constant, const std::uint8_t* from, std::size_t stride,
 /// One row of the result from its sums, by columns. Reads up to 8 values beyond `sums`, writes up to 4 beyond `to`.
 void sum_columns(auto constant, const std::int16_t* sums, std::size_t channels,
                  const ResizeWeights& columns, std::uint8_t* to) {
-  constexpr int shift = column_bits + 8;
-  constexpr int start = (middle << column_bits) + (1 << (shift - 1));
+  constexpr int shift = column_weight_bits + 8;
+  constexpr int start = (sum_middle << column_weight_bits) + (1 << (shift - 1));
   const std::size_t taps = constant > 0 ? constant : columns.taps;
   const auto* weights = columns.values.data();
   for (const int first : columns.first) {
@@ -194,8 +194,8 @@ void visit_taps(std::size_t taps, const auto& visit) {
         "resize: the box does not lie inside the image of ", image.height, " x ", image.width);
   if (box.height == height && box.width == width)
     return mirrored ? mirror(crop(image, box)) : crop(image, box);
-  const detail::ResizeWeights rows(box.top, box.height, height, detail::row_one, false);
-  detail::ResizeWeights columns(0, box.width, width, 1 << detail::column_bits, true);
+  const detail::ResizeWeights rows(box.top, box.height, height, detail::row_weight_sum, false);
+  detail::ResizeWeights columns(0, box.width, width, 1 << detail::column_weight_bits, true);
   if (mirrored) columns.reverse();
   const auto channels = detail::as_size(image.channels);
   Image made = Image::blank(height, width, image.channels);
