@@ -172,7 +172,7 @@ class SelfAttention final {
     }
     if (exchanges_heads_)
       for (auto& part : qkv) part = exchanged(dev, part, tape, true);
-    const auto& [q, k, v] = qkv;
+    const auto &q = qkv[0], &k = qkv[1], &v = qkv[2];
     Tensor<Dev> y(dev, q.dtype(), q.shape());
     Tensor<Dev> logsumexp(dev, accumulation_type(q.dtype()),
                           {pieces(), heads_of_piece_ / ranks_of_heads(), q.rows() / pieces()});
@@ -203,8 +203,8 @@ class SelfAttention final {
       qkv[at] = tape.pop();
       gradients[at] = Tensor<Dev>(dev, dy.dtype(), qkv[at].shape());
     }
-    const auto& [q, k, v] = qkv;
-    auto& [dq, dk, dv] = gradients;
+    const auto &q = qkv[0], &k = qkv[1], &v = qkv[2];
+    auto &dq = gradients[0], &dk = gradients[1], &dv = gradients[2];
     const auto backward_of = [&](auto of_piece) {
       for (int at = 0; at < pieces(); ++at)
         of_piece(piece(dy.view(), at), piece(q.view(), at), piece(k.view(), at),
