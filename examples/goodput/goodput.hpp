@@ -1,5 +1,5 @@
-// What share of its time a job of many ranks spends on steps that count, if ranks fail, are slow and come back: an event
-// simulation, and the closed form of a job that restarts from checkpoints.
+// What share of its time a job of many ranks spends on steps that count, if ranks fail, are slow and come back: an
+// event simulation, and the closed form of a job that restarts from checkpoints.
 #pragma once
 
 #include <dhp/core/error.hpp>

@@ -1,6 +1,6 @@
 // StepModel: how long a step takes in a layout, part by part, what a rank holds, and why: layers by FLOP, bytes and
-// launches, collectives and messages by latency and bandwidth, the pipeline by its schedule, gradients by buckets in the
-// reducer's order. All that dhp plans asks it.
+// launches, collectives and messages by latency and bandwidth, the pipeline by its schedule, gradients by buckets in
+// the reducer's order. All that dhp plans asks it.
 #pragma once
 
 #include <dhp/parallel/cut_layers.hpp>

@@ -37,8 +37,8 @@ class LayoutPlanner {
     agreed_ = true;
   }
 
-  /// In seconds. None: the model cannot be cut so, a replica has nothing to do, or a rank's memory does not suffice for a step, or
-  /// for the state of two layouts, which a change needs.
+  /// In seconds. None: the model cannot be cut so, a replica has nothing to do, or a rank's memory does not suffice for
+  /// a step, or for the state of two layouts, which a change needs.
   [[nodiscard]] std::optional<double> step_time(const dhp::MeshShape& layout) {
     const auto [known, fresh] =
         plans_.try_emplace({layout.data, layout.tensor, layout.pipeline}, Plan{});

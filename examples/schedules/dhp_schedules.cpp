@@ -1,5 +1,5 @@
-// dhp_schedules: how far the schedules that have a name are from the shortest one, under a limit of memory. The shortest
-// one can be written as the file that --schedule of the trainers takes.
+// dhp_schedules: how far the schedules that have a name are from the shortest one, under a limit of memory. The
+// shortest one can be written as the file that --schedule of the trainers takes.
 #include <dhp/parallel/fixed_schedule.hpp>
 #include <dhp/parallel/schedule_check.hpp>
 #include <dhp/parallel/schedule_time.hpp>

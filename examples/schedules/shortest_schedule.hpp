@@ -3,8 +3,8 @@
 //
 // Micro-batches are alike, so each stage takes them in order, and a state is how many forwards, backwards and weight
 // gradients each part has begun. A state that is ahead of another one everywhere can do whatever that one does, so the
-// other is dropped. (Not by forwards of two parts that share the room of a stage: the wrong one may fill it.) What cannot
-// end in time is dropped, too. If no state is left, no schedule is so short: a proof.
+// other is dropped. (Not by forwards of two parts that share the room of a stage: the wrong one may fill it.) What
+// cannot end in time is dropped, too. If no state is left, no schedule is so short: a proof.
 #pragma once
 
 #include <dhp/parallel/schedule.hpp>

@@ -1,5 +1,5 @@
-// Mesh: the world as a grid of data x tensor x pipeline x context ranks, with a communicator per axis. The tensor axis is
-// innermost, then context, then data, then pipeline, so the ranks that communicate most are neighbors.
+// Mesh: the world as a grid of data x tensor x pipeline x context ranks, with a communicator per axis. The tensor axis
+// is innermost, then context, then data, then pipeline, so the ranks that communicate most are neighbors.
 #pragma once
 
 #include <dhp/comm/comm.hpp>

@@ -37,8 +37,8 @@ namespace detail {
   return made;
 }
 
-/// Reads one file through libjpeg-turbo. libjpeg leaves its C code on an error by longjmp, which runs no destructors: what
-/// happens in attempt() makes no object that has one.
+/// Reads one file through libjpeg-turbo. libjpeg leaves its C code on an error by longjmp, which runs no destructors:
+/// what happens in attempt() makes no object that has one.
 class JpegReader {
  public:
   JpegReader(std::span<const std::byte> bytes, const std::string& name) : JpegReader(name) {

@@ -18,8 +18,8 @@
 
 namespace dhp::detail {
 
-/// One of the two parts of a sample of so many rows that a group has. The sample is cut into 2 * groups blocks, and group
-/// c has blocks c and 2 * groups - 1 - c: with a causal mask, all have as many pairs.
+/// One of the two parts of a sample of so many rows that a group has. The sample is cut into 2 * groups blocks, and
+/// group c has blocks c and 2 * groups - 1 - c: with a causal mask, all have as many pairs.
 [[nodiscard]] inline Range context_part(std::int64_t rows, int group, int groups, int half) {
   return part_of(rows, 2 * groups, half == 0 ? group : 2 * groups - 1 - group);
 }
@@ -185,8 +185,8 @@ template <class Dev>
 }
 
 /// Trades rows for heads and back (Jacobs et al. 2023, "DeepSpeed Ulysses"): between the two calls each rank has all
-/// rows of its share of the heads, and attention is that of whole samples, or of all groups, if they are equally long in
-/// every layout. On any device.
+/// rows of its share of the heads, and attention is that of whole samples, or of all groups, if they are equally long
+/// in every layout. On any device.
 template <class Dev>
 class HeadExchange {
  public:

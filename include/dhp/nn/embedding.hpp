@@ -17,8 +17,8 @@ struct EmbeddingOptions {
   double init_deviation = 0.02;
 };
 
-/// y [rows, columns] = table[ids]. By words, each rank looks up its entries, and y is their sum. Where ranks share rows,
-/// y and dy are a rank's.
+/// y [rows, columns] = table[ids]. By words, each rank looks up its entries, and y is their sum. Where ranks share
+/// rows, y and dy are a rank's.
 template <class Dev>
 class Embedding {
  public:

@@ -1,6 +1,7 @@
-// Attention on a context axis without a bit that depends on its ranks: each group of queries meets the groups of keys in
-// their order, and what all groups of queries give to a group of keys is added along one tree. Each rank has all keys and
-// values for a while, as of Llama 3 (Dubey et al. 2024, section 3.3.2), and what its queries give to all of them.
+// Attention on a context axis without a bit that depends on its ranks: each group of queries meets the groups of keys
+// in their order, and what all groups of queries give to a group of keys is added along one tree. Each rank has all
+// keys and values for a while, as of Llama 3 (Dubey et al. 2024, section 3.3.2), and what its queries give to all of
+// them.
 #pragma once
 
 #include <dhp/nn/context.hpp>

@@ -84,7 +84,8 @@ constexpr void require_layer() {
 }
 }  // namespace detail
 
-/// A base for layers whose y has the shape of x; those with weights have parameters() of their own. cost: of an element.
+/// A base for layers whose y has the shape of x; those with weights have parameters() of their own. cost: of an
+/// element.
 template <class Dev, int cost = 1>
 struct ElementwiseLayer {
   [[nodiscard]] Shape output_shape(const Shape& in, const MicroBatch<Dev>&) const { return in; }

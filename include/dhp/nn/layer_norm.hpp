@@ -19,8 +19,8 @@ class LayerNormParameters {
   [[nodiscard]] ConstView<Dev> gamma() const { return gamma_->value; }
   [[nodiscard]] ConstView<Dev> beta() const { return beta_->value; }
 
-  /// Adds to the gradients of both what x has of so many rows: write(rows, dgamma, dbeta, beta) stores beta * each + the
-  /// contribution of these rows.
+  /// Adds to the gradients of both what x has of so many rows: write(rows, dgamma, dbeta, beta) stores beta * each +
+  /// the contribution of these rows.
   void accumulate(Dev& dev, const Tape<Dev>& tape, std::int64_t rows,
                   FunctionRef<void(Range, View<Dev>, View<Dev>, double)> write) {
     shares_.for_pieces(tape, rows, [&](Range piece) {

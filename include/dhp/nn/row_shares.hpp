@@ -1,7 +1,7 @@
-// RowShares: sequence parallelism inside H, the tensor axis (Korthikanti et al. 2022, "Reducing activation recomputation
-// in large transformer models", section 4.2.2). Between a row-parallel and a column-parallel layer each rank holds its
-// share of an activation's rows. Where ranks would sum all rows, they sum and scatter them; where a layer needs all
-// rows, it gathers them.
+// RowShares: sequence parallelism inside H, the tensor axis (Korthikanti et al. 2022, "Reducing activation
+// recomputation in large transformer models", section 4.2.2). Between a row-parallel and a column-parallel layer each
+// rank holds its share of an activation's rows. Where ranks would sum all rows, they sum and scatter them; where a
+// layer needs all rows, it gathers them.
 #pragma once
 
 #include <dhp/comm/comm.hpp>

@@ -1,5 +1,5 @@
-// Operations of the device Meta: they compute nothing and count FLOP, bytes and launches. None is fused: the unfused ones
-// need at least as much memory.
+// Operations of the device Meta: they compute nothing and count FLOP, bytes and launches. None is fused: the unfused
+// ones need at least as much memory.
 #pragma once
 
 #include <dhp/device/meta.hpp>

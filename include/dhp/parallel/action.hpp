@@ -77,8 +77,8 @@ struct Wiring {
 
 }  // namespace detail
 
-/// The actions of each stage. Chunk c of stage s is part c * stages + s of the model: round after round. v_shaped: every
-/// second round goes back, so that with two chunks the first and the last part lie on stage 0.
+/// The actions of each stage. Chunk c of stage s is part c * stages + s of the model: round after round. v_shaped:
+/// every second round goes back, so that with two chunks the first and the last part lie on stage 0.
 struct StageLists : std::vector<std::vector<Action>> {
   using vector::vector;
   bool v_shaped = false;

@@ -46,8 +46,8 @@ struct FixedSchedule {
     }
     return text;
   }
-  /// Throws with line and cell where that is no action of the line's stage. The first action of chunk 1 says whether the
-  /// schedule is v-shaped.
+  /// Throws with line and cell where that is no action of the line's stage. The first action of chunk 1 says whether
+  /// the schedule is v-shaped.
   [[nodiscard]] static FixedSchedule from_csv(std::string name, std::string_view text) {
     std::vector<std::string_view> lines;
     while (!text.empty()) lines.push_back(cut(text, '\n'));

@@ -122,7 +122,7 @@ class PipelineParallel {
   void replay(Dev& dev, const Step<Dev>& step, Replicas<Dev>* replicas = nullptr) {
     (void)forward_backward(dev, step, replicas);
   }
-  /// Forward only, as predict(). Replicas may have unequal numbers of micro-batches, because nothing crosses the data axis.
+  /// Forward only, as predict(). Replicas may have unequal numbers of micro-batches: nothing crosses the data axis.
   Tensor<Dev> evaluate(Dev& dev, const Step<Dev>& step, Replicas<Dev>* replicas = nullptr) {
     return std::move(forward_only(dev, step, replicas, false).losses);
   }

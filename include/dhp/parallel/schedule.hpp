@@ -223,8 +223,8 @@ struct ZeroBubbleV {
   }
 };
 
-/// DualPipeV, the half of DualPipe (DeepSeek-AI 2024, DeepSeek-V3) that needs no second copy of the weights: forwards of
-/// one chunk alternate with backwards of the other, so that one's messages travel while the other computes. Weight
+/// DualPipeV, the half of DualPipe (DeepSeek-AI 2024, DeepSeek-V3) that needs no second copy of the weights: forwards
+/// of one chunk alternate with backwards of the other, so that one's messages travel while the other computes. Weight
 /// gradients are deferred only where stages fill and drain. At most 2 p + 1 chunks on each stage of p.
 struct DualPipeV {
   static constexpr const char* name = "dual-pipe-v";
