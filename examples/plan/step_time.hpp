@@ -112,7 +112,7 @@ class StepModel {
       const double exchanging = exchange(calls, moved.bytes, replicas, mesh.tensor);
       time.compute = stage.compute;
       time.tensor = stage.tensor;
-      time.waiting = std::max(0.0, stage.end - stage.compute - stage.tensor);
+      time.waiting = std::max(0.0, stage.end - stage.compute - stage.tensor) + stage.tied;
       time.data = layout.zero >= 2
                       ? std::max(exchanging - stage.compute * (layout.zero == 3 ? 1 : 2.0 / 3),
                                  exchanging / std::max(calls, 1.0))
@@ -149,6 +149,7 @@ class StepModel {
   /// A stage of a pipeline, with times of all of its micro-batches.
   struct Stage {
     double compute = 0, tensor = 0, end = 0;
+    double tied = 0;  // exchange of gradients that other stages have, too
     double parameters = 0, kept_bytes = 0;
     /// Of its layers, the last one first: parameters, and seconds of the last backward pass that are left then.
     std::vector<std::pair<double, double>> ready{};
@@ -207,7 +208,7 @@ class StepModel {
     const auto cuts = dhp::cut_layers(work.costs, static_cast<int>(wiring.parts()));
     made.stages.resize(static_cast<std::size_t>(mesh.pipeline));
     std::vector<dhp::ActionCosts> costs;
-    std::vector<std::set<const void*>> held(made.stages.size());
+    std::vector<std::map<const void*, double>> held(made.stages.size());
     const auto inside = [&](const Work& of) {
       return exchange(of.calls, of.sent_bytes, mesh.tensor * mesh.context, 1);
     };
@@ -230,7 +231,7 @@ class StepModel {
         kept[at] += of.kept_bytes / layout.chunks;
         double fresh = 0;
         for (const auto& [id, elements] : of.parameters)
-          if (held[at].insert(id).second) fresh += elements;
+          if (held[at].emplace(id, elements).second) fresh += elements;
         stage.parameters += fresh;
         stage.ready.insert(stage.ready.begin(), {fresh, backward + inside(of.backward)});
       }
@@ -248,8 +249,16 @@ class StepModel {
         left += mine;
       }
     }
-    const double hop =
-        exchange(0.5, message, std::min(mesh.pipeline, 2), mesh.size() / mesh.pipeline);
+    const int stride = mesh.size() / mesh.pipeline;
+    const double bytes_each = work.gradient_bytes / work.parameters;
+    for (std::size_t at = 0; at < held.size(); ++at)
+      for (const auto& [id, elements] : held[at]) {
+        const auto ranks = static_cast<int>(std::count_if(
+            held.begin(), held.end(), [&](const auto& of) { return of.contains(id); }));
+        made.stages[at].tied +=
+            exchange(1, data_bytes(elements * bytes_each, 0, ranks, 0, 1).bytes, ranks, stride);
+      }
+    const double hop = exchange(0.5, message, std::min(mesh.pipeline, 2), stride);
     const auto times = simulated(layout, micro_batches, costs, hop);
     made.makespan = times.makespan;
     for (std::size_t at = 0; at < made.stages.size(); ++at) {

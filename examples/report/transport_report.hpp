@@ -140,6 +140,7 @@ template <class Dev>
     axis.bandwidth_bytes_per_s = moved / s;
     report.axes.push_back(std::move(axis));
   }
+  dev.memory().trim();  // its sizes are those of no layer
   return report;
 }
 

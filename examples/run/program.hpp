@@ -358,7 +358,10 @@ class Program {
   void report_transports() {
     if (run_.mesh().world().size() == 1) return;
     if (!options_.process() && options_.min_bandwidth_gb_s == 0) return;
-    const auto measured = measure_transports(dev_, run_.mesh(), dhp::host_name());
+    // Less than what training takes beside its state.
+    const auto bytes = std::clamp<std::size_t>(run_.store().weight_bytes() / 4, 1 << 20, 8 << 20);
+    const auto measured =
+        measure_transports(dev_, run_.mesh(), dhp::host_name(), static_cast<std::int64_t>(bytes));
     for (const auto& line : measured.lines()) report_.say(line);
     measured.check_bandwidth(options_.min_bandwidth_gb_s * 1e9);
   }

@@ -4,6 +4,8 @@
 #include <dhp/comm/comm.hpp>
 #include <dhp/comm/mesh.hpp>
 
+#include <deque>
+#include <map>
 #include <memory>
 #include <string>
 #include <utility>
@@ -45,9 +47,17 @@ class MetaComm {
   void send(Dev& dev, Tensor<Dev> message, int to, CallSite where) {
     detail::check_message(CallKind::send, rank(), size(), to, where);
     count(dev, static_cast<double>(message.size_bytes()));
+    // An engine holds so many messages to a rank.
+    auto& sent = messages_->sent[to];
+    sent.push_back(std::move(message));
+    if (std::ssize(sent) > send_capacity()) sent.pop_front();
+  }
+  void expect(Dev& dev, DType dtype, const Shape& shape, int from, CallSite) {
+    messages_->expected[from] = Tensor<Dev>(dev, dtype, shape);
   }
   void recv(Dev&, View<Dev>, int from, CallSite where) {
     detail::check_message(CallKind::recv, rank(), size(), from, where);
+    messages_->expected.erase(from);
   }
   void barrier(CallSite) {}
   [[nodiscard]] MetaComm split(int color, int, CallSite) {
@@ -68,6 +78,11 @@ class MetaComm {
   Place place_;
   std::vector<Place> splits_;
   std::size_t next_ = 0;
+  struct Messages {
+    std::map<int, std::deque<Tensor<Dev>>> sent{};  // by the other rank
+    std::map<int, Tensor<Dev>> expected{};
+  };
+  std::shared_ptr<Messages> messages_ = std::make_shared<Messages>();
   std::shared_ptr<double> sent_bytes_ = std::make_shared<double>(0);
 };
 
