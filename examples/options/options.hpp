@@ -22,6 +22,8 @@ class Stopping;
 /// Replicas of a job whose ranks may come and go: "2:4", or "2:" for 2 and as many as there are.
 [[nodiscard]] dhp::LayoutRules parse_elastic(const std::string& text);
 
+enum class RanksAre { threads, processes, on_gpus };
+
 struct RunOptions {
   dhp::MeshShape mesh{};
   std::optional<dhp::LayoutRules> elastic{};  ///< how many replicas

@@ -106,7 +106,8 @@ class StepModel {
       StepTime time;
       const int replicas = mesh.replicas();
       const double part = stage.parameters / work.parameters;
-      const auto moved = data_bytes(work.gradient_bytes * part, work.weight_bytes * part, replicas,
+      const double cut = layout.zero > 0 ? part * work.in_pages / work.parameters : part;
+      const auto moved = data_bytes(work.gradient_bytes * cut, work.weight_bytes * cut, replicas,
                                     layout.zero, static_cast<int>(share));
       const auto calls = std::ceil(4 * stage.parameters / options_.bucket_bytes) * moved.calls;
       const double exchanging = exchange(calls, moved.bytes, replicas, mesh.tensor);
@@ -124,7 +125,8 @@ class StepModel {
                                      work.optimizer_bytes * part, replicas, layout.zero);
       time.memory_bytes = state.sum() + stage.kept_bytes + work.transient_bytes;
       slowest.memory_bytes = std::max(slowest.memory_bytes, time.memory_bytes);
-      busy += time.compute + time.tensor + exchanging + time.update;
+      busy += time.compute + time.update;
+      if (mesh.size() <= options_.cluster.devices) busy += time.tensor + exchanging;  // by copies
       idle += std::max(0.0, 1 - (time.compute + time.tensor) / pipeline->makespan);
       if (time.total() > slowest.total()) {
         time.memory_bytes = slowest.memory_bytes;

@@ -29,10 +29,9 @@ void choose(RunOptions& options, const Layout& layout);
 
 class MemoryPlanner {
  public:
-  /// same_shapes: of the batcher's micro-batches. equal_shares: replicas need as many micro-batches each. gpu: the run
-  /// is one on GPUs.
+  /// same_shapes: of the batcher's micro-batches. equal_shares: replicas need as many micro-batches each.
   MemoryPlanner(const RunOptions& options, AnyBatcher batcher, DescribePlanned describe,
-                bool same_shapes, bool equal_shares, bool gpu);
+                bool same_shapes, bool equal_shares, RanksAre ranks);
 
   /// One line for each stage; none where the layout cannot be run, which the run itself says better.
   [[nodiscard]] std::vector<std::string> lines(const MemoryLimit& limit);
@@ -44,7 +43,8 @@ class MemoryPlanner {
   /// How long steps of so many samples take on this cluster; 0: as the options say. It refers to this planner.
   [[nodiscard]] StepModel step_model(const Cluster& cluster, std::int64_t samples = 0);
   [[nodiscard]] std::size_t need_of(const dhp::MemoryPlan& plan) const {
-    return gpu_ ? plan.most_in_use : plan.most;  // a GPU's free blocks make room
+    return ranks_ == RanksAre::on_gpus ? plan.most_in_use
+                                       : plan.most;  // a GPU's free blocks make room
   }
 
  private:
@@ -61,7 +61,7 @@ class MemoryPlanner {
   DescribePlanned describe_;
   bool same_shapes_;
   bool equal_shares_;
-  bool gpu_;
+  RanksAre ranks_;
   std::map<std::int64_t, std::vector<dhp::HostBatch>> batches_;
   std::optional<std::vector<dhp::MemoryPlan>> stages_;
 };

@@ -20,6 +20,10 @@ namespace examples {
 
 using Dev = dhp::DefaultDevice;
 inline constexpr bool on_gpu = !Dev::host_accessible;
+[[nodiscard]] inline RanksAre ranks_are(const RunOptions& options) {
+  if (on_gpu) return RanksAre::on_gpus;
+  return options.process() ? RanksAre::processes : RanksAre::threads;
+}
 
 [[nodiscard]] inline double share(std::int64_t part, std::int64_t whole) {
   return whole == 0 ? 0 : static_cast<double>(part) / static_cast<double>(whole);

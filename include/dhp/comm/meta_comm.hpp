@@ -19,17 +19,18 @@ class MetaComm {
   struct Place {
     int rank = 0, size = 1;
   };
-  /// splits: the results of this rank's splits, in order; further splits return the whole group.
-  explicit MetaComm(Place place, std::vector<Place> splits = {})
-      : place_(place), splits_(std::move(splits)) {}
+  /// splits: the results of this rank's splits, in order; further splits return the whole group. threads: ranks take
+  /// messages from each other; else an engine keeps the last few of a rank.
+  explicit MetaComm(Place place, std::vector<Place> splits = {}, bool threads = false)
+      : place_(place), splits_(std::move(splits)), threads_(threads) {}
   /// A world for a Mesh of this shape.
-  [[nodiscard]] static MetaComm world(MeshShape shape, int rank) {
+  [[nodiscard]] static MetaComm world(MeshShape shape, int rank, bool threads = false) {
     const int replica = rank / shape.tensor % shape.replicas();
     const Place pipeline{rank / (shape.tensor * shape.replicas()), shape.pipeline};
     std::vector<Place> splits{
         {rank % shape.tensor, shape.tensor}, {replica, shape.replicas()}, pipeline, pipeline};
     if (shape.context > 1) splits.push_back({replica % shape.context, shape.context});
-    return MetaComm({rank, shape.size()}, std::move(splits));
+    return MetaComm({rank, shape.size()}, std::move(splits), threads);
   }
 
   [[nodiscard]] int rank() const { return place_.rank; }
@@ -47,13 +48,13 @@ class MetaComm {
   void send(Dev& dev, Tensor<Dev> message, int to, CallSite where) {
     detail::check_message(CallKind::send, rank(), size(), to, where);
     count(dev, static_cast<double>(message.size_bytes()));
-    // An engine holds so many messages to a rank.
+    if (threads_) return;
     auto& sent = messages_->sent[to];
     sent.push_back(std::move(message));
     if (std::ssize(sent) > send_capacity()) sent.pop_front();
   }
   void expect(Dev& dev, DType dtype, const Shape& shape, int from, CallSite) {
-    messages_->expected[from] = Tensor<Dev>(dev, dtype, shape);
+    if (!threads_) messages_->expected[from] = Tensor<Dev>(dev, dtype, shape);
   }
   void recv(Dev&, View<Dev>, int from, CallSite where) {
     detail::check_message(CallKind::recv, rank(), size(), from, where);
@@ -62,7 +63,7 @@ class MetaComm {
   void barrier(CallSite) {}
   [[nodiscard]] MetaComm split(int color, int, CallSite) {
     if (color < 0) return MetaComm({});
-    MetaComm part(next_ < splits_.size() ? splits_[next_++] : place_);
+    MetaComm part(next_ < splits_.size() ? splits_[next_++] : place_, {}, threads_);
     part.sent_bytes_ = sent_bytes_;
     return part;
   }
@@ -77,6 +78,7 @@ class MetaComm {
 
   Place place_;
   std::vector<Place> splits_;
+  bool threads_;
   std::size_t next_ = 0;
   struct Messages {
     std::map<int, std::deque<Tensor<Dev>>> sent{};  // by the other rank

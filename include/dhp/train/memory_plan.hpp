@@ -48,6 +48,7 @@ struct PlannedRun {
   std::function<void(TrainingRun<Meta>&, const MicroBatch<Meta>& example)> prepare{};
   /// More than one where shapes differ: free blocks of other sizes stay, and add up.
   int steps = 1;
+  bool threads = false;  ///< ranks of one process keep no messages that they have sent
 };
 
 namespace detail {
@@ -75,7 +76,8 @@ template <class Options>
   options.trainer.record = false;
   const auto& layout = options.layout;
   Meta dev(device);
-  const auto world = MetaComm<Meta>::world(layout, stage * layout.replicas() * layout.tensor);
+  const auto world = MetaComm<Meta>::world(layout, stage * layout.replicas() * layout.tensor,
+                                           planned.threads);
   auto example = planned.batch(dev, 0);
   TrainingRun<Meta> run(dev, Comm<Meta>::of(world), options, planned.describe, example);
   if (planned.prepare) planned.prepare(run, example);
