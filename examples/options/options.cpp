@@ -236,7 +236,7 @@ void add_run_options(CommandLine& app, RunOptions& options, Words& words) {
 void finish(RunOptions& options, const Words& words) {
   options.check_ranks();
   auto& pipeline = options.pipeline;
-  const int chunks = pipeline.schedule.chunks(pipeline.chunks);
+  const int chunks = pipeline.schedule.needed_chunks().value_or(pipeline.chunks);
   dhp::check(pipeline.chunks == 1 || pipeline.chunks == chunks, "--pipeline-chunks ",
              pipeline.chunks, " needs --schedule interleaved; ", pipeline.schedule.name(),
              " keeps ", chunks, chunks == 1 ? " part" : " parts", " per stage");

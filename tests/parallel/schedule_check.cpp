@@ -49,7 +49,7 @@ TEST_CASE("schedule_check: every schedule is right with one message per edge") {
       for (const auto& schedule : fixed_chunks) {
         const auto lists = dhp::all_stages(schedule, stages, m);
         for (const int capacity : {1, 2, 5})
-          CHECK(complaint(lists, schedule.chunks(1), m, capacity) == "");
+          CHECK(complaint(lists, schedule.needed_chunks().value_or(1), m, capacity) == "");
       }
       for (int chunks = 1; chunks <= 4; ++chunks) {
         const auto lists = dhp::all_stages(Interleaved{}, stages, m, chunks);

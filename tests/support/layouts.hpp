@@ -23,7 +23,7 @@ struct Layout {
 
 /// Interleaved has so many chunks, the others what they need.
 inline Layout with_chunks(const dhp::MeshShape& mesh, const dhp::AnySchedule& kind, int chunks) {
-  return {mesh, kind, kind.chunks(chunks)};
+  return {mesh, kind, kind.needed_chunks().value_or(chunks)};
 }
 
 struct RunSettings {
