@@ -73,13 +73,13 @@ struct StepWork {
 /// What a step adds to its line of metrics beside the loss.
 template <class D>
 [[nodiscard]] Measures more_fields(D& dev, const std::vector<dhp::MicroBatch<D>>& batches,
-                                   bool recorded) {
+                                   bool replayed) {
   Measures fields;
   std::int64_t rows = 0;  // of tokens in this replica's micro-batches, padding included
   for (const auto& batch : batches)
     if (batch.has("token_ids")) rows += batch.at("token_ids").count();
   if (rows > 0) fields.emplace_back("token_rows", static_cast<double>(rows));
-  if (!D::host_accessible) fields.emplace_back("recorded", recorded ? 1 : 0);
+  if (!D::host_accessible) fields.emplace_back("replayed", replayed ? 1 : 0);
   if constexpr (requires { dev.memory().most_held_bytes(); })
     fields.emplace_back("peak_memory_bytes", static_cast<double>(dev.memory().most_held_bytes()));
   return fields;

@@ -10,7 +10,7 @@
 #include <dhp/nn/recompute.hpp>
 #include <dhp/nn/residual_batch_norm.hpp>
 #include <dhp/nn/sequential.hpp>
-#include <dhp/parallel/channels.hpp>
+#include <dhp/nn/channels.hpp>
 
 #include <array>
 #include <string>

@@ -164,24 +164,13 @@ class ElasticTraining : dhp::detail::NonCopyable {
   [[nodiscard]] static std::vector<dhp::HeldPiece<Dev>> own_state(dhp::TrainingRun<Dev>& run) {
     return dhp::state_pieces(run.store(), run.optimizer(), true);
   }
-  struct PassEach {
-    dhp::detail::Fields& fields;
-    template <class T>
-    void operator()(const char*, T& value) {
-      if constexpr (requires { T::visit(value, *this); }) T::visit(value, *this);
-      else fields(value);
-    }
-  };
   /// Where the ranks that have the state are in the run.
   struct Position {
     dhp::RunState state{.step = -1};
     Measures last_step{};     ///< its line of metrics, for whichever rank writes from now on
     dhp::MeshShape layout{};  ///< of the generation that the state is from
     bool repeats = false;     ///< it forgot the step that follows, and does it again
-    void pass(dhp::detail::Fields& fields) {
-      dhp::RunState::visit(state, PassEach{fields});
-      fields(last_step, layout.data, layout.tensor, layout.pipeline, repeats);
-    }
+    void pass(dhp::detail::Fields& fields) { fields(state, last_step, layout, repeats); }
   };
   /// Collective. False: nobody has some of it.
   [[nodiscard]] bool take_state(Rank& rank, Built* next) {

@@ -113,16 +113,31 @@ class Program {
 
   RunEnd run() {
     check_shares();
-    {
-      const TimeParts::In loading(parts_, Part::saving);
-      saved_.hold(elastic_ != nullptr && !elastic_->first);
-      if (!has_state_ && !saved_.begin(total_)) return RunEnd::done;
+    if (!begin()) return RunEnd::done;
+    announce();
+    TraceReport traced(dev_, run_.mesh().world(), options_.trace);
+    if (options_.evaluate_only) {
+      evaluate_only();
+      return RunEnd::done;
     }
+    train(traced);
+    return conclude(traced);
+  }
+
+ private:
+  /// Takes the state from what was saved, unless it came from other ranks. Returns whether something is left to do.
+  [[nodiscard]] bool begin() {
+    const TimeParts::In loading(parts_, Part::saving);
+    saved_.hold(elastic_ != nullptr && !elastic_->first);
+    if (!has_state_ && !saved_.begin(total_)) return false;
     has_state_ = true;
+    steps_before_ = run_.steps();
     if (!options_.evaluate_only) stopping_.begin_steps();
-    auto& trainer = run_.trainer();
-    const auto steps_before = trainer.steps_done();
-    report_.start(steps_before);
+    return true;
+  }
+  /// Collective.
+  void announce() {
+    report_.start(steps_before_);
     report_.say("layout ", to_text(run_.mesh()), ", schedule ", options_.pipeline.schedule.name(),
                 ", ", precision_name(options_.precision), ", ", batching_.dataset_size(),
                 " training samples, ", total_, " steps of ", options_.global_batch);
@@ -130,59 +145,39 @@ class Program {
     if (setup_.shortfalls)
       for (const auto& lacking : setup_.shortfalls(dev_, setup_.options))
         report_.say("warning: ", lacking);
-    TraceReport traced(dev_, run_.mesh().world(), options_.trace);
     if (memory_ != nullptr)
       for (const auto& line : memory_->lines(limit_)) report_.say(line);
     report_redundancy();
-    if (!goes_on_within(steps_before)) report_transports();
-    if (options_.evaluate_only) {
-      dhp::check(setup_.held_out.size() > 0,
-                 "--evaluate-only: no samples are held out, and there is no test set");
-      evaluate("as loaded");
-      report_.end_of_steps();
-      return RunEnd::done;
-    }
-    if (!goes_on_within(steps_before)) evaluate("at the start");
-    else if (evaluates_after(steps_before)) evaluate(dhp::concat("after step ", steps_before));
+    if (!goes_on_within_job()) report_transports();
+  }
+  void evaluate_only() {
+    dhp::check(setup_.held_out.size() > 0,
+               "--evaluate-only: no samples are held out, and there is no test set");
+    evaluate("as loaded");
+    report_.end_of_steps();
+  }
 
+  void train(TraceReport<Dev>& traced) {
+    if (!goes_on_within_job()) evaluate("at the start");
+    else if (evaluates_after(steps_before_)) evaluate(dhp::concat("after step ", steps_before_));
     // A step's numbers are read when the next one has been started: the device never waits for them.
     std::optional<dhp::StepTicket<Dev>> under_way;
-    std::int64_t recorded_steps = 0;
     const auto finish = [&] {
-      if (!under_way) return;
-      const auto done = run_.finish(*under_way);
-      recorded_steps += done.recorded ? 1 : 0;
-      traced.step_done();
-      const auto& mine = under_way->mine;
-      work_.add(mine, setup_.forward_flop);
-      in_period_ += static_cast<double>(mine.batches.size());
-      report_.step(done, run_.term_names(), mine.samples,
-                   more_fields(dev_, mine.batches, done.recorded), tokens_of_all(mine));
+      if (under_way) finish_step(*under_way, traced);
       under_way.reset();
-      for (const auto& line : new_refusals(dev_)) report_.say(line);
     };
     report_.restart_clock();
     parts_.enter(Part::compute);
     for (auto section = dhp::Section::first_step;
-         trainer.steps_done() < total_ && !stopped() && !patience_.is_over();
+         run_.steps() < total_ && !stopped() && !patience_.is_over();
          section = dhp::Section::step) {
       enter(section);
-      if (values_)
-        values_->takes(options_.stop_after == 0 || options_.stop_after == run_.steps() + 1);
-      auto batches = next_batches();
-      auto ticket = [&] {
-        try {
-          return run_.start(batches);
-        } catch (const dhp::Aborted&) {
-          finish();  // the step before, which is whole
-          throw;
-        }
-      }();
+      auto ticket = start_step(finish);
       finish();
       has_steps_ = true;
       under_way = std::move(ticket);
       traced.step_started();
-      const auto step = trainer.steps_done();
+      const auto step = run_.steps();
       write_values(step);
       const bool last = step == total_;
       const bool evaluates = evaluates_after(step);
@@ -199,24 +194,46 @@ class Program {
       if (evaluates || saves) report_.restart_clock();
     }
     finish();
+  }
+  /// finish_before: of the step before, which is whole even if this one is aborted.
+  [[nodiscard]] dhp::StepTicket<Dev> start_step(auto finish_before) {
+    if (values_)
+      values_->takes(options_.stop_after == 0 || options_.stop_after == run_.steps() + 1);
+    auto batches = next_batches();
+    try {
+      return run_.start(batches);
+    } catch (const dhp::Aborted&) {
+      finish_before();
+      throw;
+    }
+  }
+  void finish_step(const dhp::StepTicket<Dev>& under_way, TraceReport<Dev>& traced) {
+    const auto done = run_.finish(under_way);
+    replayed_steps_ += done.replayed ? 1 : 0;
+    traced.step_done();
+    const auto& mine = under_way.mine;
+    work_.add(mine, setup_.forward_flop);
+    in_period_ += static_cast<double>(mine.batches.size());
+    report_.step(done, run_.term_names(), mine.samples,
+                 more_fields(dev_, mine.batches, done.replayed), tokens_of_all(mine));
+    for (const auto& line : new_refusals(dev_)) report_.say(line);
+  }
+
+  /// Collective.
+  RunEnd conclude(TraceReport<Dev>& traced) {
     parts_.enter(Part::rest);
     use_.between_steps();
     report_.end_of_steps();
     // A run that is done need not go on.
-    bool early = stopped() && trainer.steps_done() < total_;
+    const bool early = stopped() && run_.steps() < total_;
     if (early && elastic_ != nullptr && elastic_->job_goes_on()) return RunEnd::changes;
-    const bool changed = trainer.steps_done() > steps_before || goes_on_within(steps_before);
-    if (early && changed)
-      report_.say("stops after step ", trainer.steps_done(), ", as ",
-                  is_part_done() ? "--stop-after" : "a signal", " asked");
-    else if (early) report_.say(Stopping::nothing);
+    const bool changed = run_.steps() > steps_before_ || goes_on_within_job();
+    if (early) say_stopped(changed);
     if (on_gpu && options_.cuda_graphs.value_or(records_steps()))
-      report_.say("recorded as a CUDA graph: ", recorded_steps, " of ", total_ - steps_before,
+      report_.say("replayed as a CUDA graph: ", replayed_steps_, " of ", total_ - steps_before_,
                   " steps", shapes_stay() ? "" : "; their shapes differ, see --layout");
     if (patience_.is_over()) report_.say("stops early: ", patience_.sentence());
-    else if (!early && changed) {
-      evaluate("at the end");
-    }
+    else if (!early && changed) evaluate("at the end");
     enter(dhp::Section::saving);
     if (changed || !early) {
       const TimeParts::In saving(parts_, Part::saving);
@@ -226,15 +243,20 @@ class Program {
     if (dev_.trace())
       report_.exposed_communication(
           traced.end([&](const std::string& line) { report_.say(line); }));
-    summarise(steps_before);
+    summarise();
     if (early && changed)
       report_.say(options_.save.empty()
                       ? std::string("nothing of this run is kept, since it has no --save DIR")
                       : dhp::concat("go on with --load ", options_.save));
     return early ? RunEnd::stopped : RunEnd::done;
   }
+  void say_stopped(bool changed) {
+    if (changed)
+      report_.say("stops after step ", run_.steps(), ", as ",
+                  is_part_done() ? "--stop-after" : "a signal", " asked");
+    else report_.say(Stopping::nothing);
+  }
 
- private:
   /// Nothing is allocated before: the other ranks wait for this one where the world is split.
   [[nodiscard]] dhp::Comm<Dev> fits(dhp::Comm<Dev> world) {
     if (memory_ != nullptr && (world.rank() == 0 || options_.process()))
@@ -291,8 +313,8 @@ class Program {
     return options_.evaluate_every > 0 && step > 0 && step % options_.evaluate_every == 0;
   }
   /// In an elastic job whose ranks have changed.
-  [[nodiscard]] bool goes_on_within(std::int64_t steps_before) const {
-    return elastic_ != nullptr && elastic_->has_state && steps_before > 0;
+  [[nodiscard]] bool goes_on_within_job() const {
+    return elastic_ != nullptr && elastic_->has_state && steps_before_ > 0;
   }
   [[nodiscard]] bool records_steps() const {
     if (elastic_ != nullptr) return false;             // ranks agree in the middle of each step
@@ -425,7 +447,7 @@ class Program {
     }
   }
   /// Collective.
-  void summarise(std::int64_t steps_before) {
+  void summarise() {
     auto& mesh = run_.mesh();
     const bool counts =
         mesh.tensor_index() == 0 && mesh.pipeline_index() == 0 && mesh.context_index() == 0;
@@ -437,7 +459,7 @@ class Program {
     gathered.push_back(energy_.joules().value_or(0));
     const auto all = dhp::gather(dev_, mesh.world(), gathered);
     RunSummary summary;
-    summary.steps_before = steps_before;
+    summary.steps_before = steps_before_;
     summary.last_step = run_.trainer().steps_done();
     summary.ranks = mesh.world().size();
     summary.samples = work_.samples;
@@ -467,6 +489,8 @@ class Program {
   bool agreed_to_stop_ = false;
   bool has_state_ = false;
   bool has_steps_ = false;
+  std::int64_t steps_before_ = 0;    // of this run()
+  std::int64_t replayed_steps_ = 0;  // in it
   const dhp::Batching batching_;
   std::int64_t total_;
   RunReport report_;

@@ -7,7 +7,7 @@
 #include <dhp/nn/feed_forward.hpp>
 #include <dhp/nn/gated_feed_forward.hpp>
 #include <dhp/nn/sequential.hpp>
-#include <dhp/parallel/channels.hpp>
+#include <dhp/nn/channels.hpp>
 #include <tests/support/layouts.hpp>
 
 namespace tests {
