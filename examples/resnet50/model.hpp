@@ -3,6 +3,7 @@
 #pragma once
 
 #include <dhp/nn/batch_norm.hpp>
+#include <dhp/nn/channels.hpp>
 #include <dhp/nn/conv2d.hpp>
 #include <dhp/nn/cross_entropy.hpp>
 #include <dhp/nn/linear.hpp>
@@ -10,7 +11,6 @@
 #include <dhp/nn/recompute.hpp>
 #include <dhp/nn/residual_batch_norm.hpp>
 #include <dhp/nn/sequential.hpp>
-#include <dhp/nn/channels.hpp>
 
 #include <array>
 #include <string>
