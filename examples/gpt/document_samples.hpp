@@ -3,7 +3,7 @@
 // inputs of a micro-batch, over all its rows:
 //
 //   token_ids, labels i32 [rows]      label -1: nothing to predict
-//   positions i32, row_numbers i64    positions begin anew with each document and sample
+//   positions i32, row_numbers i64    positions restart with each document and sample
 //   offsets, lengths i32              of the documents' parts
 //   predicted_rows i32                the last row of each part, at which a next token is predicted
 #pragma once

@@ -18,7 +18,7 @@ namespace examples {
 struct MemoryLimit {
   std::size_t bytes = 0;  ///< of one rank
   std::string from;       ///< where that is from, for people
-  bool of_host = false;   ///< it is this rank's share of what all ranks have together
+  bool of_host = false;   ///< it is this rank's share of the host's memory
 };
 
 [[nodiscard]] Layout layout_of(const RunOptions& options);
@@ -41,7 +41,7 @@ class MemoryPlanner {
   /// Of each stage in another layout; none where that cannot be run. most: micro-batches of a replica.
   [[nodiscard]] std::vector<dhp::MemoryPlan> plan(const Layout& layout, std::int64_t most = 0);
   [[nodiscard]] Layout layout() const { return layout_of(options_); }
-  /// How long steps of so many samples take on this cluster; 0: as the options say. It refers to this planner.
+  /// How long steps of `samples` samples take on this cluster; 0: as the options say. It refers to this planner.
   [[nodiscard]] StepModel step_model(const Cluster& cluster, std::int64_t samples = 0);
   [[nodiscard]] std::size_t need_of(const dhp::MemoryPlan& plan) const {
     return gpu_ ? plan.most_in_use : plan.most;  // a GPU's free blocks make room

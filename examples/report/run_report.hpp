@@ -51,7 +51,7 @@ struct StepWork {
   }
 };
 
-/// Null where nobody counts them: on GPUs streams wait, and no host.
+/// Null where they are not counted: on GPUs streams wait, not the host.
 [[nodiscard]] std::shared_ptr<const dhp::WaitClock> waits_of(auto& dev) {
   if constexpr (requires { dev.waits(); }) return dev.waits();
   else return nullptr;
@@ -70,7 +70,7 @@ struct StepWork {
   }
 }
 
-/// What a step adds to its line of metrics beside the loss.
+/// Further fields of a step's line of metrics.
 template <class D>
 [[nodiscard]] Measures more_fields(D& dev, const std::vector<dhp::MicroBatch<D>>& batches,
                                    bool replayed) {
@@ -121,7 +121,7 @@ class RunReport {
   /// Time that no step has taken.
   void restart_clock() { since_ = std::chrono::steady_clock::now(); }
 
-  /// One step that is done, of so many samples and tokens; more: fields that its model or device adds.
+  /// One step that is done; samples and tokens: of all replicas; more: fields that its model or device adds.
   void step(const dhp::StepReport& report, const std::vector<std::string>& terms,
             std::int64_t samples, const Measures& more, double tokens = 0) {
     const auto now = std::chrono::steady_clock::now();

@@ -5,14 +5,12 @@
 #include <dhp/core/open_file.hpp>
 #include <dhp/extra/verify.hpp>
 
-#include "../report/energy_meter.hpp"
 #include "../report/memory_use.hpp"
-#include "../report/run_summary.hpp"
-#include "../report/stragglers.hpp"
 #include "../report/trace_report.hpp"
 #include "../report/transport_report.hpp"
 #include "../report/value_trace.hpp"
 #include "patience.hpp"
+#include "rank_work.hpp"
 #include "ranks.hpp"
 #include "saved_run.hpp"
 #include "stopping.hpp"
@@ -51,8 +49,7 @@ class Program {
   Program(Dev& dev, dhp::Comm<Dev> world, const TrainingSetup& setup, MemoryPlanner* memory,
           dhp::Deadlines* deadlines, Stopping& stopping, const ElasticHooks* elastic = nullptr)
       : dev_(dev),
-        parts_(waits_of(dev)),
-        energy_(pci_bus_id_of(dev)),
+        work_(dev, setup),
         use_(dev),
         memory_(memory),
         elastic_(elastic),
@@ -97,7 +94,7 @@ class Program {
     report_.know(last_step);
     has_state_ = true;
   }
-  /// After Aborted: its state becomes that after so many steps, by the update of the step that was interrupted or
+  /// After Aborted: its state becomes that after `steps` steps, by the update of the interrupted step or
   /// without it. A save under way is given up. Returns whether a step that had begun is forgotten.
   bool finish_interrupted(std::int64_t steps) {
     saved_.give_up();
@@ -127,7 +124,7 @@ class Program {
  private:
   /// Takes the state from what was saved, unless it came from other ranks. Returns whether something is left to do.
   [[nodiscard]] bool begin() {
-    const TimeParts::In loading(parts_, Part::saving);
+    const TimeParts::In loading(work_.parts(), Part::saving);
     saved_.hold(elastic_ != nullptr && !elastic_->first);
     if (!has_state_ && !saved_.begin(total_)) return false;
     has_state_ = true;
@@ -167,7 +164,7 @@ class Program {
       under_way.reset();
     };
     report_.restart_clock();
-    parts_.enter(Part::compute);
+    work_.parts().enter(Part::compute);
     for (auto section = dhp::Section::first_step;
          run_.steps() < total_ && !stopped() && !patience_.is_over();
          section = dhp::Section::step) {
@@ -184,10 +181,12 @@ class Program {
       const bool saves = options_.save_every > 0 && step % options_.save_every == 0;
       // On the Cpu the step has been done by now.
       if (!on_gpu || last || evaluates || saves) finish();
-      if (step % Stragglers::period == 0) name_stragglers();
+      if (step % Stragglers::period == 0)
+        for (const auto& slow : work_.slow_ranks(run_.mesh().world()))
+          report_.say("warning: ", slow);
       if (evaluates && !last) evaluate(dhp::concat("after step ", step));
       if (saves && !last) {
-        const TimeParts::In saving(parts_, Part::saving);
+        const TimeParts::In saving(work_.parts(), Part::saving);
         enter(dhp::Section::saving);
         saved_.save();
       }
@@ -212,8 +211,7 @@ class Program {
     replayed_steps_ += done.replayed ? 1 : 0;
     traced.step_done();
     const auto& mine = under_way.mine;
-    work_.add(mine, setup_.forward_flop);
-    in_period_ += static_cast<double>(mine.batches.size());
+    work_.step_done(mine);
     report_.step(done, run_.term_names(), mine.samples,
                  more_fields(dev_, mine.batches, done.replayed), tokens_of_all(mine));
     for (const auto& line : new_refusals(dev_)) report_.say(line);
@@ -221,7 +219,7 @@ class Program {
 
   /// Collective.
   RunEnd conclude(TraceReport<Dev>& traced) {
-    parts_.enter(Part::rest);
+    work_.parts().enter(Part::rest);
     use_.between_steps();
     report_.end_of_steps();
     // A run that is done need not go on.
@@ -236,14 +234,17 @@ class Program {
     else if (!early && changed) evaluate("at the end");
     enter(dhp::Section::saving);
     if (changed || !early) {
-      const TimeParts::In saving(parts_, Part::saving);
+      const TimeParts::In saving(work_.parts(), Part::saving);
       saved_.end();
     }
     report_.say(use_.text());
     if (dev_.trace())
       report_.exposed_communication(
           traced.end([&](const std::string& line) { report_.say(line); }));
-    summarise();
+    auto summary = work_.summary(run_.mesh());
+    summary.steps_before = steps_before_;
+    summary.last_step = run_.steps();
+    report_.summary(std::move(summary));
     if (early && changed)
       report_.say(options_.save.empty()
                       ? std::string("nothing of this run is kept, since it has no --save DIR")
@@ -362,7 +363,7 @@ class Program {
   }
   [[nodiscard]] dhp::StepBatches<Dev> next_batches() {
     const auto scope = dev_.scope("next batches");
-    const TimeParts::In reading(parts_, Part::data);
+    const TimeParts::In reading(work_.parts(), Part::data);
     return resident_ ? resident_->share() : loader_.next();
   }
   /// What it costs that the loss of a rank loses no share of the state.
@@ -386,7 +387,7 @@ class Program {
   }
   void evaluate(const std::string& when) {
     if (setup_.held_out.size() == 0) return;
-    const TimeParts::In evaluating(parts_, Part::evaluation);
+    const TimeParts::In evaluating(work_.parts(), Part::evaluation);
     enter(dhp::Section::evaluation);
     dhp::Loader loader(dev_, setup_.held_out, dhp::evaluation_pass(loader_options()));
     run_.read(loader);
@@ -423,61 +424,8 @@ class Program {
     return measures;
   }
 
-  /// Of ranks that are processes, which may be on machines of their own; on GPUs waits are not seen. Collective.
-  void name_stragglers() {
-    auto& world = run_.mesh().world();
-    if (on_gpu || world.size() == 1 || !options_.process()) return;
-    const auto parts = parts_.seconds();
-    const double own_s = seconds_in(parts, Part::compute) + seconds_in(parts, Part::data);
-    const double seconds = own_s - std::exchange(own_s_before_, own_s);
-    const double micro_batches = std::exchange(in_period_, 0);
-    const auto gathered = dhp::gather(dev_, world, {seconds, micro_batches});
-    std::vector<OwnWork> work;
-    for (std::size_t at = 0; at < gathered.size(); at += 2)
-      work.push_back({gathered[at], gathered[at + 1]});
-    const auto slow = stragglers_.found(options_.mesh, work);
-    if (slow.empty()) return;
-    const auto names = dhp::gather_texts(dev_, world, dhp::process_name());
-    for (const auto rank : slow) {
-      const auto at = static_cast<std::size_t>(rank);
-      report_.say("warning: rank ", rank, " (", names[at], ") is slow, and all wait for it: ",
-                  short_number(1e3 * work[at].seconds_per_micro_batch()),
-                  " ms of its own work for a micro-batch, where replicas usually need ",
-                  short_number(1e3 * Stragglers::usual_s(options_.mesh, work, rank)), " ms");
-    }
-  }
-  /// Collective.
-  void summarise() {
-    auto& mesh = run_.mesh();
-    const bool counts =
-        mesh.tensor_index() == 0 && mesh.pipeline_index() == 0 && mesh.context_index() == 0;
-    const auto own = parts_.seconds();
-    std::vector<double> gathered(own.begin(), own.end());
-    // With frozen parts the FLOP of a backward pass are not known, so no FLOP are reported.
-    gathered.push_back(counts && !options_.tuning.freezes() ? work_.forward_flop : 0);
-    gathered.push_back(counts ? work_.tokens : 0);
-    gathered.push_back(energy_.joules().value_or(0));
-    const auto all = dhp::gather(dev_, mesh.world(), gathered);
-    RunSummary summary;
-    summary.steps_before = steps_before_;
-    summary.last_step = run_.trainer().steps_done();
-    summary.ranks = mesh.world().size();
-    summary.samples = work_.samples;
-    summary.sees_waits = !on_gpu;
-    summary.peak_tflops = options_.peak_tflops;
-    for (std::size_t at = 0; at < all.size(); at += gathered.size()) {
-      for (std::size_t part = 0; part < own.size(); ++part)
-        summary.seconds[part] += all[at + part] / summary.ranks;
-      summary.forward_flop += all[at + own.size()];
-      summary.tokens += all[at + own.size() + 1];
-      summary.energy_j += all[at + own.size() + 2];
-    }
-    report_.summary(std::move(summary));
-  }
-
   Dev& dev_;
-  TimeParts parts_;
-  EnergyMeter energy_;
+  RankWork work_;
   MemoryUse use_;
   MemoryPlanner* memory_;
   const ElasticHooks* elastic_;
@@ -494,10 +442,6 @@ class Program {
   const dhp::Batching batching_;
   std::int64_t total_;
   RunReport report_;
-  StepWork work_;  // of the steps of this run() that are done
-  Stragglers stragglers_;
-  double in_period_ = 0;  // micro-batches
-  double own_s_before_ = 0;
   dhp::Loader<Dev, AnyBatcher> loader_;
   std::optional<ValueTrace<Dev>> values_;
   std::optional<dhp::OpenFile> values_file_;

@@ -57,7 +57,7 @@ struct CheckpointIndex {
       tensors[name].insert(tensors[name].end(), pieces.begin(), pieces.end());
   }
 
-  /// Throws where a file beside the shards is damaged or missing.
+  /// Throws if one of the other files, which are no shards, is damaged or missing.
   void check_files(const std::string& folder) const {
     for (const auto& [name, saved] : files) {
       if (name.ends_with(".safetensors")) continue;  // a head, compared when the shard is opened

@@ -151,7 +151,7 @@ class Trainer {
   }
   /// start() has thrown since the last finish_interrupted().
   [[nodiscard]] bool is_interrupted() const { return interrupted_.has_value(); }
-  /// After start() has thrown: the state becomes that after so many steps, by the update of the interrupted step or
+  /// After start() has thrown: the state becomes that after `steps` steps, by the update of the interrupted step or
   /// without it. Not collective: weights that replicas shard (ZeRO) are not brought. Returns the report of a step
   /// that has been done here.
   std::optional<StepReport> finish_interrupted(std::int64_t steps) {
