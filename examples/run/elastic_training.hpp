@@ -185,12 +185,9 @@ class ElasticTraining : dhp::detail::NonCopyable {
     const auto exchanged = dhp::StateExchange<Dev>::run(dev_, rank.world, held, needed);
     moved_bytes_ = exchanged.moved_bytes;
     position.repeats = repeats_;
-    for (const auto& text :
-         dhp::gather_texts(dev_, rank.world, dhp::detail::Fields::written(position))) {
-      const auto gathered = dhp::detail::Fields::parsed<Position>(text);
-      if (!gathered) continue;
-      repeats_ |= gathered->repeats;
-      if (gathered->state.step > position.state.step) position = *gathered;
+    for (const auto& other : dhp::detail::gather_values(dev_, rank.world, position)) {
+      repeats_ |= other.repeats;
+      if (other.state.step > position.state.step) position = other;
     }
     before_ = position.layout;
     if (!exchanged.missing.empty()) {

@@ -34,12 +34,8 @@ class RankWork {
     if (on_gpu || world.size() == 1 || !options.process()) return {};
     const auto parts = parts_.seconds();
     const double own_s = seconds_in(parts, Part::compute) + seconds_in(parts, Part::data);
-    const double seconds = own_s - std::exchange(own_s_before_, own_s);
-    const double micro_batches = std::exchange(in_period_, 0);
-    const auto gathered = dhp::gather(dev_, world, {seconds, micro_batches});
-    std::vector<OwnWork> work;
-    for (std::size_t at = 0; at < gathered.size(); at += 2)
-      work.push_back({gathered[at], gathered[at + 1]});
+    const OwnWork mine{own_s - std::exchange(own_s_before_, own_s), std::exchange(in_period_, 0)};
+    const auto work = dhp::detail::gather_values(dev_, world, mine);
     const auto slow = stragglers_.found(options.mesh, work);
     if (slow.empty()) return {};
     const auto names = dhp::gather_texts(dev_, world, dhp::process_name());
@@ -59,30 +55,32 @@ class RankWork {
   [[nodiscard]] RunSummary summary(dhp::Mesh<Dev>& mesh) {
     const bool counts =
         mesh.tensor_index() == 0 && mesh.pipeline_index() == 0 && mesh.context_index() == 0;
-    const auto own = parts_.seconds();
-    std::vector<double> gathered(own.begin(), own.end());
     // With frozen parts the FLOP of a backward pass are not known, so no FLOP are reported.
     const bool has_flop = counts && !setup_.options.tuning.freezes();
-    gathered.push_back(has_flop ? done_.forward_flop : 0);
-    gathered.push_back(counts ? done_.tokens : 0);
-    gathered.push_back(energy_.joules().value_or(0));
-    const auto all = dhp::gather(dev_, mesh.world(), gathered);
+    const Share mine{parts_.seconds(), has_flop ? done_.forward_flop : 0, counts ? done_.tokens : 0,
+                     energy_.joules().value_or(0)};
     RunSummary summary;
     summary.ranks = mesh.world().size();
     summary.samples = done_.samples;
     summary.sees_waits = !on_gpu;
     summary.peak_tflops = setup_.options.peak_tflops;
-    for (std::size_t at = 0; at < all.size(); at += gathered.size()) {
-      for (std::size_t part = 0; part < own.size(); ++part)
-        summary.seconds[part] += all[at + part] / summary.ranks;
-      summary.forward_flop += all[at + own.size()];
-      summary.tokens += all[at + own.size() + 1];
-      summary.energy_j += all[at + own.size() + 2];
+    for (const auto& share : dhp::detail::gather_values(dev_, mesh.world(), mine)) {
+      for (std::size_t part = 0; part < share.seconds.size(); ++part)
+        summary.seconds[part] += share.seconds[part] / summary.ranks;
+      summary.forward_flop += share.forward_flop;
+      summary.tokens += share.tokens;
+      summary.energy_j += share.energy_j;
     }
     return summary;
   }
 
  private:
+  /// A rank's share of the summary.
+  struct Share {
+    PartSeconds seconds;
+    double forward_flop, tokens, energy_j;
+  };
+
   Dev& dev_;
   const TrainingSetup& setup_;
   TimeParts parts_;

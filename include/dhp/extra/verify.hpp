@@ -202,10 +202,7 @@ class StepVerifier final : public StepHook<Dev> {
     return losses;
   }
   [[nodiscard]] verification::Verdict judged(const verification::Signatures& mine) {
-    std::vector<verification::Signatures> signatures;
-    for (const auto& text : gather_texts(dev_, mesh_.world(), Fields::written(mine)))
-      signatures.push_back(Fields::parsed<verification::Signatures>(text).value_or(mine));
-    return verification::compare(mesh_.shape(), signatures);
+    return verification::compare(mesh_.shape(), gather_values(dev_, mesh_.world(), mine));
   }
   [[noreturn]] void end(std::int64_t step, const verification::Verdict& verdict) {
     auto& world = mesh_.world();

@@ -220,26 +220,31 @@ class Checkpoint {
   /// As rank 0 sees them. Collective.
   [[nodiscard]] detail::StatePlaces places_in(Dev& dev, const std::string& path) {
     const auto seen = rank() == 0 ? detail::state_places(path) : detail::StatePlaces();
-    const auto texts = gather_texts(dev, mesh_.world(), detail::Fields::written(seen));
-    return detail::Fields::parsed<detail::StatePlaces>(texts.front()).value();
+    return detail::gather_values(dev, mesh_.world(), seen).front();
   }
 
+  /// What a rank has found in a checkpoint.
+  struct Attempt {
+    std::string damage, unfit;      ///< a sentence; empty: none
+    std::vector<std::string> read;  ///< names of tensors
+    void pass(detail::Fields& fields) { fields(damage, unfit, read); }
+  };
   /// Fills in what was loaded. Returns what is damaged, the same on all ranks. Throws where the model does not fit.
   [[nodiscard]] std::string try_load(Dev& dev, LoadedCheckpoint& loaded, bool only_weights) {
-    nlohmann::json own{{"damage", ""}, {"unfit", ""}, {"read", nlohmann::json::array()}};
+    Attempt own;
     std::optional<SavedPieces> saved;
     try {
       saved.emplace(loaded.from);
       if (rank() == 0) saved->index().check_files(loaded.from);
       auto pieces = held(dev);
       if (only_weights) pieces = store_.pieces();
-      own["unfit"] = what_does_not_fit(*saved, pieces, only_weights);
-      if (own["unfit"] == "") {
+      own.unfit = what_does_not_fit(*saved, pieces, only_weights);
+      if (own.unfit.empty()) {
         for (auto piece : pieces) {
           piece.piece.name = source_of(*saved, piece.piece);
           saved->read(dev, piece);
           if (piece.owned && (mesh_.data().rank() == 0 || piece.sharded_over_data))
-            own["read"].push_back(piece.piece.name);
+            own.read.push_back(piece.piece.name);
         }
         loaded.state = detail::run_state_of(saved->index().about, saved->path("index.json"));
         loaded.about = saved->index().about["run"];
@@ -253,14 +258,13 @@ class Checkpoint {
                        "-groups ", groups, " keeps every bit"));
       }
     } catch (const Error& error) {
-      own["damage"] = error.sentence();
+      own.damage = error.sentence();
     }
     std::set<std::string> read;
-    for (const auto& text : gather_texts(dev, mesh_.world(), own.dump())) {
-      const auto rank = nlohmann::json::parse(text);
-      check(rank["unfit"] == "", rank["unfit"].template get<std::string>());
-      if (rank["damage"] != "") return rank["damage"];
-      for (const auto& name : rank["read"]) read.insert(name.template get<std::string>());
+    for (const auto& attempt : detail::gather_values(dev, mesh_.world(), own)) {
+      check(attempt.unfit.empty(), attempt.unfit);
+      if (!attempt.damage.empty()) return attempt.damage;
+      read.insert(attempt.read.begin(), attempt.read.end());
     }
     for (const auto& [name, pieces] : saved->index().tensors)
       if (!read.contains(name) && !name.starts_with(only_weights ? "optimizer/" : master_prefix))

@@ -65,11 +65,7 @@ class StateExchange {
     Table mine;
     for (const auto& each : held) mine.held.push_back(each.piece);
     for (const auto& each : needed) mine.needed.push_back(each.piece);
-    for (const auto& text : gather_texts(dev, world, detail::Fields::written(mine))) {
-      auto table = detail::Fields::parsed<Table>(text);
-      check(table.has_value(), "a rank tells of its state what this one cannot read");
-      tables_.push_back(std::move(*table));
-    }
+    tables_ = detail::gather_values(dev, world, mine);
     for (int rank = 0; rank < world.size(); ++rank) {
       const auto& pieces = tables_[detail::as_size(rank)].held;
       for (std::size_t at = 0; at < pieces.size(); ++at)
