@@ -17,7 +17,7 @@ namespace examples {
 /// What the ranks of a layout may take.
 struct MemoryLimit {
   std::size_t bytes = 0;  ///< of one rank
-  std::string from;       ///< where that is from, for people
+  std::string from;       ///< what sets the limit, for people
   bool of_host = false;   ///< it is this rank's share of the host's memory
 };
 

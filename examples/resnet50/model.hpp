@@ -134,7 +134,7 @@ class ResNetBuilder {
                                 .synchronised = config_.synchronised_batch_norm});
   }
 
-  /// A batch norm over replicas needs more than the sums of this one.
+  /// Sums of its output's columns help a batch norm, unless that needs those of all replicas.
   [[nodiscard]] dhp::Conv2dOptions before_norm(dhp::Conv2dOptions options) const {
     options.column_sums = !config_.synchronised_batch_norm;
     return options;

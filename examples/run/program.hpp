@@ -85,7 +85,7 @@ class Program {
 
   // For elastic jobs.
   [[nodiscard]] dhp::TrainingRun<Dev>& training() { return run_; }
-  /// Whether its weights are those of a step, and not on their way.
+  /// Whether its weights are those after a step, and not still to be received.
   [[nodiscard]] bool has_state() const { return has_state_; }
   /// Its weights have been written to, and are those after this.
   void resume_after(const dhp::RunState& state, const Measures& last_step) {
@@ -313,7 +313,7 @@ class Program {
   [[nodiscard]] bool evaluates_after(std::int64_t step) const {
     return options_.evaluate_every > 0 && step > 0 && step % options_.evaluate_every == 0;
   }
-  /// In an elastic job whose ranks have changed.
+  /// Whether this is an elastic job that trains on after its ranks have changed.
   [[nodiscard]] bool goes_on_within_job() const {
     return elastic_ != nullptr && elastic_->has_state && steps_before_ > 0;
   }
@@ -327,7 +327,7 @@ class Program {
     return options_.cuda_graphs.value_or(false) && options_.process() &&
            !options_.check_collectives;
   }
-  /// The first step of an epoch is like all but the last one, which may be short.
+  /// Of an epoch it checks the first step, which all others equal, and the last one, which may be short.
   void check_shares() const {
     const bool alone = std::holds_alternative<dhp::LocalSgd>(options_.reducer);
     if ((!setup_.waits_for_replicas && !alone) || resident_) return;

@@ -12,8 +12,8 @@
 
 namespace dhp {
 
-/// Of the rows that the side input "row_numbers" numbers. Shares are equally long, one behind the other, but the last
-/// ones end with the rows, and may be empty. As by default, every rank may have all rows.
+/// Shares of the rows that the side input "row_numbers" numbers. They are equally long and in the order of the ranks;
+/// the last ones may be shorter, or empty. By default every rank has all rows.
 template <class Dev>
 class RowShares {
  public:

@@ -21,7 +21,7 @@ struct Prediction {
   std::int64_t micro_batch = 0;
   Shape shape{};
 };
-/// Where one is.
+/// Where the prediction for a micro-batch is.
 struct PredictionPlace {
   int holders = 0;
   int rank = 0;  ///< of the last one, in the world
