@@ -48,8 +48,8 @@ class StateExchange {
   struct Stretch {
     std::int64_t from, to, count;
   };
-  /// The distance to the receiver in the ring of ranks, then the sender: in this order each round has a message for every
-  /// rank.
+  /// The distance to the receiver in the ring of ranks, then the sender. In this order each round has a message for
+  /// every rank.
   using Way = std::pair<int, int>;
   /// What waits to go this way, one part behind the other.
   struct Message {
