@@ -74,7 +74,8 @@ TEST_CASE("model work: layers that are split compute half, and send their sums")
   CHECK(whole.forward_flop() / 2 <= split.forward_flop());
   CHECK(split.forward_flop() < whole.forward_flop() * 0.6);
   CHECK(sent(whole) == 0);
-  CHECK(sent(split) > whole.layers.size() / 2 * whole.layers.front().output_bytes);
+  CHECK(sent(split) >
+        static_cast<double>(whole.layers.size()) / 2 * whole.layers.front().output_bytes);
 }
 
 TEST_CASE("FLOP of causal attention with shared keys: of the pairs that are computed") {
