@@ -123,7 +123,7 @@ struct Described {
       const std::string name = schedule.name();
       const bool useful = name != dhp::Interleaved::name || chunks > 1;
       if (name != dhp::GPipe::name && name != made.schedules.front().first && useful &&
-          schedule.chunks(chunks) == chunks)
+          schedule.needed_chunks().value_or(chunks) == chunks)
         made.schedules.emplace_back(name, chunks);
     }
   return made;

@@ -4,6 +4,7 @@
 #pragma once
 
 #include <dhp/parallel/cut_layers.hpp>
+#include <dhp/parallel/schedule_time.hpp>
 
 #include "cluster.hpp"
 #include "model_work.hpp"

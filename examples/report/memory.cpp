@@ -5,7 +5,7 @@
 
 namespace examples {
 namespace {
-/// Of so many micro-batches a plan is made where their shapes differ.
+/// The number of micro-batches that a plan is made of where their shapes differ.
 constexpr std::int64_t different_shapes = 16;
 
 /// The options that differ.
@@ -49,7 +49,7 @@ MemoryPlanner::MemoryPlanner(const RunOptions& options, AnyBatcher batcher,
       equal_shares_(equal_shares),
       ranks_(ranks) {}
 
-/// A few micro-batches of so many samples; one if they are alike.
+/// A few micro-batches of this many samples; one if all have the same shapes.
 const std::vector<dhp::HostBatch>& MemoryPlanner::batches_of(std::int64_t micro_batch) {
   auto& batches = batches_[micro_batch];
   if (!batches.empty()) return batches;

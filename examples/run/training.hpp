@@ -49,7 +49,7 @@ struct TrainingSetup {
   /// Describes the whole model; each rank keeps its part.
   std::function<dhp::Model<Dev>(dhp::ModelBuilder<Dev>&)> make_model;
   DescribePlanned plan_model;
-  /// The model's own view of an evaluation: by the terms of its loss, or by what it predicts.
+  /// What the model makes of an evaluation: from the terms of its loss, or from what it predicts.
   std::function<Measures(const std::vector<dhp::LossTerm>&)> measures{};
   /// One array for each micro-batch of the held-out samples, in order; none at all: names and zeros.
   std::function<Measures(const std::vector<dhp::HostArray>&)> predicted_measures{};

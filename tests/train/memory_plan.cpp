@@ -116,25 +116,6 @@ TEST_CASE("memory plan: activations of the micro-batches in flight, less with re
   CHECK(plan_memory(planned(all), 0).activations() > 2 * first.activations());
 }
 
-TEST_CASE("memory plan: the schedule's work, and what a rank sends") {
-  const auto plan = [](MeshShape layout) {
-    return plan_memory(planned(options_of(layout, ZeroStage::none)), 0);
-  };
-  const auto alone = plan({});
-  CHECK(alone.flop > 0);
-  CHECK(alone.sent_bytes == 0);
-  CHECK(plan({.data = 2}).flop == Approx(alone.flop / 2));  // of 8 micro-batches
-  CHECK(plan({.data = 3}).flop == Approx(alone.flop * 3 / 8));
-  const auto cut = plan({.pipeline = 2});
-  CHECK(cut.flop > alone.flop / 2 * 9 / 8);  // 8 micro-batches and 1 round to fill the pipeline
-  CHECK(cut.flop < alone.flop);
-  const auto split = plan({.tensor = 2});
-  CHECK(split.flop < alone.flop);
-  CHECK(split.sent_bytes > 2 * cut.sent_bytes);  // activations in each layer, not once
-  // The sum of the gradients of two replicas.
-  CHECK(plan({.data = 2}).sent_bytes == Approx(static_cast<double>(alone.gradients)).epsilon(0.1));
-}
-
 TEST_CASE("memory plan: a layout that cannot be is refused as the run refuses it") {
   CHECK_THROWS_WITH_AS((void)plan_memory(planned(options_of({.tensor = 16}, ZeroStage::none)), 0),
                        Contains("tensor axis"), Error);

@@ -37,12 +37,10 @@ class MetaComm {
   [[nodiscard]] int size() const { return place_.size; }
   [[nodiscard]] int send_capacity() const { return 4; }
   [[nodiscard]] std::string transport() const { return "none"; }
-  /// By this rank, if there were others, in this group and those split off.
-  [[nodiscard]] double sent_bytes() const { return *sent_bytes_; }
   Event<Dev> start(Dev& dev, const Collective<Dev>& collective) {
     collective.check_for(size());
     const auto bytes = static_cast<std::int64_t>(collective.call.bytes());
-    count(dev, dhp::sent_bytes(collective.call.kind, bytes, size()));
+    count(dev, sent_bytes(collective.call.kind, bytes, size()));
     return {};
   }
   void send(Dev& dev, Tensor<Dev> message, int to, CallSite where) {
@@ -63,15 +61,13 @@ class MetaComm {
   void barrier(CallSite) {}
   [[nodiscard]] MetaComm split(int color, int, CallSite) {
     if (color < 0) return MetaComm({});
-    MetaComm part(next_ < splits_.size() ? splits_[next_++] : place_, {}, threads_);
-    part.sent_bytes_ = sent_bytes_;
-    return part;
+    return MetaComm(next_ < splits_.size() ? splits_[next_++] : place_, {}, threads_);
   }
   [[noreturn]] void abort(const std::string& message) { throw Error(message); }
 
  private:
+  /// What this rank would send, if there were others.
   void count(Dev& dev, double bytes) {
-    *sent_bytes_ += bytes;
     if constexpr (requires { dev.count_call(bytes); })
       if (size() > 1) dev.count_call(bytes);
   }
@@ -85,7 +81,6 @@ class MetaComm {
     std::map<int, Tensor<Dev>> expected{};
   };
   std::shared_ptr<Messages> messages_ = std::make_shared<Messages>();
-  std::shared_ptr<double> sent_bytes_ = std::make_shared<double>(0);
 };
 
 }  // namespace dhp

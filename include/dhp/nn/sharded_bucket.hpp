@@ -36,8 +36,8 @@ namespace detail {
 /// This replica's position.
 struct ReplicaOf {
   int rank = 0, size = 1;
-  int sharing = 1;  ///< so many, one after another, have the same samples
-  /// The most micro-batches that one has of so many in a step.
+  int sharing = 1;  ///< neighbouring ranks that have the same samples
+  /// The most micro-batches of a step that one replica computes.
   [[nodiscard]] std::int64_t share_of(std::int64_t micro_batches) const {
     return (micro_batches * sharing + size - 1) / size;
   }
