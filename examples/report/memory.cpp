@@ -149,10 +149,11 @@ StepModel MemoryPlanner::step_model(const Cluster& cluster, std::int64_t asked) 
                if (fresh) place->second = counted(layout, micro_batch);
                return place->second;
              };
-             // Powers of eight are counted, and of others those that replicas can have.
+             // Of made data powers of eight are counted; real data is read for no more than is asked.
              std::int64_t small = 1;
              while (8 * small <= layout.micro_batch) small *= 8;
-             const auto from = layout.micro_batch > small ? count(small) : nullptr;
+             const bool made = options_.resident() && layout.micro_batch > small;
+             const auto from = made ? count(small) : nullptr;
              const auto to = from ? count(8 * small) : nullptr;
              if (!to) return count(layout.micro_batch);
              const auto way = static_cast<double>(layout.micro_batch - small);
