@@ -35,7 +35,7 @@ WAYS = {
                               "--sequence-parallel"], "row_shares.hpp", 2 / 5),
 }
 # What a rank sends of a call's bytes.
-SENT = {"recv": 1, "all_gather": HOSTS - 1, "reduce_scatter": (HOSTS - 1) / HOSTS, "all_to_all": (HOSTS - 1) / HOSTS}
+SENT = {"shift": 1, "all_gather": HOSTS - 1, "reduce_scatter": (HOSTS - 1) / HOSTS, "all_to_all": (HOSTS - 1) / HOSTS}
 
 
 def traced(program, text, options, steps, hosts, folder):
