@@ -137,7 +137,8 @@ try:
     driver.get(address("playground.html"))
     for values in ({}, {"schedule": "gpipe", "pipeline": 3, "micro_batches": 10},
                    {"schedule": "zero-bubble", "pipeline": 5},
-                   {"schedule": "interleaved", "chunks": 2, "micro_batches": 24}, {"tensor": 4, "half": 1, "zero": 3}, {"context": 4, "tensor": 1},
+                   {"schedule": "interleaved", "chunks": 2, "micro_batches": 24}, {"tensor": 4, "half": 1, "zero": 3},
+                   {"context": 4, "tensor": 1},
                    {"recompute": 1, "data": 3, "zero": 1}, {"forward": 0.5, "backward_weight": 2.25, "zero": 2},
                    {"schedule": "1f1b", "chunks": 1, "pipeline": 1, "layers": 31, "parameters": 201.3}):
         check("refused" not in compare(values), values, "is refused")

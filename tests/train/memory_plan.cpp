@@ -20,10 +20,12 @@ template <class Dev>
 MicroBatch<Dev> batch(Dev& dev, std::int64_t k) {
   return everything_batch(dev, 0, k, 64, everything_samples, true);
 }
-/// On a context axis without the convolutions, which it does not split.
+/// On a context axis without the convolutions, which it does not split; most is in use in attention.
 template <class Dev>
 Model<Dev> model_for(ModelBuilder<Dev>& build, bool recompute = false) {
-  if (build.context.size() > 1) return examples::bert<Dev>(build, everything_config({}));
+  auto config = everything_config({.blocks = 2});
+  config.hidden = 128;
+  if (build.context.size() > 1) return examples::bert<Dev>(build, config);
   return everything<Dev>(build, {.recompute = recompute});
 }
 PlannedRun<AllTrainingOptions> planned(const AllTrainingOptions& options, bool recompute = false) {
@@ -97,8 +99,10 @@ TEST_CASE("memory plan: what the allocator of the run counts, at rest and at the
       INFO("layout ", to_text(layout), " static_cast<int>(stage) ", static_cast<int>(stage));
       CAPTURE(at);
       CHECK(plan.at_rest == real.at_rest);
-      // Messages that nobody has received yet are not planned.
-      CHECK(static_cast<double>(plan.most) == Approx(static_cast<double>(real.most)).epsilon(0.02));
+      // Messages that nobody has received yet are not planned. What goes around a ring is.
+      const double apart = layout.context > 1 ? 1e-6 : 0.02;
+      CHECK(static_cast<double>(plan.most) ==
+            Approx(static_cast<double>(real.most)).epsilon(apart));
     }
   }
 }
@@ -139,7 +143,7 @@ TEST_CASE("memory plan: the schedule's work, and what a rank sends") {
 
 TEST_CASE("memory plan: what a context axis passes around its ring in a layer") {
   constexpr double rows = everything_length * everything_samples,
-                   bytes = 2 * 16 * 4;  // keys and values
+                   bytes = 2 * 128 * 4;  // keys and values
   for (const int ranks : {2, 4}) {
     const auto work =
         examples::count_work(planned(options_of({.context = ranks}, ZeroStage::none)));

@@ -298,19 +298,19 @@ template <class Dev>
   return wide;
 }
 
-/// A tensor on its way to the next rank of a ring, while that of the rank before comes.
+/// A tensor on its way to the next rank of a ring, while that of the previous rank arrives.
 template <class Dev>
-class Passing : NonCopyable {
+class RingTransfer : NonCopyable {
  public:
-  Passing(Dev& dev, Progress<Dev>& ring, Tensor<Dev> sent)
+  RingTransfer(Dev& dev, Progress<Dev>& ring, Tensor<Dev> sent)
       : dev_(dev),
         sent_(std::move(sent)),
         coming_(dev, sent_.dtype(), sent_.shape()),
         done_(ring.start(dev, Collective<Dev>::shift(sent_.view(), coming_.mut()))) {}
-  ~Passing() {
+  ~RingTransfer() {
     try {
-      done_.wait();  // until then the memory is in use
-    } catch (...) {  // what is under way says more
+      done_.wait();  // until then the transfer uses the memory
+    } catch (...) {  // the call that waits throws it
     }
   }
   [[nodiscard]] Tensor<Dev> wait() {
@@ -364,7 +364,7 @@ class RingAttention {
     if (wide_y) y = wide_y.view();
     PartSums<Dev> sums(dev_, dq);
     auto held = both(k, v);
-    std::optional<Passing<Dev>> gradients;
+    std::optional<RingTransfer<Dev>> gradients;
     for (int step = 0; step < ranks_; ++step) {
       const auto next = begin(step, held);
       // Those of the ranks before are under way meanwhile.
@@ -387,11 +387,11 @@ class RingAttention {
 
  private:
   /// The keys and values that are here in this step go on; null in the last one.
-  [[nodiscard]] std::unique_ptr<Passing<Dev>> begin(int step, const Tensor<Dev>& held) {
+  [[nodiscard]] std::unique_ptr<RingTransfer<Dev>> begin(int step, const Tensor<Dev>& held) {
     parts_.keys = rows_.of((rank_ + ranks_ - step) % ranks_);
     parts_.more = step > 0;
     if (step + 1 == ranks_) return nullptr;
-    return std::make_unique<Passing<Dev>>(dev_, ring_, held.share());
+    return std::make_unique<RingTransfer<Dev>>(dev_, ring_, held.share());
   }
   /// [2, rows of the rank with most, columns]
   [[nodiscard]] Tensor<Dev> both(ConstView<Dev> k, ConstView<Dev> v) {
