@@ -24,6 +24,7 @@ struct ModelWork {
   std::vector<double> costs{};      ///< that stages are cut by
   Work update{};                    ///< of a step, outside the layers
   double parameters = 0;
+  double in_pages = 0;  ///< elements of all, as replicas shard them
   double weight_bytes = 0, gradient_bytes = 0, optimizer_bytes = 0;
   double transient_bytes = 0;  ///< at the peak, beside state and what layers keep
 
@@ -79,6 +80,10 @@ template <class Options>
   for (const auto& layer : work.layers)
     for (const auto& [id, elements] : layer.parameters)
       if (counted.insert(id).second) work.parameters += elements;
+  std::int64_t pages = 0;
+  for (const auto& each : run.store().parameters())
+    if (each->spec.is_trained()) pages = dhp::detail::in_pages(pages, *each).last;
+  work.in_pages = static_cast<double>(pages);
 
   const auto count = work.layers.size();
   std::vector<dhp::detail::MetaSpan> inside;

@@ -5,7 +5,7 @@
 
 namespace examples {
 namespace {
-/// Of so many micro-batches a plan is made where their shapes differ.
+/// The number of micro-batches that a plan is made of where their shapes differ.
 constexpr std::int64_t different_shapes = 16;
 
 /// The options that differ.
@@ -41,15 +41,15 @@ void choose(RunOptions& options, const Layout& layout) {
 
 MemoryPlanner::MemoryPlanner(const RunOptions& options, AnyBatcher batcher,
                              DescribePlanned describe, bool same_shapes, bool equal_shares,
-                             bool gpu)
+                             RanksAre ranks)
     : options_(options),
       batcher_(std::move(batcher)),
       describe_(std::move(describe)),
       same_shapes_(same_shapes),
       equal_shares_(equal_shares),
-      gpu_(gpu) {}
+      ranks_(ranks) {}
 
-/// A few micro-batches of so many samples; one if they are alike.
+/// A few micro-batches of this many samples; one if all have the same shapes.
 const std::vector<dhp::HostBatch>& MemoryPlanner::batches_of(std::int64_t micro_batch) {
   auto& batches = batches_[micro_batch];
   if (!batches.empty()) return batches;
@@ -85,7 +85,8 @@ MemoryPlanner::Planned MemoryPlanner::planned(const RunOptions& options) {
                 if (options.synthetic_gradients)
                   options.synthetic_gradients->predict_in(run, example);
               },
-          .steps = static_cast<int>((count + share - 1) / share)};
+          .steps = static_cast<int>((count + share - 1) / share),
+          .threads = ranks_ == RanksAre::threads};
 }
 
 std::vector<dhp::MemoryPlan> MemoryPlanner::plan(const Layout& layout, std::int64_t most) {
@@ -99,7 +100,8 @@ std::vector<dhp::MemoryPlan> MemoryPlanner::plan(const Layout& layout, std::int6
   try {
     const auto run = planned(options);
     for (int stage = 0; stage < options.mesh.pipeline; ++stage)
-      stages.push_back(dhp::plan_memory(run, stage, {.least_step = gpu_ ? 256u : 64u}));
+      stages.push_back(
+          dhp::plan_memory(run, stage, {.least_step = ranks_ == RanksAre::on_gpus ? 256u : 64u}));
   } catch (const dhp::Error&) {
     return {};
   }

@@ -54,7 +54,7 @@ void read_number(std::string_view key, std::string_view value, Number& into) {
     else dhp::fail("there is no \"", key, "\" to choose");
   }
   q.schedule = dhp::parse_schedule(schedule);
-  if (q.schedule.v_shaped()) q.chunks = q.schedule.chunks(q.chunks);
+  if (q.schedule.v_shaped()) q.chunks = q.schedule.needed_chunks().value_or(q.chunks);
   q.recompute = recompute != 0;
   q.half = half != 0;
   return q;

@@ -108,6 +108,12 @@ class Comm {
   void recv(Dev& dev, View<Dev> buffer, int from, CallSite where = CallSite::current()) {
     model_->recv(dev, buffer, from, where);
   }
+  /// The message of the next recv from that rank may come while this rank computes. Only engines whose messages wait
+  /// for their receiver do something.
+  void expect(Dev& dev, DType dtype, const Shape& shape, int from,
+              CallSite where = CallSite::current()) {
+    model_->expect(dev, dtype, shape, from, where);
+  }
   void barrier(CallSite where = CallSite::current()) { model_->barrier(where); }
   /// The host waits for all earlier work of the device. Throws Aborted if the world has ended, because received data
   /// may then be garbage: call it before the host reads results of collectives.
@@ -128,6 +134,7 @@ class Comm {
     virtual Event<Dev> start(Dev&, const Collective<Dev>&) = 0;
     virtual void send(Dev&, Tensor<Dev>, int, CallSite) = 0;
     virtual void recv(Dev&, View<Dev>, int, CallSite) = 0;
+    virtual void expect(Dev&, DType, const Shape&, int, CallSite) = 0;
     virtual void barrier(CallSite) = 0;
     virtual void synchronize(Dev&) = 0;
     virtual Comm split(int, int, CallSite) = 0;
@@ -148,6 +155,10 @@ class Comm {
     }
     void recv(Dev& dev, View<Dev> buffer, int from, CallSite where) override {
       comm.recv(dev, buffer, from, where);
+    }
+    void expect(Dev& dev, DType dtype, const Shape& shape, int from, CallSite where) override {
+      if constexpr (requires { comm.expect(dev, dtype, shape, from, where); })
+        comm.expect(dev, dtype, shape, from, where);
     }
     void barrier(CallSite where) override { comm.barrier(where); }
     void synchronize(Dev& dev) override {

@@ -23,6 +23,10 @@ struct HostBatch {
   /// Rows per sample in "row_numbers", a side input to which upload() adds the rows of earlier samples; 0: none.
   std::int64_t rows_per_sample = 0;
 
+  /// Adds a side input: a list of numbers.
+  void put(std::string name, const auto& values) {
+    side.emplace_back(std::move(name), HostArray(Shape{std::ssize(values)}, values));
+  }
   friend bool operator==(const HostBatch&, const HostBatch&) = default;
 };
 

@@ -24,7 +24,7 @@ template <class Dev>
 class ModelBuilder;
 
 namespace detail {
-/// What a linear layer adds to its result beside its own: see nn/low_rank.hpp.
+/// Adapters of linear layers, whose result is added to theirs: see nn/low_rank.hpp.
 template <class Dev>
 class Adapter {
  public:

@@ -67,7 +67,7 @@ class Trainer {
     const auto losses =
         recorder_.run(dev_, step_of(ticket), recording(ticket.step, mine.same_shapes),
                       [&](const Step<Dev>& now) { return run(now); });
-    ticket.recorded = recorder_.recorded();
+    ticket.replayed = recorder_.replayed();
     ticket.losses = dev_.start_copy_to_host(losses.view().bytes(), losses.size_bytes());
     ticket.state = dev_.start_copy_to_host(state_.view().bytes(), state_.size_bytes());
     count_step(mine.samples);
@@ -96,7 +96,7 @@ class Trainer {
             .spike = !state.applies() && state.spikes > 0,
             .usual_norm = state.usual_norm,
             .stop_requested = stop_requested,
-            .recorded = ticket.recorded};
+            .replayed = ticket.replayed};
   }
 
   /// The terms over a held-out set; `mine`: this replica's part, of any number of micro-batches. Collective over the
@@ -155,7 +155,7 @@ class Trainer {
   }
   /// start() has thrown since the last finish_interrupted().
   [[nodiscard]] bool is_interrupted() const { return interrupted_.has_value(); }
-  /// After start() has thrown: the state becomes that after so many steps, by the update of the interrupted step or
+  /// After start() has thrown: the state becomes that after `steps` steps, by the update of the interrupted step or
   /// without it. Not collective: weights that replicas shard (ZeRO) are not brought. Returns the report of a step
   /// that has been done here.
   std::optional<StepReport> finish_interrupted(std::int64_t steps) {

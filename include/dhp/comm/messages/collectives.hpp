@@ -91,10 +91,6 @@ class MessageCollective {
     const auto width = size_of(dtype);
     const auto at = [&](std::int64_t element) { return in + as_size(element) * width; };
     const auto bytes = [&](Range range) { return as_size(range.size()) * width; };
-    for_others([&](int rank) {
-      for (const Range chunk : chunks_of(slice_of(rank), width))
-        begin_send(at(chunk.first), bytes(chunk), rank);
-    });
     const Range mine = slice_of(me());
     const auto chunks = chunks_of(mine, width);
     const auto slots = std::min(chunks.size(), ahead);
@@ -109,7 +105,12 @@ class MessageCollective {
       for_others([&](int rank) { begin_receive(place(begun, rank), bytes(chunks[begun]), rank); });
       ++begun;
     };
+    // Receives first: an engine may ask its peer for a message, and the question would wait behind what is sent.
     while (begun < slots) receive();
+    for_others([&](int rank) {
+      for (const Range chunk : chunks_of(slice_of(rank), width))
+        begin_send(at(chunk.first), bytes(chunk), rank);
+    });
     for (std::size_t k = 0; k < chunks.size(); ++k) {
       for_others([&](int) { finish_one(incoming_); });
       const Range chunk = chunks[k];

@@ -48,7 +48,7 @@ struct NcclOptions {
 /// One rank's handle, cheap to copy; used by one thread at a time. Buffers as of ThreadComm, and none is freed or
 /// changed before its event has been waited for or dropped. Sums of 16-bit types are rounded at every step of NCCL's
 /// ring; max and min may drop a NaN. Ranks that call different collectives end with the time limit, or with wrong
-/// numbers. All ranks of a group come to its first message at the same time. send_capacity() holds between neighbours
+/// numbers. All ranks of a group take part in its first message. send_capacity() holds between neighbours
 /// of the ring of ranks, as in a pipeline; another message may wait for one that this rank has sent elsewhere.
 class NcclComm {
  public:
