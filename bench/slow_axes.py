@@ -27,7 +27,7 @@ LONG = ["--preset", "tiny", "--sequence-length", "8192"]
 # Options, the file whose calls count, and the share of their time on the link that has something to hide behind.
 WAYS = {
     # Keys and values forward and backward, and the first of two messages of their gradients; the other one goes home.
-    "ring": ([*LONG, "--context-parallel", "2"], "context.hpp", 6 / 8),
+    "ring": ([*LONG, "--context-parallel", "2"], "ring_attention.hpp", 6 / 8),
     # Attention needs what is exchanged before it, and the next product what is exchanged after it.
     "heads": ([*LONG, "--context-parallel", "2", "--context-attention", "heads"], "context.hpp", 0),
     # Of a block's 10 exchanges 4: backward x is gathered beside the product of dx, and dx scattered beside that of dw.

@@ -9,6 +9,7 @@
 #include <dhp/nn/fused_parameters.hpp>
 #include <dhp/nn/grouped_attention.hpp>
 #include <dhp/nn/linear.hpp>
+#include <dhp/nn/ring_attention.hpp>
 #include <dhp/ops/attention.hpp>
 #include <dhp/ops/cached_attention.hpp>
 #include <dhp/ops/rotary.hpp>
