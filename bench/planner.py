@@ -54,15 +54,14 @@ def predicted(programs, folder, model, case, cluster):
     if done.returncode != 0:
         raise RuntimeError(f"{model} {case}: {done.stderr}")
     found = json.loads(out.read_text())[0]
-    share = 1 if "host.devices = 1\n" in cluster.read_text() else case[0][0] * case[0][1] * case[0][2]
-    return {"s": found["seconds"], "parts": found["parts"], "bytes": found["memory_bytes"] / share}
+    return {"s": found["seconds"], "parts": found["parts"], "bytes": found["stage_bytes"][0]}
 
 
 def ran(programs, folder, model, case, steps, hosts=None):
     """Median seconds of a step, and the peak of rank 0's memory."""
     metrics = folder / "metrics.jsonl"
     command = [str(programs / MODELS[model][0]), *options(model, case), "--steps", str(steps), "--metrics", str(metrics),
-               "--overwrite", "--evaluate-samples", "1"]
+               "--overwrite", "--evaluate-samples", str(case[1])]
     if hosts is None:
         subprocess.run(command, check=True, capture_output=True)
     else:

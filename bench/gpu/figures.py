@@ -82,7 +82,7 @@ def compared(case, arguments, folder):
         seed = ["--seed", str(round_number)] if case.get("seeds") else []
         for way, options in enumerate(case["ways"]):
             steps = run.steps(options + seed, arguments.warm_up, arguments.steps)
-            if "--cuda-graphs" in options and not all(step["recorded"] for step in steps):
+            if "--cuda-graphs" in options and not all(step["replayed"] for step in steps):
                 raise RuntimeError("some steps were not recorded")
             rates[way].append(trainer.samples_per_s(steps))
             tokens[way].append(sum(step.get("token_rows", 0) for step in steps))

@@ -49,7 +49,7 @@ def losses(prefix, trainer, options, layout, seconds):
             raise RuntimeError((done.stdout.strip().splitlines() or ["status %d" % done.returncode])[-1])
         with open(metrics) as file:
             lines = [json.loads(line) for line in file]
-    if "--cuda-graphs" in options and not any(line.get("recorded") for line in lines):
+    if "--cuda-graphs" in options and not any(line.get("replayed") for line in lines):
         raise RuntimeError("no step was recorded")
     if "--elastic" in options and "generation 2: 2x1x1" not in done.stdout:
         raise RuntimeError("the ranks that were left did not go on")

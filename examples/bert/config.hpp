@@ -1,4 +1,4 @@
-// The sizes of a BERT, and what it ends with.
+// The sizes of a BERT, and its head.
 #pragma once
 
 #include <dhp/core/error.hpp>

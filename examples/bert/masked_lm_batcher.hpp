@@ -58,20 +58,16 @@ class MaskedLmBatcher {
     dhp::HostBatch batch;
     const auto hidden = static_cast<std::int64_t>(rows.masked_rows.size());
     if (layout_ == TokenLayout::fixed) fill_up(rows);
-    const auto put = [&](const char* name, const auto& values) {
-      batch.side.emplace_back(
-          name, dhp::HostArray(dhp::Shape{static_cast<std::int64_t>(values.size())}, values));
-    };
-    put("token_ids", rows.token_ids);
-    put("positions", rows.positions);
-    put("segments", rows.segments);
-    put("row_numbers", rows.row_numbers);
-    put("offsets", rows.offsets);
-    put("lengths", rows.lengths);
-    put("masked_rows", rows.masked_rows);
-    put("masked_labels", rows.masked_labels);
-    put("first_rows", rows.first_rows);
-    put("next_labels", rows.next_labels);
+    batch.put("token_ids", rows.token_ids);
+    batch.put("positions", rows.positions);
+    batch.put("segments", rows.segments);
+    batch.put("row_numbers", rows.row_numbers);
+    batch.put("offsets", rows.offsets);
+    batch.put("lengths", rows.lengths);
+    batch.put("masked_rows", rows.masked_rows);
+    batch.put("masked_labels", rows.masked_labels);
+    batch.put("first_rows", rows.first_rows);
+    batch.put("next_labels", rows.next_labels);
     batch.rows_per_sample = options_.sequence_length;
     batch.counts.emplace_back("masked_tokens", hidden);
     batch.counts.emplace_back("samples", static_cast<std::int64_t>(indices.size()));

@@ -63,7 +63,7 @@ namespace published {
   return json.dump(2) + "\n";
 }
 
-/// Reads config.json. Throws where the model is no BERT, or one with parts that dhp has not.
+/// Reads config.json. Throws if the model is no BERT, or has parts that dhp does not support.
 [[nodiscard]] inline PublishedBert load_published_bert(const std::string& folder) {
   const auto path = folder + "/config.json";
   dhp::check(std::filesystem::exists(path), folder,

@@ -32,7 +32,7 @@ struct TextOptions {
   return dhp::files_below(path);
 }
 
-/// Throws for files whose names say that there is something else in them.
+/// Throws for files whose names say that they are no text.
 inline void check_is_prose(const std::string& path, const std::string& model) {
   for (const auto& file : text_files(path)) {
     const auto is = [&](std::initializer_list<const char*> endings) {

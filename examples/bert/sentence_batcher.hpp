@@ -64,21 +64,17 @@ class SentenceBatcher {
       token_pairs += length * length;
     }
     dhp::HostBatch batch;
-    const auto put = [&](const char* name, const auto& values) {
-      batch.side.emplace_back(
-          name, dhp::HostArray(dhp::Shape{static_cast<std::int64_t>(values.size())}, values));
-    };
-    put("token_ids", token_ids);
-    put("positions", positions);
-    put("segments", segments);
-    put("row_numbers", row_numbers);
-    put("offsets", offsets);
-    put("lengths", lengths);
-    put("first_rows", first_rows);
+    batch.put("token_ids", token_ids);
+    batch.put("positions", positions);
+    batch.put("segments", segments);
+    batch.put("row_numbers", row_numbers);
+    batch.put("offsets", offsets);
+    batch.put("lengths", lengths);
+    batch.put("first_rows", first_rows);
     if (options_.labelled) {
-      put("labels", labels);
+      batch.put("labels", labels);
     } else {
-      put("masked_rows", masked_rows);
+      batch.put("masked_rows", masked_rows);
       batch.side.emplace_back("pooling", pooling(offsets));
     }
     batch.rows_per_sample = options_.longest;

@@ -1,6 +1,7 @@
 // dhp_compare: two runs, by their metrics files, checkpoints or traced values: where they differ first. Or the flight
-// records of a job's ranks (--flight-record of the trainers): what they were at, and who is waited for. Exit status: 0
-// no difference, or nothing is under way; 1 a difference, or somebody waits; 2 the command line or a file is wrong.
+// records of a job's ranks (--flight-record of the trainers): what they were doing, and which ranks are waited for.
+// Exit status: 0 no difference, or nothing is under way; 1 a difference, or some rank waits; 2 the command line or a
+// file is wrong.
 #include "../options/checked_options.hpp"
 #include "checkpoints.hpp"
 #include "flight_comparison.hpp"
@@ -86,7 +87,7 @@ Files read(const std::vector<std::string>& paths) {
   return files;
 }
 
-/// Whether nobody waits for another.
+/// Whether no rank waits for another.
 bool compare_flight_records(const std::vector<std::string>& paths, std::size_t last) {
   const auto files = read(paths);
   for (const auto& [rank, file] : files) print_rank(file, last);
@@ -96,7 +97,7 @@ bool compare_flight_records(const std::vector<std::string>& paths, std::size_t l
   return comparison.calls().empty();
 }
 
-/// Whether there is no difference, or nobody waits.
+/// Whether there is no difference, or no rank waits.
 bool compare(const std::vector<std::string>& paths, std::size_t last) {
   const auto is_folder = [](const std::string& path) {
     return std::filesystem::is_directory(path);

@@ -1,4 +1,4 @@
-// What the flight records of several ranks say together: for each call that somebody waits in, which ranks are in it,
+// What the flight records of several ranks say together: for each call that some rank waits in, which ranks are in it,
 // which have ended it, and which have not come; and of all waits the one that explains the others.
 #pragma once
 
@@ -74,7 +74,7 @@ struct CallKey {
   }
 };
 
-/// A call that somebody waits in, over all its ranks.
+/// A call that some rank waits in, over all its ranks.
 struct SharedCall {
   CallKey key;
   std::string group;
@@ -119,7 +119,7 @@ class FlightComparison {
     });
   }
 
-  /// The calls that somebody waits in.
+  /// The calls that some rank waits in.
   [[nodiscard]] const std::vector<SharedCall>& calls() const { return calls_; }
 
   /// What explains it, in one sentence.
@@ -221,7 +221,7 @@ class FlightComparison {
     return concat(text, "; rank ", last->first, " came last, ",
                   duration(stay_s(*last->second, files_.at(last->first))), " ago");
   }
-  // Everybody waits for somebody who waits, or for the store.
+  // Every rank waits for another that waits, or for the store.
   [[nodiscard]] std::string circle() const {
     const auto& call = calls_.front();
     if (call.group.empty())

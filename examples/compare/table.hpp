@@ -10,7 +10,7 @@
 
 namespace examples {
 
-/// What does not fit in so many columns ends in "..", before what follows it.
+/// A text that is wider than its column is cut: it ends in "..", then in `end`.
 [[nodiscard]] inline std::string cut(const std::string& text, std::size_t width,
                                      const std::string& end = "") {
   if (text.size() + end.size() <= width) return text + end;

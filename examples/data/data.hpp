@@ -94,7 +94,7 @@ struct ImageData {
 struct TextData {
   AnyBatcher train;
   AnyBatcher held_out;
-  PublishedBert bert{};  ///< that of --load, or that of --preset; with the vocabulary of the text
+  PublishedBert bert{};  ///< of --load or --preset, with the size of the text's vocabulary
   std::map<std::string, std::string> files{};  ///< the model's small files, by name
   double unigram_cross_entropy = 0;  ///< of the held-out tokens that are to be predicted, in nats
   bool same_shapes = false;          ///< of all micro-batches of as many samples

@@ -35,8 +35,7 @@ namespace examples {
   return list;
 }
 
-/// Files of images are resized to so many pixels after they are decoded: a part of the size of very large ones is
-/// enough.
+/// Image files are resized to this size after decoding: a part of the size of very large ones is enough.
 [[nodiscard]] inline dhp::DecodeOptions decoding_for(int size) {
   return {.least_side = size * 3 / 2};
 }

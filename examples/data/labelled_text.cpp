@@ -28,7 +28,7 @@ struct Labelled {
   std::vector<TableRow> rows;  // one text or two, and the label
 };
 
-/// A sentence for the first line of a kind, and how many more there are.
+/// Describes the first line of a kind, and says how many more there are.
 struct Remarks {
   std::map<std::string, std::pair<std::string, int>> by_kind;
   void add(const std::string& kind, const std::string& where) {

@@ -40,7 +40,7 @@ class PairJoiner {
     words_.push_back({std::move(pieces), count});
   }
 
-  /// Joins until there are so many tokens, or no pair is left that occurs least_count times.
+  /// Joins until there are `size` tokens, or no pair is left that occurs least_count times.
   void run(std::int64_t size, std::int64_t least_count) {
     for (const auto& [pair, place] : pairs_) queue_.push({place.count, pair});
     while (static_cast<std::int64_t>(tokens_.size()) < size && !queue_.empty()) {

@@ -1,4 +1,4 @@
-// What a saved ResNet says of itself: config.json beside its weights.
+// The config.json next to a saved ResNet's weights, which describes it.
 #pragma once
 
 #include "../resnet50/model.hpp"

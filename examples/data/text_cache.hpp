@@ -1,5 +1,5 @@
 // TextCache: a corpus as tokens in a file, made by the first process that needs it; the others, and later runs, map
-// it. The file says what it was made of, and has checksums: one that is damaged, or made of other files, is made anew.
+// it. The file says what it was made of, and has checksums: one that is damaged, or made of other files, is rebuilt.
 #pragma once
 
 #include <dhp/core/crc32c.hpp>

@@ -196,7 +196,7 @@ class GoodputSimulation {
   std::mt19937_64 random_;
   std::priority_queue<Event, std::vector<Event>, std::greater<>> events_;
   double now_ = 0, stop_ = 0;
-  int spares_ = 0;  // below 0: so many ranks are missing
+  int spares_ = 0;  // below 0: the number of missing ranks
   int slow_ = 0;
   std::int64_t unsaved_ = 0;  // steps
   double unsaved_time_ = 0;

@@ -3,7 +3,7 @@
 // inputs of a micro-batch, over all its rows:
 //
 //   token_ids, labels i32 [rows]      label -1: nothing to predict
-//   positions i32, row_numbers i64    positions begin anew with each document and sample
+//   positions i32, row_numbers i64    positions restart with each document and sample
 //   offsets, lengths i32              of the documents' parts
 //   predicted_rows i32                the last row of each part, at which a next token is predicted
 #pragma once
@@ -49,17 +49,13 @@ class SequenceRows {
       pairs += length * (length + 1) / 2;
     }
     dhp::HostBatch batch;
-    const auto put = [&](const char* name, const auto& values) {
-      batch.side.emplace_back(
-          name, dhp::HostArray(dhp::Shape{static_cast<std::int64_t>(values.size())}, values));
-    };
-    put("token_ids", tokens_);
-    put("labels", labels_);
-    put("positions", positions_);
-    put("row_numbers", numbers_);
-    put("offsets", offsets_);
-    put("lengths", lengths);
-    put("predicted_rows", last);
+    batch.put("token_ids", tokens_);
+    batch.put("labels", labels_);
+    batch.put("positions", positions_);
+    batch.put("row_numbers", numbers_);
+    batch.put("offsets", offsets_);
+    batch.put("lengths", lengths);
+    batch.put("predicted_rows", last);
     batch.rows_per_sample = rows_per_sample;
     batch.counts.emplace_back("tokens", rows() - std::count(labels_.begin(), labels_.end(), -1));
     batch.counts.emplace_back("token_pairs", pairs);

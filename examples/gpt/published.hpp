@@ -47,7 +47,7 @@ namespace examples {
   return json.dump(2) + "\n";
 }
 
-/// Throws where the model is another one, or has parts that dhp has not.
+/// Throws if it is not such a model, or has parts that dhp does not support.
 [[nodiscard]] inline GptConfig load_gpt_config(const std::string& folder) {
   const auto path = folder + "/config.json";
   dhp::check(std::filesystem::exists(path), folder,

@@ -14,7 +14,7 @@ namespace examples {
 
 struct Sampling {
   double temperature = 0;  ///< scores are divided by it; 0: the likeliest token is taken
-  std::int64_t top_k = 0;  ///< so many likeliest tokens are chosen from; 0: all
+  std::int64_t top_k = 0;  ///< the number of likeliest tokens that are chosen from; 0: all
   double top_p = 1;        ///< of these the likeliest, until they have this share together
 };
 

@@ -144,7 +144,7 @@ class ByteLetters {
 
 }  // namespace published
 
-/// Throws where the tokenizer is another one than byte-level BPE.
+/// Throws if the tokenizer is no byte-level BPE.
 [[nodiscard]] inline BytePairs load_byte_pairs(const PublishedJson& file) {
   try {
     return published::byte_pairs_of(file);

@@ -127,7 +127,7 @@ void train(dhp::Comm<dhp::Cpu> world, Ring& ring) {
 
 int main(int count, char** arguments) {
   int level = 0, status = 0;
-  // dhp asks for no more; MPI_THREAD_MULTIPLE where the solver itself communicates in other threads meanwhile.
+  // dhp needs no more; use MPI_THREAD_MULTIPLE if the solver communicates in other threads at the same time.
   MPI_Init_thread(&count, &arguments, MPI_THREAD_SERIALIZED, &level);
   try {
     Ring ring(MPI_COMM_WORLD);

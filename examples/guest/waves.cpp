@@ -1,5 +1,5 @@
 // A whole training program: data, model, layout, resume, steps, save. "waves 4" trains on four threads, "mpirun -n 4
-// waves 4" on four processes. Killed and started again, it goes on where it was, on any number of ranks.
+// waves 4" on four processes. Killed and started again, it continues where it stopped, on any number of ranks.
 #include <dhp/checkpoint.hpp>
 #include <dhp/cpu.hpp>
 #include <dhp/gloo.hpp>

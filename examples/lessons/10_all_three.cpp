@@ -29,7 +29,7 @@ int main() {
       const double loss = run.step(batches).loss;
       seen.losses.push_back(loss);  // every rank has the same number
     }
-    // The two ranks of an axis are so many apart: the tensor axis runs fastest, then data, then pipeline.
+    // How far apart the two ranks of an axis are: the tensor axis runs fastest, then data, then pipeline.
     const auto pair = [&](int apart) {
       const int first = world.rank() - world.rank() / apart % 2 * apart;
       return dhp::CallCounts::Group{first, first + apart};

@@ -1,7 +1,7 @@
 // Lesson 4: D with dhp's wrappers. In lesson 3 the network waits for the whole backward pass, and then the processor
 // for the network. A *bucket* is a range of gradients with an all-reduce of its own. The backward pass goes from the
-// last layer to the first: when the last layers are done, their bucket is summed beside the rest. The bytes stay the
-// same.
+// last layer to the first: when the last layers are done, their bucket is summed while the others compute. The bytes
+// stay the same.
 #include "lesson.hpp"
 #include "toy.hpp"
 

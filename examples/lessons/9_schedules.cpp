@@ -1,6 +1,6 @@
 // Lesson 9: schedules. In lesson 8 the first stage waits for the first gradient: it is *idle*. A schedule is the order
 // of each stage's work, a list of F (forward), B (backward; or of the input alone) and W (of the weights). dhp draws
-// it, proves that no message is missing and nobody waits for ever, and runs it. Here: how long a stage is idle, and
+// it, proves that no message is missing and no stage waits for ever, and runs it. Here: how long a stage is idle, and
 // why.
 #include "lesson.hpp"
 

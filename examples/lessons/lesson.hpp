@@ -1,5 +1,5 @@
 // What the lessons share: ranks that return what they saw, numbers that all ranks know, and a table of what was counted
-// beside what a formula says.
+// next to what a formula gives.
 #pragma once
 
 #include <dhp/default_device.hpp>
@@ -17,7 +17,7 @@ namespace toy {
 
 using Dev = dhp::DefaultDevice;
 
-/// What body(world, more...) returns on each of so many ranks.
+/// What body(world, more...) returns on each rank.
 template <class D = Dev, class Body, class... More>
 [[nodiscard]] auto on_each_rank(int ranks, Body body, const More&... more) {
   std::vector<std::invoke_result_t<Body&, dhp::Comm<D>, const More&...>> results(
@@ -37,7 +37,7 @@ template <class D = Dev, class Body, class... More>
   return dhp::Tensor<Dev>::from_host(dev, shape, values);
 }
 
-/// So many micro-batches of noise, of `rows` samples each with so many inputs and targets.
+/// Micro-batches of noise, each of `rows` samples with `inputs` inputs and `targets` targets.
 [[nodiscard]] inline std::vector<dhp::MicroBatch<Dev>> noise_batches(Dev& dev, int micro_batches,
                                                                      std::int64_t rows,
                                                                      std::int64_t inputs,

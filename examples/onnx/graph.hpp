@@ -50,7 +50,7 @@ class OnnxGraph {
     describe(*graph().add_input(), name, onnx::TensorProto::INT64, extents);
     return name;
   }
-  /// Gives a value to whoever runs the graph, under this name.
+  /// Makes a value an output of the graph, under this name.
   void output(const Value& value, const std::string& name, const Extents& extents) {
     auto& node = *graph().add_node();
     node.set_op_type("Identity");

@@ -21,7 +21,7 @@ class OnnxLayers {
   /// Keeps references.
   OnnxLayers(OnnxGraph& graph, const OnnxWeights& weights) : graph_(graph), weights_(weights) {}
 
-  /// A tensor as it was saved.
+  /// A saved tensor, unchanged.
   Value weights(const std::string& name) {
     if (graph_.has(name)) return name;
     const auto tensor = weights_.at(name);

@@ -29,7 +29,7 @@ class OnnxWeights {
   using Describe = std::function<dhp::Model<dhp::Meta>(dhp::ModelBuilder<dhp::Meta>&)>;
 
   /// path: as --load. adapter_scale: LowRankOptions::scale() of a model with adapters. Throws where a weight is
-  /// missing, damaged or of another shape, and where all have more than so many bytes.
+  /// missing, damaged or of another shape, and where all together exceed `most_bytes`.
   OnnxWeights(const std::string& path, const Describe& describe, std::size_t most_bytes,
               double adapter_scale = 0)
       : adapter_scale_(adapter_scale),

@@ -1,5 +1,5 @@
 // Ranks that are processes compare what they were started with and what they have read, before they compute together:
-// those that differ would train nonsense, or wait for each other for ever.
+// if they differed, they would train nonsense or wait for each other for ever.
 #pragma once
 
 #include <dhp/comm/gather.hpp>
@@ -67,7 +67,7 @@ void check_same(D& dev, dhp::Comm<D>& world, const Common& common, bool elastic 
           "start all ranks with the same options and one build of the program"};
 }
 
-/// What all ranks must have read alike: sizes, labels or tokens of some samples, and the model's small files.
+/// What must be the same on all ranks: sizes, labels or tokens of some samples, and the model's small files.
 [[nodiscard]] inline Common data_in_common(const TrainingSetup& setup) {
   nlohmann::ordered_json facts;
   for (const auto& [name, data] : {std::pair{"training samples", &setup.train},

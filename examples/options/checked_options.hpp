@@ -57,7 +57,7 @@ namespace examples {
 // So that the product of two counts, such as a batch and its steps, fits into 63 bits.
 inline constexpr std::int64_t most_counted = 1'000'000'000'000;
 
-/// What is wrong with a text as a number of this type, or nothing. The text is written anew, as CLI11 reads it: with a
+/// What is wrong with a text as a number of this type, or nothing. The text is rewritten, as CLI11 reads it: with a
 /// zero in front it would be octal.
 template <class T>
 [[nodiscard]] std::string wrong_number(std::string& text) {
@@ -204,7 +204,7 @@ class CommandLine : public CLI::App {
       if (variable != nullptr) check_value(option->get_envname(), variable);
     }
   }
-  /// Behind the message of an option that there is not.
+  /// The end of the message about an unknown option.
   [[nodiscard]] std::string did_you_mean(const CLI::Error& error) const {
     if (error.get_exit_code() != static_cast<int>(CLI::ExitCodes::ExtrasError)) return "";
     for (const auto& word : remaining())
@@ -251,7 +251,7 @@ class OptionFile : public CLI::ConfigBase {
         quote = quote != 0 ? '\0' : line[end];
     return CLI::detail::trim_copy(line.substr(0, end));
   }
-  /// Whether a list goes on in the next line.
+  /// Whether a list continues in the next line.
   [[nodiscard]] static bool is_open(const std::string& line) {
     const auto value = line.find_first_not_of(" \t", line.find('=') + 1);
     return line.find('=') != line.npos && value != line.npos && line[value] == '[' &&

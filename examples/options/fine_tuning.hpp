@@ -44,7 +44,7 @@ struct FineTuning {
 
 /// adapter_config.json, as PEFT writes it. Throws where it is of another kind of adapter.
 [[nodiscard]] dhp::LowRankOptions read_adapter_config(const std::string& folder);
-/// head: trained beside the adapters; empty: none.
+/// head: what is trained in addition to the adapters; empty: nothing.
 [[nodiscard]] std::string adapter_config(const dhp::LowRankOptions& adapters,
                                          const std::string& head);
 

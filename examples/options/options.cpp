@@ -41,7 +41,7 @@ CLI::Option* add_name(CLI::App& app, const std::string& flag, const std::string&
   return app.add_option_function<std::string>(flag, turn, help)->default_str(usual);
 }
 
-/// One of dhp's, or one that a .csv file has.
+/// A built-in schedule by its name, or the one in a .csv file.
 [[nodiscard]] dhp::AnySchedule schedule_of(const std::string& name) {
   if (!name.ends_with(".csv")) return dhp::parse_schedule(name);
   dhp::check(!std::filesystem::exists(name) || std::filesystem::is_regular_file(name),
@@ -236,7 +236,7 @@ void add_run_options(CommandLine& app, RunOptions& options, Words& words) {
 void finish(RunOptions& options, const Words& words) {
   options.check_ranks();
   auto& pipeline = options.pipeline;
-  const int chunks = pipeline.schedule.chunks(pipeline.chunks);
+  const int chunks = pipeline.schedule.needed_chunks().value_or(pipeline.chunks);
   dhp::check(pipeline.chunks == 1 || pipeline.chunks == chunks, "--pipeline-chunks ",
              pipeline.chunks, " needs --schedule interleaved; ", pipeline.schedule.name(),
              " keeps ", chunks, chunks == 1 ? " part" : " parts", " per stage");
@@ -315,7 +315,7 @@ void finish(RunOptions& options, const Words& words) {
   return of_the_run;
 }
 
-/// Options of one reducer, which another one refuses.
+/// Options that belong to one reducer alone.
 [[nodiscard]] bool is_of_reducer(const std::string& name) {
   static constexpr std::array beginnings{"--reducer-", "--local-steps", "--outer-"};
   return std::any_of(beginnings.begin(), beginnings.end(),

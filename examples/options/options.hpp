@@ -22,11 +22,13 @@ class Stopping;
 /// Replicas of a job whose ranks may come and go: "2:4", or "2:" for 2 and as many as there are.
 [[nodiscard]] dhp::LayoutRules parse_elastic(const std::string& text);
 
+enum class RanksAre { threads, processes, on_gpus };
+
 struct RunOptions {
   dhp::MeshShape mesh{};
   std::optional<dhp::LayoutRules> elastic{};  ///< how many replicas
   bool elastic_axes = false;  ///< tensor and pipeline axes may change too; else they are the mesh's
-  std::string axes = "given";  ///< or auto: the planner chooses them for the ranks that there are
+  std::string axes = "given";  ///< or auto: the planner chooses them for the number of ranks
   std::string cluster;         ///< file that says what it plans for; empty: a usual machine
   std::string store;  ///< etcd's endpoints, for the store of an elastic job; empty: rank 0 holds it
   dhp::PipelineOptions pipeline{};
@@ -51,7 +53,7 @@ struct RunOptions {
   bool tf32 = false;             ///< GPUs may round f32 to TF32 before they multiply
   bool recompute = false;
   bool exchange_heads = false;      ///< on a context axis, rows for heads
-  std::vector<std::string> idle{};  ///< options that do nothing here, as sentences
+  std::vector<std::string> idle{};  ///< a sentence for each given option that has no effect
   int threads = 1;                  ///< per rank, inside its ops, on the CPU
   int device = 0;  ///< the first GPU of this process; its local ranks take the next ones
   std::optional<bool> cuda_graphs{};  ///< record steps whose shapes stay; else with one rank only
@@ -64,7 +66,7 @@ struct RunOptions {
   double skip_spikes = 0;  ///< times the usual gradient norm; 0: no step is skipped for it
 
   std::string data = "synthetic";
-  std::int64_t samples = 0;  ///< use only so many training samples; 0: all
+  std::int64_t samples = 0;  ///< training samples to use; 0: all
   double held_out = 0.02;
   std::int64_t evaluate_every = 0;    ///< steps; 0: at the start and the end only
   std::int64_t evaluate_samples = 0;  ///< 0: the whole held-out set
@@ -78,10 +80,9 @@ struct RunOptions {
   std::string trace_values;  ///< a file for fingerprints of what layers compute; empty: none
   double peak_tflops = 0;    ///< of a rank; 0: not known
   std::string save;
-  std::string
-      resume;  ///< goes on from there, if it can, and saves there; empty: as load and save say
+  std::string resume;  ///< goes on from there if it can, and saves there; empty: see load and save
   std::int64_t save_every = 0;
-  std::int64_t keep = 0;   ///< so many checkpoints, the newest; 0: all
+  std::int64_t keep = 0;   ///< how many checkpoints stay, the newest ones; 0: all
   std::string keep_best;   ///< a measure of evaluations: the best checkpoint is kept, too
   bool overwrite = false;  ///< --save and --metrics may replace what is another run's
   std::string export_to;   ///< directory of weights for other programs; empty: none
@@ -90,7 +91,7 @@ struct RunOptions {
   std::string load;
   dhp::DataPosition from{};  ///< of the checkpoint in load
   bool load_all = false;     ///< a file of weights has to have all of the model
-  bool new_head = false;     ///< the last layers begin anew
+  bool new_head = false;     ///< the last layers get new weights
   FineTuning tuning{};
   std::string stop_early;  ///< a measure: the run ends when it no longer gets better; empty: none
   std::int64_t patience = 3;             ///< evaluations without a better value
@@ -136,13 +137,13 @@ struct RunOptions {
     return std::holds_alternative<dhp::Bucketed>(reducer) ||
            std::holds_alternative<dhp::Plain>(reducer);
   }
-  /// Throws where the learning rate cannot decay as asked for over so many steps.
+  /// Throws if the learning rate cannot decay as asked for over this number of steps.
   void check_decay(std::int64_t total_steps) const;
-  /// Likely mistakes in a run of so many steps, a sentence each.
+  /// Likely mistakes in a run of this length, a sentence each.
   [[nodiscard]] std::vector<std::string> doubts(std::int64_t total_steps) const;
   /// State of this run that no checkpoint holds, so that it begins anew after --load; a sentence each.
   [[nodiscard]] std::vector<std::string> not_saved() const;
-  /// The options of the library for a run of so many steps.
+  /// The library's options for a run of this length.
   [[nodiscard]] dhp::AllTrainingOptions training(std::int64_t total_steps) const;
   /// "synthetic", or "synthetic-resident": one step's input, on the device once for all.
   [[nodiscard]] bool synthetic() const { return data == "synthetic" || resident(); }
@@ -187,7 +188,7 @@ struct ResNetOptions {
   std::string normalize = "data";    ///< or "imagenet"
   bool exif = false;                 ///< turn images as their EXIF orientation says
   std::optional<int> first_label{};  ///< of shards; none: detected
-  std::string index;                 ///< folder for the index of shards; empty: beside them
+  std::string index;                 ///< folder for the index of shards; empty: their own
   std::string cache;                 ///< folder that keeps blocks of shards; empty: none
   double cache_gb = 10;              ///< 10^9 bytes of it at most
 };

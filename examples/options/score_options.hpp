@@ -25,7 +25,7 @@ struct ScoreOptions {
   std::vector<std::string> prompts{};  ///< texts to go on with, instead of an input
   std::int64_t tokens = 50;            ///< to generate at most
   double temperature = 0;              ///< 0: the likeliest token
-  std::int64_t top_k = 0;              ///< so many tokens are chosen from; 0: all
+  std::int64_t top_k = 0;              ///< the number of tokens that are chosen from; 0: all
   bool cache = true;                   ///< of keys and values
   double top_p = 1;                    ///< the likeliest tokens of this share are chosen from
 };

@@ -12,6 +12,7 @@
 #include <nlohmann/json.hpp>
 
 #include <chrono>
+#include <cmath>
 #include <cstdio>
 #include <fstream>
 #include <iostream>
@@ -58,6 +59,7 @@ struct Described {
   if (model == "resnet50") {
     auto parsed = parse_resnet(argc, argv, false);
     if (const auto status = keep(parsed)) return status;
+    parsed.options.normalize = "imagenet";  // no shape depends on it, and images need not be read
     const auto& options = parsed.options;
     const auto data = load_images(options);
     made.batcher = data.train;
@@ -123,7 +125,7 @@ struct Described {
       const std::string name = schedule.name();
       const bool useful = name != dhp::Interleaved::name || chunks > 1;
       if (name != dhp::GPipe::name && name != made.schedules.front().first && useful &&
-          schedule.chunks(chunks) == chunks)
+          schedule.needed_chunks().value_or(chunks) == chunks)
         made.schedules.emplace_back(name, chunks);
     }
   return made;
@@ -155,7 +157,8 @@ class Page {
   [[nodiscard]] double utilisation(const StepTime& time) const {
     const auto& c = model_.cluster();
     const bool half = of_.options.precision != dhp::accumulation_type(of_.options.precision);
-    const double devices = c.cores > 0 ? std::min<double>(c.cores, ranks_) : ranks_;
+    const double hosts = std::ceil(ranks_ / c.devices);
+    const double devices = c.cores > 0 ? std::min<double>(c.cores * hosts, ranks_) : ranks_;
     return time.flop / time.total() / devices / (half ? c.flop_16 : c.flop_32);
   }
   [[nodiscard]] double dollars(const StepTime& time) const {
@@ -187,7 +190,7 @@ class Page {
                     why_slower(found[0].first, time).c_str());
     }
   }
-  [[nodiscard]] std::string json(const std::vector<Timed>& found) const {
+  [[nodiscard]] std::string json(const std::vector<Timed>& found) {
     auto list = nlohmann::ordered_json::array();
     for (const auto& [time, layout] : found) {
       nlohmann::ordered_json parts;
@@ -204,6 +207,7 @@ class Page {
                       {"parts", parts},
                       {"idle", time.idle_share},
                       {"memory_bytes", time.memory_bytes},
+                      {"stage_bytes", stage_bytes(layout)},
                       {"utilisation", utilisation(time)},
                       {"samples_per_s", samples_per_s(time)},
                       {"dollars", dollars(time)}});
@@ -212,12 +216,19 @@ class Page {
   }
 
  private:
-  /// Of a rank; 0 where it cannot run. Schedules hold no more after twice as many micro-batches as stages.
-  [[nodiscard]] double counted(const Layout& layout) {
+  /// Of a rank of each stage; none where it cannot run. Schedules hold no more after twice as many micro-batches as
+  /// stages.
+  [[nodiscard]] std::vector<double> stage_bytes(const Layout& layout) {
     const int many = layout.schedule == dhp::GPipe::name ? 0 : 2 * layout.mesh.pipeline + 2;
-    double most = 0;
+    std::vector<double> bytes;
     for (const auto& stage : planner_.plan(layout, many))
-      most = std::max(most, static_cast<double>(planner_.need_of(stage)));
+      bytes.push_back(static_cast<double>(planner_.need_of(stage)));
+    return bytes;
+  }
+  /// Of a device; 0 where it cannot run.
+  [[nodiscard]] double counted(const Layout& layout) {
+    double most = 0;
+    for (const double bytes : stage_bytes(layout)) most = std::max(most, bytes);
     const auto& c = model_.cluster();
     return most * (c.cores > 0 ? std::min<double>(ranks_, c.devices) : 1);
   }
@@ -234,7 +245,9 @@ int plan(const Asked& asked, Described& of) {
   const auto cluster = Cluster::read(of.options.cluster);
   const int ranks = asked.ranks > 0 ? asked.ranks : of.options.mesh.size();
   MemoryPlanner planner(of.options, of.batcher, of.describe, of.same_shapes, of.equal_shares,
-                        cluster.cores == 0);
+                        cluster.cores == 0         ? RanksAre::on_gpus
+                        : ranks <= cluster.devices ? RanksAre::threads
+                                                   : RanksAre::processes);
   auto model = planner.step_model(cluster);
   Page page(planner, model, of, ranks);
   const auto found = page.best(ranks, of.options.global_batch, asked.top);

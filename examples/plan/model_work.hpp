@@ -24,6 +24,7 @@ struct ModelWork {
   std::vector<double> costs{};      ///< that stages are cut by
   Work update{};                    ///< of a step, outside the layers
   double parameters = 0;
+  double in_pages = 0;  ///< elements of all, as replicas shard them
   double weight_bytes = 0, gradient_bytes = 0, optimizer_bytes = 0;
   double transient_bytes = 0;  ///< at the peak, beside state and what layers keep
 
@@ -79,6 +80,10 @@ template <class Options>
   for (const auto& layer : work.layers)
     for (const auto& [id, elements] : layer.parameters)
       if (counted.insert(id).second) work.parameters += elements;
+  std::int64_t pages = 0;
+  for (const auto& each : run.store().parameters())
+    if (each->spec.is_trained()) pages = dhp::detail::in_pages(pages, *each).last;
+  work.in_pages = static_cast<double>(pages);
 
   const auto count = work.layers.size();
   std::vector<dhp::detail::MetaSpan> inside;
@@ -113,6 +118,25 @@ template <class Options>
       std::max(0.0, static_cast<double>(dev.memory().most_in_use_bytes()) - work.weight_bytes -
                         work.gradient_bytes - work.optimizer_bytes - kept);
   return work;
+}
+
+/// Of a micro-batch between two that were counted, at this share of the way: all grows evenly, but for the size classes
+/// of memory.
+[[nodiscard]] inline ModelWork between(const ModelWork& small, const ModelWork& large,
+                                       double share) {
+  auto made = small;
+  const auto mix = [&](double& of, double to) { of += share * (to - of); };
+  for (std::size_t at = 0; at < made.layers.size(); ++at) {
+    auto& layer = made.layers[at];
+    const auto& to = large.layers[at];
+    layer.forward.add(layer.forward, -share).add(to.forward, share);
+    layer.backward.add(layer.backward, -share).add(to.backward, share);
+    mix(layer.kept_bytes, to.kept_bytes);
+    mix(layer.output_bytes, to.output_bytes);
+  }
+  for (std::size_t at = 0; at < made.costs.size(); ++at) mix(made.costs[at], large.costs[at]);
+  mix(made.transient_bytes, large.transient_bytes);
+  return made;
 }
 
 }  // namespace examples

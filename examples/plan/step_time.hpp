@@ -4,6 +4,7 @@
 #pragma once
 
 #include <dhp/parallel/cut_layers.hpp>
+#include <dhp/parallel/schedule_time.hpp>
 
 #include "cluster.hpp"
 #include "model_work.hpp"
@@ -106,13 +107,14 @@ class StepModel {
       StepTime time;
       const int replicas = mesh.replicas();
       const double part = stage.parameters / work.parameters;
-      const auto moved = data_bytes(work.gradient_bytes * part, work.weight_bytes * part, replicas,
+      const double cut = layout.zero > 0 ? part * work.in_pages / work.parameters : part;
+      const auto moved = data_bytes(work.gradient_bytes * cut, work.weight_bytes * cut, replicas,
                                     layout.zero, static_cast<int>(share));
       const auto calls = std::ceil(4 * stage.parameters / options_.bucket_bytes) * moved.calls;
       const double exchanging = exchange(calls, moved.bytes, replicas, mesh.tensor);
       time.compute = stage.compute;
       time.tensor = stage.tensor;
-      time.waiting = std::max(0.0, stage.end - stage.compute - stage.tensor);
+      time.waiting = std::max(0.0, stage.end - stage.compute - stage.tensor) + stage.tied;
       time.data = layout.zero >= 2
                       ? std::max(exchanging - stage.compute * (layout.zero == 3 ? 1 : 2.0 / 3),
                                  exchanging / std::max(calls, 1.0))
@@ -124,7 +126,8 @@ class StepModel {
                                      work.optimizer_bytes * part, replicas, layout.zero);
       time.memory_bytes = state.sum() + stage.kept_bytes + work.transient_bytes;
       slowest.memory_bytes = std::max(slowest.memory_bytes, time.memory_bytes);
-      busy += time.compute + time.tensor + exchanging + time.update;
+      busy += time.compute + time.update;
+      if (mesh.size() <= options_.cluster.devices) busy += time.tensor + exchanging;  // by copies
       idle += std::max(0.0, 1 - (time.compute + time.tensor) / pipeline->makespan);
       if (time.total() > slowest.total()) {
         time.memory_bytes = slowest.memory_bytes;
@@ -149,6 +152,7 @@ class StepModel {
   /// A stage of a pipeline, with times of all of its micro-batches.
   struct Stage {
     double compute = 0, tensor = 0, end = 0;
+    double tied = 0;  // exchange of gradients that other stages have, too
     double parameters = 0, kept_bytes = 0;
     /// Of its layers, the last one first: parameters, and seconds of the last backward pass that are left then.
     std::vector<std::pair<double, double>> ready{};
@@ -207,7 +211,7 @@ class StepModel {
     const auto cuts = dhp::cut_layers(work.costs, static_cast<int>(wiring.parts()));
     made.stages.resize(static_cast<std::size_t>(mesh.pipeline));
     std::vector<dhp::ActionCosts> costs;
-    std::vector<std::set<const void*>> held(made.stages.size());
+    std::vector<std::map<const void*, double>> held(made.stages.size());
     const auto inside = [&](const Work& of) {
       return exchange(of.calls, of.sent_bytes, mesh.tensor * mesh.context, 1);
     };
@@ -230,7 +234,7 @@ class StepModel {
         kept[at] += of.kept_bytes / layout.chunks;
         double fresh = 0;
         for (const auto& [id, elements] : of.parameters)
-          if (held[at].insert(id).second) fresh += elements;
+          if (held[at].emplace(id, elements).second) fresh += elements;
         stage.parameters += fresh;
         stage.ready.insert(stage.ready.begin(), {fresh, backward + inside(of.backward)});
       }
@@ -248,8 +252,16 @@ class StepModel {
         left += mine;
       }
     }
-    const double hop =
-        exchange(0.5, message, std::min(mesh.pipeline, 2), mesh.size() / mesh.pipeline);
+    const int stride = mesh.size() / mesh.pipeline;
+    const double bytes_each = work.gradient_bytes / work.parameters;
+    for (std::size_t at = 0; at < held.size(); ++at)
+      for (const auto& [id, elements] : held[at]) {
+        const auto ranks = static_cast<int>(std::count_if(
+            held.begin(), held.end(), [&](const auto& of) { return of.contains(id); }));
+        made.stages[at].tied +=
+            exchange(1, data_bytes(elements * bytes_each, 0, ranks, 0, 1).bytes, ranks, stride);
+      }
+    const double hop = exchange(0.5, message, std::min(mesh.pipeline, 2), stride);
     const auto times = simulated(layout, micro_batches, costs, hop);
     made.makespan = times.makespan;
     for (std::size_t at = 0; at < made.stages.size(); ++at) {

@@ -39,7 +39,7 @@ std::string checkpoint_before(const std::string& folder, std::int64_t step) {
   return found;
 }
 
-/// The program beside this one that trains such a model.
+/// The program in this one's folder that trains such a model.
 std::string trainer_of(const std::string& checkpoint) {
   const auto config = checkpoint + "/config.json";
   dhp::check(std::filesystem::exists(config), checkpoint,

@@ -26,7 +26,7 @@ class EnergyMeter {
     began_j_ = total_j();
   }
 
-  /// Since the meter was made; none where nobody counts them.
+  /// Since the meter was made; none where they are not counted.
   [[nodiscard]] std::optional<double> joules() const {
     const auto now_j = total_j();
     if (!began_j_ || !now_j) return std::nullopt;

@@ -96,7 +96,7 @@ struct FlightRecordFile {
     dhp::replace_file(path, text + "\n ]\n}\n");
   }
 
-  /// Throws Error with the path and what is wrong: it may be any file.
+  /// Throws Error with the path and what is wrong: the file may be damaged, or of another kind.
   [[nodiscard]] static FlightRecordFile read(const std::string& path) {
     constexpr std::uint64_t most_bytes = std::uint64_t{1} << 28;
     const dhp::OpenFile stored(path, O_RDONLY);

@@ -5,7 +5,7 @@
 
 namespace examples {
 namespace {
-/// Of so many micro-batches a plan is made where their shapes differ.
+/// The number of micro-batches that a plan is made of where their shapes differ.
 constexpr std::int64_t different_shapes = 16;
 
 /// The options that differ.
@@ -41,15 +41,15 @@ void choose(RunOptions& options, const Layout& layout) {
 
 MemoryPlanner::MemoryPlanner(const RunOptions& options, AnyBatcher batcher,
                              DescribePlanned describe, bool same_shapes, bool equal_shares,
-                             bool gpu)
+                             RanksAre ranks)
     : options_(options),
       batcher_(std::move(batcher)),
       describe_(std::move(describe)),
       same_shapes_(same_shapes),
       equal_shares_(equal_shares),
-      gpu_(gpu) {}
+      ranks_(ranks) {}
 
-/// A few micro-batches of so many samples; one if they are alike.
+/// A few micro-batches of this many samples; one if all have the same shapes.
 const std::vector<dhp::HostBatch>& MemoryPlanner::batches_of(std::int64_t micro_batch) {
   auto& batches = batches_[micro_batch];
   if (!batches.empty()) return batches;
@@ -85,7 +85,8 @@ MemoryPlanner::Planned MemoryPlanner::planned(const RunOptions& options) {
                 if (options.synthetic_gradients)
                   options.synthetic_gradients->predict_in(run, example);
               },
-          .steps = static_cast<int>((count + share - 1) / share)};
+          .steps = static_cast<int>((count + share - 1) / share),
+          .threads = ranks_ == RanksAre::threads};
 }
 
 std::vector<dhp::MemoryPlan> MemoryPlanner::plan(const Layout& layout, std::int64_t most) {
@@ -99,7 +100,8 @@ std::vector<dhp::MemoryPlan> MemoryPlanner::plan(const Layout& layout, std::int6
   try {
     const auto run = planned(options);
     for (int stage = 0; stage < options.mesh.pipeline; ++stage)
-      stages.push_back(dhp::plan_memory(run, stage, {.least_step = gpu_ ? 256u : 64u}));
+      stages.push_back(
+          dhp::plan_memory(run, stage, {.least_step = ranks_ == RanksAre::on_gpus ? 256u : 64u}));
   } catch (const dhp::Error&) {
     return {};
   }
@@ -139,16 +141,38 @@ StepModel MemoryPlanner::step_model(const Cluster& cluster, std::int64_t asked) 
        .half = options_.precision != dhp::accumulation_type(options_.precision),
        .bucket_bytes = bucketed == nullptr ? 1e18 : static_cast<double>(bucketed->bytes),
        .samples = asked > 0 ? asked : samples,
-       .work = [this](const Layout& layout) -> std::shared_ptr<const ModelWork> {
-         auto options = options_;
-         choose(options, layout);
-         options.mesh = {1, layout.mesh.tensor, 1, layout.mesh.context};
-         try {
-           return std::make_shared<ModelWork>(count_work(planned(options)));
-         } catch (const dhp::Error&) {
-           return nullptr;
-         }
-       }});
+       .work =
+           [this, known = std::map<WorkKey, Counted>()](const Layout& layout) mutable {
+             const auto count = [&](std::int64_t micro_batch) -> Counted& {
+               const auto [place, fresh] = known.try_emplace(
+                   {layout.mesh.tensor, layout.mesh.context, micro_batch, layout.recompute});
+               if (fresh) place->second = counted(layout, micro_batch);
+               return place->second;
+             };
+             // Of made data powers of eight are counted; real data is read for no more than is asked.
+             std::int64_t small = 1;
+             while (8 * small <= layout.micro_batch) small *= 8;
+             const bool made = options_.resident() && layout.micro_batch > small;
+             const auto from = made ? count(small) : nullptr;
+             const auto to = from ? count(8 * small) : nullptr;
+             if (!to) return count(layout.micro_batch);
+             const auto way = static_cast<double>(layout.micro_batch - small);
+             return std::make_shared<const ModelWork>(
+                 between(*from, *to, way / static_cast<double>(7 * small)));
+           }});
+}
+
+MemoryPlanner::Counted MemoryPlanner::counted(const Layout& layout, std::int64_t micro_batch) {
+  auto options = options_;
+  auto alone = layout;
+  alone.micro_batch = micro_batch;
+  choose(options, alone);
+  options.mesh = {1, layout.mesh.tensor, 1, layout.mesh.context};
+  try {
+    return std::make_shared<ModelWork>(count_work(planned(options)));
+  } catch (const dhp::Error&) {
+    return nullptr;
+  }
 }
 
 std::size_t MemoryPlanner::most_of(const std::vector<dhp::MemoryPlan>& stages) const {

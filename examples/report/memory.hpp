@@ -17,8 +17,8 @@ namespace examples {
 /// What the ranks of a layout may take.
 struct MemoryLimit {
   std::size_t bytes = 0;  ///< of one rank
-  std::string from;       ///< where that is from, for people
-  bool of_host = false;   ///< it is this rank's share of what all ranks have together
+  std::string from;       ///< what sets the limit, for people
+  bool of_host = false;   ///< it is this rank's share of the host's memory
 };
 
 [[nodiscard]] Layout layout_of(const RunOptions& options);
@@ -29,10 +29,9 @@ void choose(RunOptions& options, const Layout& layout);
 
 class MemoryPlanner {
  public:
-  /// same_shapes: of the batcher's micro-batches. equal_shares: replicas need as many micro-batches each. gpu: the run
-  /// is one on GPUs.
+  /// same_shapes: of the batcher's micro-batches. equal_shares: replicas need as many micro-batches each.
   MemoryPlanner(const RunOptions& options, AnyBatcher batcher, DescribePlanned describe,
-                bool same_shapes, bool equal_shares, bool gpu);
+                bool same_shapes, bool equal_shares, RanksAre ranks);
 
   /// One line for each stage; none where the layout cannot be run, which the run itself says better.
   [[nodiscard]] std::vector<std::string> lines(const MemoryLimit& limit);
@@ -41,10 +40,11 @@ class MemoryPlanner {
   /// Of each stage in another layout; none where that cannot be run. most: micro-batches of a replica.
   [[nodiscard]] std::vector<dhp::MemoryPlan> plan(const Layout& layout, std::int64_t most = 0);
   [[nodiscard]] Layout layout() const { return layout_of(options_); }
-  /// How long steps of so many samples take on this cluster; 0: as the options say. It refers to this planner.
+  /// How long steps of `samples` samples take on this cluster; 0: as the options say. It refers to this planner.
   [[nodiscard]] StepModel step_model(const Cluster& cluster, std::int64_t samples = 0);
   [[nodiscard]] std::size_t need_of(const dhp::MemoryPlan& plan) const {
-    return gpu_ ? plan.most_in_use : plan.most;  // a GPU's free blocks make room
+    return ranks_ == RanksAre::on_gpus ? plan.most_in_use
+                                       : plan.most;  // a GPU's free blocks make room
   }
 
  private:
@@ -53,6 +53,10 @@ class MemoryPlanner {
   /// What it returns refers to options.
   [[nodiscard]] Planned planned(const RunOptions& options);
   [[nodiscard]] const std::vector<dhp::MemoryPlan>& stages();
+  using Counted = std::shared_ptr<const ModelWork>;
+  using WorkKey = std::tuple<int, int, std::int64_t, bool>;
+  /// Of one rank on the data and pipeline axes; null where the model cannot be cut so.
+  [[nodiscard]] Counted counted(const Layout& layout, std::int64_t micro_batch);
   [[nodiscard]] std::size_t most_of(const std::vector<dhp::MemoryPlan>& stages) const;
   [[nodiscard]] std::vector<std::pair<double, Layout>> nearest() const;
 
@@ -61,7 +65,7 @@ class MemoryPlanner {
   DescribePlanned describe_;
   bool same_shapes_;
   bool equal_shares_;
-  bool gpu_;
+  RanksAre ranks_;
   std::map<std::int64_t, std::vector<dhp::HostBatch>> batches_;
   std::optional<std::vector<dhp::MemoryPlan>> stages_;
 };

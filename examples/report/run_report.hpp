@@ -51,7 +51,7 @@ struct StepWork {
   }
 };
 
-/// Null where nobody counts them: on GPUs streams wait, and no host.
+/// Null where they are not counted: on GPUs streams wait, not the host.
 [[nodiscard]] std::shared_ptr<const dhp::WaitClock> waits_of(auto& dev) {
   if constexpr (requires { dev.waits(); }) return dev.waits();
   else return nullptr;
@@ -70,16 +70,16 @@ struct StepWork {
   }
 }
 
-/// What a step adds to its line of metrics beside the loss.
+/// Further fields of a step's line of metrics.
 template <class D>
 [[nodiscard]] Measures more_fields(D& dev, const std::vector<dhp::MicroBatch<D>>& batches,
-                                   bool recorded) {
+                                   bool replayed) {
   Measures fields;
   std::int64_t rows = 0;  // of tokens in this replica's micro-batches, padding included
   for (const auto& batch : batches)
     if (batch.has("token_ids")) rows += batch.at("token_ids").count();
   if (rows > 0) fields.emplace_back("token_rows", static_cast<double>(rows));
-  if (!D::host_accessible) fields.emplace_back("recorded", recorded ? 1 : 0);
+  if (!D::host_accessible) fields.emplace_back("replayed", replayed ? 1 : 0);
   if constexpr (requires { dev.memory().most_held_bytes(); })
     fields.emplace_back("peak_memory_bytes", static_cast<double>(dev.memory().most_held_bytes()));
   return fields;
@@ -121,7 +121,7 @@ class RunReport {
   /// Time that no step has taken.
   void restart_clock() { since_ = std::chrono::steady_clock::now(); }
 
-  /// One step that is done, of so many samples and tokens; more: fields that its model or device adds.
+  /// One step that is done; samples and tokens: of all replicas; more: fields that its model or device adds.
   void step(const dhp::StepReport& report, const std::vector<std::string>& terms,
             std::int64_t samples, const Measures& more, double tokens = 0) {
     const auto now = std::chrono::steady_clock::now();

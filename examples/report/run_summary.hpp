@@ -88,7 +88,7 @@ struct BestValue {
   double last = 0, best = 0;
   std::int64_t best_step = 0;
   int times = 1;      ///< that there was a value
-  bool stays = true;  ///< it has never been another one
+  bool stays = true;  ///< it has never changed
 
   /// Anything is better than NaN.
   void take(std::int64_t step, double value) {

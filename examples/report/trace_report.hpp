@@ -35,7 +35,7 @@ class TraceReport {
   void step_started() {
     if (dev_.trace()) under_way_ = dev_.trace()->size();
   }
-  /// The device has come to the end of that step.
+  /// The device has finished that step.
   void step_done() {
     if (dev_.trace()) dev_.trace()->resolve(under_way_);
   }

@@ -3,6 +3,7 @@
 #pragma once
 
 #include <dhp/nn/batch_norm.hpp>
+#include <dhp/nn/channels.hpp>
 #include <dhp/nn/conv2d.hpp>
 #include <dhp/nn/cross_entropy.hpp>
 #include <dhp/nn/linear.hpp>
@@ -10,7 +11,6 @@
 #include <dhp/nn/recompute.hpp>
 #include <dhp/nn/residual_batch_norm.hpp>
 #include <dhp/nn/sequential.hpp>
-#include <dhp/parallel/channels.hpp>
 
 #include <array>
 #include <string>
@@ -134,7 +134,7 @@ class ResNetBuilder {
                                 .synchronised = config_.synchronised_batch_norm});
   }
 
-  /// A batch norm over replicas needs more than the sums of this one.
+  /// Sums of its output's columns help a batch norm, unless that needs those of all replicas.
   [[nodiscard]] dhp::Conv2dOptions before_norm(dhp::Conv2dOptions options) const {
     options.column_sums = !config_.synchronised_batch_norm;
     return options;

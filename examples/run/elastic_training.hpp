@@ -1,5 +1,5 @@
-// ElasticTraining: a rank's training in an elastic job. In each generation it is built anew for the layout, and takes
-// the state from the ranks that have it.
+// ElasticTraining: a rank's training in an elastic job. In each generation it is rebuilt for the layout, and takes the
+// state from the ranks that have it.
 #pragma once
 
 #include <dhp/comm/elastic/run_elastic.hpp>
@@ -96,7 +96,7 @@ class ElasticTraining : dhp::detail::NonCopyable {
       built_.clear();
       return dhp::GenerationEnd::changed;
     }
-    if (steps >= 0) {  // all have what they take
+    if (steps >= 0) {  // every rank has received its state
       rank.world.synchronize(dev_);
       rank.world.barrier();
     }
@@ -116,7 +116,7 @@ class ElasticTraining : dhp::detail::NonCopyable {
     }
     auto& program = built_.back()->program;
     report_generation(rank, program, built_s);
-    // For whoever proposes the next generation. The others wait for the first step anyway.
+    // Fills a cache for the rank that proposes the next generation. The others wait for the first step anyway.
     if (rank.now.number == 1 && rank.world.rank() == 0)
       (void)dhp::next_layout(rank.world.size() - 1, rank.now.layout, elastic_.layouts);
     const auto end = program.run();
@@ -144,7 +144,7 @@ class ElasticTraining : dhp::detail::NonCopyable {
       }
     if (rank.now.number == 1)
       memory_.emplace(options, setup_.train, setup_.plan_model, setup_.same_shapes,
-                      setup_.waits_for_replicas, on_gpu);
+                      setup_.waits_for_replicas, ranks_are(setup_.options));
     return std::make_unique<Built>(
         dev_, std::move(ranks), std::move(setup), deadlines_, stopping_,
         rank.now.number == 1 ? &*memory_ : nullptr,
@@ -160,30 +160,19 @@ class ElasticTraining : dhp::detail::NonCopyable {
     if constexpr (requires { dev.finish_copies_beside(); }) dev.finish_copies_beside();
     dev.synchronize();
   }
-  /// What is valid on this rank by itself: of weights that replicas shard only its own shares and copies.
+  /// What this rank holds on its own: of weights that replicas shard, only its own shares and redundant copies.
   [[nodiscard]] static std::vector<dhp::HeldPiece<Dev>> own_state(dhp::TrainingRun<Dev>& run) {
     return dhp::state_pieces(run.store(), run.optimizer(), true);
   }
-  struct PassEach {
-    dhp::detail::Fields& fields;
-    template <class T>
-    void operator()(const char*, T& value) {
-      if constexpr (requires { T::visit(value, *this); }) T::visit(value, *this);
-      else fields(value);
-    }
-  };
   /// Where the ranks that have the state are in the run.
   struct Position {
     dhp::RunState state{.step = -1};
     Measures last_step{};     ///< its line of metrics, for whichever rank writes from now on
     dhp::MeshShape layout{};  ///< of the generation that the state is from
     bool repeats = false;     ///< it forgot the step that follows, and does it again
-    void pass(dhp::detail::Fields& fields) {
-      dhp::RunState::visit(state, PassEach{fields});
-      fields(last_step, layout.data, layout.tensor, layout.pipeline, repeats);
-    }
+    void pass(dhp::detail::Fields& fields) { fields(state, last_step, layout, repeats); }
   };
-  /// Collective. False: nobody has some of it.
+  /// Collective. False: a part of it is lost.
   [[nodiscard]] bool take_state(Rank& rank, Built* next) {
     std::vector<dhp::HeldPiece<Dev>> held, needed;
     Position position;
@@ -196,12 +185,9 @@ class ElasticTraining : dhp::detail::NonCopyable {
     const auto exchanged = dhp::StateExchange<Dev>::run(dev_, rank.world, held, needed);
     moved_bytes_ = exchanged.moved_bytes;
     position.repeats = repeats_;
-    for (const auto& text :
-         dhp::gather_texts(dev_, rank.world, dhp::detail::Fields::written(position))) {
-      const auto gathered = dhp::detail::Fields::parsed<Position>(text);
-      if (!gathered) continue;
-      repeats_ |= gathered->repeats;
-      if (gathered->state.step > position.state.step) position = *gathered;
+    for (const auto& other : dhp::detail::gather_values(dev_, rank.world, position)) {
+      repeats_ |= other.repeats;
+      if (other.state.step > position.state.step) position = other;
     }
     before_ = position.layout;
     if (!exchanged.missing.empty()) {
@@ -214,7 +200,8 @@ class ElasticTraining : dhp::detail::NonCopyable {
     return true;
   }
 
-  /// Whether those who stay are enough. Else nobody leaves before the end. Collective over the ranks that train.
+  /// Whether the ranks that stay are enough; if not, no rank leaves before the end. Collective over the ranks that
+  /// train.
   [[nodiscard]] bool job_goes_on(Rank& rank) {
     auto& world = built_.back()->program.training().mesh().world();
     const double leaving = stopping_.asked() ? 1 : 0;

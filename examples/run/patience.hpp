@@ -17,12 +17,12 @@ namespace examples {
 
 class Patience {
  public:
-  /// measure: empty for a run that goes on to its end. evaluations: in a row that may find no better value. best: of
+  /// measure: empty for a run that never stops early. evaluations: in a row that may find no better value. best: of
   /// the run's state, so that it is in checkpoints; that of another measure is forgotten at the first evaluation.
   Patience(std::string measure, std::int64_t evaluations, dhp::BestMeasure& best)
       : measure_(std::move(measure)), evaluations_(evaluations), best_(best) {}
 
-  /// What an evaluation after so many steps has found. Throws where it did not measure that.
+  /// Takes what an evaluation after `step` has measured. Throws if the measure is not in it.
   void take(std::int64_t step, const std::vector<std::pair<std::string, double>>& found) {
     if (measure_.empty()) return;
     const auto named = std::find_if(found.begin(), found.end(),

@@ -5,14 +5,12 @@
 #include <dhp/core/open_file.hpp>
 #include <dhp/extra/verify.hpp>
 
-#include "../report/energy_meter.hpp"
 #include "../report/memory_use.hpp"
-#include "../report/run_summary.hpp"
-#include "../report/stragglers.hpp"
 #include "../report/trace_report.hpp"
 #include "../report/transport_report.hpp"
 #include "../report/value_trace.hpp"
 #include "patience.hpp"
+#include "rank_work.hpp"
 #include "ranks.hpp"
 #include "saved_run.hpp"
 #include "stopping.hpp"
@@ -51,8 +49,7 @@ class Program {
   Program(Dev& dev, dhp::Comm<Dev> world, const TrainingSetup& setup, MemoryPlanner* memory,
           dhp::Deadlines* deadlines, Stopping& stopping, const ElasticHooks* elastic = nullptr)
       : dev_(dev),
-        parts_(waits_of(dev)),
-        energy_(pci_bus_id_of(dev)),
+        work_(dev, setup),
         use_(dev),
         memory_(memory),
         elastic_(elastic),
@@ -88,7 +85,7 @@ class Program {
 
   // For elastic jobs.
   [[nodiscard]] dhp::TrainingRun<Dev>& training() { return run_; }
-  /// Whether its weights are those of a step, and not on their way.
+  /// Whether its weights are those after a step, and not still to be received.
   [[nodiscard]] bool has_state() const { return has_state_; }
   /// Its weights have been written to, and are those after this.
   void resume_after(const dhp::RunState& state, const Measures& last_step) {
@@ -97,7 +94,7 @@ class Program {
     report_.know(last_step);
     has_state_ = true;
   }
-  /// After Aborted: its state becomes that after so many steps, by the update of the step that was interrupted or
+  /// After Aborted: its state becomes that after `steps` steps, by the update of the interrupted step or
   /// without it. A save under way is given up. Returns whether a step that had begun is forgotten.
   bool finish_interrupted(std::int64_t steps) {
     saved_.give_up();
@@ -113,16 +110,31 @@ class Program {
 
   RunEnd run() {
     check_shares();
-    {
-      const TimeParts::In loading(parts_, Part::saving);
-      saved_.hold(elastic_ != nullptr && !elastic_->first);
-      if (!has_state_ && !saved_.begin(total_)) return RunEnd::done;
+    if (!begin()) return RunEnd::done;
+    announce();
+    TraceReport traced(dev_, run_.mesh().world(), options_.trace);
+    if (options_.evaluate_only) {
+      evaluate_only();
+      return RunEnd::done;
     }
+    train(traced);
+    return conclude(traced);
+  }
+
+ private:
+  /// Takes the state from what was saved, unless it came from other ranks. Returns whether something is left to do.
+  [[nodiscard]] bool begin() {
+    const TimeParts::In loading(work_.parts(), Part::saving);
+    saved_.hold(elastic_ != nullptr && !elastic_->first);
+    if (!has_state_ && !saved_.begin(total_)) return false;
     has_state_ = true;
+    steps_before_ = run_.steps();
     if (!options_.evaluate_only) stopping_.begin_steps();
-    auto& trainer = run_.trainer();
-    const auto steps_before = trainer.steps_done();
-    report_.start(steps_before);
+    return true;
+  }
+  /// Collective.
+  void announce() {
+    report_.start(steps_before_);
     report_.say("layout ", to_text(run_.mesh()), ", schedule ", options_.pipeline.schedule.name(),
                 ", ", precision_name(options_.precision), ", ", batching_.dataset_size(),
                 " training samples, ", total_, " steps of ", options_.global_batch);
@@ -130,111 +142,122 @@ class Program {
     if (setup_.shortfalls)
       for (const auto& lacking : setup_.shortfalls(dev_, setup_.options))
         report_.say("warning: ", lacking);
-    TraceReport traced(dev_, run_.mesh().world(), options_.trace);
     if (memory_ != nullptr)
       for (const auto& line : memory_->lines(limit_)) report_.say(line);
     report_redundancy();
-    if (!goes_on_within(steps_before)) report_transports();
-    if (options_.evaluate_only) {
-      dhp::check(setup_.held_out.size() > 0,
-                 "--evaluate-only: no samples are held out, and there is no test set");
-      evaluate("as loaded");
-      report_.end_of_steps();
-      return RunEnd::done;
-    }
-    if (!goes_on_within(steps_before)) evaluate("at the start");
-    else if (evaluates_after(steps_before)) evaluate(dhp::concat("after step ", steps_before));
+    if (!goes_on_within_job()) report_transports();
+  }
+  void evaluate_only() {
+    dhp::check(setup_.held_out.size() > 0,
+               "--evaluate-only: no samples are held out, and there is no test set");
+    evaluate("as loaded");
+    report_.end_of_steps();
+  }
 
+  void train(TraceReport<Dev>& traced) {
+    if (!goes_on_within_job()) evaluate("at the start");
+    else if (evaluates_after(steps_before_)) evaluate(dhp::concat("after step ", steps_before_));
     // A step's numbers are read when the next one has been started: the device never waits for them.
     std::optional<dhp::StepTicket<Dev>> under_way;
-    std::int64_t recorded_steps = 0;
     const auto finish = [&] {
-      if (!under_way) return;
-      const auto done = run_.finish(*under_way);
-      recorded_steps += done.recorded ? 1 : 0;
-      traced.step_done();
-      const auto& mine = under_way->mine;
-      work_.add(mine, setup_.forward_flop);
-      in_period_ += static_cast<double>(mine.batches.size());
-      report_.step(done, run_.term_names(), mine.samples,
-                   more_fields(dev_, mine.batches, done.recorded), tokens_of_all(mine));
+      if (under_way) finish_step(*under_way, traced);
       under_way.reset();
-      for (const auto& line : new_refusals(dev_)) report_.say(line);
     };
     report_.restart_clock();
-    parts_.enter(Part::compute);
+    work_.parts().enter(Part::compute);
     for (auto section = dhp::Section::first_step;
-         trainer.steps_done() < total_ && !stopped() && !patience_.is_over();
+         run_.steps() < total_ && !stopped() && !patience_.is_over();
          section = dhp::Section::step) {
       enter(section);
-      if (values_)
-        values_->takes(options_.stop_after == 0 || options_.stop_after == run_.steps() + 1);
-      auto batches = next_batches();
-      auto ticket = [&] {
-        try {
-          return run_.start(batches);
-        } catch (const dhp::Aborted&) {
-          finish();  // the step before, which is whole
-          throw;
-        }
-      }();
+      auto ticket = start_step(finish);
       finish();
       has_steps_ = true;
       under_way = std::move(ticket);
       traced.step_started();
-      const auto step = trainer.steps_done();
+      const auto step = run_.steps();
       write_values(step);
       const bool last = step == total_;
       const bool evaluates = evaluates_after(step);
       const bool saves = options_.save_every > 0 && step % options_.save_every == 0;
       // On the Cpu the step has been done by now.
       if (!on_gpu || last || evaluates || saves) finish();
-      if (step % Stragglers::period == 0) name_stragglers();
+      if (step % Stragglers::period == 0)
+        for (const auto& slow : work_.slow_ranks(run_.mesh().world()))
+          report_.say("warning: ", slow);
       if (evaluates && !last) evaluate(dhp::concat("after step ", step));
       if (saves && !last) {
-        const TimeParts::In saving(parts_, Part::saving);
+        const TimeParts::In saving(work_.parts(), Part::saving);
         enter(dhp::Section::saving);
         saved_.save();
       }
       if (evaluates || saves) report_.restart_clock();
     }
     finish();
-    parts_.enter(Part::rest);
+  }
+  /// finish_before: of the step before, which is whole even if this one is aborted.
+  [[nodiscard]] dhp::StepTicket<Dev> start_step(auto finish_before) {
+    if (values_)
+      values_->takes(options_.stop_after == 0 || options_.stop_after == run_.steps() + 1);
+    auto batches = next_batches();
+    try {
+      return run_.start(batches);
+    } catch (const dhp::Aborted&) {
+      finish_before();
+      throw;
+    }
+  }
+  void finish_step(const dhp::StepTicket<Dev>& under_way, TraceReport<Dev>& traced) {
+    const auto done = run_.finish(under_way);
+    replayed_steps_ += done.replayed ? 1 : 0;
+    traced.step_done();
+    const auto& mine = under_way.mine;
+    work_.step_done(mine);
+    report_.step(done, run_.term_names(), mine.samples,
+                 more_fields(dev_, mine.batches, done.replayed), tokens_of_all(mine));
+    for (const auto& line : new_refusals(dev_)) report_.say(line);
+  }
+
+  /// Collective.
+  RunEnd conclude(TraceReport<Dev>& traced) {
+    work_.parts().enter(Part::rest);
     use_.between_steps();
     report_.end_of_steps();
     // A run that is done need not go on.
-    bool early = stopped() && trainer.steps_done() < total_;
+    const bool early = stopped() && run_.steps() < total_;
     if (early && elastic_ != nullptr && elastic_->job_goes_on()) return RunEnd::changes;
-    const bool changed = trainer.steps_done() > steps_before || goes_on_within(steps_before);
-    if (early && changed)
-      report_.say("stops after step ", trainer.steps_done(), ", as ",
-                  is_part_done() ? "--stop-after" : "a signal", " asked");
-    else if (early) report_.say(Stopping::nothing);
+    const bool changed = run_.steps() > steps_before_ || goes_on_within_job();
+    if (early) say_stopped(changed);
     if (on_gpu && options_.cuda_graphs.value_or(records_steps()))
-      report_.say("recorded as a CUDA graph: ", recorded_steps, " of ", total_ - steps_before,
+      report_.say("replayed as a CUDA graph: ", replayed_steps_, " of ", total_ - steps_before_,
                   " steps", shapes_stay() ? "" : "; their shapes differ, see --layout");
     if (patience_.is_over()) report_.say("stops early: ", patience_.sentence());
-    else if (!early && changed) {
-      evaluate("at the end");
-    }
+    else if (!early && changed) evaluate("at the end");
     enter(dhp::Section::saving);
     if (changed || !early) {
-      const TimeParts::In saving(parts_, Part::saving);
+      const TimeParts::In saving(work_.parts(), Part::saving);
       saved_.end();
     }
     report_.say(use_.text());
     if (dev_.trace())
       report_.exposed_communication(
           traced.end([&](const std::string& line) { report_.say(line); }));
-    summarise(steps_before);
+    auto summary = work_.summary(run_.mesh());
+    summary.steps_before = steps_before_;
+    summary.last_step = run_.steps();
+    report_.summary(std::move(summary));
     if (early && changed)
       report_.say(options_.save.empty()
                       ? std::string("nothing of this run is kept, since it has no --save DIR")
                       : dhp::concat("go on with --load ", options_.save));
     return early ? RunEnd::stopped : RunEnd::done;
   }
+  void say_stopped(bool changed) {
+    if (changed)
+      report_.say("stops after step ", run_.steps(), ", as ",
+                  is_part_done() ? "--stop-after" : "a signal", " asked");
+    else report_.say(Stopping::nothing);
+  }
 
- private:
   /// Nothing is allocated before: the other ranks wait for this one where the world is split.
   [[nodiscard]] dhp::Comm<Dev> fits(dhp::Comm<Dev> world) {
     if (memory_ != nullptr && (world.rank() == 0 || options_.process()))
@@ -290,9 +313,9 @@ class Program {
   [[nodiscard]] bool evaluates_after(std::int64_t step) const {
     return options_.evaluate_every > 0 && step > 0 && step % options_.evaluate_every == 0;
   }
-  /// In an elastic job whose ranks have changed.
-  [[nodiscard]] bool goes_on_within(std::int64_t steps_before) const {
-    return elastic_ != nullptr && elastic_->has_state && steps_before > 0;
+  /// Whether this is an elastic job that trains on after its ranks have changed.
+  [[nodiscard]] bool goes_on_within_job() const {
+    return elastic_ != nullptr && elastic_->has_state && steps_before_ > 0;
   }
   [[nodiscard]] bool records_steps() const {
     if (elastic_ != nullptr) return false;             // ranks agree in the middle of each step
@@ -304,7 +327,7 @@ class Program {
     return options_.cuda_graphs.value_or(false) && options_.process() &&
            !options_.check_collectives;
   }
-  /// The first step of an epoch is like all but the last one, which may be short.
+  /// Of an epoch it checks the first step, which all others equal, and the last one, which may be short.
   void check_shares() const {
     const bool alone = std::holds_alternative<dhp::LocalSgd>(options_.reducer);
     if ((!setup_.waits_for_replicas && !alone) || resident_) return;
@@ -340,7 +363,7 @@ class Program {
   }
   [[nodiscard]] dhp::StepBatches<Dev> next_batches() {
     const auto scope = dev_.scope("next batches");
-    const TimeParts::In reading(parts_, Part::data);
+    const TimeParts::In reading(work_.parts(), Part::data);
     return resident_ ? resident_->share() : loader_.next();
   }
   /// What it costs that the loss of a rank loses no share of the state.
@@ -358,13 +381,16 @@ class Program {
   void report_transports() {
     if (run_.mesh().world().size() == 1) return;
     if (!options_.process() && options_.min_bandwidth_gb_s == 0) return;
-    const auto measured = measure_transports(dev_, run_.mesh(), dhp::host_name());
+    // Less than what training takes beside its state.
+    const auto bytes = std::clamp<std::size_t>(run_.store().weight_bytes() / 4, 1 << 20, 8 << 20);
+    const auto measured =
+        measure_transports(dev_, run_.mesh(), dhp::host_name(), static_cast<std::int64_t>(bytes));
     for (const auto& line : measured.lines()) report_.say(line);
     measured.check_bandwidth(options_.min_bandwidth_gb_s * 1e9);
   }
   void evaluate(const std::string& when) {
     if (setup_.held_out.size() == 0) return;
-    const TimeParts::In evaluating(parts_, Part::evaluation);
+    const TimeParts::In evaluating(work_.parts(), Part::evaluation);
     enter(dhp::Section::evaluation);
     dhp::Loader loader(dev_, setup_.held_out, dhp::evaluation_pass(loader_options()));
     run_.read(loader);
@@ -401,61 +427,8 @@ class Program {
     return measures;
   }
 
-  /// Of ranks that are processes, which may be on machines of their own; on GPUs waits are not seen. Collective.
-  void name_stragglers() {
-    auto& world = run_.mesh().world();
-    if (on_gpu || world.size() == 1 || !options_.process()) return;
-    const auto parts = parts_.seconds();
-    const double own_s = seconds_in(parts, Part::compute) + seconds_in(parts, Part::data);
-    const double seconds = own_s - std::exchange(own_s_before_, own_s);
-    const double micro_batches = std::exchange(in_period_, 0);
-    const auto gathered = dhp::gather(dev_, world, {seconds, micro_batches});
-    std::vector<OwnWork> work;
-    for (std::size_t at = 0; at < gathered.size(); at += 2)
-      work.push_back({gathered[at], gathered[at + 1]});
-    const auto slow = stragglers_.found(options_.mesh, work);
-    if (slow.empty()) return;
-    const auto names = dhp::gather_texts(dev_, world, dhp::process_name());
-    for (const auto rank : slow) {
-      const auto at = static_cast<std::size_t>(rank);
-      report_.say("warning: rank ", rank, " (", names[at], ") is slow, and all wait for it: ",
-                  short_number(1e3 * work[at].seconds_per_micro_batch()),
-                  " ms of its own work for a micro-batch, where replicas usually need ",
-                  short_number(1e3 * Stragglers::usual_s(options_.mesh, work, rank)), " ms");
-    }
-  }
-  /// Collective.
-  void summarise(std::int64_t steps_before) {
-    auto& mesh = run_.mesh();
-    const bool counts =
-        mesh.tensor_index() == 0 && mesh.pipeline_index() == 0 && mesh.context_index() == 0;
-    const auto own = parts_.seconds();
-    std::vector<double> gathered(own.begin(), own.end());
-    // With frozen parts the FLOP of a backward pass are not known, so no FLOP are reported.
-    gathered.push_back(counts && !options_.tuning.freezes() ? work_.forward_flop : 0);
-    gathered.push_back(counts ? work_.tokens : 0);
-    gathered.push_back(energy_.joules().value_or(0));
-    const auto all = dhp::gather(dev_, mesh.world(), gathered);
-    RunSummary summary;
-    summary.steps_before = steps_before;
-    summary.last_step = run_.trainer().steps_done();
-    summary.ranks = mesh.world().size();
-    summary.samples = work_.samples;
-    summary.sees_waits = !on_gpu;
-    summary.peak_tflops = options_.peak_tflops;
-    for (std::size_t at = 0; at < all.size(); at += gathered.size()) {
-      for (std::size_t part = 0; part < own.size(); ++part)
-        summary.seconds[part] += all[at + part] / summary.ranks;
-      summary.forward_flop += all[at + own.size()];
-      summary.tokens += all[at + own.size() + 1];
-      summary.energy_j += all[at + own.size() + 2];
-    }
-    report_.summary(std::move(summary));
-  }
-
   Dev& dev_;
-  TimeParts parts_;
-  EnergyMeter energy_;
+  RankWork work_;
   MemoryUse use_;
   MemoryPlanner* memory_;
   const ElasticHooks* elastic_;
@@ -467,13 +440,11 @@ class Program {
   bool agreed_to_stop_ = false;
   bool has_state_ = false;
   bool has_steps_ = false;
+  std::int64_t steps_before_ = 0;    // of this run()
+  std::int64_t replayed_steps_ = 0;  // in it
   const dhp::Batching batching_;
   std::int64_t total_;
   RunReport report_;
-  StepWork work_;  // of the steps of this run() that are done
-  Stragglers stragglers_;
-  double in_period_ = 0;  // micro-batches
-  double own_s_before_ = 0;
   dhp::Loader<Dev, AnyBatcher> loader_;
   std::optional<ValueTrace<Dev>> values_;
   std::optional<dhp::OpenFile> values_file_;

@@ -151,7 +151,7 @@ void start_elastic_rank(const dhp::ProcessRank& me, const RunOptions& options,
   FlightRecordOutput records(options.flight_record, me.rank, 1, me.size);
   const ProcessSetup setup{me, options, std::move(deadlines), records};
   auto process = process_options(setup);
-  process.stuck_after_s = 60;  // it may be in the midst of a long step, after which it goes on
+  process.stuck_after_s = 60;  // it may be in the middle of a long step
   const auto id = dhp::new_member_id();
   auto store = options.store.empty()
                    ? dhp::rendezvous_elastic(me, id, process)

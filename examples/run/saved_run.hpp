@@ -74,7 +74,7 @@ class SavedRun : dhp::detail::NonCopyable {
     for (const auto& [name, value] : found) names += (names.empty() ? "" : ", ") + name;
     dhp::fail("--keep-best ", options_.keep_best, ": this model's evaluations measure ", names);
   }
-  /// Begins a save that goes on beside training. Collective.
+  /// Begins a save that runs while training goes on. Collective.
   void save() {
     attempt([&] { files_.wait(); });
     attempt([&] {
@@ -105,7 +105,7 @@ class SavedRun : dhp::detail::NonCopyable {
   }
 
  private:
-  /// A save. The state of an elastic job is in its ranks, whatever the disk does: where one fails, training goes on.
+  /// Runs a save. An elastic job has its state in its ranks: if a save fails, its training goes on.
   void attempt(auto save) {
     try {
       save();

@@ -60,7 +60,7 @@ class Stopping : dhp::detail::NonCopyable {
   }
   void ask(int number) {
     if (number == SIGALRM) {
-      if (!asked()) return;  // somebody else's
+      if (!asked()) return;  // another sender's
       std::fprintf(stderr, "error: signal %d: the run has not saved within the grace of %g s\n",
                    first_.load(), grace_s_);
       ::_exit(128 + first_);

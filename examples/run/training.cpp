@@ -59,7 +59,7 @@ void choose_axes(TrainingSetup& setup) {
     cluster.memory_bytes = options.cluster.empty() ? limit : std::min(cluster.memory_bytes, limit);
   }
   MemoryPlanner planner(options, setup.train, setup.plan_model, setup.same_shapes,
-                        setup.waits_for_replicas, on_gpu);
+                        setup.waits_for_replicas, ranks_are(setup.options));
   auto model = planner.step_model(cluster);
   const auto given = planner.layout();
   constexpr std::size_t most = 8;
@@ -132,7 +132,7 @@ int run_training(const TrainingSetup& described) {
   if (setup.options.elastic) return run_elastic_training(setup);
   std::atomic<bool> stopped = false;
   MemoryPlanner memory(setup.options, setup.train, setup.plan_model, setup.same_shapes,
-                       setup.waits_for_replicas, on_gpu);
+                       setup.waits_for_replicas, ranks_are(setup.options));
   const auto train = [&](Dev& dev, dhp::Comm<Dev> world, dhp::Deadlines* deadlines) {
     Program program(dev, std::move(world), setup, &memory, deadlines, *stopping);
     try {

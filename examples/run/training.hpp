@@ -20,6 +20,10 @@ namespace examples {
 
 using Dev = dhp::DefaultDevice;
 inline constexpr bool on_gpu = !Dev::host_accessible;
+[[nodiscard]] inline RanksAre ranks_are(const RunOptions& options) {
+  if (on_gpu) return RanksAre::on_gpus;
+  return options.process() ? RanksAre::processes : RanksAre::threads;
+}
 
 [[nodiscard]] inline double share(std::int64_t part, std::int64_t whole) {
   return whole == 0 ? 0 : static_cast<double>(part) / static_cast<double>(whole);
@@ -45,7 +49,7 @@ struct TrainingSetup {
   /// Describes the whole model; each rank keeps its part.
   std::function<dhp::Model<Dev>(dhp::ModelBuilder<Dev>&)> make_model;
   DescribePlanned plan_model;
-  /// The model's own view of an evaluation: by the terms of its loss, or by what it predicts.
+  /// What the model makes of an evaluation: from the terms of its loss, or from what it predicts.
   std::function<Measures(const std::vector<dhp::LossTerm>&)> measures{};
   /// One array for each micro-batch of the held-out samples, in order; none at all: names and zeros.
   std::function<Measures(const std::vector<dhp::HostArray>&)> predicted_measures{};

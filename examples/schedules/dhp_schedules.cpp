@@ -55,7 +55,8 @@ Best shortest(const Case& of, bool v_shaped, const Costs& costs, double seconds)
       costs.forward, costs.backward_input, costs.backward_weight};
   Best best{0, HUGE_VAL, "", {}};
   for (const auto& schedule : dhp::built_in_schedules()) {
-    if (schedule.v_shaped() != v_shaped || schedule.chunks(problem.chunks()) != problem.chunks())
+    if (schedule.v_shaped() != v_shaped ||
+        schedule.needed_chunks().value_or(problem.chunks()) != problem.chunks())
       continue;
     auto lists = dhp::all_stages(schedule, of.stages, of.micro_batches, problem.chunks());
     const auto [length, fits] = timed(lists, of, problem.chunks(), costs);
@@ -96,7 +97,7 @@ void print_case(const Case& of, const Costs& costs, double seconds) {
   }
   std::printf(" |");
   for (const auto& schedule : dhp::built_in_schedules()) {
-    const int chunks = schedule.chunks(2);
+    const int chunks = schedule.needed_chunks().value_or(2);
     const auto lists = dhp::all_stages(schedule, of.stages, of.micro_batches, chunks);
     const auto [length, fits] = timed(lists, of, chunks, costs);
     std::printf(" %*s", static_cast<int>(std::max<std::size_t>(6, schedule.name().size())),

@@ -1,8 +1,8 @@
-// The shortest schedule of a pipeline whose stages have room for so many activations: found by a search over all that
-// its stages could do, slot by slot, with a bound below which there is none.
+// The shortest schedule of a pipeline whose stages have limited room for activations: found by a search over all that
+// they could do, slot by slot, with a bound below which there is none.
 //
 // Micro-batches are alike, so each stage takes them in order, and a state is how many forwards, backwards and weight
-// gradients each part has begun. A state that is ahead of another one everywhere can do whatever that one does, so the
+// gradients each part has begun. A state that is nowhere behind another can do whatever the other does, so the
 // other is dropped. (Not by forwards of two parts that share the room of a stage: the wrong one may fill it.) What
 // cannot end in time is dropped, too. If no state is left, no schedule is so short: a proof.
 #pragma once
@@ -79,7 +79,7 @@ class ScheduleSearch {
       dhp::check(cost >= 1 && cost <= 100, "an action takes ", cost, " slots; 1 to 100");
   }
 
-  /// known: the length of a schedule that there is, if any, so that only shorter ones are sought.
+  /// known: the length of a known schedule, if any: only shorter ones are sought.
   [[nodiscard]] ShortestSchedule run(std::optional<int> known = {}) {
     ShortestSchedule found;
     std::tie(found.at_least, found.because) = schedule_bound(of_);

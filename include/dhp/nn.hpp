@@ -3,6 +3,7 @@
 
 #include <dhp/nn/activation.hpp>
 #include <dhp/nn/batch_norm.hpp>
+#include <dhp/nn/channels.hpp>
 #include <dhp/nn/check_gradients.hpp>
 #include <dhp/nn/conv2d.hpp>
 #include <dhp/nn/cross_entropy.hpp>

@@ -1,7 +1,6 @@
 // parallel: data, tensor and pipeline parallelism.
 #pragma once
 
-#include <dhp/parallel/channels.hpp>
 #include <dhp/parallel/data.hpp>
 #include <dhp/parallel/pipeline.hpp>
 #include <dhp/parallel/reducer.hpp>

@@ -54,6 +54,8 @@ std::string wrong_collectives_of(Comm<Dev>& world, Dev& dev, std::int64_t count)
   expect("all_to_all", all, [&](auto i) {
     return collective_value(static_cast<int>(i / count), me * count + i % count);
   });
+  world.shift(dev, one, block.mut()).wait();
+  expect("shift", block, [&](auto i) { return collective_value((me + n - 1) % n, i); });
   return wrong;
 }
 template <class Dev>
@@ -143,6 +145,8 @@ inline std::string wrong_messages(Comm<Cpu>& world, Cpu& dev) {
         generate<std::int64_t>(count, [&](auto i) { return world.rank() * 1000 + round * 50 + i; });
     world.send(dev, tensor_of(dev, sent), next);
     auto got = Tensor<Cpu>(dev, DType::i64, {count});
+    for (auto times = round % 3; times > 0; --times)  // a second one changes nothing
+      world.expect(dev, DType::i64, {count}, previous);
     world.recv(dev, got.mut(), previous);
     wrong += got.to_host<std::int64_t>(dev) != generate<std::int64_t>(count, [&](auto i) {
                return previous * 1000 + round * 50 + i;

@@ -90,8 +90,8 @@ TEST_CASE("everything: steps that are recorded give the same losses") {
     CHECK(expected.losses[2] != expected.losses[1]);
     settings.record = true;
     const auto found = train(gpu, settings, fixed);
-    CHECK(expected.recorded == 0);
-    CHECK(found.recorded == (fixed ? 3 : 0));  // all but the first
+    CHECK(expected.replayed == 0);
+    CHECK(found.replayed == (fixed ? 3 : 0));  // all but the first
     CHECK(found.losses == expected.losses);
     CHECK(found.values == expected.values);
   }

@@ -3,8 +3,8 @@
 #include <tests/cuda/all_ops.hpp>
 #include <tests/cuda/gpu.hpp>
 #include <tests/extra/compressed_reducer.hpp>
+#include <tests/nn/channels.hpp>
 #include <tests/nn/global_loss.hpp>
-#include <tests/parallel/channels.hpp>
 #include <tests/parallel/data.hpp>
 #include <tests/parallel/pipeline.hpp>
 #include <tests/parallel/reducer.hpp>

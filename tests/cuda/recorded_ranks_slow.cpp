@@ -18,7 +18,7 @@ constexpr int steps = 3;
 
 struct Found {
   std::vector<double> losses, norms;
-  int recorded = 0;  ///< steps, of all ranks
+  int replayed = 0;  ///< steps, of all ranks
 };
 
 /// fixed(step): whether its masked rows are filled up.
@@ -49,7 +49,7 @@ Found train(const Layout& layout, bool record, Fixed fixed) {
                       mine.same_shapes = true;
                       const auto report = trainer.step(mine);
                       const std::lock_guard lock(mutex);
-                      found.recorded += report.recorded ? 1 : 0;
+                      found.replayed += report.replayed ? 1 : 0;
                       if (world.rank() != 0) continue;
                       found.losses.push_back(report.loss);
                       found.norms.push_back(report.gradient_norm);
@@ -69,8 +69,8 @@ TEST_CASE("recorded ranks: BERT with masked rows that are filled up, the same bi
     const auto all = [](int) { return true; };
     const auto plain = train(layout, false, all);
     const auto recorded = train(layout, true, all);
-    CHECK(plain.recorded == 0);
-    CHECK(recorded.recorded == (steps - 1) * layout.mesh.size());
+    CHECK(plain.replayed == 0);
+    CHECK(recorded.replayed == (steps - 1) * layout.mesh.size());
     CHECK(recorded.losses == plain.losses);
     CHECK(recorded.norms == plain.norms);
   }

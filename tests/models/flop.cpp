@@ -2,6 +2,7 @@
 // counting.
 #include <dhp/train/memory_plan.hpp>
 #include <examples/bert/model.hpp>
+#include <examples/plan/model_work.hpp>
 #include <examples/resnet50/model.hpp>
 #include <tests/support/everything.hpp>
 #include <tests/support/gradients.hpp>
@@ -55,6 +56,26 @@ TEST_CASE("FLOP of BERT: three times the forward pass' formula, in any layout") 
                 batch, 4) == flop);
     }
   }
+}
+
+TEST_CASE("model work: layers that are split compute half, and send their sums") {
+  const auto work = [](int ranks) {
+    return examples::count_work(PlannedRun<>{
+        .options = {.layout = {.tensor = ranks}},
+        .describe = [](auto& build) { return everything<Meta>(build); },
+        .batch = [](Meta& dev, std::int64_t k) { return everything_batch(dev, 0, k, 64); }});
+  };
+  const auto sent = [](const examples::ModelWork& of) {
+    double bytes = 0;
+    for (const auto& layer : of.layers) bytes += layer.forward.sent_bytes;
+    return bytes;
+  };
+  const auto whole = work(1), split = work(2);
+  CHECK(whole.forward_flop() / 2 <= split.forward_flop());
+  CHECK(split.forward_flop() < whole.forward_flop() * 0.6);
+  CHECK(sent(whole) == 0);
+  CHECK(sent(split) >
+        static_cast<double>(whole.layers.size()) / 2 * whole.layers.front().output_bytes);
 }
 
 TEST_CASE("FLOP of causal attention with shared keys: of the pairs that are computed") {

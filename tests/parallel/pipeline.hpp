@@ -44,7 +44,7 @@ class PipelineCases {
           CAPTURE(kind.name());
           CAPTURE(stages);
           CAPTURE(micro_batches);
-          const int chunks = kind.chunks(1), layers = 2 * chunks;
+          const int chunks = kind.needed_chunks().value_or(1), layers = 2 * chunks;
           std::vector<double> weights(static_cast<std::size_t>(layers), 0);
           std::vector<double> losses(2, 0), norms_found(2, 0);
           on_stages(
@@ -103,7 +103,7 @@ class PipelineCases {
     for (const auto& kind : all_schedules)
       for (const int stages : {1, 2})
         on_stages(
-            stages, {.schedule = kind, .chunks = kind.chunks(2)},
+            stages, {.schedule = kind, .chunks = kind.needed_chunks().value_or(2)},
             [](ModelBuilder<Dev>& build) { return chain(build, 5); },
             [](Dev& dev, Mesh<Dev>&, PipelineParallel<Dev>& pipeline) {
               std::vector<MicroBatch<Dev>> batches;

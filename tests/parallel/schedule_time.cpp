@@ -136,14 +136,6 @@ TEST_CASE("schedule_time: the picture of zero-bubble") {
         "stage 2 | .  .  F0 B0 F1 B1 F2 B2 W0 F3 B3 W1 W2 W3 | idle 14 %\n");
 }
 
-TEST_CASE("schedule_time: the picture of zero-bubble-v") {
-  CHECK(dhp::draw(dhp::all_stages(dhp::ZeroBubbleV{}, 2, 3)) ==
-        "stage 0 | F0a F1a F2a F0b B0b W0b F1b B1b W1b B0a W0a F2b B2b W2b B1a W1a B2a W2a .   "
-        "| idle 5 %\n"
-        "stage 1 | .   F0a F0b F1a F1b B0b W0b F2a B0a W0a F2b B1b W1b B1a B2b B2a W1a W2b W2a "
-        "| idle 5 %\n");
-}
-
 TEST_CASE("schedule_time: chunks have letters in the picture") {
   CHECK(dhp::draw(dhp::all_stages(dhp::Interleaved{}, 2, 2, 2)) ==
         "stage 0 | F0a F1a F0b F1b .   .   B0b---- .   B1b---- B0a---- B1a---- | idle 20 %\n"

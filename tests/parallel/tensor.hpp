@@ -2,12 +2,12 @@
 #pragma once
 
 #include <dhp/nn/activation.hpp>
+#include <dhp/nn/channels.hpp>
 #include <dhp/nn/conv2d.hpp>
 #include <dhp/nn/embedding.hpp>
 #include <dhp/nn/feed_forward.hpp>
 #include <dhp/nn/gated_feed_forward.hpp>
 #include <dhp/nn/sequential.hpp>
-#include <dhp/parallel/channels.hpp>
 #include <tests/support/layouts.hpp>
 
 namespace tests {

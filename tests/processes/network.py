@@ -195,7 +195,8 @@ class Network:
         configure([f"neighbour del {address(other)} dev eth0" for other in others], self.prefix(number))
 
     def limit(self, megabits_per_s):
-        """So much leaves each host from now on."""
+        """So much leaves each host from now on: no more than a millisecond's worth at once, and nothing is dropped."""
+        burst = max(16, megabits_per_s // 8)
         for number in range(len(self.hosts)):
             subprocess.run([*self.prefix(number), "tc", "qdisc", "replace", "dev", "eth0", "root", "tbf", "rate",
-                            f"{megabits_per_s}mbit", "burst", "128kb", "latency", "50ms"], check=True)
+                            f"{megabits_per_s}mbit", "burst", f"{burst}kb", "latency", "4s"], check=True)

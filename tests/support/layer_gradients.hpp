@@ -2,7 +2,7 @@
 #pragma once
 
 #include <dhp/nn.hpp>
-#include <dhp/parallel/channels.hpp>
+#include <dhp/nn/channels.hpp>
 #include <tests/support/gradients.hpp>
 
 namespace tests {

@@ -23,7 +23,7 @@ struct Layout {
 
 /// Interleaved has so many chunks, the others what they need.
 inline Layout with_chunks(const dhp::MeshShape& mesh, const dhp::AnySchedule& kind, int chunks) {
-  return {mesh, kind, kind.chunks(chunks)};
+  return {mesh, kind, kind.needed_chunks().value_or(chunks)};
 }
 
 struct RunSettings {
@@ -47,7 +47,7 @@ struct RunResult {
   std::vector<double> losses;
   std::vector<double> norms;
   std::vector<std::vector<bool>> skipped;  ///< by rank of the world, by step
-  int recorded = 0;                        ///< steps
+  int replayed = 0;                        ///< steps
   std::map<std::string, std::vector<double>> values;
   std::map<std::string, std::vector<double>> gradients;
 };
@@ -136,7 +136,7 @@ void train_on_rank(Dev& dev, dhp::Mesh<Dev>& mesh, Pipeline& pipeline, Trained& 
         mesh, settings.micro_batches, [&](std::int64_t k) { return make_batch(dev, step, k); }));
     result.skipped[rank].push_back(report.skipped);
     if (rank != 0) continue;
-    result.recorded += report.recorded ? 1 : 0;
+    result.replayed += report.replayed ? 1 : 0;
     result.losses.push_back(report.loss);
     result.norms.push_back(report.gradient_norm);
   }

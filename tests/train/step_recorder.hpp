@@ -14,15 +14,15 @@ class StepRecorderCases {
     Steps steps;
     using enum dhp::detail::Recording;
     CHECK(steps(where_alike, {1, 2}) == std::vector<float>{2, 3});
-    CHECK(!steps.recorder.recorded());
+    CHECK(!steps.recorder.replayed());
     CHECK(steps(where_alike, {3, 4}) == std::vector<float>{4, 5});
     CHECK(steps.issued == 2);
     CHECK(steps(where_alike, {5, 6}) == std::vector<float>{6, 7});
     CHECK(steps.issued == 2);
-    CHECK(steps.recorder.recorded());
+    CHECK(steps.recorder.replayed());
     CHECK(steps(where_alike, {5, 6, 7}) == std::vector<float>{6, 7, 8});  // a step of another shape
     CHECK(steps.issued == 3);
-    CHECK(!steps.recorder.recorded());
+    CHECK(!steps.recorder.replayed());
     CHECK(steps(dhp::detail::Recording::none, {8, 9}) == std::vector<float>{9, 10});
     CHECK(steps.issued == 4);
     CHECK(steps(where_alike, {0, 1}) == std::vector<float>{1, 2});

@@ -54,7 +54,7 @@ int main() {
     std::printf(" %4.0f%%", 100 * (pipeline - synthetic) / pipeline);
   }
   // 2. The gradient of the squared error is linear in the output. Where network and target are linear in the input, it
-  // is so in the activation of each stage, and the predictor comes to know it.
+  // is so in the activation of each stage, and the predictor learns it.
   const auto waits = train({}), predicts = train(dhp::SyntheticGradients{});
   std::printf("\n\nlinear all through\nstep   pipeline   synthetic\n");
   for (const std::size_t step : {0, 9, 19, 39})

@@ -32,7 +32,7 @@ struct Forward {
   Tensor<Dev> x, w, h, y;
 };
 
-/// Prints a gradient beside what moving each number gives; the largest difference.
+/// Prints a gradient next to what moving each number gives; returns the largest difference.
 double compare(const char* name, const Numbers& gradient, const Numbers& values,
                const std::function<double(const Numbers&)>& loss_of) {
   double worst = 0;

@@ -8,7 +8,7 @@ using dhp::DType, dhp::Tensor;
 using toy::Dev;
 constexpr int ranks = 2;
 
-/// The sentence with which a layer of so many heads is refused, or nothing.
+/// The sentence that refuses a layer with this number of heads, or nothing.
 std::string refusal(dhp::Comm<Dev> world, int heads) {
   dhp::ModelBuilder<Dev> build(world);
   build.place({{"heads.*", dhp::Placement::heads}});

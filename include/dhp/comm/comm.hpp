@@ -97,12 +97,22 @@ class Comm {
                         CallSite where = CallSite::current()) {
     return start(dev, Collective<Dev>::all_to_all(in, out, where));
   }
+  Event<Dev> shift(Dev& dev, ConstView<Dev> in, View<Dev> out,
+                   CallSite where = CallSite::current()) {
+    return start(dev, Collective<Dev>::shift(in, out, where));
+  }
 
   void send(Dev& dev, Tensor<Dev> message, int to, CallSite where = CallSite::current()) {
     model_->send(dev, std::move(message), to, where);
   }
   void recv(Dev& dev, View<Dev> buffer, int from, CallSite where = CallSite::current()) {
     model_->recv(dev, buffer, from, where);
+  }
+  /// The message of the next recv from that rank may come while this rank computes. Only engines whose messages wait
+  /// for their receiver do something.
+  void expect(Dev& dev, DType dtype, const Shape& shape, int from,
+              CallSite where = CallSite::current()) {
+    model_->expect(dev, dtype, shape, from, where);
   }
   void barrier(CallSite where = CallSite::current()) { model_->barrier(where); }
   /// The host waits for all earlier work of the device. Throws Aborted if the world has ended, because received data
@@ -124,6 +134,7 @@ class Comm {
     virtual Event<Dev> start(Dev&, const Collective<Dev>&) = 0;
     virtual void send(Dev&, Tensor<Dev>, int, CallSite) = 0;
     virtual void recv(Dev&, View<Dev>, int, CallSite) = 0;
+    virtual void expect(Dev&, DType, const Shape&, int, CallSite) = 0;
     virtual void barrier(CallSite) = 0;
     virtual void synchronize(Dev&) = 0;
     virtual Comm split(int, int, CallSite) = 0;
@@ -144,6 +155,10 @@ class Comm {
     }
     void recv(Dev& dev, View<Dev> buffer, int from, CallSite where) override {
       comm.recv(dev, buffer, from, where);
+    }
+    void expect(Dev& dev, DType dtype, const Shape& shape, int from, CallSite where) override {
+      if constexpr (requires { comm.expect(dev, dtype, shape, from, where); })
+        comm.expect(dev, dtype, shape, from, where);
     }
     void barrier(CallSite where) override { comm.barrier(where); }
     void synchronize(Dev& dev) override {

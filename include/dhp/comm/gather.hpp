@@ -1,5 +1,4 @@
-// gather and gather_texts: every rank's numbers or text, at all ranks of a group. open_messages connects pairs of
-// ranks.
+// gather and gather_texts: every rank's numbers or text, at all ranks of a group.
 #pragma once
 
 #include <dhp/comm/comm.hpp>
@@ -9,6 +8,7 @@
 #include <algorithm>
 #include <cstdint>
 #include <string>
+#include <utility>
 #include <vector>
 
 namespace dhp {
@@ -66,5 +66,21 @@ template <class Dev>
   }
   return texts;
 }
+
+namespace detail {
+/// Every rank's value, of any type that Fields can pass. Collective.
+template <class Dev, class T>
+[[nodiscard]] std::vector<T> gather_values(Dev& dev, Comm<Dev>& comm, const T& own,
+                                           CallSite where = CallSite::current()) {
+  std::vector<T> all;
+  for (const auto& text : gather_texts(dev, comm, Fields::written(own), where)) {
+    auto value = Fields::parsed<T>(text);
+    check(value.has_value(),
+          "a rank sends what this one cannot read: start all with one build of the program");
+    all.push_back(std::move(*value));
+  }
+  return all;
+}
+}  // namespace detail
 
 }  // namespace dhp

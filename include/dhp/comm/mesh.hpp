@@ -21,7 +21,8 @@ struct MeshShape {
       ranks = std::min<std::int64_t>(std::numeric_limits<int>::max(), ranks * std::max(axis, 0));
     return static_cast<int>(ranks);
   }
-  /// Ranks that hold the same weights, or shards of them: each has other samples, or other rows of them.
+  /// Ranks that hold the same weights, or shards of them. Each works on other samples, or on other rows of the same
+  /// ones.
   [[nodiscard]] int replicas() const { return data * context; }
   friend bool operator==(const MeshShape&, const MeshShape&) = default;
 };

@@ -84,13 +84,13 @@ class Batching {
             .samples = std::min(global_batch_, size_ - first),
             .micro_batch = micro_batch_};
   }
-  /// Where the run is when so many steps are done.
+  /// Where the run is after a number of steps.
   [[nodiscard]] DataPosition after(std::int64_t steps) const {
     if (steps == from_.steps_done) return from_;
     const auto last = plan(steps);
     return {steps, last.epoch * size_ + last.first + last.samples};
   }
-  /// Steps until so many epochs are done, counted from the begin of the run.
+  /// Steps until a number of epochs is done, counted from the start of the run.
   [[nodiscard]] std::int64_t steps_until(std::int64_t epochs) const {
     const auto whole = epochs - from_.samples / size_ - 1;  // after the one that it is in
     if (whole < 0) return from_.steps_done;

@@ -105,7 +105,7 @@ class BlockCache {
       return false;
     }
   }
-  // Whether it is kept, perhaps as of now.
+  // Reads from a kept block, which it may first load and keep. False: there is no such block.
   bool read_block(const File& file, std::uint64_t block, std::uint64_t inside,
                   std::span<std::byte> to, const auto& load) {
     const auto path = concat(folder_, "/", file.name, block);

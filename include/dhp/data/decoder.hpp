@@ -20,7 +20,7 @@ struct DecodeOptions {
   int channels = 3;  ///< of the output: 1 or 3
   /// A larger image is an error, before decoding.
   std::int64_t pixel_limit = std::int64_t{1} << 26;
-  /// JPEGs may be decoded at 1/2, 1/4 or 1/8 size, which is faster, both sides at least so many pixels; 0: full size.
+  /// JPEGs may be decoded at 1/2, 1/4 or 1/8 size, which is faster, if both sides keep this many pixels; 0: full size.
   int least_side = 0;
   /// Applies the EXIF orientation. Otherwise keeps the stored one, and counts such images in `turned` unless null.
   bool exif = false;

@@ -146,7 +146,7 @@ class ShardImages {
       if (!options_.skip_bad && !index.skipped.empty()) return false;
       use(found, std::move(index), shards);
     } catch (const Error&) {
-      return false;  // damaged: it is made anew
+      return false;  // damaged: it is rebuilt
     }
     found.index_was_kept = true;
     return true;

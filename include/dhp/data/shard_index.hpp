@@ -14,7 +14,7 @@
 #include <bit>
 
 namespace dhp::detail {
-/// A shard as it was when it was scanned.
+/// A shard as the scan found it.
 struct ShardFile {
   std::string path;
   std::uint64_t bytes = 0;

@@ -122,7 +122,7 @@ class StepVerifier final : public StepHook<Dev> {
   /// ahead -> the micro-batches of the replica so many places after this one, modulo replicas, in the step under way.
   using Batches = std::function<StepBatches<Dev>(int ahead)>;
 
-  /// Keeps references. Every so many steps one is verified.
+  /// Keeps references. Verifies one step in `every`.
   StepVerifier(Dev& dev, Mesh<Dev>& mesh, ParameterStore<Dev>& store, Replicas<Dev>* replicas,
                std::int64_t every, Batches batches)
       : dev_(dev),
@@ -202,10 +202,7 @@ class StepVerifier final : public StepHook<Dev> {
     return losses;
   }
   [[nodiscard]] verification::Verdict judged(const verification::Signatures& mine) {
-    std::vector<verification::Signatures> signatures;
-    for (const auto& text : gather_texts(dev_, mesh_.world(), Fields::written(mine)))
-      signatures.push_back(Fields::parsed<verification::Signatures>(text).value_or(mine));
-    return verification::compare(mesh_.shape(), signatures);
+    return verification::compare(mesh_.shape(), gather_values(dev_, mesh_.world(), mine));
   }
   [[noreturn]] void end(std::int64_t step, const verification::Verdict& verdict) {
     auto& world = mesh_.world();
@@ -234,7 +231,7 @@ class StepVerifier final : public StepHook<Dev> {
 };
 }  // namespace detail
 
-/// Every so many steps of a run one is verified against silent errors, before its update. batches(ahead): the
+/// Verifies one step in `every` of a run against silent errors, before its update. batches(ahead): the
 /// micro-batches that the replica so many places after this one, modulo replicas, has in the step under way.
 template <class Dev>
 void verify_every(TrainingRun<Dev>& run, std::int64_t steps,

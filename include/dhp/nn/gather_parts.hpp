@@ -45,7 +45,7 @@ template <class Dev>
 }
 
 namespace detail {
-/// The inverse: this rank's columns of x, which every rank has whole, as so many pieces. Needs no exchange.
+/// The inverse: takes this rank's columns, in `pieces` pieces, of an x that every rank has whole. Needs no exchange.
 template <class Dev>
 [[nodiscard]] Tensor<Dev> take_part(Dev& dev, const Comm<Dev>& group, const Tensor<Dev>& x,
                                     int pieces) {

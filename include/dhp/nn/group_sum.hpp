@@ -22,7 +22,7 @@
 namespace dhp {
 
 namespace detail {
-/// The shape of so many pieces in one tensor, [pieces, ...]; a single one has its own shape.
+/// The shape of several pieces in one tensor, [pieces, ...]; a single one keeps its own shape.
 [[nodiscard]] inline Shape shape_of_pieces(int pieces, const Shape& piece) {
   if (pieces == 1) return piece;
   Shape all{pieces};
@@ -111,7 +111,7 @@ class GroupSum {
       }
     return sum(dev, type, shape, std::move(onto), rows, write);
   }
-  /// The same for blocks of so many rows, in their order: of one block all pieces of this rank, then of the next one.
+  /// The same block by block of rows, in their order: all pieces of this rank for one block, then for the next.
   [[nodiscard]] Tensor<Dev> by_blocks(Dev& dev, DType type, const Shape& shape, std::int64_t rows,
                                       WriteRows write) {
     return sum(dev, type, shape, {}, rows, write).wait(dev);

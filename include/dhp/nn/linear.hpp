@@ -131,7 +131,7 @@ class Linear final {
     gemm(dev, detail::as_matrix(dy), weight(at)->value, detail::as_matrix(dx),
          {.beta = beta, .padded = is_padded()});
   }
-  /// The caller has computed the gradient of x, and adds that of the bias.
+  /// Computes the weight's gradient alone: the caller has that of x, and adds that of the bias.
   void finish_without_bias(Dev& dev, Tensor<Dev> x, Tensor<Dev> dy, Tape<Dev>& tape) {
     weight_gradient(dev, std::move(x), std::move(dy), {}, tape);
   }
@@ -186,7 +186,7 @@ class Linear final {
   [[nodiscard]] AnyView piece(AnyView all, int at) const {
     return detail::piece(all, pieces(), at);
   }
-  /// The bias beside the weight of each piece; null if there is none, or the first one has it.
+  /// The bias of each piece; null if there is none, or the first piece has it.
   [[nodiscard]] ParameterList<Dev> bias_of_pieces() const {
     auto list = biases_;
     list.resize(weights_.size());

@@ -1,4 +1,4 @@
-// Replicas: what replicas exchange beside sums of gradients, for those who compute with weights and gradients: a stage,
+// Replicas: what replicas exchange in addition to sums of gradients, for code that uses weights and gradients: a stage,
 // norms, a trainer, a checkpoint. DataParallel has it. Null: nothing is exchanged but sums.
 #pragma once
 

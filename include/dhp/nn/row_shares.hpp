@@ -12,13 +12,13 @@
 
 namespace dhp {
 
-/// Of the rows that the side input "row_numbers" numbers. Shares are equally long, one behind the other, but the last
-/// ones end with the rows, and may be empty. As by default, every rank may have all rows.
+/// Shares of the rows that the side input "row_numbers" numbers. They are equally long and in the order of the ranks;
+/// the last ones may be shorter, or empty. By default every rank has all rows.
 template <class Dev>
 class RowShares {
  public:
   RowShares() = default;
-  /// groups: a multiple of the ranks. A share is made of whole pieces, of which there are so many for any number of
+  /// groups: a multiple of the ranks. A share is made of whole pieces, whose number is the same for any number of
   /// ranks; 0: one for each rank.
   explicit RowShares(Comm<Dev> group, int groups = 0)
       : group_(std::move(group)), pieces_(groups > 0 ? groups : group_.size()) {}
@@ -36,7 +36,7 @@ class RowShares {
   [[nodiscard]] std::int64_t most(std::int64_t rows) const {
     return (rows + pieces_ - 1) / pieces_ * (pieces_ / group_.size());
   }
-  /// This rank's of so many rows.
+  /// This rank's share of a number of rows.
   [[nodiscard]] Range own(std::int64_t rows) const {
     const auto first = std::min(group_.rank() * most(rows), rows);
     return {first, std::min(first + most(rows), rows)};

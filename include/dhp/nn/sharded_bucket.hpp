@@ -36,12 +36,24 @@ namespace detail {
 /// This replica's position.
 struct ReplicaOf {
   int rank = 0, size = 1;
-  int sharing = 1;  ///< so many, one after another, have the same samples
-  /// The most micro-batches that one has of so many in a step.
+  int sharing = 1;  ///< neighbouring ranks that have the same samples
+  /// The most micro-batches of a step that one replica computes.
   [[nodiscard]] std::int64_t share_of(std::int64_t micro_batches) const {
     return (micro_batches * sharing + size - 1) / size;
   }
 };
+
+/// The place of a parameter behind so many elements: none of its tiles crosses a page.
+template <class Dev>
+[[nodiscard]] Range in_pages(std::int64_t at, const ParameterState<Dev>& parameter) {
+  constexpr auto page = segment_tile;
+  const auto count = parameter.spec.local_shape().count();
+  const auto padded = (count + segment_alignment - 1) / segment_alignment * segment_alignment;
+  const auto group = padded * (1 + parameter.spec.fused);
+  const auto together = group <= page ? group : padded;
+  if (at % page != 0 && at % page + together > page) at += page - at % page;
+  return {at, at + padded};
+}
 
 template <class Dev>
 class ShardedBucket : NonCopyable {
@@ -170,18 +182,14 @@ class ShardedBucket : NonCopyable {
   /// Assigns the parameters' ranges; returns the bucket's.
   [[nodiscard]] static Range placed(const ParameterList<Dev>& parameters, std::int64_t first,
                                     int replicas) {
-    constexpr auto page = segment_tile;
     std::int64_t at = 0;
     for (const auto& parameter : parameters) {
-      const auto count = parameter->spec.local_shape().count();
-      const auto padded = (count + segment_alignment - 1) / segment_alignment * segment_alignment;
-      const auto group = padded * (1 + parameter->spec.fused);
-      const auto together = group <= page ? group : padded;
-      if (at % page != 0 && at % page + together > page) at += page - at % page;
-      parameter->range = {first + at, first + at + count};
-      at += padded;
+      const auto in = in_pages(at, *parameter);
+      parameter->range = {first + in.first,
+                          first + in.first + parameter->spec.local_shape().count()};
+      at = in.last;
     }
-    const auto whole = page * replicas;
+    const auto whole = segment_tile * replicas;
     return {first, first + (at + whole - 1) / whole * whole};
   }
   [[nodiscard]] Range in_bucket(const ParameterState<Dev>& parameter) const {

@@ -29,7 +29,7 @@ struct LearningRate {
   Decay decay = Decay::constant;
   double power = 2;  ///< of the polynomial decay
   std::int64_t step_every =
-      0;  ///< step decay: multiplies by `step_factor` every so many steps, at least 1
+      0;  ///< step decay: multiplies by `step_factor` after each period of this many steps, at least 1
   double step_factor = 0.1;
 
   /// The rate of a step, counted from 1. Warm-up step k of n has peak * k / n.

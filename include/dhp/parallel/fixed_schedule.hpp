@@ -16,7 +16,7 @@ namespace dhp {
 struct FixedSchedule {
   std::string name;
   StageLists lists;
-  int chunks = chunks_of(lists);
+  int needed_chunks = chunks_of(lists);
   bool v_shaped = lists.v_shaped;
 
   [[nodiscard]] std::vector<Action> actions(int stage, int stages, int micro_batches, int) const {

@@ -6,6 +6,7 @@
 #include <dhp/nn/context.hpp>
 #include <dhp/ops/reduce.hpp>
 #include <dhp/ops/step.hpp>
+#include <dhp/parallel/execution.hpp>
 #include <dhp/parallel/partition.hpp>
 #include <dhp/parallel/schedule.hpp>
 #include <dhp/parallel/schedule_check.hpp>
@@ -18,7 +19,6 @@
 #include <map>
 #include <memory>
 #include <optional>
-#include <unordered_map>
 
 namespace dhp {
 
@@ -102,7 +102,9 @@ class PipelineParallel {
     auto run = start(dev, step, Mode::train, replicas);
     expect_contributions(all, run);
     if (all == 0) layers_.for_each([&](int at) { complete(dev, at, run, ready); });
-    for (const auto& action : proven(all, Pass::training)[detail::as_size(stage_)]) {
+    const auto& actions = proven(all, Pass::training)[detail::as_size(stage_)];
+    for (const auto& action : actions) {
+      run.next = &action == &actions.back() ? nullptr : &action + 1;
       if (action.micro_batch >= micro_batches) {
         only_move_weights(dev, action, run, ready);
         continue;
@@ -132,36 +134,15 @@ class PipelineParallel {
   }
 
  private:
-  /// A micro-batch in a chunk, between its forward and its last backward action.
-  struct MicroBatchState {
-    MicroBatchState(const StepContext& context, const MicroBatch<Dev>& batch)
-        : tape(context, &batch) {}
-    Tape<Dev> tape;
-    std::vector<Work<Dev>> deferred;  // weight gradients
-  };
-  /// One run of the schedule.
-  struct Execution {
-    Step<Dev> step{};
-    std::vector<MicroBatch<Dev>> shares{};  // of its micro-batches, with a context axis
-    StepContext context;
-    Replicas<Dev>* replicas = nullptr;
-    Tensor<Dev> scales;  // weight of each loss term in the objective, f64 [terms]
-    std::map<std::pair<int, int>, MicroBatchState> in_flight;  // by (chunk, micro-batch)
-    // Between two chunks of this rank, by (receiving part, micro-batch); first forward, then back.
-    std::map<std::pair<int, int>, Tensor<Dev>> handed_over;
-    std::vector<int> layer_runs_left{};  // by layer; the loss comes after the last
-    std::unordered_map<const ParameterState<Dev>*, int> writers_left{};
-    Tensor<Dev> losses;  // f64 [micro-batches, terms, loss_fields]
-    bool predicts = false;
-    std::vector<Tensor<Dev>> predictions;  // of the micro-batches in order
-  };
+  using Execution = detail::Execution<Dev>;
 
   [[nodiscard]] Execution forward_only(Dev& dev, const Step<Dev>& step, Replicas<Dev>* replicas,
                                        bool predicts) {
     auto run = start(dev, step, Mode::eval, replicas, predicts);
     const auto micro_batches = static_cast<int>(step.batches.size());
-    for (const auto& action :
-         proven(rounds(step), Pass::evaluation)[static_cast<std::size_t>(stage_)]) {
+    const auto& actions = proven(rounds(step), Pass::evaluation)[detail::as_size(stage_)];
+    for (const auto& action : actions) {
+      run.next = &action == &actions.back() ? nullptr : &action + 1;
       if (action.micro_batch >= micro_batches) {
         only_move_weights(dev, action, run, [](Range) {});
         continue;
@@ -248,7 +229,7 @@ class PipelineParallel {
     run.step = step;
     run.predicts = predicts;
     const detail::ContextCut cut{store_options_.context_groups, store_options_.tensor_groups};
-    if (context_.size() > 1 || (cut.groups > 1 && !predicts)) {
+    if (!predicts && (context_.size() > 1 || cut.groups > 1)) {
       for (const auto& whole : step.batches)
         run.shares.push_back(detail::context_share(dev, whole, context_, cut));
       run.step.batches = run.shares;
@@ -270,15 +251,34 @@ class PipelineParallel {
   [[nodiscard]] static const MicroBatch<Dev>& batch(const Execution& run, const Action& action) {
     return run.step.batches[static_cast<std::size_t>(action.micro_batch)];
   }
-  /// What the part `from` has sent to the action's, or kept for it on this rank.
-  [[nodiscard]] Tensor<Dev> take(Dev& dev, const Action& action, Execution& run, int from,
-                                 std::array<Comm<Dev>, 2>& ways) {
-    const int part = layers_.part(action.chunk);
-    if (layers_.is_here(from))
-      return std::move(run.handed_over.extract({part, action.micro_batch}).mapped());
-    const int later = std::max(part, from);
-    Tensor<Dev> x(dev, store_options_.compute, layers_.input_shape(later, batch(run, action)));
-    ways[layers_.goes_back(action.chunk)].recv(dev, x.mut(), layers_.stage_of(from));
+  /// What an action begins with.
+  struct Source {
+    int from;        // the part that made it; -1: none
+    Comm<Dev>* way;  // null: that part is here
+    int stage;
+    Shape shape;
+  };
+  [[nodiscard]] Source source_of(const Action& action, const Execution& run) {
+    const bool forward = action.kind == Action::Kind::forward;
+    const int from = output_gradients_ && !forward ? -1 : layers_.source_of(action);
+    if (from < 0 || layers_.is_here(from)) return {from, nullptr, stage_, {}};
+    const int later = std::max(layers_.part(action.chunk), from);
+    return {from, &(forward ? forward_ : backward_)[layers_.goes_back(action.chunk)],
+            layers_.stage_of(from), layers_.input_shape(later, batch(run, action))};
+  }
+  /// Empty where there is none. What the next action begins with may come from now on.
+  [[nodiscard]] Tensor<Dev> take(Dev& dev, const Action& action, Execution& run) {
+    Tensor<Dev> x;
+    if (const auto [from, way, stage, shape] = source_of(action, run); way != nullptr) {
+      x = Tensor<Dev>(dev, store_options_.compute, shape);
+      way->recv(dev, x.mut(), stage);
+    } else if (from >= 0) {
+      x = std::move(
+          run.handed_over.extract({layers_.part(action.chunk), action.micro_batch}).mapped());
+    }
+    if (run.next == nullptr || run.next->micro_batch >= std::ssize(run.step.batches)) return x;
+    if (const auto [from, way, stage, shape] = source_of(*run.next, run); way != nullptr)
+      way->expect(dev, store_options_.compute, shape, stage);
     return x;
   }
   void hand_over(Dev& dev, const Action& action, Execution& run, int to,
@@ -294,7 +294,8 @@ class PipelineParallel {
     auto& state = run.in_flight.try_emplace({action.chunk, action.micro_batch}, run.context, of)
                       .first->second;
     const auto scope = dev.scope("forward", action.micro_batch);
-    auto x = part == 0 ? of.input.share() : take(dev, action, run, part - 1, forward_);
+    auto x = take(dev, action, run);
+    if (part == 0) x = of.input.share();
     auto forgets = state.tape.nested(false, false);
     for (int at = layers_.first(part); at < layers_.first(part + 1); ++at) {
       gather(dev, run, at);
@@ -320,11 +321,11 @@ class PipelineParallel {
   }
 
   /// Input gradients of one micro-batch in one chunk. Calls after(layer) when a layer is done.
-  void backward_pass(Dev& dev, const Action& action, Execution& run, MicroBatchState& state,
-                     FunctionRef<void(int)> after) {
+  void backward_pass(Dev& dev, const Action& action, Execution& run,
+                     detail::MicroBatchState<Dev>& state, FunctionRef<void(int)> after) {
     const auto scope = dev.scope("backward", action.micro_batch);
     const int part = layers_.part(action.chunk);
-    Tensor<Dev> dy;
+    auto dy = take(dev, action, run);
     if (layers_.holds_loss(part)) {
       gather(dev, run, layers_.layer_of_loss());
       dy = layers_.loss().backward(dev, run.scales.view(), state.tape);
@@ -332,8 +333,6 @@ class PipelineParallel {
       free(dev, run, layers_.layer_of_loss());
     } else if (output_gradients_) {
       dy = output_gradients_->gradient(dev, action.micro_batch);
-    } else if (layers_.returns_gradient(part + 1)) {
-      dy = take(dev, action, run, part + 1, backward_);
     }
     for (int at = layers_.first(part + 1); at-- > layers_.first(part);) {
       gather(dev, run, at);
@@ -357,6 +356,7 @@ class PipelineParallel {
   }
   void backward_weight(Dev& dev, const Action& action, Execution& run, Ready ready) {
     const auto scope = dev.scope("weight gradients", action.micro_batch);
+    (void)take(dev, action, run);
     auto state = run.in_flight.extract({action.chunk, action.micro_batch});
     for (auto& work : state.mapped().deferred) work(dev);
     layers_.for_each_of(action.chunk, [&](int at) { complete(dev, at, run, ready); });

@@ -10,7 +10,9 @@
 #include <concepts>
 #include <cstdint>
 #include <functional>
+#include <initializer_list>
 #include <optional>
+#include <queue>
 #include <string>
 #include <string_view>
 #include <utility>
@@ -18,7 +20,7 @@
 
 namespace dhp {
 
-/// A small type with a name and each stage's list. It may have a number of `chunks` that it needs, and be `v_shaped`
+/// A small type with a name and each stage's list. It may say that it has `needed_chunks`, and be `v_shaped`
 /// (StageLists).
 template <class S>
 concept Schedule = requires(const S& schedule, int number) {
@@ -28,57 +30,51 @@ concept Schedule = requires(const S& schedule, int number) {
 
 namespace detail {
 
+/// needed_chunks: 0 where any number will do.
 inline void check_stage(const char* name, int stage, int stages, int micro_batches, int chunks,
-                        int only = 0) {
+                        int needed_chunks = 0) {
   check(stages >= 1 && stage >= 0 && stage < stages, "schedule ", name, ": there is no stage ",
         stage, " of ", stages);
   check(micro_batches >= 0, "schedule ", name, ": ", micro_batches, " micro-batches; 0 or more");
   check(chunks >= 1, "schedule ", name, ": ", chunks, " chunks per stage; at least 1");
-  check(only == 0 || chunks == only, "schedule ", name, " keeps ", only,
-        only == 1 ? " chunk" : " chunks", " per stage, not ", chunks,
+  check(needed_chunks == 0 || chunks == needed_chunks, "schedule ", name, " keeps ", needed_chunks,
+        needed_chunks == 1 ? " chunk" : " chunks", " per stage, not ", chunks,
         "; any other number needs the schedule interleaved");
 }
 
-/// A stage's list as patterns that repeat. "F0" is the forward of the next micro-batch in chunk 0, "B0" its backward,
-/// "I0" that of the input alone, and W the oldest weight gradient that is still due. Micro-batches from `micro_batches`
-/// on are imaginary and left out: a valid schedule stays valid without them.
-class PatternList {
+/// Writes a stage's list without naming micro-batches: a forward or backward is of the next one in its chunk, and a
+/// backward_weight is the oldest that is due in any chunk. A schedule may write on past the last micro-batch: such
+/// actions are left out, and a valid list stays valid without them.
+class ListWriter {
  public:
-  explicit PatternList(int micro_batches) : micro_batches_(micro_batches) {}
+  ListWriter(int chunks, int micro_batches)
+      : micro_batches_(micro_batches), forwards_(as_size(chunks)), backwards_(as_size(chunks)) {}
 
-  void repeat(int times, std::string_view pattern) {
+  void repeat(std::int64_t times, std::initializer_list<Action> pattern) {
     for (; times > 0; --times)
-      for (auto rest = pattern; !rest.empty();) {
-        const auto letter = take(rest);
-        if (letter == 'W') {
-          add(due_[weights_++]);
-          continue;
-        }
-        const int chunk = take(rest) - '0';
-        const auto kind = letter == 'F'   ? Action::Kind::forward
-                          : letter == 'B' ? Action::Kind::backward
-                                          : Action::Kind::backward_input;
-        add({kind, chunk, next_[letter == 'F'][chunk]++});
-        if (letter == 'I')
-          due_.push_back({Action::Kind::backward_weight, chunk, next_[false][chunk] - 1});
-      }
+      for (const auto& action : pattern) add(action.kind, action.chunk);
+  }
+  void add(Action::Kind kind, int chunk) {
+    if (kind == Action::Kind::backward_weight) {
+      append(due_.front());
+      return due_.pop();
+    }
+    auto& next = kind == Action::Kind::forward ? forwards_ : backwards_;
+    const int micro_batch = next[as_size(chunk)]++;
+    append({kind, chunk, micro_batch});
+    if (kind == Action::Kind::backward_input)
+      due_.push({Action::Kind::backward_weight, chunk, micro_batch});
   }
   [[nodiscard]] std::vector<Action> done() { return std::move(list_); }
 
  private:
-  static char take(std::string_view& text) {
-    const char first = text.front();
-    text.remove_prefix(1);
-    return first;
-  }
-  void add(const Action& action) {
+  void append(const Action& action) {
     if (action.micro_batch < micro_batches_) list_.push_back(action);
   }
 
   int micro_batches_;
-  int next_[2][2] = {};      // of backwards and forwards, by chunk
-  std::vector<Action> due_;  // weight gradients
-  std::size_t weights_ = 0;  // of these that are done
+  std::vector<int> forwards_, backwards_;  // the next micro-batch of each chunk
+  std::queue<Action> due_;                 // weight gradients
   std::vector<Action> list_;
 };
 
@@ -87,15 +83,16 @@ class PatternList {
 /// All forwards, then all backwards (Huang et al. 2019, GPipe). Holds all micro-batches at once.
 struct GPipe {
   static constexpr const char* name = "gpipe";
-  static constexpr int chunks = 1;
+  static constexpr int needed_chunks = 1;
 
   [[nodiscard]] static std::vector<Action> actions(int stage, int stages, int micro_batches,
-                                                   int parts = chunks) {
-    detail::check_stage(name, stage, stages, micro_batches, parts, chunks);
-    std::vector<Action> list;
-    for (int m = 0; m < micro_batches; ++m) list.push_back({Action::Kind::forward, 0, m});
-    for (int m = 0; m < micro_batches; ++m) list.push_back({Action::Kind::backward, 0, m});
-    return list;
+                                                   int chunks = needed_chunks) {
+    using enum Action::Kind;
+    detail::check_stage(name, stage, stages, micro_batches, chunks, needed_chunks);
+    detail::ListWriter list(chunks, micro_batches);
+    list.repeat(micro_batches, {{forward}});
+    list.repeat(micro_batches, {{backward}});
+    return list.done();
   }
 };
 
@@ -103,22 +100,16 @@ struct GPipe {
 /// GPipe, but stage s of p holds at most p - s micro-batches.
 struct OneForwardOneBackward {
   static constexpr const char* name = "1f1b";
-  static constexpr int chunks = 1;
+  static constexpr int needed_chunks = 1;
 
   [[nodiscard]] static std::vector<Action> actions(int stage, int stages, int micro_batches,
-                                                   int parts = chunks) {
-    detail::check_stage(name, stage, stages, micro_batches, parts, chunks);
-    std::vector<Action> list;
-    int forwards = 0;
-    const auto forward = [&] {
-      if (forwards < micro_batches) list.push_back({Action::Kind::forward, 0, forwards++});
-    };
-    while (forwards < std::min(micro_batches, stages - stage - 1)) forward();
-    for (int m = 0; m < micro_batches; ++m) {
-      forward();
-      list.push_back({Action::Kind::backward, 0, m});
-    }
-    return list;
+                                                   int chunks = needed_chunks) {
+    using enum Action::Kind;
+    detail::check_stage(name, stage, stages, micro_batches, chunks, needed_chunks);
+    detail::ListWriter list(chunks, micro_batches);
+    list.repeat(stages - stage - 1, {{forward}});
+    list.repeat(micro_batches, {{forward}, {backward}});
+    return list.done();
   }
 };
 
@@ -127,75 +118,61 @@ struct OneForwardOneBackward {
 /// p holds more than p micro-batches.
 struct ZeroBubble {
   static constexpr const char* name = "zero-bubble";
-  static constexpr int chunks = 1;
+  static constexpr int needed_chunks = 1;
 
   [[nodiscard]] static std::vector<Action> actions(int stage, int stages, int micro_batches,
-                                                   int parts = chunks) {
-    detail::check_stage(name, stage, stages, micro_batches, parts, chunks);
-    std::vector<Action> list;
-    int forwards = 0;
-    int weights = 0;
-    const auto forward = [&] {
-      if (forwards < micro_batches) list.push_back({Action::Kind::forward, 0, forwards++});
-    };
-    const auto weight = [&] { list.push_back({Action::Kind::backward_weight, 0, weights++}); };
-    while (forwards < std::min(micro_batches, stages - stage)) forward();
-    for (int m = 0; m < micro_batches; ++m) {
-      list.push_back({Action::Kind::backward_input, 0, m});
-      if (m + 1 - weights > stage) weight();  // before the forward: one less in flight
-      forward();
-    }
-    while (weights < micro_batches) weight();
-    return list;
+                                                   int chunks = needed_chunks) {
+    using enum Action::Kind;
+    detail::check_stage(name, stage, stages, micro_batches, chunks, needed_chunks);
+    detail::ListWriter list(chunks, micro_batches);
+    list.repeat(stages - stage, {{forward}});
+    list.repeat(stage, {{backward_input}, {forward}});
+    // The weight gradient before the forward: one micro-batch less in flight.
+    list.repeat(micro_batches - stage, {{backward_input}, {backward_weight}, {forward}});
+    list.repeat(stage, {{backward_weight}});
+    return list.done();
   }
 };
 
 /// Interleaved 1F1B (Narayanan et al. 2021, Megatron-LM): v chunks per stage divide the idle time by v, for more
 /// messages and up to 2 (p - s) - 1 + (v - 1) p chunks in flight on stage s of p. Groups of p micro-batches pass
-/// through one chunk after the other. The last group is padded with imaginary micro-batches, which are left
-/// out again: a valid schedule stays valid without them. With one chunk it is 1F1B.
+/// through one chunk after the other. With one chunk it is 1F1B.
 struct Interleaved {
   static constexpr const char* name = "interleaved";
 
   [[nodiscard]] static std::vector<Action> actions(int stage, int stages, int micro_batches,
                                                    int chunks) {
+    using enum Action::Kind;
     detail::check_stage(name, stage, stages, micro_batches, chunks);
     if (chunks == 1) return OneForwardOneBackward::actions(stage, stages, micro_batches);
-    std::vector<Action> list;
-    const auto all = turns(stages, micro_batches, chunks);
+    detail::ListWriter list(chunks, micro_batches);
+    const auto all = forwards_of_stage(stages, micro_batches, chunks);
     const auto warmup =
         std::min<std::int64_t>(all, 2 * (stages - stage - 1) + std::int64_t{chunks - 1} * stages);
-    for (auto turn = -warmup; turn < all; ++turn) {
-      if (turn + warmup < all)
-        append(list, Action::Kind::forward, turn + warmup, stages, micro_batches, chunks);
-      if (turn >= 0) append(list, Action::Kind::backward, turn, stages, micro_batches, chunks);
+    for (auto at = -warmup; at < all; ++at) {
+      if (at + warmup < all) list.add(forward, chunk_at(at + warmup, stages, chunks));
+      if (at >= 0) list.add(backward, chunks - 1 - chunk_at(at, stages, chunks));
     }
-    return list;
+    return list.done();
   }
 
   /// Forward passes only, in the same groups.
   [[nodiscard]] static std::vector<Action> forwards(int stages, int micro_batches, int chunks) {
-    std::vector<Action> list;
-    for (std::int64_t turn = 0; turn < turns(stages, micro_batches, chunks); ++turn)
-      append(list, Action::Kind::forward, turn, stages, micro_batches, chunks);
-    return list;
+    detail::ListWriter list(chunks, micro_batches);
+    for (std::int64_t at = 0; at < forwards_of_stage(stages, micro_batches, chunks); ++at)
+      list.add(Action::Kind::forward, chunk_at(at, stages, chunks));
+    return list.done();
   }
 
  private:
-  /// Forwards of one stage, imaginary ones included.
-  static std::int64_t turns(std::int64_t stages, std::int64_t micro_batches, std::int64_t chunks) {
+  /// With those that fill up the last group.
+  static std::int64_t forwards_of_stage(std::int64_t stages, std::int64_t micro_batches,
+                                        std::int64_t chunks) {
     return (micro_batches + stages - 1) / stages * stages * chunks;
   }
-  /// Appends the action number `turn` of its kind, unless its micro-batch is imaginary.
-  static void append(std::vector<Action>& list, Action::Kind kind, std::int64_t turn,
-                     std::int64_t stages, int micro_batches, int chunks) {
-    const auto group = turn / (stages * chunks);
-    const auto within = turn % (stages * chunks);
-    const auto micro_batch = static_cast<int>(group * stages + within % stages);
-    const auto chunk = static_cast<int>(within / stages);
-    if (micro_batch < micro_batches)
-      list.push_back(
-          {kind, kind == Action::Kind::forward ? chunk : chunks - 1 - chunk, micro_batch});
+  /// The chunk of a stage's forward, counted from 0.
+  static int chunk_at(std::int64_t forward, int stages, int chunks) {
+    return static_cast<int>(forward / stages % chunks);
   }
 };
 
@@ -204,21 +181,27 @@ struct Interleaved {
 /// as long as ZB-H1, and every stage of p holds the same: at most 2 p chunks, as much as the first one of 1F1B.
 struct ZeroBubbleV {
   static constexpr const char* name = "zero-bubble-v";
-  static constexpr int chunks = 2;
+  static constexpr int needed_chunks = 2;
   static constexpr bool v_shaped = true;
 
   [[nodiscard]] static std::vector<Action> actions(int stage, int stages, int micro_batches,
-                                                   int parts = chunks) {
-    detail::check_stage(name, stage, stages, micro_batches, parts, chunks);
-    detail::PatternList list(micro_batches);
+                                                   int chunks = needed_chunks) {
+    using enum Action::Kind;
+    detail::check_stage(name, stage, stages, micro_batches, chunks, needed_chunks);
+    detail::ListWriter list(chunks, micro_batches);
     const int turn = stages - stage;  // to the last stage and back it is 2 turn - 1 parts
-    list.repeat(2 * turn - 1, "F0");
-    list.repeat(stage, "F1F0");
-    list.repeat(turn, "F1I1W");
-    list.repeat(std::max(micro_batches, 2 * stages - 1) - stages, "F0I0WF1I1W");
-    list.repeat(stage, "I0I1");
-    list.repeat(turn, "I0W");
-    list.repeat(2 * stage, "W");
+    list.repeat(2 * turn - 1, {{forward, 0}});
+    list.repeat(stage, {{forward, 1}, {forward, 0}});
+    list.repeat(turn, {{forward, 1}, {backward_input, 1}, {backward_weight}});
+    list.repeat(std::max(micro_batches, 2 * stages - 1) - stages, {{forward, 0},
+                                                                   {backward_input, 0},
+                                                                   {backward_weight},
+                                                                   {forward, 1},
+                                                                   {backward_input, 1},
+                                                                   {backward_weight}});
+    list.repeat(stage, {{backward_input, 0}, {backward_input, 1}});
+    list.repeat(turn, {{backward_input, 0}, {backward_weight}});
+    list.repeat(2 * stage, {{backward_weight}});
     return list.done();
   }
 };
@@ -228,24 +211,26 @@ struct ZeroBubbleV {
 /// gradients are deferred only where stages fill and drain. At most 2 p + 1 chunks on each stage of p.
 struct DualPipeV {
   static constexpr const char* name = "dual-pipe-v";
-  static constexpr int chunks = 2;
+  static constexpr int needed_chunks = 2;
   static constexpr bool v_shaped = true;
 
   [[nodiscard]] static std::vector<Action> actions(int stage, int stages, int micro_batches,
-                                                   int parts = chunks) {
-    detail::check_stage(name, stage, stages, micro_batches, parts, chunks);
-    detail::PatternList list(micro_batches);
+                                                   int chunks = needed_chunks) {
+    using enum Action::Kind;
+    detail::check_stage(name, stage, stages, micro_batches, chunks, needed_chunks);
+    detail::ListWriter list(chunks, micro_batches);
     const int behind = stages - stage - 1, reached = stage + 1;
-    list.repeat(2 * behind, "F0");
-    list.repeat(reached, "F0F1");
-    list.repeat(behind, "I1WF1");
-    list.repeat(std::max(micro_batches, 2 * stages) - 2 * stages + reached, "F0B1F1B0");
-    list.repeat(behind, "B1F1B0");
-    list.repeat(reached / 2, "B1B0");
-    list.repeat(reached % 2, "B1I0");
-    list.repeat(reached / 2, "I1I0");
-    list.repeat(behind, "WI0");
-    list.repeat(reached, "W");
+    list.repeat(2 * behind, {{forward, 0}});
+    list.repeat(reached, {{forward, 0}, {forward, 1}});
+    list.repeat(behind, {{backward_input, 1}, {backward_weight}, {forward, 1}});
+    list.repeat(std::max(micro_batches, 2 * stages) - 2 * stages + reached,
+                {{forward, 0}, {backward, 1}, {forward, 1}, {backward, 0}});
+    list.repeat(behind, {{backward, 1}, {forward, 1}, {backward, 0}});
+    list.repeat(reached / 2, {{backward, 1}, {backward, 0}});
+    list.repeat(reached % 2, {{backward, 1}, {backward_input, 0}});
+    list.repeat(reached / 2, {{backward_input, 1}, {backward_input, 0}});
+    list.repeat(behind, {{backward_weight}, {backward_input, 0}});
+    list.repeat(reached, {{backward_weight}});
     return list.done();
   }
 };
@@ -261,16 +246,15 @@ struct ForwardOnly {
                                             int chunks = 1) const {
     check_stage(name, stage, stages, micro_batches, chunks);
     if (!v_shaped) return Interleaved::forwards(stages, micro_batches, chunks);
-    PatternList list(micro_batches);
-    if (chunks != 2) {  // one micro-batch after the other, which any placement allows
-      std::vector<Action> one_by_one;
+    ListWriter list(chunks, micro_batches);
+    const auto forward = Action::Kind::forward;
+    if (chunks == 2) {
+      list.repeat(stages - stage, {{forward, 0}});
+      list.repeat(micro_batches, {{forward, 1}, {forward, 0}});
+    } else {  // one micro-batch after the other, which any placement allows
       for (int m = 0; m < micro_batches; ++m)
-        for (int chunk = 0; chunk < chunks; ++chunk)
-          one_by_one.push_back({Action::Kind::forward, chunk, m});
-      return one_by_one;
+        for (int chunk = 0; chunk < chunks; ++chunk) list.add(forward, chunk);
     }
-    list.repeat(stages - stage, "F0");
-    list.repeat(micro_batches, "F1F0");
     return list.done();
   }
 };
@@ -293,25 +277,25 @@ class AnySchedule {
       : AnySchedule(schedule.name, Function([schedule](auto... numbers) {
                       return schedule.actions(numbers...);
                     })) {
-    if constexpr (requires { schedule.chunks; }) chunks_ = schedule.chunks;
+    if constexpr (requires { schedule.needed_chunks; }) needed_chunks_ = schedule.needed_chunks;
     if constexpr (requires { schedule.v_shaped; }) v_shaped_ = schedule.v_shaped;
   }
   AnySchedule(std::string name, Function function)
       : name_(std::move(name)), function_(std::move(function)) {}
 
   [[nodiscard]] const std::string& name() const { return name_; }
-  /// The number of chunks per stage that it needs where `wanted` are wanted.
-  [[nodiscard]] int chunks(int wanted) const { return chunks_ > 0 ? chunks_ : wanted; }
+  /// Chunks per stage; none: any number will do.
+  [[nodiscard]] std::optional<int> needed_chunks() const { return needed_chunks_; }
   [[nodiscard]] bool v_shaped() const { return v_shaped_; }
   [[nodiscard]] std::vector<Action> actions(int stage, int stages, int micro_batches,
                                             std::optional<int> chunks = {}) const {
-    return function_(stage, stages, micro_batches, chunks.value_or(this->chunks(1)));
+    return function_(stage, stages, micro_batches, chunks.value_or(needed_chunks_.value_or(1)));
   }
 
  private:
   std::string name_;
   Function function_;
-  int chunks_ = 0;  // 0: any number
+  std::optional<int> needed_chunks_;
   bool v_shaped_ = false;
 };
 

@@ -89,6 +89,13 @@ class StageLayers {
   [[nodiscard]] bool returns_gradient(int part) const {
     return part > 0 && first_trained_ < first(part);
   }
+  /// The part whose output or gradient an action begins with; -1: none.
+  [[nodiscard]] int source_of(const Action& action) const {
+    const int of = part(action.chunk);
+    if (action.kind == Action::Kind::forward) return of - 1;
+    const bool none = action.kind == Action::Kind::backward_weight || holds_loss(of);
+    return none || !returns_gradient(of + 1) ? -1 : of + 1;
+  }
   [[nodiscard]] Shape input_shape(int part, const MicroBatch<Dev>& of) const {
     Shape shape = of.input.shape();
     for (int at = 0; at < first(part); ++at)

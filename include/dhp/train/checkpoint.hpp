@@ -118,7 +118,7 @@ class Checkpoint {
 
   /// Whether a run has saved anything there. Rank 0 looks. Collective.
   [[nodiscard]] bool is_there(Dev& dev, const std::string& folder) {
-    return !candidates(dev, folder).first.empty();
+    return !places_in(dev, folder).places.empty();
   }
 
   /// The parts of a save, for those who save in the background. Collective over the mesh.
@@ -169,7 +169,7 @@ class Checkpoint {
     const auto& shape = mesh_.shape();
     nlohmann::ordered_json json{
         {"format", 2}, {"dhp", concat(version_major, ".", version_minor, ".", version_patch)}};
-    RunState::visit(state, detail::checkpoint::FieldWriter{json});
+    RunState::visit(state, detail::checkpoint::JsonWriter{json});
     json["optimizer"] = optimizer_.name();
     json["precision"] = name_of(store_.options().compute);
     for (const auto& [name, groups] : groups_of(store_.options()))
@@ -192,16 +192,16 @@ class Checkpoint {
   }
   [[nodiscard]] LoadedCheckpoint load_newest(Dev& dev, const std::string& path,
                                              const WeightLoading& weights) {
-    auto [folders, passed_over] = candidates(dev, path);
-    for (const auto& candidate : folders) {
-      LoadedCheckpoint loaded{.from = candidate, .remarks = passed_over};
-      if (WeightFiles::are_at(candidate)) {
+    auto [places, passed_over] = places_in(dev, path);
+    for (const auto& place : places) {
+      LoadedCheckpoint loaded{.from = place, .remarks = passed_over};
+      if (WeightFiles::are_at(place)) {
         loaded.state.batches_before =
-            load_weights(dev, WeightFiles(candidate), weights, loaded.remarks);
+            load_weights(dev, WeightFiles(place), weights, loaded.remarks);
         return loaded;
       }
-      if (std::filesystem::exists(candidate + "/state.json")) {
-        loaded.state = load_format_1(dev, candidate, weights.only);
+      if (std::filesystem::exists(place + "/state.json")) {
+        loaded.state = load_format_1(dev, place, weights.only);
         return loaded;
       }
       const auto damage = try_load(dev, loaded, weights.only);
@@ -217,48 +217,34 @@ class Checkpoint {
     return state_pieces(store_, optimizer_);
   }
 
-  /// Where the state may be, the best first, and what is wrong about that. Rank 0 looks.
-  [[nodiscard]] std::pair<std::vector<std::string>, std::vector<std::string>> candidates(
-      Dev& dev, const std::string& path) {
-    using std::filesystem::exists;
-    std::pair<std::vector<std::string>, std::vector<std::string>> found;
-    if (rank() == 0) {
-      const bool one = WeightFiles::are_at(path) || exists(path + "/index.json");
-      if (one || exists(path + "/state.json")) {
-        found.first.push_back(path);
-      } else {
-        const CheckpointFolder folder(path);
-        const auto latest = folder.latest();
-        for (const auto& name : folder.names()) found.first.push_back(folder.path(name));
-        for (const auto& part : folder.unfinished())
-          if (part.ends_with(".part"))
-            found.second.push_back(concat(folder.path(part), " is a save that was not finished"));
-        if (!latest.empty() && !exists(folder.path(latest)))
-          found.second.push_back(
-              concat(folder.path("latest"), " names ", latest, ", which is not there"));
-      }
-    }
-    // As a vector: a pair of two lists of two texts would become a JSON object.
-    const auto text = nlohmann::json(std::vector{found.first, found.second}).dump();
-    return nlohmann::json::parse(gather_texts(dev, mesh_.world(), text).front());
+  /// As rank 0 sees them. Collective.
+  [[nodiscard]] detail::StatePlaces places_in(Dev& dev, const std::string& path) {
+    const auto seen = rank() == 0 ? detail::state_places(path) : detail::StatePlaces();
+    return detail::gather_values(dev, mesh_.world(), seen).front();
   }
 
+  /// What a rank has found in a checkpoint.
+  struct Attempt {
+    std::string damage, unfit;      ///< a sentence; empty: none
+    std::vector<std::string> read;  ///< names of tensors
+    void pass(detail::Fields& fields) { fields(damage, unfit, read); }
+  };
   /// Fills in what was loaded. Returns what is damaged, the same on all ranks. Throws where the model does not fit.
   [[nodiscard]] std::string try_load(Dev& dev, LoadedCheckpoint& loaded, bool only_weights) {
-    nlohmann::json own{{"damage", ""}, {"unfit", ""}, {"read", nlohmann::json::array()}};
+    Attempt own;
     std::optional<SavedPieces> saved;
     try {
       saved.emplace(loaded.from);
       if (rank() == 0) saved->index().check_files(loaded.from);
       auto pieces = held(dev);
       if (only_weights) pieces = store_.pieces();
-      own["unfit"] = what_does_not_fit(*saved, pieces, only_weights);
-      if (own["unfit"] == "") {
+      own.unfit = what_does_not_fit(*saved, pieces, only_weights);
+      if (own.unfit.empty()) {
         for (auto piece : pieces) {
           piece.piece.name = source_of(*saved, piece.piece);
           saved->read(dev, piece);
           if (piece.owned && (mesh_.data().rank() == 0 || piece.sharded_over_data))
-            own["read"].push_back(piece.piece.name);
+            own.read.push_back(piece.piece.name);
         }
         loaded.state = detail::run_state_of(saved->index().about, saved->path("index.json"));
         loaded.about = saved->index().about["run"];
@@ -272,14 +258,13 @@ class Checkpoint {
                        "-groups ", groups, " keeps every bit"));
       }
     } catch (const Error& error) {
-      own["damage"] = error.sentence();
+      own.damage = error.sentence();
     }
     std::set<std::string> read;
-    for (const auto& text : gather_texts(dev, mesh_.world(), own.dump())) {
-      const auto rank = nlohmann::json::parse(text);
-      check(rank["unfit"] == "", rank["unfit"].template get<std::string>());
-      if (rank["damage"] != "") return rank["damage"];
-      for (const auto& name : rank["read"]) read.insert(name.template get<std::string>());
+    for (const auto& attempt : detail::gather_values(dev, mesh_.world(), own)) {
+      check(attempt.unfit.empty(), attempt.unfit);
+      if (!attempt.damage.empty()) return attempt.damage;
+      read.insert(attempt.read.begin(), attempt.read.end());
     }
     for (const auto& [name, pieces] : saved->index().tensors)
       if (!read.contains(name) && !name.starts_with(only_weights ? "optimizer/" : master_prefix))

@@ -78,7 +78,7 @@ class CheckpointFolder {
     sync(path_);
     std::filesystem::remove_all(old, none);
   }
-  /// Removes all but so many of the newest, and the best, if it has a name.
+  /// Keeps only this many of the newest checkpoints, and `best` unless it is empty.
   void keep(std::size_t newest, const std::string& best) const {
     const auto all = names();
     for (std::size_t at = newest; at < all.size(); ++at)

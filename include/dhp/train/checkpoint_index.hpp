@@ -2,12 +2,14 @@
 // the run says of itself. One JSON file beside the shards. Needs nlohmann/json.
 #pragma once
 
+#include <dhp/comm/rendezvous/wire.hpp>
 #include <dhp/core/crc32c.hpp>
 #include <dhp/core/hash.hpp>
 #include <dhp/nn/pieces.hpp>
 #include <dhp/train/checkpoint_folder.hpp>
 #include <dhp/train/run_state.hpp>
 #include <dhp/train/safetensors.hpp>
+#include <dhp/train/weight_files.hpp>
 
 #include <algorithm>
 #include <cstdint>
@@ -55,7 +57,7 @@ struct CheckpointIndex {
       tensors[name].insert(tensors[name].end(), pieces.begin(), pieces.end());
   }
 
-  /// Throws where a file beside the shards is damaged or missing.
+  /// Throws if one of the other files, which are no shards, is damaged or missing.
   void check_files(const std::string& folder) const {
     for (const auto& [name, saved] : files) {
       if (name.ends_with(".safetensors")) continue;  // a head, compared when the shard is opened
@@ -90,10 +92,10 @@ inline nlohmann::ordered_json to_json(const StoredPiece& stored) {
   return json;
 }
 
-/// Reads fields of the index. A field that is missing or of another type is damage; the error names the field.
-class Fields {
+/// An object in a checkpoint's JSON. A field that is missing or of another type is damage; the error names the field.
+class JsonObject {
  public:
-  Fields(const nlohmann::json& json, std::string path, std::string where)
+  JsonObject(const nlohmann::json& json, std::string path, std::string where)
       : json_(&json), path_(std::move(path)), where_(std::move(where)) {
     need(json.is_object(), "is no object");
   }
@@ -128,23 +130,23 @@ class Fields {
   std::string path_, where_;
 };
 
-/// Visitors of a RunState: one writes it to the index, one reads it. A field that the index lacks keeps its value.
-struct FieldWriter {
+/// Visitors of a RunState: one writes it to JSON, one reads it. A field that the JSON lacks keeps its value.
+struct JsonWriter {
   nlohmann::ordered_json& json;
 
   template <class T>
   void operator()(const char* name, const T& value) {
     if constexpr (std::is_class_v<T> && !std::is_same_v<T, std::string>) {
       nlohmann::ordered_json inner;
-      T::visit(value, FieldWriter{inner});
+      T::visit(value, JsonWriter{inner});
       json[name] = std::move(inner);
     } else {
       json[name] = value;  // NaN becomes null
     }
   }
 };
-struct FieldReader {
-  const Fields& fields;
+struct JsonReader {
+  const JsonObject& fields;
 
   template <class T>
   void operator()(const char* name, T& value) {
@@ -152,8 +154,8 @@ struct FieldReader {
     if constexpr (std::is_same_v<T, std::string>) {
       value = fields.text(name);
     } else if constexpr (std::is_class_v<T>) {
-      const Fields inner(fields.at(name), fields.path(), name);
-      T::visit(value, FieldReader{inner});
+      const JsonObject inner(fields.at(name), fields.path(), name);
+      T::visit(value, JsonReader{inner});
     } else if constexpr (std::is_floating_point_v<T>) {
       const auto& item = fields.at(name);
       fields.need(item.is_number() || item.is_null(), concat("has a ", name, " that is no number"));
@@ -170,7 +172,7 @@ struct FieldReader {
 
 inline std::vector<StoredPiece> parse_tensor(const std::string& name, const nlohmann::json& json,
                                              const std::string& path, bool of_all_shards) {
-  const Fields fields(json, path, "tensor " + name);
+  const JsonObject fields(json, path, "tensor " + name);
   Piece whole{.name = name};
   const auto dtype = safetensors::type_of(fields.text("dtype"));
   fields.need(dtype.has_value(), "has a dtype that dhp does not know");
@@ -187,7 +189,7 @@ inline std::vector<StoredPiece> parse_tensor(const std::string& name, const nloh
   std::int64_t held = 0;
   fields.need(fields.at("pieces").is_array(), "has no list of pieces");
   for (const auto& item : fields.at("pieces")) {
-    const Fields entry(item, path, "a piece of " + name);
+    const JsonObject entry(item, path, "a piece of " + name);
     StoredPiece stored{whole, entry.text("file"), 0, {}};
     entry.need(stored.file.find('/') == std::string::npos, "lies in a file of another folder");
     auto& piece = stored.piece;
@@ -247,12 +249,12 @@ inline CheckpointIndex CheckpointIndex::parse(const std::string& text, const std
         path, " is damaged: its checksum is not that of its text");
   std::string twice;
   auto json = parse_strictly(text, twice);
-  const detail::checkpoint::Fields fields(json, path, "the index");
+  const detail::checkpoint::JsonObject fields(json, path, "the index");
   fields.need(twice.empty(), "has \"" + twice + "\" twice");
   CheckpointIndex index;
   fields.need(fields.at("files").is_object(), "has files that are no object");
   for (const auto& [name, item] : fields.at("files").items()) {
-    const detail::checkpoint::Fields file(item, path, "file " + name);
+    const detail::checkpoint::JsonObject file(item, path, "file " + name);
     index.files[name] = {static_cast<std::uint64_t>(file.number("bytes")),
                          static_cast<std::uint32_t>(file.number("crc32c"))};
   }
@@ -267,12 +269,35 @@ inline CheckpointIndex CheckpointIndex::parse(const std::string& text, const std
 namespace detail {
 /// What the index, or another file, says of a run's state.
 [[nodiscard]] inline RunState run_state_of(const nlohmann::json& json, const std::string& path) {
-  const checkpoint::Fields fields(json, path, "the run's state");
+  const checkpoint::JsonObject fields(json, path, "the run's state");
   for (const auto* name : {"steps", "updates", "loss_scale"}) (void)fields.at(name);
   RunState state{.samples = -1};
-  RunState::visit(state, checkpoint::FieldReader{fields});
+  RunState::visit(state, checkpoint::JsonReader{fields});
   fields.need(state.device.loss_scale >= 0, "has a loss_scale that is no number of 0 or more");
   return state;
+}
+}  // namespace detail
+
+namespace detail {
+/// Where loading `path` looks for a state, the best place first, and what a person should know of the folder.
+struct StatePlaces {
+  std::vector<std::string> places, remarks;
+  void pass(Fields& fields) { fields(places, remarks); }
+};
+[[nodiscard]] inline StatePlaces state_places(const std::string& path) {
+  using std::filesystem::exists;
+  if (WeightFiles::are_at(path) || exists(path + "/index.json") || exists(path + "/state.json"))
+    return {{path}, {}};
+  StatePlaces found;
+  const CheckpointFolder folder(path);
+  for (const auto& name : folder.names()) found.places.push_back(folder.path(name));
+  for (const auto& part : folder.unfinished())
+    if (part.ends_with(".part"))
+      found.remarks.push_back(concat(folder.path(part), " is a save that was not finished"));
+  if (const auto latest = folder.latest(); !latest.empty() && !exists(folder.path(latest)))
+    found.remarks.push_back(
+        concat(folder.path("latest"), " names ", latest, ", which is not there"));
+  return found;
 }
 }  // namespace detail
 
@@ -280,9 +305,7 @@ namespace detail {
 /// None where there is none.
 [[nodiscard]] inline std::optional<std::pair<std::string, CheckpointIndex>> newest_checkpoint(
     const std::string& path) {
-  std::vector<std::string> folders{path};
-  for (const auto& name : CheckpointFolder(path).names()) folders.push_back(path + "/" + name);
-  for (const auto& folder : folders) {
+  for (const auto& folder : detail::state_places(path).places) {
     const auto file = folder + "/index.json";
     if (!std::filesystem::exists(file)) continue;
     try {

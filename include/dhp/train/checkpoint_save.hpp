@@ -13,12 +13,12 @@
 
 namespace dhp {
 
-/// What a checkpoint holds beside tensors; rank 0's counts.
+/// What a checkpoint holds in addition to tensors; that of rank 0 is used.
 struct RunRecord {
   nlohmann::ordered_json about = nlohmann::ordered_json::object();  ///< a loaded run gets it back
   std::vector<std::pair<std::string, double>> measures{};  ///< of an evaluation at this step
   std::map<std::string, std::string> files{};              ///< by name, such as the vocabulary
-  std::size_t keep = 0;     ///< so many checkpoints, the newest; 0: all
+  std::size_t keep = 0;     ///< how many checkpoints stay, the newest ones; 0: all
   std::string keep_best{};  ///< a name in measures: its best value is kept, too
   /// Throws where this run may not make a checkpoint visible any more, since another one has taken over; null: it may.
   std::function<void()> may_commit{};

@@ -110,7 +110,7 @@ inline void export_weights(const std::string& folder, const std::string& path,
     if (name.starts_with("optimizer/") || is_of_adapter(name)) continue;
     const auto& piece = tensor.second.front().piece;
     const detail::Conv1dPlace place(name);
-    if (place.part > 0) continue;  // it lies beside the first
+    if (place.part > 0) continue;  // stored with the first
     writer.add(place.name, piece.dtype, place.file_shape(file_shape(piece.shape, piece.file_order)),
                [&, place](OpenFile& file) {
                  file.write(place.moves() ? detail::as_conv1d(piece, place, merged) : merged(name));

@@ -49,7 +49,7 @@ class FileLock : NonCopyable {
     named_ = ::ftruncate(file_, 0) == 0 && ::pwrite(file_, name.data(), name.size(), 0) > 0;
   }
 
-  /// The lock of what one run alone writes to. Throws InUse where another one has it for so long, which names `what`
+  /// The lock of what one run alone writes to. Throws InUse, which names `what`, if another run keeps it for so long
   /// and, of a file that names its holder, that; and Error as above.
   [[nodiscard]] static std::unique_ptr<FileLock> of_run(const std::string& path,
                                                         const std::string& what, bool names_holder,

@@ -1,16 +1,15 @@
-// MemoryPlan: the memory of a rank, known before it is allocated, and roughly its work. The run's own code makes one
-// step on the device Meta, so the plan cannot disagree with the run: weights, optimizer state, the schedule's
-// micro-batches in flight, buckets, and what operations take for themselves.
+// MemoryPlan: the memory of a rank, known before it is allocated. The run's own code makes one step on the device Meta,
+// so the plan cannot disagree with the run: weights, optimizer state, the schedule's micro-batches in flight, buckets,
+// and what operations take for themselves.
 #pragma once
 
 #include <dhp/comm/meta_comm.hpp>
 #include <dhp/ops/meta.hpp>
-#include <dhp/parallel/schedule_time.hpp>
+#include <dhp/parallel/schedule_check.hpp>
 #include <dhp/train/training_run.hpp>
 
 #include <cstdint>
 #include <functional>
-#include <numeric>
 #include <string>
 #include <vector>
 
@@ -27,10 +26,6 @@ struct MemoryPlan {
   /// Where most is in use: the scopes of a trace, outermost first.
   std::vector<std::string> peak{};
   int in_flight = 0;  ///< most micro-batches whose activations are held at the same time
-  /// From the start of a step's schedule to its end, of any stage; of layers, where a backward pass is two forward
-  /// ones.
-  double flop = 0;
-  double sent_bytes = 0;  ///< in a step, in collectives and messages
 
   /// At the peak: activations, gathered weights, gradients on their way, inputs.
   [[nodiscard]] std::size_t activations() const { return most - weights - gradients - optimizer; }
@@ -48,22 +43,8 @@ struct PlannedRun {
   std::function<void(TrainingRun<Meta>&, const MicroBatch<Meta>& example)> prepare{};
   /// More than one where shapes differ: free blocks of other sizes stay, and add up.
   int steps = 1;
+  bool threads = false;  ///< ranks of one process keep no messages that they have sent
 };
-
-namespace detail {
-/// The time of a schedule in flop of the layers, which the stages are cut by.
-template <class Dev>
-[[nodiscard]] double schedule_flop(const PipelineParallel<Dev>& stage, const StageLists& lists) {
-  const auto& cuts = stage.cuts();
-  std::vector<ActionCosts> costs;
-  for (std::size_t part = 0; part + 1 < cuts.size(); ++part) {
-    const auto* const layers = stage.options().costs.data();
-    const auto flop = std::accumulate(layers + cuts[part], layers + cuts[part + 1], 0.0);
-    costs.push_back({flop, flop, flop});
-  }
-  return simulate(lists, costs).makespan;
-}
-}  // namespace detail
 
 /// Plans for a rank in this stage of the pipeline: the first one of its replicas and its tensor group, which holds as
 /// much as the others or more.
@@ -75,14 +56,14 @@ template <class Options>
   options.trainer.record = false;
   const auto& layout = options.layout;
   Meta dev(device);
-  const auto world = MetaComm<Meta>::world(layout, stage * layout.replicas() * layout.tensor);
+  const auto world =
+      MetaComm<Meta>::world(layout, stage * layout.replicas() * layout.tensor, planned.threads);
   auto example = planned.batch(dev, 0);
   TrainingRun<Meta> run(dev, Comm<Meta>::of(world), options, planned.describe, example);
   if (planned.prepare) planned.prepare(run, example);
   example = {};  // it is not the run's
   MemoryPlan plan;
   const auto share = part_of(planned.micro_batches, layout.data, 0);
-  const double sent_before = world.sent_bytes();
   for (int step = 0; step < planned.steps; ++step) {
     StepBatches<Meta> mine;
     mine.micro_batches = planned.micro_batches;
@@ -94,7 +75,6 @@ template <class Options>
     (void)run.trainer().start(mine);
     plan.at_rest = dev.memory().in_use_bytes();
   }
-  plan.sent_bytes = (world.sent_bytes() - sent_before) / planned.steps;
   plan.weights = run.store().weight_bytes();
   plan.gradients = run.store().gradient_bytes();
   plan.most_in_use = dev.memory().most_in_use_bytes();
@@ -106,7 +86,6 @@ template <class Options>
   const auto report = check_schedule(lists, options.pipeline.chunks, static_cast<int>(share.size()),
                                      world.send_capacity());
   plan.in_flight = report.most_until_weight_gradient[static_cast<std::size_t>(stage)];
-  plan.flop = detail::schedule_flop(run.stage(), lists);
   return plan;
 }
 

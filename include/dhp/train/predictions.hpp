@@ -15,42 +15,40 @@
 
 namespace dhp {
 
-namespace detail::predictions {
+namespace detail {
 
-/// Where each prediction is, and its shape: f64 [micro-batches, 2 + max_rank], known to all ranks. A row has 1 + the
-/// rank of the world that has it, the number of dims, and these.
-inline constexpr std::int64_t prediction_fields = 2 + Shape::max_rank;
+struct Prediction {
+  std::int64_t micro_batch = 0;
+  Shape shape{};
+};
+/// Where the prediction for a micro-batch is.
+struct PredictionPlace {
+  int holders = 0;
+  int rank = 0;  ///< of the last one, in the world
+  Shape shape{};
+};
 
+/// By micro-batch, the same on all ranks. Collective.
 template <class Dev>
-[[nodiscard]] std::vector<double> describe_predictions(Dev& dev, Mesh<Dev>& mesh,
-                                                       const std::vector<Tensor<Dev>>& mine,
-                                                       std::span<const MicroBatch<Dev>> batches,
-                                                       std::int64_t micro_batches) {
-  std::vector<double> rows(as_size(micro_batches * prediction_fields), 0);
-  // The ranks of a tensor group have the same.
-  const bool reports = mesh.tensor_index() == 0;
-  for (std::size_t at = 0; at < mine.size(); ++at) {
-    const auto index = batches[at].index;
-    check(index >= 0 && index < micro_batches, "micro-batch ", index, " is not among the ",
-          micro_batches, " of this step, over all replicas of the data axis");
-    if (!reports) continue;
-    auto* const row = rows.data() + index * prediction_fields;
-    const auto& shape = mine[at].shape();
-    row[0] = 1 + mesh.world().rank();
-    row[1] = shape.rank();
-    for (int dim = 0; dim < shape.rank(); ++dim) row[2 + dim] = static_cast<double>(shape[dim]);
-  }
-  if (mesh.world().size() == 1) return rows;
-  // One rank writes each row, all others have zeros: the sums are exact.
-  auto all = Tensor<Dev>::from_host(dev, {micro_batches, prediction_fields}, rows);
-  mesh.world().all_reduce(dev, all.mut()).wait();
-  mesh.world().synchronize(dev);
-  return all.template to_host<double>(dev);
+[[nodiscard]] std::vector<PredictionPlace> find_predictions(
+    Dev& dev, Mesh<Dev>& mesh, const std::vector<Tensor<Dev>>& mine,
+    std::span<const MicroBatch<Dev>> batches, std::int64_t micro_batches) {
+  std::vector<Prediction> own;
+  if (mesh.tensor_index() == 0)  // the ranks of a tensor group have the same
+    for (std::size_t at = 0; at < mine.size(); ++at)
+      own.push_back({batches[at].index, mine[at].shape()});
+  std::vector<PredictionPlace> places(as_size(micro_batches));
+  const auto all = gather_values(dev, mesh.world(), own);
+  for (std::size_t rank = 0; rank < all.size(); ++rank)
+    for (const auto& [index, shape] : all[rank]) {
+      check(index >= 0 && index < micro_batches, "micro-batch ", index, " is not among the ",
+            micro_batches, " of this step, over all replicas of the data axis");
+      auto& place = places[as_size(index)];
+      place = {place.holders + 1, static_cast<int>(rank), shape};
+    }
+  return places;
 }
 
-}  // namespace detail::predictions
-
-namespace detail {
 /// mine: of this rank's `batches`, or empty on ranks without the loss. Returns on rank 0 one array for each of the
 /// step's `micro_batches`, in their order, of floats (doubles where the model computes in those); nothing on the
 /// others. Collective over the mesh.
@@ -60,20 +58,16 @@ template <class Dev>
                                                         std::span<const MicroBatch<Dev>> batches,
                                                         std::int64_t micro_batches, DType compute) {
   auto& world = mesh.world();
-  const auto rows = predictions::describe_predictions(dev, mesh, mine, batches, micro_batches);
+  const auto places = find_predictions(dev, mesh, mine, batches, micro_batches);
   const auto dtype = accumulation_type(compute);
   open_messages(dev, world);
   std::vector<HostArray> found;
   for (std::int64_t index = 0; index < micro_batches; ++index) {
-    const auto* const row = rows.data() + index * predictions::prediction_fields;
-    const auto from = static_cast<int>(row[0]) - 1;
-    check(from >= 0 && from < world.size(), "micro-batch ", index,
+    const auto& [holders, from, shape] = places[as_size(index)];
+    check(holders == 1, "micro-batch ", index,
           " of this step is predicted by no replica, or by two; they are numbered from 0 over all "
           "replicas of the data axis");
     if (world.rank() != 0 && world.rank() != from) continue;
-    Shape shape;
-    for (int dim = 0; dim < static_cast<int>(row[1]); ++dim)
-      shape.push_back(static_cast<std::int64_t>(row[2 + dim]));
     Tensor<Dev> whole(dev, dtype, shape);
     if (world.rank() == from) {
       const auto at = std::find_if(batches.begin(), batches.end(),
@@ -89,6 +83,7 @@ template <class Dev>
   }
   return found;
 }
+
 }  // namespace detail
 
 /// Divides each row of [rows, columns] by its Euclidean length; rows of zeros stay.

@@ -43,7 +43,7 @@ class RunFiles {
     save_in_background(folder, std::move(record));
     wait();
   }
-  /// Training may go on meanwhile. Waits for the previous save, and throws its failure.
+  /// Training may go on during the save. Waits for the previous save, and throws its failure.
   void save_in_background(const std::string& folder, RunRecord record = {}) {
     if (prepared_ != folder) prepare(folder);
     const auto names = std::exchange(replaced_, {});

@@ -1,5 +1,5 @@
-// A copy of a rank's pieces in host memory, made beside the work that follows. On a GPU it goes over a stream of its
-// own. A step that is replayed cannot wait in its middle: then the GPU has a second copy, which nobody writes to.
+// A copy of a rank's pieces in host memory, made while later work runs. On a GPU it uses a stream of its own. A
+// step that is replayed cannot wait in its middle: then the GPU has a second copy, to which nothing is written.
 #pragma once
 
 #include <dhp/device/cpu.hpp>

@@ -48,7 +48,8 @@ class StateExchange {
   struct Stretch {
     std::int64_t from, to, count;
   };
-  /// How far it is to the receiver in the ring of ranks, and the sender: so each round has a message for every rank.
+  /// The distance to the receiver in the ring of ranks, then the sender. In this order each round has a message for
+  /// every rank.
   using Way = std::pair<int, int>;
   /// What waits to go this way, one part behind the other.
   struct Message {
@@ -65,11 +66,7 @@ class StateExchange {
     Table mine;
     for (const auto& each : held) mine.held.push_back(each.piece);
     for (const auto& each : needed) mine.needed.push_back(each.piece);
-    for (const auto& text : gather_texts(dev, world, detail::Fields::written(mine))) {
-      auto table = detail::Fields::parsed<Table>(text);
-      check(table.has_value(), "a rank tells of its state what this one cannot read");
-      tables_.push_back(std::move(*table));
-    }
+    tables_ = detail::gather_values(dev, world, mine);
     for (int rank = 0; rank < world.size(); ++rank) {
       const auto& pieces = tables_[detail::as_size(rank)].held;
       for (std::size_t at = 0; at < pieces.size(); ++at)

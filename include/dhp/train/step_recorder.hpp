@@ -30,14 +30,14 @@ class StepRecorder {
   /// work(step) returns the losses of the step.
   Tensor<Dev> run(Dev&, const Step<Dev>& step, Recording, auto&& work) { return work(step); }
   /// Whether the last step was replayed.
-  [[nodiscard]] bool recorded() const { return false; }
+  [[nodiscard]] bool replayed() const { return false; }
 };
 
 template <RecordingDevice Dev>
 class StepRecorder<Dev> {
  public:
   Tensor<Dev> run(Dev& dev, const Step<Dev>& step, Recording how, auto&& work) {
-    recorded_ = false;
+    replayed_ = false;
     if (how == Recording::none) return work(step);
     auto kind = kind_of(step);
     const bool promised = how == Recording::promised;
@@ -59,10 +59,10 @@ class StepRecorder<Dev> {
     }
     for (std::size_t at = 0; at < slots_.size(); ++at) fill_slot(dev, step.batches[at], slots_[at]);
     dev.run(graph_);
-    recorded_ = true;
+    replayed_ = true;
     return losses_.share();
   }
-  [[nodiscard]] bool recorded() const { return recorded_; }
+  [[nodiscard]] bool replayed() const { return replayed_; }
 
  private:
   /// A recorded step depends on these numbers and the values of its inputs.
@@ -104,7 +104,7 @@ class StepRecorder<Dev> {
   std::vector<std::int64_t> kind_;
   std::vector<MicroBatch<Dev>> slots_;
   typename Dev::Graph graph_;
-  bool recorded_ = false;
+  bool replayed_ = false;
   Tensor<Dev> losses_;
 };
 }  // namespace dhp::detail

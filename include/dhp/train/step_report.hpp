@@ -35,7 +35,7 @@ struct StepReport {
   bool spike = false;           ///< the norm is out of proportion to the usual one
   double usual_norm = 0;        ///< a moving average
   bool stop_requested = false;  ///< by any rank; all ranks hear of it in the same step
-  bool recorded = false;        ///< replayed
+  bool replayed = false;        ///< as a recorded graph (TrainerOptions::record)
 };
 
 /// A step under way: copies to the host, and its micro-batches in case it failed.
@@ -43,7 +43,7 @@ template <class Dev>
 struct StepTicket {
   std::int64_t step = 0;  ///< counted from 1
   double learning_rate = 0;
-  bool recorded = false;
+  bool replayed = false;
   HostCopy losses, state;
   StepBatches<Dev> mine;
 };

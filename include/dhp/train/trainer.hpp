@@ -67,7 +67,7 @@ class Trainer {
     const auto losses =
         recorder_.run(dev_, step_of(ticket), recording(ticket.step, mine.same_shapes),
                       [&](const Step<Dev>& now) { return run(now); });
-    ticket.recorded = recorder_.recorded();
+    ticket.replayed = recorder_.replayed();
     ticket.losses = dev_.start_copy_to_host(losses.view().bytes(), losses.size_bytes());
     ticket.state = dev_.start_copy_to_host(state_.view().bytes(), state_.size_bytes());
     count_step(mine.samples);
@@ -96,7 +96,7 @@ class Trainer {
             .spike = !state.applies() && state.spikes > 0,
             .usual_norm = state.usual_norm,
             .stop_requested = stop_requested,
-            .recorded = ticket.recorded};
+            .replayed = ticket.replayed};
   }
 
   /// The terms over a held-out set; `mine`: this replica's part, of any number of micro-batches. Collective over the
@@ -114,15 +114,19 @@ class Trainer {
   }
 
   /// What the loss predicts for each micro-batch, dropout off: on rank 0 those of all replicas, in the order of their
-  /// indices; nothing on the others. Collective over the mesh; H moves last digits, D and P nothing.
+  /// indices; nothing on the others. Collective over the mesh; H moves last digits, the other axes nothing: samples are
+  /// whole, and the ranks of a context axis take turns.
   [[nodiscard]] std::vector<HostArray> predict(
       const StepBatches<Dev>& mine) requires detail::Predicts<M, Dev> {
     const auto scope = dev_.scope("prediction");
-    check(mesh_.shape().context == 1,
-          "predictions are of whole samples: choose a layout without a context axis");
-    return detail::gather_predictions<Dev>(
-        dev_, mesh_, model_.predict(dev_, outside_training(mine)), mine.batches, mine.micro_batches,
-        model_.store().options().compute);
+    StepBatches<Dev> own{{}, mine.micro_batches, mine.samples, mine.same_shapes};
+    const auto turns = static_cast<std::size_t>(mesh_.shape().context);
+    for (auto at = static_cast<std::size_t>(mesh_.context_index()); at < mine.batches.size();
+         at += turns)
+      own.batches.push_back(mine.batches[at].share());
+    return detail::gather_predictions<Dev>(dev_, mesh_, model_.predict(dev_, outside_training(own)),
+                                           own.batches, own.micro_batches,
+                                           model_.store().options().compute);
   }
 
   /// Asks all ranks to stop: a later step's report says so on every rank. By any thread.
@@ -151,7 +155,7 @@ class Trainer {
   }
   /// start() has thrown since the last finish_interrupted().
   [[nodiscard]] bool is_interrupted() const { return interrupted_.has_value(); }
-  /// After start() has thrown: the state becomes that after so many steps, by the update of the interrupted step or
+  /// After start() has thrown: the state becomes that after `steps` steps, by the update of the interrupted step or
   /// without it. Not collective: weights that replicas shard (ZeRO) are not brought. Returns the report of a step
   /// that has been done here.
   std::optional<StepReport> finish_interrupted(std::int64_t steps) {

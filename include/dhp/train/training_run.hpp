@@ -129,7 +129,7 @@ class TrainingRun : detail::NonCopyable {
   void save(const std::string& folder) {
     files<D>().save(folder);
   }
-  /// Training may go on meanwhile. The next save, and the end of the run, wait for it.
+  /// Training may go on during the save. The next save, and the end of the run, wait for it.
   template <class D = Dev>
   void save_in_background(const std::string& folder) {
     files<D>().save_in_background(folder);
@@ -177,7 +177,7 @@ class TrainingRun : detail::NonCopyable {
     check(data_ != nullptr, "this training run has no data of its own: give it the micro-batches");
     return *data_;
   }
-  /// From its first step to its end.
+  /// Makes a pass ready to run from its first step to its end.
   void begin_pass(StepSource<Dev>& pass) {
     read(pass);
     pass.start_at({});

@@ -8,8 +8,6 @@
 #include <dhp/train/weight_file.hpp>
 #include <dhp/train/weight_files.hpp>
 
-#include <nlohmann/json.hpp>
-
 #include <algorithm>
 #include <cstring>
 #include <optional>
@@ -60,26 +58,36 @@ using WeightSources = std::vector<std::pair<const WeightFiles*, NameMap>>;
   return batches;
 }
 
-/// Fills this rank's pieces; found_as: by the model's name, that in a file; null: in none.
+/// What a rank has read.
+struct WeightsRead {
+  std::vector<std::string> read;   ///< names in the files
+  std::vector<std::string> fresh;  ///< names in the model that no file has
+  std::string unfit;               ///< a sentence; empty: all fits
+  void pass(Fields& fields) { fields(read, fresh, unfit); }
+};
+
+/// Fills this rank's pieces.
 template <class Dev>
 void read_weights(Dev& dev, const ParameterStore<Dev>& store, const WeightSources& sources,
-                  const std::string& new_head, nlohmann::json& found_as) {
+                  const std::string& new_head, WeightsRead& own) {
   const auto& file = *sources.back().first;
   const NameMap skipped(file.skipped());
   for (const auto& piece : store.pieces()) {
     const auto& name = piece.piece.name;
     const bool is_new = !new_head.empty() && name.starts_with(new_head);
-    found_as[name] = nullptr;
+    bool is_read = false;
     for (const auto& [files, names] : sources) {
       const auto* const found = is_new ? nullptr : names.find(name);
       if (found == nullptr) continue;
       read_from_file(dev, *files->tensors().at(*found), *found, piece);
-      found_as[name] = *found;
+      own.read.push_back(*found);
+      is_read = true;
       break;
     }
+    if (!is_read) own.fresh.push_back(name);
     const auto* const other = is_new ? nullptr : skipped.find(name);
-    check(other == nullptr || !found_as[name].is_null(), file.path(), ": tensor ", name,
-          " is of type ", other == nullptr ? "" : file.skipped().at(*other),
+    check(other == nullptr || is_read, file.path(), ": tensor ", name, " is of type ",
+          other == nullptr ? "" : file.skipped().at(*other),
           ", which dhp does not compute in; F64, F32, BF16 and F16 would be right");
   }
 }
@@ -97,22 +105,19 @@ std::int64_t load_weights(Dev& dev, Comm<Dev>& world, ParameterStore<Dev>& store
   }
   sources.emplace_back(&file, NameMap(file.tensors()));
   std::int64_t batches = 0;
-  std::string unfit;
-  auto found_as = nlohmann::json::object();
+  WeightsRead own;
   try {
-    read_weights(dev, store, sources, how.new_head, found_as);
+    read_weights(dev, store, sources, how.new_head, own);
     batches = counted_batches(file);
   } catch (const Error& error) {
-    unfit = error.sentence();
+    own.unfit = error.sentence();
   }
   std::set<std::string> read, left, fresh;
-  for (const auto& text : gather_texts(dev, world, found_as.dump())) {
-    const auto of_rank = nlohmann::json::parse(text);
-    for (const auto& [name, source] : of_rank.items())
-      if (source.is_null()) fresh.insert(name);
-      else read.insert(source.template get<std::string>());
+  for (const auto& of_rank : gather_values(dev, world, own)) {
+    check(of_rank.unfit.empty(), of_rank.unfit);
+    read.insert(of_rank.read.begin(), of_rank.read.end());
+    fresh.insert(of_rank.fresh.begin(), of_rank.fresh.end());
   }
-  for (const auto& text : gather_texts(dev, world, unfit)) check(text.empty(), text);
   for (const auto& [files, names] : sources)
     for (const auto& [model, name] : names.all())
       if (!read.contains(name)) left.insert(name);

@@ -34,6 +34,25 @@ TEST_CASE("fields: of what is cut off nothing is read") {
   CHECK(!FieldReader("abc").bytes(4));
 }
 
+struct Named {
+  std::string name;
+  std::int64_t number = 0;
+  static void visit(auto& self, auto&& field) {
+    field("name", self.name);
+    field("number", self.number);
+  }
+};
+
+TEST_CASE("fields: a struct that a visit names comes back, alone and in a list") {
+  const auto bytes = Fields::written(std::vector{Named{"a", 1}, Named{"", -2}});
+  const auto read = Fields::parsed<std::vector<Named>>(bytes).value();
+  REQUIRE(read.size() == 2);
+  CHECK(read[0].name == "a");
+  CHECK(read[0].number == 1);
+  CHECK(read[1].number == -2);
+  CHECK(!Fields::parsed<Named>(bytes));
+}
+
 // What is read of these bytes, one frame after another: "type:payload ", and the refusal.
 std::string read(FrameReader& reader, const std::string& bytes, std::size_t piece) {
   std::string text;

@@ -63,8 +63,8 @@ struct Generation {
 
 namespace detail {
 
-/// The layout for so many ranks. before: that of the members that go on; none: the job begins, with the axes that it
-/// was started with if there are enough ranks.
+/// The layout for a number of ranks. before: that of the members that go on; none: the job begins, with the axes that
+/// it was started with if there are enough ranks.
 [[nodiscard]] inline std::optional<MeshShape> layout_for(std::size_t ranks,
                                                          const std::optional<MeshShape>& before,
                                                          const ElasticOptions& options) {

@@ -178,7 +178,7 @@ class Membership {
     const auto layout = layout_for(ranks, now.layout, options_);
     return layout && layout->size() > now.layout.size();
   }
-  /// No generation comes any more.
+  /// No further generation will come.
   void finish() { store_->set(finished_key, ""); }
   /// Before this process ends with the store it holds: waits briefly until others have read how the job ended.
   void let_others_leave(double limit_s) {

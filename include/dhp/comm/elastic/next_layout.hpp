@@ -24,7 +24,7 @@ struct LayoutRules {
   std::function<std::optional<double>(const MeshShape&)> step_time{};
 };
 
-/// The layout for so many ranks: one that uses most of them; of these the fastest. Times within 1 % of the least are
+/// The layout for a number of ranks: of those that use most of them, the fastest. Times within 1 % of the least are
 /// equal: then the one whose tensor and pipeline axes change least, with the smaller tensor axis. None: no layout fits.
 [[nodiscard]] inline std::optional<MeshShape> next_layout(int ranks, const MeshShape& before,
                                                           const LayoutRules& rules) {

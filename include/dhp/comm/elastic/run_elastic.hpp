@@ -115,7 +115,7 @@ class GenerationRank {
 
 namespace detail {
 
-/// Returns when nothing of the world's communicators runs any more; fails if that takes too long.
+/// Returns when all work of the world's communicators has ended; fails if that takes too long.
 inline void end_generation(ProcessWatchdog& watchdog, std::int64_t number,
                            const ProcessOptions& process) {
   watchdog.leave();

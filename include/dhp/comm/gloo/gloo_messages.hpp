@@ -74,7 +74,7 @@ class GlooStore final : public gloo::rendezvous::Store {
 class GlooMessages final : public Messages {
  public:
   /// Connects all ranks of the world. address: of this machine, where this rank listens. Throws NotConnected, and
-  /// Aborted when the world ends meanwhile. Collective.
+  /// Aborted if the world ends first. Collective.
   GlooMessages(const std::shared_ptr<ProcessWatchdog>& watchdog, const std::string& address)
       : context_(std::make_shared<Context>(watchdog)),
         members_(all_ranks(watchdog->size())),

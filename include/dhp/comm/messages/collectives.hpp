@@ -59,6 +59,7 @@ class MessageCollective {
       case CallKind::broadcast: return broadcast(out.bytes(), out.size_bytes(), call.other);
       case CallKind::all_to_all:
         return all_to_all(in.bytes(), out.bytes(), in.size_bytes() / as_size(size()));
+      case CallKind::shift: return shift(in.bytes(), out.bytes(), in.size_bytes());
       case CallKind::barrier: return barrier();
       default: throw Error(concat(name_of(call.kind), " is no collective"), call.where);
     }
@@ -90,10 +91,6 @@ class MessageCollective {
     const auto width = size_of(dtype);
     const auto at = [&](std::int64_t element) { return in + as_size(element) * width; };
     const auto bytes = [&](Range range) { return as_size(range.size()) * width; };
-    for_others([&](int rank) {
-      for (const Range chunk : chunks_of(slice_of(rank), width))
-        begin_send(at(chunk.first), bytes(chunk), rank);
-    });
     const Range mine = slice_of(me());
     const auto chunks = chunks_of(mine, width);
     const auto slots = std::min(chunks.size(), ahead);
@@ -108,7 +105,12 @@ class MessageCollective {
       for_others([&](int rank) { begin_receive(place(begun, rank), bytes(chunks[begun]), rank); });
       ++begun;
     };
+    // Receives first: an engine may ask its peer for a message, and the question would wait behind what is sent.
     while (begun < slots) receive();
+    for_others([&](int rank) {
+      for (const Range chunk : chunks_of(slice_of(rank), width))
+        begin_send(at(chunk.first), bytes(chunk), rank);
+    });
     for (std::size_t k = 0; k < chunks.size(); ++k) {
       for_others([&](int) { finish_one(incoming_); });
       const Range chunk = chunks[k];
@@ -145,6 +147,13 @@ class MessageCollective {
     for_others([&](int rank) { begin_receive(out + offset(rank), block_bytes, rank); });
     for_others([&](int rank) { begin_send(in + offset(rank), block_bytes, rank); });
     copy_bytes(out + offset(me()), in + offset(me()), block_bytes);
+    finish();
+  }
+
+  void shift(const std::byte* in, std::byte* out, std::size_t bytes) {
+    if (size() == 1) return copy_bytes(out, in, bytes);
+    begin_receive(out, bytes, (me() + size() - 1) % size());
+    begin_send(in, bytes, (me() + 1) % size());
     finish();
   }
 

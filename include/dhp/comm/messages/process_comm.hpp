@@ -60,9 +60,23 @@ class ProcessComm {
     auto& edge = state_->edge(from);
     const ExclusiveUse use(edge.receiving, CallKind::recv, where);
     state_->guarded([&] {
-      const auto tag = state_->tag_of(message_kind, ++edge.received, text(buffer));
-      state_->messages->receive(buffer.bytes(), buffer.size_bytes(), from, tag)->wait();
+      auto& [early, transfer] = edge.expected;
+      if (!transfer) return state_->begin_receive(buffer, from)->wait();
+      check(text(early) == text(buffer), {"recv at ", where}, where, ": ", text(buffer), " where ",
+            text(early), " was expected");
+      transfer->wait();
+      copy_bytes(buffer.bytes(), early.view().bytes(), buffer.size_bytes());
+      edge.expected = {};
     });
+  }
+  void expect(Cpu& dev, DType dtype, const Shape& shape, int from, CallSite where) {
+    check_message(CallKind::recv, rank(), size(), from, where);
+    auto& edge = state_->edge(from);
+    const ExclusiveUse use(edge.receiving, CallKind::recv, where);
+    if (edge.expected.transfer) return;
+    edge.expected.message = Tensor<Cpu>(dev, dtype, shape);
+    state_->guarded(
+        [&] { edge.expected.transfer = state_->begin_receive(edge.expected.message.mut(), from); });
   }
 
   [[nodiscard]] ProcessComm split(int color, int key, CallSite where) {
@@ -104,6 +118,10 @@ class ProcessComm {
   /// With one other rank.
   struct Edge {
     std::deque<Messages::Handle> under_way{};  // sent and not yet received
+    struct {
+      Tensor<Cpu> message{};
+      Messages::Handle transfer{};  // ends before its memory
+    } expected{};                   // by the next recv
     std::uint64_t sent = 0, received = 0;
     std::atomic<bool> sending = false, receiving = false;
   };
@@ -138,6 +156,10 @@ class ProcessComm {
         latch->check_alive();
         latch->lost(members[as_size(error.rank())], error.what());
       }
+    }
+    [[nodiscard]] Messages::Handle begin_receive(View<Cpu> buffer, int from) {
+      const auto tag = tag_of(message_kind, ++edge(from).received, text(buffer));
+      return messages->receive(buffer.bytes(), buffer.size_bytes(), from, tag);
     }
     // Ranks that disagree have different tags, so they wait instead of reading wrong data. 18 bits of number, 24 of
     // the agreed call, 1 of kind, 1 of phase. Numbers repeat long after their calls have ended.

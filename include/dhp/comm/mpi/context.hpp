@@ -114,7 +114,8 @@ class MpiContext : NonCopyable {
     check(!closed_, "the MpiSession of this communicator has been closed");
     return action();
   }
-  /// Waits for a collective of all ranks; throws Error after the time limit. memory: the buffers MPI uses meanwhile.
+  /// Waits for a collective of all ranks; throws Error after the time limit. memory: the buffers that MPI uses until
+  /// then.
   void finish(MPI_Request& request, const char* name, std::shared_ptr<void> memory) {
     const auto start = std::chrono::steady_clock::now();
     Backoff backoff(0.002);

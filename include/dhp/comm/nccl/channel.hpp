@@ -148,8 +148,7 @@ class NcclChannel : public std::enable_shared_from_this<NcclChannel>, NonCopyabl
           concat("NCCL: ", call, ": rank ", handle_->recorder().rank(), " is on GPU ",
                  place_.device, ", but the tensor on GPU ", dev.number(),
                  "; make the rank's device with CudaOptions{.device = ", place_.device, "}");
-      watchdog_->abort(
-          text);  // first: memory that is freed meanwhile waits for all work of its GPU
+      watchdog_->abort(text);  // first: memory freed during the abort waits for all work of its GPU
       throw Error(text, call.where);
     }
     CudaEvent::of(dev.stream()).before(handle_->stream());

@@ -61,6 +61,9 @@ class ObservedComm {
     comm_.recv(dev, buffer, from, where);
     (void)watch->started({});
   }
+  void expect(Dev& dev, DType dtype, const Shape& shape, int from, CallSite where) {
+    comm_.expect(dev, dtype, shape, from, where);
+  }
   void barrier(CallSite where) {
     const auto watch = observer_->before(nullptr, {.kind = CallKind::barrier, .where = where});
     comm_.barrier(where);

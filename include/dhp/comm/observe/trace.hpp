@@ -16,7 +16,7 @@ namespace dhp {
 template <class Dev>
 class CallTracing final : public CommObserver<Dev> {
  public:
-  /// Observes all ranks of `comm`. dev has a trace, and outlives this and all groups split off. Collective.
+  /// Observes all ranks of `comm`. dev must have a trace, and outlive this and all groups split off. Collective.
   CallTracing(Dev& dev, Comm<Dev> comm)
       : CallTracing(dev, comm, comm.rank(), std::make_shared<int>(0)) {}
 

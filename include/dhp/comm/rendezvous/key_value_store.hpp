@@ -104,10 +104,11 @@ struct RendezvousOptions {
   std::string secret{};     ///< the same on all ranks, see job_secret(); empty: none
   double timeout_s = 300;   ///< of rank 0 for the others, and of theirs for rank 0
   double operation_timeout_s = 10;  ///< of the store that they have then
-  double refused_s = 2;             ///< how long a refused rank goes on looking
+  double refused_s = 2;             ///< how long a refused rank keeps trying
   int ports = 32;                   ///< how many to try, where other jobs have taken the first ones
-  std::string variables{};  ///< of ProcessRank: who waits in vain may have them from an earlier job
-  double silence_s = 5;     ///< for a client to authenticate itself
+  std::string
+      variables{};  ///< of ProcessRank: a rank that waits in vain may have those of an earlier job
+  double silence_s = 5;                    ///< for a client to authenticate itself
   std::size_t most_unauthenticated = 256;  ///< connections at once
   /// Takes a sentence for each client that is refused; called by another thread, must not throw.
   std::function<void(const std::string&)> log{};

@@ -250,7 +250,7 @@ class TcpStoreServer final : public KeyValueStore {
     const auto rank = static_cast<std::int64_t>(hello.rank);
     const auto ranks = options_.size == 0 ? std::int64_t{1} << 31 : options_.size;
     const auto is_rank = [&](const Client& other) { return other.rank == rank && !other.ended; };
-    if (hello.job != options_.job) return refuse(client, Refusal::job, {});  // it goes on looking
+    if (hello.job != options_.job) return refuse(client, Refusal::job, {});  // it keeps trying
     if (!equal_in_constant_time(proof, hello.client_proof(options_.secret)))
       return refuse(client, Refusal::secret,
                     concat("as rank ", rank, " it has not the secret of the job"));

@@ -53,8 +53,8 @@ class FieldReader {
   std::string_view left_;
 };
 
-/// Serializes and parses structs with `void pass(Fields&)`, which lists the fields once for both directions. Native
-/// byte order.
+/// Serializes and parses structs. `void pass(Fields&)` lists a struct's fields once for both directions; or
+/// `visit(self, field)` does, which also names them. Native byte order.
 class Fields {
  public:
   [[nodiscard]] static std::string written(auto value) {
@@ -76,6 +76,11 @@ class Fields {
   void operator()(auto&... values) { (pass(values), ...); }
 
  private:
+  struct Nameless {
+    Fields& fields;
+    void operator()(const char*, auto& value) const { fields(value); }
+  };
+
   Fields() = default;
   void pass(std::string& text) {
     if (!from_) return append_field(bytes_, text);
@@ -103,6 +108,8 @@ class Fields {
   void pass(T& value) {
     if constexpr (requires { value.pass(*this); }) {
       value.pass(*this);
+    } else if constexpr (requires { T::visit(value, Nameless{*this}); }) {
+      T::visit(value, Nameless{*this});
     } else {
       static_assert(std::is_trivially_copyable_v<T>, "a struct needs void pass(Fields&)");
       std::string text(reinterpret_cast<const char*>(&value), sizeof value);

@@ -26,7 +26,7 @@ namespace dhp::detail {
 /// A word that threads block on. It counts changes, and its lowest bit says that the world has ended: one
 /// atomic word, so that "all have come" and "it is over" cannot both be true. The bits between count reasons to look
 /// again. There are often more ranks than cores, so a wait gives up the processor a few times and then blocks.
-/// std::atomic::wait does the same, but beside other work each yield costs a time slice of milliseconds; here a yield
+/// std::atomic::wait does the same, but under load each yield costs a time slice of milliseconds; here a yield
 /// that took so long is the last one for a while.
 class WaitWord {
  public:
@@ -86,7 +86,7 @@ class WaitWord {
     return word_ != seen;
   }
   void block(std::uint32_t seen) {
-    ++waiting_;  // before the word is read again: who changes it later sees that somebody waits
+    ++waiting_;  // before the word is read again: a later writer sees that there is a waiter
 #ifdef __linux__
     futex(FUTEX_WAIT_PRIVATE, seen);
 #else
@@ -171,7 +171,7 @@ class ThreadGroup {
   }
   [[nodiscard]] std::atomic<bool>& taken(int rank) { return member(rank).taken; }
 
-  static constexpr int capacity = 4;  ///< messages between two ranks that nobody has received yet
+  static constexpr int capacity = 4;  ///< unreceived messages between two ranks
   struct Message {
     Tensor<Cpu> tensor;
     CallSite where{};
@@ -206,7 +206,7 @@ class ThreadGroup {
     int world_rank = 0;
     Offer offer;
     Place place;
-    std::uint64_t entered = 0;  ///< collectives that this rank has come to
+    std::uint64_t entered = 0;  ///< collectives that this rank has entered
     std::atomic<bool> taken = false;
     alignas(64) std::array<std::array<std::byte, note_bytes>, 2> notes;
   };
@@ -241,7 +241,7 @@ class ThreadGroup {
       waits_->met.wait(now);
     }
   }
-  // A rank that has finished comes to no further collective.
+  // A rank that has finished enters no further collective.
   void end_if_in_vain(int rank) {
     for (const auto& other : members_)
       if (latch_->has_finished(other.world_rank) && other.entered < member(rank).entered)

@@ -18,7 +18,7 @@
 namespace dhp {
 
 namespace detail {
-/// A rank cannot connect to another one, which may have ended meanwhile.
+/// A rank cannot connect to another one, which may have ended by now.
 class NotConnected : public Error {
  public:
   using Error::Error;
@@ -79,7 +79,7 @@ class ProcessWatchdog final : public Watchdog {
 
  private:
   [[nodiscard]] detail::RankState& own() { return states_.front(); }
-  // Ends the world by itself when nobody else does within a few periods.
+  // Ends the world if no other process does within a few periods.
   void wait_for_end(const std::string& otherwise) {
     std::unique_lock lock(mutex_);
     const auto patience = seconds(2 + 4 * options_.period_s);

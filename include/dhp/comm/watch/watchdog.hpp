@@ -39,7 +39,7 @@ class Watchdog : public Latch {
  public:
   using Clock = std::chrono::steady_clock;
 
-  /// Something that works by itself, such as a device's communicator, and is checked while it is watched.
+  /// Something that works on its own, such as a device's communicator, and is checked while it is watched.
   class Channel {
    public:
     virtual ~Channel() = default;
@@ -116,7 +116,7 @@ class Watchdog : public Latch {
   using States = std::vector<detail::RankState>;
   struct Verdict {
     std::string why{};  ///< the world ends; empty: it does not
-    bool over = false;  ///< nobody is left to look at
+    bool over = false;  ///< no rank is left to look at
   };
 
   /// Watches when start() is called, until stop().

@@ -1,7 +1,7 @@
 // Gathering is the inverse of scattering channels, and each is the other's backward. On any device.
 #pragma once
 
-#include <dhp/parallel/channels.hpp>
+#include <dhp/nn/channels.hpp>
 #include <tests/support/device_ranks.hpp>
 
 namespace tests {

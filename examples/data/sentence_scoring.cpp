@@ -1,6 +1,5 @@
-#include "scoring.hpp"
-
 #include "file_formats.hpp"
+#include "scoring.hpp"
 #ifdef DHP_HAS_UTF8PROC
 #include "../bert/published.hpp"
 #include "../bert/published_tokenizer.hpp"

@@ -12,7 +12,7 @@ namespace dhp {
 template <class Dev>
 class GatherChannels {
  public:
-  /// of: the placement of the layer beside; replicated: x is y.
+  /// of: the placement of the adjacent layer; replicated: x is y.
   GatherChannels(ModelBuilder<Dev>& build, std::int64_t channels, Placement of)
       : group_(of == Placement::replicated ? Comm<Dev>() : build.tensor),
         pieces_(build.sum_of_pieces(of).pieces()),

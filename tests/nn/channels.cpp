@@ -1,6 +1,6 @@
 // Between split and whole channels on the Cpu.
 #include <dhp/cpu.hpp>
-#include <tests/parallel/channels.hpp>
+#include <tests/nn/channels.hpp>
 
 TEST_CASE_TEMPLATE("gather and scatter are each other's backward", T, double, float, bf16) {
   ChannelCases<Cpu>::there_and_back<T>();

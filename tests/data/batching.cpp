@@ -1,10 +1,10 @@
-// Step plans: closed forms that cover each epoch exactly once, whatever the number of replicas.
-#include <dhp/data/loader.hpp>
+// Batching: closed forms that cover each epoch exactly once, whatever the number of replicas.
+#include <dhp/data/batching.hpp>
 #include <tests/support/test.hpp>
 
 namespace {
 
-TEST_CASE("step plan: every sample of an epoch exactly once, micro-batches whole and contiguous") {
+TEST_CASE("batching: every sample of an epoch exactly once, micro-batches whole and contiguous") {
   for (const std::int64_t size : {1, 5, 28, 29, 100})
     for (const std::int64_t micro : {1, 3, 4})
       for (const int replicas : {1, 2, 3, 8}) {
@@ -33,7 +33,7 @@ TEST_CASE("step plan: every sample of an epoch exactly once, micro-batches whole
       }
 }
 
-TEST_CASE("step plan: a step knows its epoch and offset directly") {
+TEST_CASE("batching: a step knows its epoch and offset directly") {
   const dhp::Batching batching(10, 4, 2);
   CHECK(batching.steps_per_epoch() == 3);
   const auto plan = batching.plan(9);  // third step of the third epoch
@@ -47,7 +47,7 @@ TEST_CASE("step plan: a step knows its epoch and offset directly") {
   CHECK(dhp::Batching(700, 28, 4).plan(1).assigned_to(1, 3) == dhp::Range{3, 5});
 }
 
-TEST_CASE("step plan: another global batch goes on at the sample where the last one stopped") {
+TEST_CASE("batching: another global batch goes on at the sample where the last one stopped") {
   for (const std::int64_t size : {10, 23, 96})
     for (const std::int64_t done : {0, 1, 2, 5, 9})
       for (const std::int64_t global : {2, 4, 12}) {
@@ -68,7 +68,7 @@ TEST_CASE("step plan: another global batch goes on at the sample where the last 
       }
 }
 
-TEST_CASE("step plan: refuses wrong sizes and numbers") {
+TEST_CASE("batching: refuses wrong sizes and numbers") {
   CHECK_THROWS_WITH_AS(dhp::Batching(0, 4, 2), Contains("dataset is empty"), dhp::Error);
   CHECK_THROWS_AS(dhp::Batching(10, 4, 0), dhp::Error);
   CHECK_THROWS_WITH_AS(dhp::Batching(10, 4, 3), Contains("multiple of the micro-batch"),
