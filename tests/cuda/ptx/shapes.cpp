@@ -86,6 +86,31 @@ TEST_CASE("BERT: each tensor is moved once, in whole sectors") {
   });
 }
 
+TEST_CASE("decoders: each tensor is moved once, in whole sectors") {
+  Side<bf16, Gpu> side;
+  auto& dev = side.dev;
+  constexpr std::int64_t rows = 512, columns = 1024, activation = 2 * rows * columns;
+  const Shape shape{rows, columns}, per_row{rows}, per_column{columns};
+  const auto x = side.elements(shape, 1), other = side.elements(shape, 2),
+             dy = side.elements(shape, 3);
+  const auto gamma = side.sums(per_column, 4);
+  auto y = side.fresh(shape), dx = side.fresh(shape), inv_rms = side.fresh_sums(per_row);
+  auto dgamma = side.fresh_sums(per_column);
+  std::vector<std::int32_t> places(rows);
+  std::iota(places.begin(), places.end(), 0);
+  const auto positions = side.tensor(per_row, places);
+  moves("RMS norm", 2 * activation,
+        [&] { detail::rms_norm_forward(dev, x, gamma, 1e-6, y.mut(), inv_rms.mut()); });
+  moves("its gradient", 3 * activation + 2 * 4 * columns * 256,
+        [&] { rms_norm_backward(dev, dy, x, gamma, inv_rms, dx.mut(), dgamma.mut(), 0); });
+  moves("SwiGLU", 3 * activation, [&] { detail::swiglu_forward(dev, x, other, y.mut()); });
+  moves("its gradient", 7 * activation,
+        [&] { detail::swiglu_backward(dev, dy, x, other, dx.mut(), y.mut()); });
+  auto rotated = side.elements(shape, 5);
+  moves("rotary positions", 2 * activation,
+        [&] { detail::rotary(dev, rotated.mut(), positions, {.heads = 16}); });
+}
+
 TEST_CASE("optimizers: each tensor is moved once, in whole sectors") {
   Side<bf16, Gpu> side;
   auto& dev = side.dev;
