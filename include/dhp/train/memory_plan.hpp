@@ -56,8 +56,8 @@ template <class Options>
   options.trainer.record = false;
   const auto& layout = options.layout;
   Meta dev(device);
-  const auto world = MetaComm<Meta>::world(layout, stage * layout.replicas() * layout.tensor,
-                                           planned.threads);
+  const auto world =
+      MetaComm<Meta>::world(layout, stage * layout.replicas() * layout.tensor, planned.threads);
   auto example = planned.batch(dev, 0);
   TrainingRun<Meta> run(dev, Comm<Meta>::of(world), options, planned.describe, example);
   if (planned.prepare) planned.prepare(run, example);
