@@ -2,11 +2,11 @@
 """How much of what a decoder's context axis and sequence parallelism exchange is hidden on a slow link: two hosts, whose links
 carry so many megabits a second.
 
-slow_axes.py TRAIN_GPT TEXT [--megabits N] [--steps N] [--json FILE]
+slow_axes.py TRAIN_GPT TEXT [--megabits N] [--steps N] [--ways NAME,NAME] [--json FILE]
 
 The hosts are network namespaces of this machine (the tools of iproute2, and root or user namespaces); the ranks are processes
 over Gloo. Of each way it prints what a step's messages take on the link, which part of that could pass while a rank computes,
-and how much of this part no rank waits for."""
+how long a step waits for them, and how much of what could be hidden is."""
 import argparse
 import json
 import pathlib
@@ -27,7 +27,7 @@ LONG = ["--preset", "tiny", "--sequence-length", "8192"]
 # Options, the file whose calls count, and the share of their time on the link that has something to hide behind.
 WAYS = {
     # Keys and values forward and backward, and the first of two messages of their gradients; the other one goes home.
-    "ring": ([*LONG, "--context-parallel", "2"], "context.hpp", 6 / 8),
+    "ring": ([*LONG, "--context-parallel", "2"], "ring_attention.hpp", 6 / 8),
     # Attention needs what is exchanged before it, and the next product what is exchanged after it.
     "heads": ([*LONG, "--context-parallel", "2", "--context-attention", "heads"], "context.hpp", 0),
     # Of a block's 10 exchanges 4: backward x is gathered beside the product of dx, and dx scattered beside that of dw.
@@ -35,7 +35,7 @@ WAYS = {
                               "--sequence-parallel"], "row_shares.hpp", 2 / 5),
 }
 # What a rank sends of a call's bytes.
-SENT = {"recv": 1, "all_gather": HOSTS - 1, "reduce_scatter": (HOSTS - 1) / HOSTS, "all_to_all": (HOSTS - 1) / HOSTS}
+SENT = {"shift": 1, "all_gather": HOSTS - 1, "reduce_scatter": (HOSTS - 1) / HOSTS, "all_to_all": (HOSTS - 1) / HOSTS}
 
 
 def traced(program, text, options, steps, hosts, folder):
@@ -53,12 +53,20 @@ def on_link(step, place, rate):
                if kind == "communication" and at.startswith(place) and name in SENT)
 
 
+def in_the_ring(step, place):
+    """Seconds that a step waits for messages between two ranks of computation: a layer has one forward and three backward, of
+    which the last goes home."""
+    waits = [end - start for kind, _, start, end, _, at in step if kind == "exposed" and at.startswith(place)]
+    return sum(waits) - sum(waits[len(waits) // 4 + 2::3])
+
+
 def main():
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("train_gpt")
     parser.add_argument("text")
     parser.add_argument("--megabits", type=int, default=400)
     parser.add_argument("--steps", type=int, default=4)
+    parser.add_argument("--ways", default=",".join(WAYS))
     parser.add_argument("--json")
     asked = parser.parse_args()
     network.enter()
@@ -67,14 +75,19 @@ def main():
     with tempfile.TemporaryDirectory() as temporary, network.Network(count=HOSTS) as hosts:
         print(f"{HOSTS} hosts, {asked.megabits} Mbit/s\n{'':20} {'s a step':>9} {'on the link':>12} {'hideable':>9} "
               f"{'waited for':>11} {'hidden':>7}")
-        for name, (options, place, share) in WAYS.items():
+        for name in asked.ways.split(","):
+            options, place, share = WAYS[name]
             hosts.limit(asked.megabits)
             steps = traced(asked.train_gpt, asked.text, options, asked.steps, hosts, pathlib.Path(temporary))
             whole = statistics.median(span[3] - span[2] for step in steps for span in step if span[1].startswith("step "))
             link = statistics.median(on_link(step, place, rate) for step in steps)
             waits = statistics.median(overlap.exposed(step, place) for step in steps)
             hideable = share * link
-            hidden = (link - waits) / hideable if hideable else None
+            hidden = None
+            if name == "ring":
+                hidden = 1 - statistics.median(in_the_ring(step, place) for step in steps) / hideable
+            elif hideable:
+                hidden = (link - waits) / hideable
             results[name] = {"step": whole, "link": link, "hideable": hideable, "waits": waits, "hidden": hidden}
             print(f"{name:20} {whole:9.3f} {link:12.3f} {hideable:9.3f} {waits:11.3f} "
                   + ("      -" if hidden is None else f"{100 * hidden:5.0f} %"), flush=True)

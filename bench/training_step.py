@@ -1,5 +1,5 @@
-"""One training step of the example models in dhp and in PyTorch, fp32, the same shapes, on the same cores; and of dhp
-in bf16 and fp16, against itself in fp32.
+"""One training step of the example models in dhp and in PyTorch, the same shapes, on the same cores, in fp32, bf16 and
+fp16, where PyTorch has autocast; and of dhp in 16 bits against itself in fp32.
 
 training_step.py PROGRAM [--threads N] [--rounds N] [--json FILE]: takes turns step by step, so that a busy
 machine slows both; the ratio is that of the medians, above 1 where dhp is faster. Exit status 77: this
@@ -82,13 +82,18 @@ def main():
     torch.manual_seed(0)
     print("PyTorch %s, %d threads" % (torch.__version__, arguments.threads))
     print("%-10s %-5s %-22s %8s %8s %8s %8s" % ("step of", "type", "against", "dhp s", "peer s", "ratio", "fastest"))
-    rows = compare("bert-mini", {"plain": timed(peer_models.bert_mini_step())}, arguments)
-    rows += compare("resnet50", {"NCHW": timed(peer_models.resnet50_step(False)),
-                                 "channels_last": timed(peer_models.resnet50_step(True))}, arguments)
-    for workload in ("bert-mini", "resnet50"):
+    peers = {"bert-mini": {"plain": peer_models.bert_mini_step},
+             "resnet50": {"NCHW": lambda type: peer_models.resnet50_step(False, type),
+                          "channels_last": lambda type: peer_models.resnet50_step(True, type)}}
+    rows = []
+    for workload, ways in peers.items():
         fp32 = Dhp(arguments, workload)
-        for type in ("bf16", "f16"):
-            rows += compare(workload, {"dhp in fp32": lambda: fp32.step()[0]}, arguments, type)
+        for type, of_peer in (("f32", torch.float32), ("bf16", torch.bfloat16), ("f16", torch.float16)):
+            theirs = {name: timed(make(of_peer)) for name, make in ways.items()}
+            if type != "f32":
+                theirs = {"autocast, " + name: step for name, step in theirs.items()}
+                theirs["dhp in fp32"] = lambda: fp32.step()[0]
+            rows += compare(workload, theirs, arguments, type)
         fp32.close()
     if arguments.json:
         with open(arguments.json, "w") as file:

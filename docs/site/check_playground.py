@@ -128,7 +128,7 @@ def compare(values):
     check(shown == [[str(i), str(stage["layers"]), str(stage["in_flight"]), *map(sized, bytes_), sized(sum(bytes_))]
                     for i, (stage, bytes_) in enumerate(zip(stages, held))], question, "shows memory", shown)
     shown = [row[:-1] for row in cells("sent")]
-    check(shown == [[str(i)] + [sized(stage["sent"][axis]) for axis in ("data", "tensor", "pipeline")]
+    check(shown == [[str(i)] + [sized(stage["sent"][axis]) for axis in ("data", "tensor", "pipeline", "context")]
                     for i, stage in enumerate(stages)], question, "shows as sent", shown)
     return answer
 
@@ -138,6 +138,7 @@ try:
     for values in ({}, {"schedule": "gpipe", "pipeline": 3, "micro_batches": 10},
                    {"schedule": "zero-bubble", "pipeline": 5},
                    {"schedule": "interleaved", "chunks": 2, "micro_batches": 24}, {"tensor": 4, "half": 1, "zero": 3},
+                   {"context": 4, "tensor": 1},
                    {"recompute": 1, "data": 3, "zero": 1}, {"forward": 0.5, "backward_weight": 2.25, "zero": 2},
                    {"schedule": "1f1b", "chunks": 1, "pipeline": 1, "layers": 31, "parameters": 201.3}):
         check("refused" not in compare(values), values, "is refused")

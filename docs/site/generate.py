@@ -30,7 +30,8 @@ def known_files():
 
 
 known = known_files()
-lessons = sorted((Path(path).stem for path in known if re.fullmatch(r"examples/lessons/\d+_\w+\.cpp", path)),
+lessons = sorted({Path(path).stem for path in known
+                  if re.fullmatch(r"examples/lessons/\d+_\w+\.cpp|docs/lessons/\d+_\w+\.md", path)},
                  key=lambda name: int(name.split("_")[0]))
 made_here = {"docs/lessons/README.md"} | {f"docs/lessons/{name}.md" for name in lessons}  # written or not
 wanted = []  # files that a page links to and that need a page of their own
@@ -287,9 +288,10 @@ def write_lessons():
             text = f"# Lesson {number}: {title}\n\n{prose(rest)}"
         title = re.sub(r" *\(.*?\)|^Lesson \d+[:.]? *|^\d+[:.]? +", "", title_of(text, name))
         made.append((name, f"{number}. {title[0].upper()}{title[1:]}"))
-        source = relative(page, source_page(program))
-        text += f"\n## The program\n\n[`{program}`]({source}), built as `lesson_{name}`.\n\n"
-        text += fence((root / program).read_text(), "cpp")
+        if (root / program).exists():
+            source = relative(page, source_page(program))
+            text += f"\n## The program\n\n[`{program}`]({source}), built as `lesson_{name}`.\n\n"
+            text += fence((root / program).read_text(), "cpp")
         solution = f"examples/lessons/solutions/{name}.cpp"
         if (root / solution).exists():
             body = fence((root / solution).read_text(), "cpp").replace("\n", "\n    ").rstrip(" ")

@@ -18,7 +18,7 @@ class BertClasses {
     head_.add("pooler", dhp::Linear<Dev>(build, "bert.pooler.dense",
                                          {.in = config.hidden, .out = config.hidden}));
     head_.add("tanh", dhp::ActivationLayer<Dev>(dhp::Activation::tanh));
-    head_.add("dropout", dhp::Dropout<Dev>(build, config.dropout));
+    head_.add("dropout", dhp::Dropout<Dev>(build, config.dropout, "sample_numbers"));
     head_.add("classifier",
               dhp::Linear<Dev>(build, "classifier", {.in = config.hidden, .out = classes}));
   }

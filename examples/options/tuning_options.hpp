@@ -88,9 +88,6 @@ inline void check_classification(const CLI::App& app, const BertOptions& options
   dhp::check(classifies || options.text_columns.size() < 2,
              "--text-column: two columns are for --task classify");
   if (!classifies) return;
-  dhp::check(options.run.mesh.context == 1 && options.run.context_groups <= 1,
-             "--task classify: sentences are short, and no context axis splits them; leave out "
-             "--context-parallel and --context-groups");
   for (const auto* const name : {"--sentences", "--layout", "--whole-word-masking", "--text-cache"})
     dhp::check(!given(name), name, " is for --task pretrain, whose data are running text");
   dhp::check(!options.run.synthetic(), "--task classify needs --data FILE.csv, .tsv or .jsonl");

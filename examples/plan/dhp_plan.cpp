@@ -12,6 +12,7 @@
 #include <nlohmann/json.hpp>
 
 #include <chrono>
+#include <cmath>
 #include <cstdio>
 #include <fstream>
 #include <iostream>
@@ -58,6 +59,7 @@ struct Described {
   if (model == "resnet50") {
     auto parsed = parse_resnet(argc, argv, false);
     if (const auto status = keep(parsed)) return status;
+    parsed.options.normalize = "imagenet";  // no shape depends on it, and images need not be read
     const auto& options = parsed.options;
     const auto data = load_images(options);
     made.batcher = data.train;
@@ -155,7 +157,8 @@ class Page {
   [[nodiscard]] double utilisation(const StepTime& time) const {
     const auto& c = model_.cluster();
     const bool half = of_.options.precision != dhp::accumulation_type(of_.options.precision);
-    const double devices = c.cores > 0 ? std::min<double>(c.cores, ranks_) : ranks_;
+    const double hosts = std::ceil(ranks_ / c.devices);
+    const double devices = c.cores > 0 ? std::min<double>(c.cores * hosts, ranks_) : ranks_;
     return time.flop / time.total() / devices / (half ? c.flop_16 : c.flop_32);
   }
   [[nodiscard]] double dollars(const StepTime& time) const {

@@ -120,4 +120,23 @@ template <class Options>
   return work;
 }
 
+/// Of a micro-batch between two that were counted, at this share of the way: all grows evenly, but for the size classes
+/// of memory.
+[[nodiscard]] inline ModelWork between(const ModelWork& small, const ModelWork& large,
+                                       double share) {
+  auto made = small;
+  const auto mix = [&](double& of, double to) { of += share * (to - of); };
+  for (std::size_t at = 0; at < made.layers.size(); ++at) {
+    auto& layer = made.layers[at];
+    const auto& to = large.layers[at];
+    layer.forward.add(layer.forward, -share).add(to.forward, share);
+    layer.backward.add(layer.backward, -share).add(to.backward, share);
+    mix(layer.kept_bytes, to.kept_bytes);
+    mix(layer.output_bytes, to.output_bytes);
+  }
+  for (std::size_t at = 0; at < made.costs.size(); ++at) mix(made.costs[at], large.costs[at]);
+  mix(made.transient_bytes, large.transient_bytes);
+  return made;
+}
+
 }  // namespace examples

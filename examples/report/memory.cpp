@@ -141,16 +141,38 @@ StepModel MemoryPlanner::step_model(const Cluster& cluster, std::int64_t asked) 
        .half = options_.precision != dhp::accumulation_type(options_.precision),
        .bucket_bytes = bucketed == nullptr ? 1e18 : static_cast<double>(bucketed->bytes),
        .samples = asked > 0 ? asked : samples,
-       .work = [this](const Layout& layout) -> std::shared_ptr<const ModelWork> {
-         auto options = options_;
-         choose(options, layout);
-         options.mesh = {1, layout.mesh.tensor, 1, layout.mesh.context};
-         try {
-           return std::make_shared<ModelWork>(count_work(planned(options)));
-         } catch (const dhp::Error&) {
-           return nullptr;
-         }
-       }});
+       .work =
+           [this, known = std::map<WorkKey, Counted>()](const Layout& layout) mutable {
+             const auto count = [&](std::int64_t micro_batch) -> Counted& {
+               const auto [place, fresh] = known.try_emplace(
+                   {layout.mesh.tensor, layout.mesh.context, micro_batch, layout.recompute});
+               if (fresh) place->second = counted(layout, micro_batch);
+               return place->second;
+             };
+             // Of made data powers of eight are counted; real data is read for no more than is asked.
+             std::int64_t small = 1;
+             while (8 * small <= layout.micro_batch) small *= 8;
+             const bool made = options_.resident() && layout.micro_batch > small;
+             const auto from = made ? count(small) : nullptr;
+             const auto to = from ? count(8 * small) : nullptr;
+             if (!to) return count(layout.micro_batch);
+             const auto way = static_cast<double>(layout.micro_batch - small);
+             return std::make_shared<const ModelWork>(
+                 between(*from, *to, way / static_cast<double>(7 * small)));
+           }});
+}
+
+MemoryPlanner::Counted MemoryPlanner::counted(const Layout& layout, std::int64_t micro_batch) {
+  auto options = options_;
+  auto alone = layout;
+  alone.micro_batch = micro_batch;
+  choose(options, alone);
+  options.mesh = {1, layout.mesh.tensor, 1, layout.mesh.context};
+  try {
+    return std::make_shared<ModelWork>(count_work(planned(options)));
+  } catch (const dhp::Error&) {
+    return nullptr;
+  }
 }
 
 std::size_t MemoryPlanner::most_of(const std::vector<dhp::MemoryPlan>& stages) const {

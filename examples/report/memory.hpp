@@ -53,6 +53,10 @@ class MemoryPlanner {
   /// What it returns refers to options.
   [[nodiscard]] Planned planned(const RunOptions& options);
   [[nodiscard]] const std::vector<dhp::MemoryPlan>& stages();
+  using Counted = std::shared_ptr<const ModelWork>;
+  using WorkKey = std::tuple<int, int, std::int64_t, bool>;
+  /// Of one rank on the data and pipeline axes; null where the model cannot be cut so.
+  [[nodiscard]] Counted counted(const Layout& layout, std::int64_t micro_batch);
   [[nodiscard]] std::size_t most_of(const std::vector<dhp::MemoryPlan>& stages) const;
   [[nodiscard]] std::vector<std::pair<double, Layout>> nearest() const;
 

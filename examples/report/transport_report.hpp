@@ -19,7 +19,7 @@
 namespace examples {
 
 struct AxisReport {
-  std::string axis{};  ///< "data", "tensor", "pipeline"
+  std::string axis{};  ///< "data", "tensor", "context", "pipeline"
   int ranks = 1;
   std::string transport{};
   bool one_host = true;              ///< of every group of this axis

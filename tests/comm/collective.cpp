@@ -43,6 +43,8 @@ TEST_CASE("collective: views that do not fit the group are refused") {
   CHECK(refused(Calls::all_gather(x, y.mut())) == "all_gather: f32 [5] is not 2 blocks of f32 [6]");
   CHECK(has(refused(Calls::all_to_all(y, y.mut())), "2 equal blocks each"));
   CHECK(has(refused(Calls::all_to_all(x, x.mut())), "in place"));
+  CHECK(has(refused(Calls::shift(x, y.mut())), "does not fit into"));
+  CHECK(has(refused(Calls::shift(x, x.mut())), "in place"));
   CHECK(refused(Calls::broadcast(x.mut(), 2)) == "broadcast: no rank 2 in a group of 2");
   CHECK(has(refused(Calls::broadcast(x.mut(), -1)), "no rank -1"));
   CHECK(refused(Calls::broadcast(x.mut(), 1)) == "no error");

@@ -54,6 +54,8 @@ std::string wrong_collectives_of(Comm<Dev>& world, Dev& dev, std::int64_t count)
   expect("all_to_all", all, [&](auto i) {
     return collective_value(static_cast<int>(i / count), me * count + i % count);
   });
+  world.shift(dev, one, block.mut()).wait();
+  expect("shift", block, [&](auto i) { return collective_value((me + n - 1) % n, i); });
   return wrong;
 }
 template <class Dev>

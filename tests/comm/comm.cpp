@@ -22,6 +22,7 @@ TEST_CASE("comm: alone, every collective is the identity") {
   CHECK(moves([&] { self.all_gather(dev, x, y.mut()).wait(); }));
   CHECK(moves([&] { self.reduce_scatter(dev, x, y.mut()).wait(); }));
   CHECK(moves([&] { self.all_to_all(dev, x, y.mut()).wait(); }));
+  CHECK(moves([&] { self.shift(dev, x, y.mut()).wait(); }));
   self.barrier();
   CHECK(self.split(0, 3).size() == 1);
   auto other = Tensor<Cpu>::zeros(dev, DType::f64, Shape{3});

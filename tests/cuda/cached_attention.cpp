@@ -58,15 +58,21 @@ TEST_CASE("rotary positions and a cache with elements beyond 2^32") {
   Side<bf16, Gpu> side;
   const auto start = side.elements({6, 2}, 1);
   const auto results = [&](std::int64_t row_stride, std::int64_t capacity) {
-    // Addresses; of memory only what is written.
+    // Addresses; memory, which a machine may not promise beyond what it has, only where a row or a place is.
     const auto bytes = static_cast<std::size_t>(2 * (6 * row_stride + 12 * capacity));
-    void* const room = ::mmap(nullptr, bytes, PROT_READ | PROT_WRITE,
-                              MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
-    REQUIRE(room != MAP_FAILED);
+    void* const room = ::mmap(nullptr, bytes, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+    if (room == MAP_FAILED) return std::vector<double>();
     auto* const to = static_cast<std::byte*>(room);
     executor::allocated({to, bytes});
-    for (std::int64_t row = 0; row < 6; ++row)
+    const auto back = [&](std::int64_t place) {
+      auto* const page = to + place / 4096 * 4096;
+      REQUIRE(::mprotect(page, 4096, PROT_READ | PROT_WRITE) == 0);
+    };
+    for (std::int64_t row = 0; row < 6; ++row) {
+      back(2 * row * row_stride);
+      back(12 * row_stride + 4 * row * capacity);
       std::memcpy(to + 2 * row * row_stride, start.view().bytes() + 4 * row, 4);
+    }
     const auto ints = [&](const std::vector<std::int32_t>& of) {
       return side.tensor({std::ssize(of)}, of);
     };
@@ -83,6 +89,8 @@ TEST_CASE("rotary positions and a cache with elements beyond 2^32") {
     ::munmap(room, bytes);
     return side.values(y.view());
   };
-  CHECK(results(std::int64_t{1} << 31, std::int64_t{1} << 31) == results(2, 2));
+  const auto far = results(std::int64_t{1} << 31, std::int64_t{1} << 31);
+  if (far.empty()) MESSAGE("skipped: this process may not have 72 GiB of addresses (ulimit -v)");
+  else CHECK(far == results(2, 2));
 }
 #endif

@@ -17,9 +17,9 @@
 namespace fake {
 
 inline int nccl_version = NCCL_VERSION_CODE;
-/// Communicators that each GPU has; GPUs whose process was killed, which do nothing any more; those whose calls fail,
-/// since another process has gone.
-inline std::array<std::atomic<int>, gpus> comms_on{};
+/// Communicators that each GPU has, and those that it has been given so far; GPUs whose process was killed, which do
+/// nothing any more; those whose calls fail, since another process has gone.
+inline std::array<std::atomic<int>, gpus> comms_on{}, made_on{};
 inline std::array<std::atomic<bool>, gpus> killed{}, failing{};
 
 /// The multiprocessors that the last communicator of each kind of creation may take.
@@ -44,6 +44,7 @@ struct ncclComm {
   ncclComm(bool blocks, int gpu) : blocking(blocks), device(gpu) {
     ++fake::comms;
     ++fake::comms_on.at(static_cast<std::size_t>(gpu));
+    ++fake::made_on.at(static_cast<std::size_t>(gpu));
   }
   ~ncclComm() {
     --fake::comms;

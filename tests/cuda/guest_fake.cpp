@@ -149,10 +149,10 @@ TEST_CASE("guest fake: the host's allocator gives all memory, and gets back each
   CHECK(dev->memory().most_held_bytes() == 357);
 
   host.empty = true;
-  CHECK(
-      has(message_of([&] { (void)dev->allocate(1000); }),
-          "out of memory: cannot allocate 1000 bytes for a tensor in the host program's memory of "
-          "GPU 0 (356 bytes of it are this rank's tensors)"));
+  CHECK(has(message_of([&] { (void)dev->allocate(1000); }),
+            concat("out of memory: cannot allocate 1000 bytes for a tensor in the host program's "
+                   "memory of GPU ",
+                   dev->number(), " (356 bytes of it are this rank's tensors)")));
   CHECK(has(message_of([&] { (void)dev->record([] {}); }), "a recorded step owns its memory"));
 
   // Tensors may outlive the device.

@@ -4,6 +4,7 @@
 // The fake first: what follows calls it.
 #include <dhp/comm/mesh.hpp>
 #include <dhp/comm/observe/trace.hpp>
+#include <dhp/comm/progress.hpp>
 #ifdef DHP_HAS_PROCESSES
 #include <dhp/comm/nccl/connect.hpp>
 #include <tests/comm/process_ranks.hpp>
@@ -54,23 +55,37 @@ TEST_CASE("nccl fake: a send beyond the capacity waits on the device, not on the
   CHECK(wrong == 0);
 }
 
+// Those of a run, as docs/gpu.md has them: mesh, sums of gradients, weights tied over the first and the last stage,
+// messages of both directions.
 TEST_CASE("nccl fake: an axis of one rank has no communicator") {
   const auto communicators = [](MeshShape shape) {
+    const auto made = [](Cuda& dev) {
+      return fake::made_on.at(static_cast<std::size_t>(dev.number())).load();
+    };
     const auto counted = on_gpus(shape.size(), [&](Comm<Cuda>& world, Cuda& dev) {
+      const int others = made(dev) - 1;  // the world's is of this run
       Mesh<Cuda> mesh(world, shape);
       CHECK(mesh.tensor().size() == shape.tensor);
       mesh.tensor().barrier();
-      world.barrier();
-      const auto made = fake::comms_on.at(static_cast<std::size_t>(dev.number())).load();
-      world.barrier();
-      return concat(made);
+      const Progress<Cuda> sums(mesh.data());
+      const int stage = mesh.pipeline_index(), last = shape.pipeline - 1;
+      const auto tied =
+          last > 0 ? mesh.pipeline().split(stage % last == 0 ? 0 : -1, stage) : Comm<Cuda>();
+      for (auto* const way : {&mesh.pipeline(), &mesh.pipeline_backward()}) {
+        if (last == 0) continue;
+        auto sent = on_gpu(dev, DType::i32, {stage}), received = on_gpu(dev, DType::i32, {-1});
+        if (stage > 0) way->recv(dev, received.mut(), stage - 1);
+        if (stage < last) way->send(dev, sent.share(), stage + 1);
+      }
+      return concat(made(dev) - others);
     });
-    for (const auto& made : counted) CHECK(made == counted.front());
-    return counted.front();
+    return *std::max_element(counted.begin(), counted.end());
   };
-  CHECK(communicators({.data = 4}) == "2");                   // the world, the axis
-  CHECK(communicators({.tensor = 2, .pipeline = 2}) == "4");  // a pipeline has two
-  CHECK(communicators({.data = 2, .tensor = 1, .pipeline = 2}) == "4");
+  CHECK(communicators({.data = 4}) == "3");  // the world, the axis, sums
+  CHECK(communicators({.tensor = 4}) == "2");
+  CHECK(communicators({.data = 2, .tensor = 2}) == "4");
+  CHECK(communicators({.pipeline = 4}) == "8");
+  CHECK(communicators({.data = 2, .tensor = 1, .pipeline = 2}) == "10");
 }
 
 TEST_CASE("nccl fake: a group is split when its collectives are done") {

@@ -148,7 +148,7 @@ check_console() {
   # Which rank speaks first, and the sign of a NaN, are chance.
   same_ranks() { sed -E 's/rank [0-9]+:/rank N:/g; s/-nan/nan/g'; }
   for page in "${pages[@]}"; do
-    rm -rf "$work/console" && mkdir -p "$work/console/cwd"
+    rm -rf "$work/console" && mkdir -p "$work/console/cwd" && ln -s "$(cd "$root" && pwd)/examples" "$work/console/cwd"
     awk -v to="$work/console" '
       /^```console/ { inside = 1; next }
       /^```/ { inside = 0; next }

@@ -36,6 +36,15 @@ with tempfile.TemporaryDirectory() as folder:
     for cluster in CLUSTERS.glob("*.toml"):
         status, page, error = run(plan, "--preset", "tiny", "--cluster", cluster, "--gpus", "2", "--global-batch", "4")
         assert status == 0, (cluster, error)
+    # Micro-batches of 12 are not counted, but lie between two that are: as many samples are as much work.
+    work = []
+    for size in "8", "12":
+        status, page, error = run(plan, "--model", "resnet50", *small["resnet50"], "--gpus", "2", "--global-batch", "48",
+                                  "--micro-batch", size, "--cluster", CLUSTERS / "h100x8.toml", "--json", file)
+        assert status == 0, error
+        found = json.loads(file.read_text())[0]
+        work.append(found["seconds"] * found["utilisation"])
+    assert abs(work[1] / work[0] - 1) < 1e-9, work
     # A part of the keys costs what its pairs cost.
     seconds = []
     for context in "1", "2":

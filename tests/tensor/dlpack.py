@@ -1,6 +1,7 @@
 """Tensors of dhp to and from NumPy and PyTorch by DLPack, without a copy: dlpack.py LIBRARY (of dlpack_bridge.cpp)."""
 import ctypes
 import gc
+import inspect
 import sys
 
 try:
@@ -121,13 +122,18 @@ check(tensor and bridge.bridge_address(tensor) == address_of(grid[1:3]), "some r
 
 if torch:
     torch_types = {**numpy_types, "bf16": "bfloat16"}
+    asked = lambda x: x.__dlpack__(max_version=(1, 0))
+    takes_version = "max_version" in inspect.signature(torch.ones(1).__dlpack__).parameters
+    torch_speaks_version = takes_version and "versioned" in repr(asked(torch.ones(1)))
     for type, name in torch_types.items():
-        out("torch", type, torch.from_dlpack, False)
-        into("torch", type, torch.arange(6).to(getattr(torch, name)).reshape(2, 3), torch.Tensor.data_ptr,
-             torch.utils.dlpack.to_dlpack, 1)
+        for versioned in [False] + [True] * torch_speaks_version:
+            out("torch", type, torch.from_dlpack, versioned)
+            into("torch", type, torch.arange(6).to(getattr(torch, name)).reshape(2, 3), torch.Tensor.data_ptr,
+                 asked if versioned else torch.utils.dlpack.to_dlpack, 1, versioned)
     refused(torch.utils.dlpack.to_dlpack(torch.ones(3, dtype=torch.int8)), "dhp has no elements of int8")
     refused(torch.utils.dlpack.to_dlpack(torch.ones(4, 3).t()), "has stride 3, and 1 in row-major order")
     tensor, said = taken(torch.utils.dlpack.to_dlpack(torch.ones(4, 3)[2:]))
     check(tensor and bridge.bridge_text(tensor) == b"f32 [2, 3]", "some rows of torch's", said)
-print("numpy %s%s" % (numpy.__version__, ", torch %s" % torch.__version__ if torch else ""))
+of_torch = ", torch %s%s" % (torch.__version__, "" if torch_speaks_version else " (old structs)") if torch else ""
+print("numpy %s%s%s" % (numpy.__version__, "" if numpy_speaks_version else " (old structs)", of_torch))
 sys.exit(failed)

@@ -5,12 +5,13 @@ several layouts; it stops early; adapters are exported, loaded, merged; what is 
 import json
 import pathlib
 import random
+import re
 import subprocess
 import sys
 import tempfile
 
 NAMES = {"good": "fine great lovely nice".split(), "bad": "awful poor sad ugly".split()}
-SMALL = ["--task", "classify", "--sequence-length", "16", "--dropout", "0", "--global-batch", "8", "--micro-batch", "2", "--lr", "0.002",
+SMALL = ["--task", "classify", "--sequence-length", "16", "--global-batch", "8", "--micro-batch", "2", "--lr", "0.002",
          "--lr-decay", "constant", "--deterministic"]
 COLUMNS = ["--text-column", "text", "--label-column", "label"]
 
@@ -31,8 +32,8 @@ class Programs:
         done = subprocess.run([program, *map(str, options)], cwd=self.folder, capture_output=True, text=True, timeout=600)
         return done.returncode, done.stdout + done.stderr
 
-    def train(self, *options, columns=COLUMNS):
-        status, said = self.run(self.train_bert, *SMALL, *columns, *options)
+    def train(self, *options, columns=COLUMNS, dropout=0):
+        status, said = self.run(self.train_bert, *SMALL, "--dropout", dropout, *columns, *options)
         assert status == 0, said
         return said
 
@@ -71,6 +72,12 @@ def learns(programs):
     for layout in (["--data-parallel", 2], ["--pipeline-parallel", 2, "--schedule", "zero-bubble"]):
         programs.train(*data, "--steps", 4, "--metrics", "other.jsonl", "--overwrite", *layout)
         assert programs.losses("other.jsonl") == programs.losses("base.jsonl")[:4], layout
+    of_ranks = []
+    for ranks in 1, 2:
+        said = programs.train(*data, "--steps", 4, "--metrics", "context.jsonl", "--overwrite", "--context-groups", 2,
+                              "--context-parallel", ranks, "--data-parallel", ranks, dropout=0.3)
+        of_ranks.append((programs.losses("context.jsonl"), re.findall("accuracy .*", said)))
+    assert of_ranks[0] == of_ranks[1] and of_ranks[0][1], of_ranks
     said = programs.train("--data", "pairs.csv", "--steps", 2, columns=["--text-column", "a,b", "--label-column", "is"])
     assert "2 classes" in said and "held out" in said, said
 

@@ -38,6 +38,7 @@ void read_number(std::string_view key, std::string_view value, Number& into) {
     else if (key == "data") number(q.data);
     else if (key == "tensor") number(q.tensor);
     else if (key == "pipeline") number(q.pipeline);
+    else if (key == "context") number(q.context);
     else if (key == "micro_batches") number(q.micro_batches);
     else if (key == "chunks") number(q.chunks);
     else if (key == "zero") number(q.zero);
@@ -83,7 +84,7 @@ void read_number(std::string_view key, std::string_view value, Number& into) {
         ",\"gradients\":", stage.memory.gradients, ",\"optimizer\":", stage.memory.optimizer,
         ",\"activations\":", stage.memory.activations, "},\"sent\":{\"data\":", stage.sent.data,
         ",\"tensor\":", stage.sent.tensor, ",\"pipeline\":", stage.sent.pipeline,
-        "},\"actions\":[");
+        ",\"context\":", stage.sent.context, "},\"actions\":[");
     // Each: kind, chunk, micro-batch, start, duration.
     for (std::size_t at = 0; at < stage.actions.size(); ++at) {
       const auto& action = stage.actions[at];

@@ -136,7 +136,7 @@
       return;
     }
     const chosen = Object.fromEntries(fields.map((field) => [field.name, field.value]));
-    const ranks = chosen.data * chosen.tensor * chosen.pipeline;
+    const ranks = chosen.data * chosen.tensor * chosen.pipeline * chosen.context;
     const many = (count, noun) => `<b>${count}</b> ${noun}${count === 1 ? "" : "s"}`;
     $("summary").innerHTML = `${many(ranks, "rank")}. A step takes <b>${number(answer.makespan)}</b>, stages are idle ` +
       `for <b>${percent(idle(answer))}</b> of it. The schedule is proved; on an edge there are at most ` +
@@ -158,9 +158,10 @@
         const parts = [stage.memory.weights, stage.memory.gradients, stage.memory.optimizer, stage.memory.activations];
         return { cells: [s, stage.layers, stage.in_flight, ...parts.map(sized), sized(sum(parts))], parts };
       }));
-    table("sent", ["stage", key("D, data", 4), key("H, tensor", 5), key("P, pipeline", 6), ""],
+    table("sent", ["stage", key("D, data", 4), key("H, tensor", 5), key("P, pipeline", 6),
+      key("C, context", 7), ""],
       answer.stages.map((stage, s) => {
-        const parts = [stage.sent.data, stage.sent.tensor, stage.sent.pipeline];
+        const parts = [stage.sent.data, stage.sent.tensor, stage.sent.pipeline, stage.sent.context];
         return { cells: [s, ...parts.map(sized)], parts };
       }));
   }

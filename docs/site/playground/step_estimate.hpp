@@ -1,6 +1,7 @@
 // What one step of a layout takes and moves, stage by stage, before anything is allocated: the times of a schedule, the
 // bytes on each axis, the memory of a rank. The model is a list of equal layers, each with two all-reduces of its
-// output in each direction on the tensor axis, as a transformer's block has them.
+// output in each direction on the tensor axis, as a transformer's block has them, and with keys and values of the
+// output's size, which go around the ring of the context axis.
 #pragma once
 
 #include <dhp/comm/collective.hpp>
@@ -16,11 +17,12 @@
 
 namespace playground {
 
-/// Bytes are of one micro-batch on one rank of a tensor axis of 1; times are of one layer and one micro-batch.
+/// Bytes are of one micro-batch on one rank without tensor and context axes; times are of one layer and one micro-batch.
 struct Question {
   int data = 2;
   int tensor = 2;
   int pipeline = 4;
+  int context = 1;
   int micro_batches = 16;  ///< of a step, over all replicas
   dhp::AnySchedule schedule = dhp::OneForwardOneBackward{};
   int chunks = 1;
@@ -44,6 +46,7 @@ struct Traffic {
   double data = 0;
   double tensor = 0;
   double pipeline = 0;
+  double context = 0;
 };
 
 struct Stage {
@@ -65,11 +68,11 @@ struct Answer {
 
 inline void check_question(const Question& q) {
   using dhp::check;
-  check(q.data >= 1 && q.tensor >= 1 && q.pipeline >= 1, "every axis has at least 1 rank, got ",
-        q.data, " x ", q.tensor, " x ", q.pipeline);
-  check(q.data <= 4096 && q.tensor <= 4096 && q.pipeline <= 64,
-        "the page draws up to 4096 x 4096 x 64 ranks, got ", q.data, " x ", q.tensor, " x ",
-        q.pipeline);
+  const auto ranks = dhp::concat(q.data, " x ", q.tensor, " x ", q.pipeline, " x ", q.context);
+  check(q.data >= 1 && q.tensor >= 1 && q.pipeline >= 1 && q.context >= 1,
+        "every axis has at least 1 rank, got ", ranks);
+  check(q.data <= 4096 && q.tensor <= 4096 && q.pipeline <= 64 && q.context <= 4096,
+        "the page draws up to 4096 x 4096 x 64 x 4096 ranks, got ", ranks);
   check(q.micro_batches >= 1, "a step has at least 1 micro-batch, got ", q.micro_batches);
   check(q.micro_batches / q.data <= 256, "the page draws up to 256 micro-batches per replica; ",
         q.micro_batches, " over ", q.data, " replicas are more");
@@ -97,7 +100,7 @@ inline void check_question(const Question& q) {
   };
   std::vector<dhp::ActionCosts> costs;
   for (std::int64_t part = 0; part < wiring.parts(); ++part) {
-    const double layers = layers_of(part);
+    const double layers = double(layers_of(part)) / q.context;  // of whole samples
     // Recomputation repeats the forward pass before the backward pass.
     const double again = q.recompute ? q.costs.forward : 0;
     costs.push_back({layers * q.costs.forward, layers * (q.costs.backward_input + again),
@@ -106,7 +109,10 @@ inline void check_question(const Question& q) {
   const auto times = dhp::simulate(lists, costs);
 
   Answer answer{times.makespan, report.most_messages, {}};
-  const double kept = q.boundary + (q.recompute ? 0 : q.inside / q.tensor);  // of a layer
+  // Of a rank's rows: what a layer gives, keeps inside, and has as keys and values.
+  const double boundary = q.boundary / q.context, inside = q.inside / q.tensor / q.context,
+               keys = 2 * boundary / q.tensor;
+  const double kept = boundary + (q.recompute ? 0 : inside);
   for (int s = 0; s < q.pipeline; ++s) {
     const auto at = static_cast<std::size_t>(s);
     Stage stage;
@@ -120,29 +126,36 @@ inline void check_question(const Question& q) {
       stage.layers += layers;
       largest = std::max(largest, layers);
     }
-    double passes = 0;  // of a layer, forward or backward
+    double passes = 0, backward = 0;  // of a layer, in both directions, and of these backward
     for (const auto& action : stage.actions) {
       const auto part = static_cast<std::size_t>(wiring.part(s, action));
       stage.cost.push_back(costs[part].of(action.kind));
       const auto target = wiring.target(s, action);
       if (target >= 0 && wiring.stage_of(target) != s)
         stage.sent.pipeline +=
-            dhp::sent_bytes(dhp::CallKind::send, static_cast<std::int64_t>(q.boundary), q.pipeline);
+            dhp::sent_bytes(dhp::CallKind::send, static_cast<std::int64_t>(boundary), q.pipeline);
       const bool forward = action.kind == dhp::Action::Kind::forward;
-      if (action.kind != dhp::Action::Kind::backward_weight)
-        passes += layers_of(static_cast<std::int64_t>(part)) * (!forward && q.recompute ? 2 : 1);
+      if (action.kind == dhp::Action::Kind::backward_weight) continue;
+      const int of_part = layers_of(static_cast<std::int64_t>(part));
+      passes += of_part * (!forward && q.recompute ? 2 : 1);
+      if (!forward) backward += of_part;
     }
     stage.parameters = q.parameters * stage.layers / q.tensor;
     const double weights = (q.half ? 2 : 4) * stage.parameters;
     stage.memory = {examples::state_bytes(weights, 4 * stage.parameters,
-                                          (q.half ? 12 : 8) * stage.parameters, q.data, q.zero)};
-    stage.memory.activations =
-        stage.in_flight * largest * kept + (q.recompute ? q.inside / q.tensor : 0);
+                                          (q.half ? 12 : 8) * stage.parameters, q.data * q.context,
+                                          q.zero)};
+    stage.memory.activations = stage.in_flight * largest * kept + (q.recompute ? inside : 0);
     stage.sent.tensor =
         2 * passes *
-        dhp::sent_bytes(dhp::CallKind::all_reduce, static_cast<std::int64_t>(q.boundary), q.tensor);
-    stage.sent.data =
-        examples::data_bytes(4 * stage.parameters, weights, q.data, q.zero, micro_batches).bytes;
+        dhp::sent_bytes(dhp::CallKind::all_reduce, static_cast<std::int64_t>(boundary), q.tensor);
+    // Gradients of keys and values are 32-bit sums, and go once further.
+    if (q.context > 1)
+      stage.sent.context =
+          keys * ((q.context - 1) * passes + q.context * (q.half ? 2 : 1) * backward);
+    stage.sent.data = examples::data_bytes(4 * stage.parameters, weights, q.data * q.context,
+                                           q.zero, micro_batches)
+                          .bytes;
     answer.stages.push_back(std::move(stage));
   }
   return answer;

@@ -29,15 +29,16 @@ enum class CallKind {
   all_gather,
   broadcast,
   all_to_all,
+  shift,
   barrier,
   split,
   send,
   recv
 };
 [[nodiscard]] constexpr const char* name_of(CallKind kind) {
-  constexpr const char* names[] = {"all_reduce", "reduce_scatter", "all_gather",
-                                   "broadcast",  "all_to_all",     "barrier",
-                                   "split",      "send",           "recv"};
+  constexpr const char* names[] = {
+      "all_reduce", "reduce_scatter", "all_gather", "broadcast", "all_to_all",
+      "shift",      "barrier",        "split",      "send",      "recv"};
   return names[static_cast<int>(kind)];
 }
 
@@ -52,6 +53,7 @@ enum class CallKind {
     case CallKind::broadcast:
     case CallKind::all_to_all: return brought * others / ranks;
     case CallKind::all_gather: return brought * others;
+    case CallKind::shift:
     case CallKind::send: return brought;
     case CallKind::recv:
     case CallKind::barrier:
@@ -128,6 +130,11 @@ struct Collective {
                                              CallSite where = CallSite::current()) {
     return {{CallKind::all_to_all, in.count(), in.dtype(), Reduce::sum, 0, where}, in, out};
   }
+  /// Around a ring: `in` goes to the next rank, `out` comes from the one before. Not in place.
+  [[nodiscard]] static Collective shift(ConstView<Dev> in, View<Dev> out,
+                                        CallSite where = CallSite::current()) {
+    return {{CallKind::shift, in.count(), in.dtype(), Reduce::sum, 0, where}, in, out};
+  }
 
   /// Throws Error if the views do not fit a group of this size. Engines call it, and need no checks of their own.
   void check_for(int ranks) const {
@@ -136,6 +143,10 @@ struct Collective {
       check(whole.count() == block.count() * ranks && whole.dtype() == block.dtype(), name, ": ",
             whole.dtype(), " ", whole.shape(), " is not ", ranks, " blocks of ", block.dtype(), " ",
             block.shape());
+    };
+    const auto check_apart = [&] {
+      check(in.bytes() != out.bytes() || in.count() == 0 || ranks == 1, name,
+            " does not work in place");
     };
     switch (call.kind) {
       case CallKind::reduce_scatter: return blocks(in, out);
@@ -147,8 +158,11 @@ struct Collective {
         check(in.count() == out.count() && in.dtype() == out.dtype() && in.count() % ranks == 0,
               name, ": ", in.dtype(), " ", in.shape(), " and ", out.dtype(), " ", out.shape(),
               " are not ", ranks, " equal blocks each");
-        return check(in.bytes() != out.bytes() || in.count() == 0 || ranks == 1, name,
-                     " does not work in place");
+        return check_apart();
+      case CallKind::shift:
+        check(in.count() == out.count() && in.dtype() == out.dtype(), name, ": ", in.dtype(), " ",
+              in.shape(), " does not fit into ", out.dtype(), " ", out.shape());
+        return check_apart();
       default: return;
     }
   }

@@ -97,6 +97,10 @@ class Comm {
                         CallSite where = CallSite::current()) {
     return start(dev, Collective<Dev>::all_to_all(in, out, where));
   }
+  Event<Dev> shift(Dev& dev, ConstView<Dev> in, View<Dev> out,
+                   CallSite where = CallSite::current()) {
+    return start(dev, Collective<Dev>::shift(in, out, where));
+  }
 
   void send(Dev& dev, Tensor<Dev> message, int to, CallSite where = CallSite::current()) {
     model_->send(dev, std::move(message), to, where);

@@ -54,6 +54,21 @@ struct ImageSource {
     }
     return scratch;
   }
+  /// Of the first row of taps.
+  void prefetch(std::int64_t line, std::int64_t first, std::int64_t count) const {
+    const auto row = line / grid_width;
+    const auto n = row / grid_height;
+    const auto tap_row = taps_w * channels;
+    const auto h = (row - n * grid_height) * step + first_h + first / tap_row;
+    if (h < 0 || h >= height) return;
+    const auto in_row = first % tap_row;
+    const auto left = ((line - row * grid_width) * step + first_w) * channels + in_row;
+    const auto from = std::max<std::int64_t>(left, 0);
+    const auto to = std::min(left + std::min(count, tap_row - in_row), width * channels);
+    if (from < to)
+      cpu::prefetch(image + (n * height + h) * width * channels + from,
+                    as_size(to - from) * sizeof(S));
+  }
 };
 
 /// The flipped kernel: the matrix [taps * O, C] of weights [O, K, K, C] that some input pixels see,
@@ -66,13 +81,19 @@ struct TurnedWeights {
   std::int64_t taps_w;
   bool deep = false;
 
-  const T* run(std::int64_t line, std::int64_t first, std::int64_t count, T* scratch) const {
+  /// A line, as a matrix of one.
+  [[nodiscard]] MatrixSource<T, S> at(std::int64_t line) const {
     const auto tap = line / out_channels;
     const auto o = line - tap * out_channels;
     const auto kh = last_h - step * (tap / taps_w);
     const auto kw = last_w - step * (tap % taps_w);
-    const auto at = ((o * kernel + kh) * kernel + kw) * channels;
-    return MatrixSource<T, S>{weights + at, 0, false}.run(0, first, count, scratch);
+    return {weights + ((o * kernel + kh) * kernel + kw) * channels, 0, false};
+  }
+  const T* run(std::int64_t line, std::int64_t first, std::int64_t count, T* scratch) const {
+    return at(line).run(0, first, count, scratch);
+  }
+  void prefetch(std::int64_t line, std::int64_t first, std::int64_t count) const {
+    at(line).prefetch(0, first, count);
   }
 };
 
@@ -108,6 +129,10 @@ void product(Cpu& dev, const Source<Loaded<E>>& image, const Source<Loaded<E>>& 
              std::int64_t m, std::int64_t n, std::int64_t k, T* out, Sum<E> beta,
              FunctionRef<std::int64_t(std::int64_t)> place) {
   using A = Sum<E>;
+  if (k == 0 && beta == A(0))  // strides leave pixels out
+    return dev.for_ranges(m, 64, [&](std::int64_t first, std::int64_t last) {
+      for (auto row = first; row < last; ++row) std::fill_n(out + place(row), n, T{});
+    });
   Blocks<E>::multiply_rows(
       dev, image, weights, m, n, k, A(1), nullptr,
       [&](std::int64_t row, std::int64_t column, std::int64_t count, const A* values) {

@@ -21,6 +21,10 @@ struct ViewSource {
     if constexpr (std::is_same_v<T, bf16>) return view.data<T>() + line * stride + first;
     else return read<T>(view, line * stride + first, count, scratch);
   }
+  void prefetch(std::int64_t line, std::int64_t first, std::int64_t count) const {
+    const auto size = size_of(view.dtype());
+    cpu::prefetch(view.bytes() + as_size(line * stride + first) * size, as_size(count) * size);
+  }
 };
 
 /// Calls body(Tag<E>). Panels of products of T are packed as E: pairs of bf16 where the processor multiplies pairs.
@@ -74,7 +78,8 @@ struct Blocks {
     const auto panels_a = (std::min(high_group, count_rows) + P::rows - 1) / P::rows;
     const auto size_a = most * panels_a * P::row_stride;
     const auto size_b = most * panels * P::columns;
-    const auto scratch = std::max({most * pack_width<E>, 2 * panels * P::columns, 2 * group});
+    const auto scratch =
+        std::max(most * pack_width<E>, (flat_lines + 1) * std::max(panels * P::columns, group));
     const auto buffer = make_buffer<E>(size_a + size_b + scratch);
     E* const packed_a = buffer.get();
     E* const packed_b = packed_a + size_a;
@@ -83,6 +88,12 @@ struct Blocks {
     do {  // one pass even for k = 0: c = beta c + bias
       const auto deep = std::min(depth, k - p0);
       pack_b<R>(b, column, count_columns, p0, deep, packed_b, spare);
+      // While panels are multiplied, what is packed next comes nearer: the next rows of A, or the next block along k.
+      constexpr int along = pairs ? 2 : 1;
+      const auto later = p0 + deep;
+      const auto later_deep = along * std::min(depth, k - later);
+      Ahead<Loaded<E>> ahead_b(from_b, column, count_columns, along * later, later_deep,
+                               (count_rows + P::rows - 1) / P::rows * panels);
       Target<T> part = to;
       if (p0 > 0) {
         part.beta = 1;
@@ -91,10 +102,19 @@ struct Blocks {
       for (std::int64_t i0 = 0; i0 < count_rows; i0 += high_group) {
         const auto high = std::min(high_group, count_rows - i0);
         pack_a<R>(a, row + i0, high, p0, deep, packed_a, spare);
+        const auto below = i0 + high;
+        const bool next_rows = below < count_rows;
+        Ahead<Loaded<E>> ahead_a(from_a, next_rows ? row + below : row,
+                                 std::min(high_group, next_rows ? count_rows - below : count_rows),
+                                 along * (next_rows ? p0 : later),
+                                 next_rows ? along * deep : later_deep,
+                                 (high + P::rows - 1) / P::rows * panels);
         for (std::int64_t i = 0; i < high; i += P::rows) {
           const E* const left = packed_a + i / P::rows * deep * P::row_stride;
           const int tall = static_cast<int>(std::min<std::int64_t>(P::rows, high - i));
           for (std::int64_t j = 0; j < count_columns; j += P::columns) {
+            ahead_a.prefetch();
+            ahead_b.prefetch();
             Target<T> at = part;
             at.c += ((one_group ? 0 : i0) + i) * to.stride + j;
             if (at.bias != nullptr) at.bias += j;

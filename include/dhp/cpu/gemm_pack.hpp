@@ -17,9 +17,16 @@
 
 namespace dhp::detail::cpu {
 
+/// Brings memory nearer that is needed soon.
+inline void prefetch(const void* from, std::size_t bytes) {
+  const auto* const at = static_cast<const std::byte*>(from);
+  for (std::size_t line = 0; line < bytes; line += 64) __builtin_prefetch(at + line, 0, 2);
+}
+
 /// Yields runs of a matrix, by any object that has `deep` and `const T* run(line, first, count, scratch)`: `count`
-/// elements of a line, in place or via scratch. Lines are contiguous in memory: along k ("deep"), or across it. One
-/// type, so that products are compiled once and not for each pair of sources. Keeps a reference.
+/// elements of a line, in place or via scratch; and `prefetch(line, first, count)`. Lines are contiguous in memory:
+/// along k ("deep"), or across it. One type, so that products are compiled once and not for each pair of sources. Keeps
+/// a reference.
 template <class T>
 class Source {
  public:
@@ -31,15 +38,44 @@ class Source {
         run_([](const std::byte* source, std::int64_t line, std::int64_t first, std::int64_t count,
                 T* scratch) {
           return reinterpret_cast<const S*>(source)->run(line, first, count, scratch);
-        }) {}
+        }),
+        prefetch_(
+            [](const std::byte* source, std::int64_t line, std::int64_t first, std::int64_t count) {
+              reinterpret_cast<const S*>(source)->prefetch(line, first, count);
+            }) {}
   const T* run(std::int64_t line, std::int64_t first, std::int64_t count, T* scratch) const {
     return run_(of_, line, first, count, scratch);
+  }
+  void prefetch(std::int64_t line, std::int64_t first, std::int64_t count) const {
+    prefetch_(of_, line, first, count);
   }
   const bool deep;
 
  private:
   const std::byte* of_;
   const T* (*run_)(const std::byte*, std::int64_t, std::int64_t, std::int64_t, T*);
+  void (*prefetch_)(const std::byte*, std::int64_t, std::int64_t, std::int64_t);
+};
+
+/// Prefetches lines of a source, some of them before each of `steps` products of panels.
+template <class T>
+struct Ahead {
+  const Source<T>& of;
+  std::int64_t line, lines, first, count, steps, step = 0;
+
+  /// Rows or columns [start, start + across), [p0, p0 + depth) along k.
+  Ahead(const Source<T>& source, std::int64_t start, std::int64_t across, std::int64_t p0,
+        std::int64_t depth, std::int64_t its_steps)
+      : of(source),
+        line(source.deep ? start : p0),
+        lines(source.deep && depth > 0 ? across : std::max<std::int64_t>(depth, 0)),
+        first(source.deep ? p0 : start),
+        count(source.deep ? depth : across),
+        steps(its_steps) {}
+  void prefetch() {
+    const auto end = lines * (step + 1) / steps;
+    for (auto at = lines * step++ / steps; at < end; ++at) of.prefetch(line + at, first, count);
+  }
 };
 
 template <class T, class S>
@@ -56,6 +92,9 @@ struct MatrixSource {
       convert(from, scratch, count);
       return scratch;
     }
+  }
+  void prefetch(std::int64_t line, std::int64_t first, std::int64_t count) const {
+    cpu::prefetch(data + line * stride + first, as_size(count) * sizeof(S));
   }
 };
 
@@ -103,39 +142,73 @@ Buffer<T> make_buffer(std::int64_t count) {
   return Buffer<T>(static_cast<T*>(::operator new (bytes, std::align_val_t{64})));
 }
 
-// Interleaves a and b: a0 b0 a1 b1 ..; first is 0 for the lower halves, width/2 for the upper.
-template <int first, class V, int... at>
-V interleave(V a, V b, std::integer_sequence<int, at...>) {
-  constexpr int width = sizeof...(at);
-#ifdef __CUDACC__  // nvcc 13 does not expand this pack
-  V out;
-  for (int lane = 0; lane < width; ++lane) out[lane] = (lane % 2 == 0 ? a : b)[first + lane / 2];
-  return out;
-#else
-  return __builtin_shufflevector(a, b, (first + at / 2 + at % 2 * width)...);
-#endif
-}
-
-/// Elements of a native vector: the block size of packing, independent of the panels.
+/// Elements of a native vector: the lines that are packed together, independent of the panels.
 template <class T>
 inline constexpr int pack_width = Panel<T, Native>::width;
-
-/// Transposes a square block in log2(width) rounds of perfect shuffles.
+/// Elements of 16 bytes. Shuffles within these cost least.
 template <class T>
-void transpose(typename Vector<T>::type (&block)[pack_width<T>]) {
-  using V = typename Vector<T>::type;
-  constexpr int width = pack_width<T>;
-  using Sequence = std::make_integer_sequence<int, width>;
-#pragma GCC unroll 8
-  for (int round = 1; round < width; round *= 2) {
-    V next[width];
-#pragma GCC unroll 16
-    for (int i = 0; i < width / 2; ++i) {
-      next[2 * i] = interleave<0>(block[i], block[i + width / 2], Sequence{});
-      next[2 * i + 1] = interleave<width / 2>(block[i], block[i + width / 2], Sequence{});
+inline constexpr int lane_width = 16 / sizeof(T);
+template <class T, int bytes>
+using Bytes = typename Vector<T, Registers<bytes, 1>>::type;
+
+// Interleaves the lanes of a and b: a0 b0 a1 b1 ..; first is 0 for the lower halves of lanes.
+template <int lane, int first, class V, int... at>
+V interleave(V a, V b, std::integer_sequence<int, at...>) {
+#ifdef __CUDACC__  // nvcc 13 does not expand this pack
+  V out;
+  for (int to = 0; to < static_cast<int>(sizeof...(at)); ++to)
+    out[to] = (to % 2 == 0 ? a : b)[to / lane * lane + first + to % lane / 2];
+  return out;
+#else
+  constexpr int width = sizeof...(at);
+  return __builtin_shufflevector(a, b,
+                                 (at / lane * lane + first + at % lane / 2 + at % 2 * width)...);
+#endif
+}
+template <class V, class Half, int... at>
+V join(Half lower, Half upper, std::integer_sequence<int, at...>) {
+#ifdef __CUDACC__
+  V out;
+  for (int to = 0; to < static_cast<int>(sizeof...(at)) / 2; ++to) {
+    out[to] = lower[to];
+    out[to + static_cast<int>(sizeof...(at)) / 2] = upper[to];
+  }
+  return out;
+#else
+  return __builtin_shufflevector(lower, upper, at...);
+#endif
+}
+/// A vector of one lane of each lane_width-th line.
+template <class T, int bytes = Native::bytes>
+Bytes<T, bytes> load_lanes(const T* const* lines, std::int64_t p) {
+  using V = Bytes<T, bytes>;
+  if constexpr (bytes == 16) {
+    V lane;
+    std::memcpy(&lane, *lines + p, sizeof lane);
+    return lane;
+  } else {
+    constexpr int width = bytes / static_cast<int>(sizeof(T));
+    return join<V>(load_lanes<T, bytes / 2>(lines, p),
+                   load_lanes<T, bytes / 2>(lines + width / 2, p),
+                   std::make_integer_sequence<int, width>{});
+  }
+}
+/// Transposes the lanes of as many vectors, by perfect shuffles.
+template <class T>
+void transpose_lanes(Bytes<T, Native::bytes> (&block)[lane_width<T>]) {
+  constexpr int lane = lane_width<T>;
+  using V = Bytes<T, Native::bytes>;
+  using Sequence = std::make_integer_sequence<int, pack_width<T>>;
+#pragma GCC unroll 4
+  for (int round = 1; round < lane; round *= 2) {
+    V next[lane];
+#pragma GCC unroll 4
+    for (int i = 0; i < lane / 2; ++i) {
+      next[2 * i] = interleave<lane, 0>(block[i], block[i + lane / 2], Sequence{});
+      next[2 * i + 1] = interleave<lane, lane / 2>(block[i], block[i + lane / 2], Sequence{});
     }
-#pragma GCC unroll 16
-    for (int i = 0; i < width; ++i) block[i] = next[i];
+#pragma GCC unroll 4
+    for (int i = 0; i < lane; ++i) block[i] = next[i];
   }
 }
 
@@ -150,21 +223,21 @@ void order([[maybe_unused]] V& block) {
 template <class T>
 void pack_deep_lines(const T* const* lines, int count, std::int64_t depth, T* out,
                      std::int64_t stride) {
-  constexpr int width = pack_width<T>;
-  using V = typename Vector<T>::type;
+  constexpr int width = pack_width<T>, lane = lane_width<T>;
   std::int64_t p = 0;
   if (count == width) {
-    for (; p + width <= depth; p += width) {
-      V block[width];
-#pragma GCC unroll 16
-      for (int i = 0; i < width; ++i) {
-        std::memcpy(&block[i], lines[i] + p, sizeof(V));
+    for (; p + lane <= depth; p += lane) {
+      Bytes<T, Native::bytes> block[lane];
+#pragma GCC unroll 4
+      for (int i = 0; i < lane; ++i) {
+        block[i] = load_lanes(lines + i, p);
         order(block[i]);
       }
-      transpose<T>(block);
-#pragma GCC unroll 16
-      for (int i = 0; i < width; ++i)
-        std::memcpy(reinterpret_cast<std::byte*>(out + (p + i) * stride), &block[i], sizeof(V));
+      transpose_lanes<T>(block);
+#pragma GCC unroll 4
+      for (int i = 0; i < lane; ++i)
+        std::memcpy(reinterpret_cast<std::byte*>(out + (p + i) * stride), &block[i],
+                    sizeof block[i]);
     }
   }
   for (; p < depth; ++p) {
@@ -173,27 +246,42 @@ void pack_deep_lines(const T* const* lines, int count, std::int64_t depth, T* ou
   }
 }
 
+/// Lines across k that are packed together: panels lie far apart, and often compete for the same part of the cache.
+inline constexpr int flat_lines = 8;
+/// Packs lines [line, line + depth), elements [first, first + count) of a source that is not deep: consecutive panels
+/// of depth * stride elements, `used` of the line in each. scratch: (flat_lines + 1) * count.
+template <int used, int stride, class T>
+void pack_flat(const auto& source, std::int64_t line, std::int64_t depth, std::int64_t first,
+               std::int64_t count, T* out, T* scratch) {
+  for (std::int64_t p = 0; p < depth; p += flat_lines, out += flat_lines * stride) {
+    const T* lines[flat_lines];
+    const int high = static_cast<int>(std::min<std::int64_t>(flat_lines, depth - p));
+    for (int i = 0; i < high; ++i)
+      lines[i] = source.run(line + p + i, first, count, scratch + i * count);
+    T* panel = out;
+    for (std::int64_t j = 0; j < count; j += used, panel += depth * stride) {
+      for (int i = 0; i < high; ++i) {
+        const T* const from = lines[i] + j;
+        T* const to = panel + i * stride;
+        if (j + stride <= count) std::memcpy(to, from, stride * sizeof(T));
+        else if (j + used <= count) std::memcpy(to, from, used * sizeof(T));
+        else
+          for (int at = 0; at < used; ++at) to[at] = j + at < count ? from[at] : T{};
+      }
+    }
+  }
+}
+
 /// Packs rows [row, row + rows), columns [p0, p0 + depth) of op(A): consecutive panels of depth *
-/// row_stride elements. scratch: max(width * depth, 2 rows).
+/// row_stride elements. scratch: max(width * depth, (flat_lines + 1) * rows).
 template <class R, class T>
 void pack_a(const auto& source, std::int64_t row, std::int64_t rows, std::int64_t p0,
             std::int64_t depth, T* out, T* scratch) {
   using P = Panel<T, R>;
   constexpr int width = pack_width<T>;
   if (depth == 0) return;
-  if (!source.deep) {
-    for (std::int64_t p = 0; p < depth; ++p) {
-      const T* from = source.run(p0 + p, row, rows, scratch);
-      T* to = out + p * P::row_stride;
-      std::int64_t i = 0;
-      for (; i + P::rows <= rows; i += P::rows, to += depth * P::row_stride)
-        std::memcpy(to, from + i, P::rows * sizeof(T));
-      if (i < rows) {
-        for (int at = 0; at < P::rows; ++at) to[at] = i + at < rows ? from[i + at] : T{};
-      }
-    }
-    return;
-  }
+  if (!source.deep)
+    return pack_flat<P::rows, P::row_stride>(source, p0, depth, row, rows, out, scratch);
   for (std::int64_t i = 0; i < rows; i += P::rows, out += depth * P::row_stride) {
     const int high = static_cast<int>(std::min<std::int64_t>(P::rows, rows - i));
     for (int first = 0; first < P::rows; first += width) {
@@ -210,33 +298,22 @@ void pack_a(const auto& source, std::int64_t row, std::int64_t rows, std::int64_
 }
 
 /// Packs rows [p0, p0 + depth), columns [column, column + columns) of op(B): consecutive panels of
-/// depth * P::columns elements. scratch: max(width * depth, 2 columns).
+/// depth * P::columns elements. scratch: max(width * depth, (flat_lines + 1) * columns).
 template <class R, class T>
 void pack_b(const auto& source, std::int64_t column, std::int64_t columns, std::int64_t p0,
             std::int64_t depth, T* out, T* scratch) {
   using P = Panel<T, R>;
   constexpr int width = pack_width<T>;
   if (depth == 0) return;
-  if (source.deep) {
-    for (std::int64_t j = 0; j < columns; j += P::columns, out += depth * P::columns) {
-      for (int first = 0; first < P::columns; first += width) {
-        const T* lines[width];
-        const int count = static_cast<int>(std::clamp<std::int64_t>(columns - j - first, 0, width));
-        for (int i = 0; i < count; ++i)
-          lines[i] = source.run(column + j + first + i, p0, depth, scratch + i * depth);
-        pack_deep_lines(lines, count, depth, out + first, P::columns);
-      }
-    }
-    return;
-  }
-  for (std::int64_t p = 0; p < depth; ++p) {
-    const T* from = source.run(p0 + p, column, columns, scratch);
-    T* to = out + p * P::columns;
-    std::int64_t j = 0;
-    for (; j + P::columns <= columns; j += P::columns, to += depth * P::columns)
-      std::memcpy(to, from + j, P::columns * sizeof(T));
-    if (j < columns) {
-      for (int i = 0; i < P::columns; ++i) to[i] = j + i < columns ? from[j + i] : T{};
+  if (!source.deep)
+    return pack_flat<P::columns, P::columns>(source, p0, depth, column, columns, out, scratch);
+  for (std::int64_t j = 0; j < columns; j += P::columns, out += depth * P::columns) {
+    for (int first = 0; first < P::columns; first += width) {
+      const T* lines[width];
+      const int count = static_cast<int>(std::clamp<std::int64_t>(columns - j - first, 0, width));
+      for (int i = 0; i < count; ++i)
+        lines[i] = source.run(column + j + first + i, p0, depth, scratch + i * depth);
+      pack_deep_lines(lines, count, depth, out + first, P::columns);
     }
   }
 }

@@ -82,19 +82,24 @@ template <Device Dev>
 
 /// The batch on the device; `index` is k in the step, `samples` the step's number of samples.
 template <Device Dev>
-[[nodiscard]] MicroBatch<Dev> upload(Dev& dev, HostBatch batch, std::int64_t index, Range samples) {
+[[nodiscard]] MicroBatch<Dev> upload(Dev& dev, const HostBatch& batch, std::int64_t index,
+                                     Range samples) {
   MicroBatch<Dev> made;
   made.index = index;
   made.first_sample = samples.first;
   made.samples = samples.size();
   made.input = upload(dev, batch.input);
-  for (auto& [name, array] : batch.side) {
-    if (batch.rows_per_sample > 0 && name == "row_numbers")
-      for (auto& number : array.template values<std::int64_t>())
+  for (const auto& [name, array] : batch.side) {
+    if (batch.rows_per_sample > 0 && name == "row_numbers") {
+      auto numbers = array;
+      for (auto& number : numbers.template values<std::int64_t>())
         number += samples.first * batch.rows_per_sample;
-    made.side.emplace_back(std::move(name), upload(dev, array));
+      made.side.emplace_back(name, upload(dev, numbers));
+    } else {
+      made.side.emplace_back(name, upload(dev, array));
+    }
   }
-  made.counts = std::move(batch.counts);
+  made.counts = batch.counts;
   return made;
 }
 

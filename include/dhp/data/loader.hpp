@@ -123,9 +123,10 @@ class Loader final : public StepSource<Dev>, detail::NonCopyable {
         .micro_batches = plan.micro_batches(),
         .samples = plan.samples,
         .same_shapes = options_.same_shapes && plan.samples == options_.global_batch};
-    for (auto& job : slot->jobs)
-      made.batches.push_back(
-          upload(*dev_, std::move(job.batch), job.index, plan.samples_of(job.index)));
+    for (auto& job : slot->jobs) {
+      const auto batch = std::move(job.batch);  // is gone when it is on the device
+      made.batches.push_back(upload(*dev_, batch, job.index, plan.samples_of(job.index)));
+    }
     return made;
   }
 

@@ -49,14 +49,25 @@ class MetaMemory : public detail::MemoryCount, public std::enable_shared_from_th
                 ::operator delete[](block, std::align_val_t{64});
                 count_down();
               }};
-    // Only address space: it reads as zeros, and uses no memory until written.
-    void* const space = mmap(nullptr, size, PROT_READ | PROT_WRITE,
-                             MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
-    if (space == MAP_FAILED) throw OutOfMemory(bytes, "the address space");
-    return {static_cast<std::byte*>(space), [count_down, size](std::byte* block) {
-              munmap(block, size);
+    // Only address space: it reads as zeros, and uses no memory until written, which operations of Meta never do. So it
+    // serves again, without a call of the kernel.
+    auto& spaces = spaces_[size];
+    if (spaces.empty()) {
+      void* const space = mmap(nullptr, size, PROT_READ | PROT_WRITE,
+                               MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+      if (space == MAP_FAILED) throw OutOfMemory(bytes, "the address space");
+      spaces.push_back(space);
+    }
+    auto* const space = static_cast<std::byte*>(spaces.back());
+    spaces.pop_back();
+    return {space, [count_down, &spaces](std::byte* block) {
+              spaces.push_back(block);
               count_down();
             }};
+  }
+  ~MetaMemory() {
+    for (const auto& [size, spaces] : spaces_)
+      for (void* const space : spaces) munmap(space, size);
   }
 
   [[nodiscard]] std::size_t most_in_use_bytes() const { return most_in_use_; }
@@ -66,7 +77,8 @@ class MetaMemory : public detail::MemoryCount, public std::enable_shared_from_th
  private:
   friend class Meta;
   std::size_t least_step_;
-  std::map<std::size_t, std::int64_t> cached_;  // free blocks by size
+  std::map<std::size_t, std::int64_t> cached_;          // free blocks by size
+  std::map<std::size_t, std::vector<void*>> spaces_{};  // of them those that have no memory
   std::size_t most_in_use_ = 0;
   std::vector<std::string> scopes_, most_in_use_in_;
 };

@@ -1,6 +1,6 @@
 // C, the context axis: its ranks have the same samples, and each has some rows of every one. All but attention goes by
-// rows. Keys and values travel around a ring (Liu et al. 2023, "Ring attention with blockwise transformers"): a rank
-// sends those it holds on while it computes with them.
+// rows. For attention, ranks exchange rows for heads here; or keys and values travel (ring_attention.hpp,
+// grouped_attention.hpp).
 #pragma once
 
 #include <dhp/comm/comm.hpp>
@@ -13,6 +13,7 @@
 #include <cstdint>
 #include <memory>
 #include <string>
+#include <string_view>
 #include <utility>
 #include <vector>
 
@@ -104,7 +105,8 @@ template <class Dev>
 }
 
 /// Of lists of rows that have a label each, what these groups have: as many entries for every group; those beyond
-/// its own are ignored. Returns the names of what it has added.
+/// its own are ignored. Those of samples, "first_rows", stay in their places, and "sample_numbers" are these. Returns
+/// the names of what it has added.
 template <class Dev>
 std::vector<std::string> add_listed_rows(Dev& dev, const MicroBatch<Dev>& whole, Range groups,
                                          MicroBatch<Dev>& share) {
@@ -121,7 +123,8 @@ std::vector<std::string> add_listed_rows(Dev& dev, const MicroBatch<Dev>& whole,
           place[static_cast<std::size_t>(all.offsets[n] + at)] = {group, row + at - part.first};
       }
   for (const auto& [rows_name, labels_name] :
-       {std::pair{"masked_rows", "masked_labels"}, {"first_rows", "next_labels"}}) {
+       {std::pair{"masked_rows", "masked_labels"},
+        {"first_rows", whole.has("next_labels") ? "next_labels" : "labels"}}) {
     if (!whole.has(rows_name)) continue;
     check(whole.has(labels_name), "a context axis splits \"", rows_name, "\" with its labels \"",
           labels_name, "\", which this batch does not have; choose a layout without it");
@@ -129,26 +132,32 @@ std::vector<std::string> add_listed_rows(Dev& dev, const MicroBatch<Dev>& whole,
     const auto labels = whole.at(labels_name).template to_host<std::int32_t>(dev);
     std::vector<std::vector<std::pair<std::int32_t, std::int32_t>>> lists(
         static_cast<std::size_t>(all.groups()));
-    std::size_t most = 0;
+    const bool of_samples = rows_name == std::string_view("first_rows");
+    std::size_t most = of_samples ? rows.size() : 0;
     for (std::size_t at = 0; at < rows.size(); ++at) {
       if (labels[at] < 0 || rows[at] < 0 || rows[at] >= all.offsets.back()) continue;
       const auto [group, row] = place[static_cast<std::size_t>(rows[at])];
       auto& list = lists[static_cast<std::size_t>(group)];
+      if (of_samples) list.resize(at, {0, -1});
       list.emplace_back(row, labels[at]);
       most = std::max(most, list.size());
     }
     std::vector<std::int32_t> own_rows, own_labels;
+    std::vector<std::int64_t> numbers;
     for (std::int64_t own = 0; own < groups.size(); ++own) {
       auto& list = lists[static_cast<std::size_t>(groups.first + own)];
       list.resize(most, {0, -1});
       for (const auto& [row, label] : list) {
         own_rows.push_back(static_cast<std::int32_t>(own * all.most) + row);
         own_labels.push_back(label);
+        numbers.push_back(whole.first_sample + (std::ssize(numbers) % std::ssize(list)));
       }
     }
     const Shape shape{std::ssize(own_rows)};
     share.side.emplace_back(rows_name, Tensor<Dev>::from_host(dev, shape, own_rows));
     share.side.emplace_back(labels_name, Tensor<Dev>::from_host(dev, shape, own_labels));
+    if (of_samples)
+      share.side.emplace_back("sample_numbers", Tensor<Dev>::from_host(dev, shape, numbers));
     added.insert(added.end(), {rows_name, labels_name});
   }
   return added;
@@ -287,96 +296,5 @@ template <class Dev>
   cast(dev, x, wide.mut());
   return wide;
 }
-
-/// Attention of the rows that this rank has to those of all ranks, as attention_forward() and attention_backward()
-/// have it for whole samples. Results are equal up to rounding: the order of a row's sum depends on its rank.
-template <class Dev>
-class RingAttention {
- public:
-  RingAttention(Dev& dev, Comm<Dev>& context, const MicroBatch<Dev>& batch, std::int64_t max_length)
-      : dev_(dev), context_(context), rows_(*batch.context) {
-    parts_.queries = rows_.of(context.rank());
-    parts_.row_numbers = batch.at("row_numbers").view();
-    parts_.max_length = max_length;
-  }
-
-  void forward(ConstView<Dev> q, ConstView<Dev> k, ConstView<Dev> v,
-               const AttentionOptions& options, View<Dev> y, View<Dev> logsumexp) {
-    PartSums<Dev> sums(dev_, y);
-    auto held = both(k, v);
-    for (int step = 0; step < context_.size(); ++step) {
-      begin(step, held);
-      if constexpr (AttendsToParts<Dev>)
-        attend_to_part_forward(dev_, q, half(held.view(), 0), half(held.view(), 1), parts_, options,
-                               sums.view, logsumexp);
-      if (!is_last(step)) held = received(held, step + 1);
-    }
-    sums.end(dev_, y);
-  }
-
-  /// The gradients of keys and values travel behind them, and one step further: home.
-  void backward(ConstView<Dev> dy, ConstView<Dev> q, ConstView<Dev> k, ConstView<Dev> v,
-                ConstView<Dev> y, ConstView<Dev> logsumexp, const AttentionOptions& options,
-                View<Dev> dq, View<Dev> dk, View<Dev> dv) {
-    const auto wide_y = as_summands(dev_, y);
-    if (wide_y) y = wide_y.view();
-    PartSums<Dev> sums(dev_, dq);
-    auto held = both(k, v);
-    Tensor<Dev> gradients;
-    for (int step = 0; step < context_.size(); ++step) {
-      begin(step, held);
-      // Those of the ranks before are under way meanwhile.
-      Tensor<Dev> own(dev_, accumulation_type(q.dtype()), held.shape());
-      if (step > 0) dev_.fill_zero(own.mut().bytes(), own.size_bytes());
-      if constexpr (AttendsToParts<Dev>)
-        attend_to_part_backward(dev_, dy, q, half(held.view(), 0), half(held.view(), 1), y,
-                                logsumexp, parts_, options, sums.view, half(own.mut(), 0),
-                                half(own.mut(), 1));
-      if (step > 0) add(dev_, own.view(), received(own, step).view(), own.mut());
-      gradients = std::move(own);
-      context_.send(dev_, gradients.share(), next());
-      if (!is_last(step)) held = received(held, step + 1);
-    }
-    gradients = received(gradients, context_.size());
-    sums.end(dev_, dq);
-    cast(dev_, half(gradients.view(), 0), dk);
-    cast(dev_, half(gradients.view(), 1), dv);
-  }
-
- private:
-  [[nodiscard]] int next() const { return (context_.rank() + 1) % context_.size(); }
-  [[nodiscard]] bool is_last(int step) const { return step + 1 == context_.size(); }
-  /// The rows of the rank whose keys are here in this step.
-  [[nodiscard]] const std::vector<TokenRuns>& runs_in(int step) const {
-    return rows_.of((context_.rank() + 2 * context_.size() - step) % context_.size());
-  }
-  void begin(int step, const Tensor<Dev>& held) {
-    parts_.keys = runs_in(step);
-    parts_.more = step > 0;
-    if (!is_last(step)) context_.send(dev_, held.share(), next());
-  }
-  /// A tensor like this one, for the rows of that step.
-  [[nodiscard]] Tensor<Dev> received(const Tensor<Dev>& like, int step) {
-    Tensor<Dev> made(dev_, like.dtype(), like.shape().with(1, rows_of(runs_in(step))));
-    context_.recv(dev_, made.mut(), (context_.rank() + context_.size() - 1) % context_.size());
-    return made;
-  }
-  /// [2, rows, columns]
-  [[nodiscard]] Tensor<Dev> both(ConstView<Dev> k, ConstView<Dev> v) {
-    Tensor<Dev> made(dev_, k.dtype(), {2, k.rows(), k.columns()});
-    cast(dev_, k, half(made.mut(), 0));
-    cast(dev_, v, half(made.mut(), 1));
-    return made;
-  }
-  template <class AnyView>
-  [[nodiscard]] static AnyView half(AnyView of, int at) {
-    return of.slice(at, at + 1).as({of.shape()[1], of.shape()[2]});
-  }
-
-  Dev& dev_;
-  Comm<Dev>& context_;
-  const ContextRows& rows_;
-  AttentionParts<Dev> parts_;
-};
 
 }  // namespace dhp::detail

@@ -7,14 +7,13 @@
 namespace dhp {
 
 namespace detail {
-/// The global row numbers of an activation: from a packed batch, or counted from the first sample.
+/// The global row numbers of an activation: a side input, or counted from the first sample.
 template <class Dev>
-[[nodiscard]] RowNumbers<Dev> row_numbers(const Tape<Dev>& tape, std::int64_t rows) {
+[[nodiscard]] RowNumbers<Dev> row_numbers(const Tape<Dev>& tape, std::int64_t rows,
+                                          std::string_view side) {
   const auto& batch = tape.batch();
-  if (batch.has("row_numbers")) {
-    const auto& numbers = batch.at("row_numbers");
-    if (numbers.count() == rows) return {.index = numbers.view()};
-  }
+  for (const auto name : {side, std::string_view("sample_numbers")})
+    if (batch.has(name) && batch.at(name).count() == rows) return {.index = batch.at(name).view()};
   check(batch.samples > 0 && rows % batch.samples == 0, "dropout: ", rows,
         " rows are not a whole number per sample of ", batch.samples, " samples");
   return {.index = {}, .first = batch.first_sample * (rows / batch.samples)};
@@ -29,9 +28,13 @@ template <class Dev>
 template <class Dev>
 class DropoutUse {
  public:
-  /// shares: of the rows that a rank has of x.
-  DropoutUse(ModelBuilder<Dev>& build, double probability, RowShares<Dev> shares)
-      : probability_(probability), use_(build.next_use()), shares_(std::move(shares)) {
+  /// shares: of the rows that a rank has of x. numbers: a side input.
+  DropoutUse(ModelBuilder<Dev>& build, double probability, RowShares<Dev> shares,
+             std::string numbers = "row_numbers")
+      : probability_(probability),
+        use_(build.next_use()),
+        shares_(std::move(shares)),
+        numbers_(std::move(numbers)) {
     check(probability >= 0 && probability < 1, "dropout: the probability must be in [0, 1), got ",
           probability);
   }
@@ -50,13 +53,14 @@ class DropoutUse {
   [[nodiscard]] RowNumbers<Dev> rows(const Tape<Dev>& tape, std::int64_t rows) const {
     if (!active(tape)) return {};
     const auto all = shares_.all(tape, rows);
-    return sliced(row_numbers(tape, all), shares_.own(all));
+    return sliced(row_numbers(tape, all, numbers_), shares_.own(all));
   }
 
  private:
   double probability_;
   std::uint32_t use_;
   RowShares<Dev> shares_;
+  std::string numbers_;
 };
 }  // namespace detail
 
@@ -64,8 +68,9 @@ class DropoutUse {
 template <class Dev>
 class Dropout : public ElementwiseLayer<Dev> {
  public:
-  Dropout(ModelBuilder<Dev>& build, double probability)
-      : use_(build, probability, build.row_shares()) {}
+  /// numbers: the side input that has the rows' numbers, where x is not of all rows.
+  Dropout(ModelBuilder<Dev>& build, double probability, std::string numbers = "row_numbers")
+      : use_(build, probability, build.row_shares(), std::move(numbers)) {}
 
   Tensor<Dev> forward(Dev& dev, Tensor<Dev> x, Tape<Dev>& tape) {
     return apply(dev, std::move(x), tape);

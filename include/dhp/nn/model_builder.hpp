@@ -3,6 +3,7 @@
 #pragma once
 
 #include <dhp/comm/mesh.hpp>
+#include <dhp/comm/progress.hpp>
 #include <dhp/nn/group_sum.hpp>
 #include <dhp/nn/low_rank_options.hpp>
 #include <dhp/nn/parameter_store.hpp>
@@ -88,6 +89,11 @@ class ModelBuilder {
   [[nodiscard]] int groups() const { return groups_; }
   /// What the rows of samples are cut into, in every layout: attention adds up in their order. 1 and less: it does not.
   [[nodiscard]] int context_groups() const { return context_groups_; }
+  /// For what layers pass around the context axis while they compute; one for all of them. Collective.
+  [[nodiscard]] std::shared_ptr<Progress<Dev>> around_context() {
+    if (!around_context_) around_context_ = std::make_shared<Progress<Dev>>(context);
+    return around_context_;
+  }
   /// A sum over the pieces of what this placement splits. shares: of the rows that each rank gets of it.
   [[nodiscard]] GroupSum<Dev> sum_of_pieces(Placement place, RowShares<Dev> shares = {}) const {
     if (place == Placement::replicated) return {};
@@ -230,6 +236,7 @@ class ModelBuilder {
   std::optional<int> wanted_groups_;
   int groups_ = 0, context_groups_ = 0;
   bool shares_rows_ = false, whole_rows_ = false;
+  std::shared_ptr<Progress<Dev>> around_context_;
   LowRankOptions low_rank_;
   decltype(&detail::make_low_rank<Dev>) make_adapter_ = nullptr;
   std::vector<std::string> adapted_;  // its entries that have found a layer

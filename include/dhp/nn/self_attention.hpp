@@ -9,6 +9,7 @@
 #include <dhp/nn/fused_parameters.hpp>
 #include <dhp/nn/grouped_attention.hpp>
 #include <dhp/nn/linear.hpp>
+#include <dhp/nn/ring_attention.hpp>
 #include <dhp/ops/attention.hpp>
 #include <dhp/ops/cached_attention.hpp>
 #include <dhp/ops/rotary.hpp>
@@ -73,6 +74,7 @@ class SelfAttention final {
     exchanges_heads_ =
         context_.size() > 1 && (options.exchange_heads || !detail::AttendsToParts<Dev>);
     is_grouped_ = build.context_groups() > 1;
+    if (context_.size() > 1 && !exchanges_heads_ && !is_grouped_) ring_ = build.around_context();
     check(!is_grouped_ || detail::AttendsToParts<Dev>, name,
           ": a context axis changes no bit, as a deterministic run has to, on CPUs alone; choose "
           "them, or plain sums");
@@ -170,20 +172,20 @@ class SelfAttention final {
       rotate(dev, piece(qkv[0].mut(), at), heads_of_piece_, 0, tape, false);
       rotate(dev, piece(qkv[1].mut(), at), key_heads_of_piece_, 0, tape, false);
     }
-    if (exchanges_heads_)
+    if (exchanges_heads(tape))
       for (auto& part : qkv) part = exchanged(dev, part, tape, true);
     const auto &q = qkv[0], &k = qkv[1], &v = qkv[2];
     Tensor<Dev> y(dev, q.dtype(), q.shape());
     Tensor<Dev> logsumexp(dev, accumulation_type(q.dtype()),
-                          {pieces(), heads_of_piece_ / ranks_of_heads(), q.rows() / pieces()});
+                          {pieces(), heads_of_piece_ / ranks_of_heads(tape), q.rows() / pieces()});
     const auto forward_of = [&](auto attention) {
       for (int at = 0; at < pieces(); ++at)
         attention.forward(piece(q.view(), at), piece(k.view(), at), piece(v.view(), at),
                           options_for(tape, at, 0), piece(y.mut(), at),
                           logsumexp.mut().slice(at, at + 1));
     };
-    if (is_grouped(tape)) forward_of(around<detail::GroupedAttention<Dev>>(dev, tape));
-    else if (is_ring()) forward_of(around<detail::RingAttention<Dev>>(dev, tape));
+    if (is_grouped(tape)) forward_of(grouped(dev, tape));
+    else if (is_ring(tape)) forward_of(ring(dev, tape));
     else
       for (int at = 0; at < pieces(); ++at)
         attend(dev, piece(q.view(), at), piece(k.view(), at), piece(v.view(), at), at, 0, tape,
@@ -191,13 +193,13 @@ class SelfAttention final {
     for (auto& part : qkv) tape.push(std::move(part));
     tape.push(y.share());
     tape.push(std::move(logsumexp));
-    if (exchanges_heads_) return exchanged(dev, y, tape, false);
+    if (exchanges_heads(tape)) return exchanged(dev, y, tape, false);
     return y;
   }
   Tensor<Dev> backward_apart(Dev& dev, Tensor<Dev> dy, Tensor<Dev> onto, Tape<Dev>& tape) {
     const Tensor<Dev> logsumexp = tape.pop();
     const Tensor<Dev> y = tape.pop();
-    if (exchanges_heads_) dy = exchanged(dev, dy, tape, true);
+    if (exchanges_heads(tape)) dy = exchanged(dev, dy, tape, true);
     std::array<Tensor<Dev>, 3> qkv, gradients;
     for (std::size_t at = 3; at-- > 0;) {
       qkv[at] = tape.pop();
@@ -213,19 +215,15 @@ class SelfAttention final {
                  piece(dv.mut(), at));
     };
     if (is_grouped(tape))
-      backward_of([&](auto... parts) {
-        around<detail::GroupedAttention<Dev>>(dev, tape).backward(parts...);
-      });
-    else if (is_ring())
-      backward_of(
-          [&](auto... parts) { around<detail::RingAttention<Dev>>(dev, tape).backward(parts...); });
+      backward_of([&](auto... parts) { grouped(dev, tape).backward(parts...); });
+    else if (is_ring(tape)) backward_of([&](auto... parts) { ring(dev, tape).backward(parts...); });
     else
       backward_of([&](auto of_dy, auto of_q, auto of_k, auto of_v, auto of_y, auto statistics,
                       const auto& options, auto... outputs) {
         attention_backward(dev, of_dy, of_q, of_k, of_v, of_y, statistics, sequences(tape), options,
                            outputs...);
       });
-    if (exchanges_heads_)
+    if (exchanges_heads(tape))
       for (auto& part : gradients) part = exchanged(dev, part, tape, false);
     for (int at = 0; at < pieces(); ++at) {
       rotate(dev, piece(dq.mut(), at), heads_of_piece_, 0, tape, true);
@@ -253,14 +251,19 @@ class SelfAttention final {
     if (begins) attention_forward(dev, q, k, v, all, options, y, logsumexp);
     else detail::attention_step(dev, q, cache.view(), positions, options, y);
   }
-  [[nodiscard]] bool is_ring() const { return context_.size() > 1 && !exchanges_heads_; }
-  /// Predictions are of whole samples.
+  // Predictions are of whole samples.
   [[nodiscard]] bool is_grouped(const Tape<Dev>& tape) const {
-    return is_grouped_ && tape.batch().context != nullptr;
+    return is_grouped_ && tape.batch().context;
   }
-  template <class Attention>
-  [[nodiscard]] Attention around(Dev& dev, const Tape<Dev>& tape) {
+  [[nodiscard]] bool is_ring(const Tape<Dev>& tape) const { return ring_ && tape.batch().context; }
+  [[nodiscard]] bool exchanges_heads(const Tape<Dev>& tape) const {
+    return exchanges_heads_ && tape.batch().context;
+  }
+  [[nodiscard]] detail::GroupedAttention<Dev> grouped(Dev& dev, const Tape<Dev>& tape) {
     return {dev, exchanges_heads_ ? alone_ : context_, tape.batch(), options_.max_length};
+  }
+  [[nodiscard]] detail::RingAttention<Dev> ring(Dev& dev, const Tape<Dev>& tape) {
+    return {dev, context_, *ring_, tape.batch(), options_.max_length};
   }
   /// Rows for heads, or back, of all pieces.
   [[nodiscard]] Tensor<Dev> exchanged(Dev& dev, const Tensor<Dev>& all, const Tape<Dev>& tape,
@@ -305,7 +308,9 @@ class SelfAttention final {
   }
   [[nodiscard]] std::int64_t local_columns() const { return weights_[0]->spec.local_shape()[0]; }
   [[nodiscard]] int pieces() const { return gradient_sum_.pieces(); }
-  [[nodiscard]] int ranks_of_heads() const { return exchanges_heads_ ? context_.size() : 1; }
+  [[nodiscard]] int ranks_of_heads(const Tape<Dev>& tape) const {
+    return exchanges_heads(tape) ? context_.size() : 1;
+  }
   template <class AnyView>
   [[nodiscard]] AnyView piece(AnyView all, int at) const {
     return detail::piece(all, pieces(), at);
@@ -324,18 +329,18 @@ class SelfAttention final {
   }
   [[nodiscard]] Sequences<Dev> sequences(const Tape<Dev>& tape) const {
     const auto& batch = tape.batch();
-    const auto& numbers = batch.at(exchanges_heads_ ? "all_row_numbers" : "row_numbers");
+    const auto& numbers = batch.at(exchanges_heads(tape) ? "all_row_numbers" : "row_numbers");
     return {batch.at("offsets").view(), batch.at("lengths").view(), numbers.view(),
             options_.max_length};
   }
   [[nodiscard]] AttentionOptions options_for(const Tape<Dev>& tape, int piece,
                                              std::int64_t row_stride) const {
-    const int heads = heads_of_piece_ / ranks_of_heads();
+    const int heads = heads_of_piece_ / ranks_of_heads(tape);
     return {.heads = heads,
             .first_head = first_head_ + piece * heads_of_piece_ +
-                          (exchanges_heads_ ? context_.rank() * heads : 0),
+                          (exchanges_heads(tape) ? context_.rank() * heads : 0),
             .total_heads = options_.heads,
-            .key_heads = key_heads_of_piece_ / ranks_of_heads(),
+            .key_heads = key_heads_of_piece_ / ranks_of_heads(tape),
             .causal = options_.causal,
             .dropout = tape.context().training() ? options_.dropout : 0,
             .random = tape.context().random(use_),
@@ -345,6 +350,7 @@ class SelfAttention final {
   SelfAttentionOptions options_;
   std::uint32_t use_;
   Comm<Dev> context_, alone_;
+  std::shared_ptr<Progress<Dev>> ring_;  // null: keys and values do not travel
   bool exchanges_heads_ = false;
   bool is_grouped_ = false;  // with the same groups of rows in every layout
   int heads_of_piece_ = 0, key_heads_of_piece_ = 0;

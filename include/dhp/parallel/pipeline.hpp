@@ -229,7 +229,7 @@ class PipelineParallel {
     run.step = step;
     run.predicts = predicts;
     const detail::ContextCut cut{store_options_.context_groups, store_options_.tensor_groups};
-    if (context_.size() > 1 || (cut.groups > 1 && !predicts)) {
+    if (!predicts && (context_.size() > 1 || cut.groups > 1)) {
       for (const auto& whole : step.batches)
         run.shares.push_back(detail::context_share(dev, whole, context_, cut));
       run.step.batches = run.shares;

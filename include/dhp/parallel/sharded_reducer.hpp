@@ -65,17 +65,15 @@ class ShardedReducer final : public Replicas<Dev> {
   }
 
   void gather(Dev& dev, const ParameterList<Dev>& layer) override {
+    std::vector<std::size_t> needed;
     for (const auto& parameter : layer) {
       auto* state = state_of(*parameter);
-      if (state == nullptr) continue;
-      const auto at = as_size(state - states_.data());
-      if (++state->users == 1 && stage() == ZeroStage::weights) {
-        std::erase(idle_, at);
-        start_gather(at);
-        gather_next(at);
-      }
-      wait_gathered(*state, dev);
+      if (state == nullptr || ++state->users > 1) continue;
+      needed.push_back(as_size(state - states_.data()));
     }
+    if (stage() == ZeroStage::weights && !needed.empty()) gather_now(needed);
+    for (const auto& parameter : layer)
+      if (auto* state = state_of(*parameter)) wait_gathered(*state, dev);
   }
   void free(Dev& dev, const ParameterList<Dev>& layer) override {
     for (const auto& parameter : layer) {
@@ -174,13 +172,19 @@ class ShardedReducer final : public Replicas<Dev> {
         *dev_, Collective<Dev>::all_gather(bucket.own_weights(), bucket.all_weights()));
     state.gathering = true;
   }
-  /// Prefetches the weights of the next layer in the same direction.
-  void gather_next(std::size_t at) {
-    const bool forward = at >= last_needed_;
-    last_needed_ = at;
-    if (forward ? at + 1 >= states_.size() : at == 0) return;
-    const auto next = forward ? at + 1 : at - 1;
-    if (states_[next].users > 0 || states_[next].bucket->has_weights()) return;
+  /// Gathers a layer's buckets, and the next one in the same direction. With that, earlier layers' weights go first, so
+  /// that their memory serves again. Without, the direction is about to change, and they are needed soon.
+  void gather_now(const std::vector<std::size_t>& needed) {
+    for (const auto at : needed) std::erase(idle_, at);
+    const auto [first, last] = std::minmax_element(needed.begin(), needed.end());
+    const bool forward = *first >= last_needed_;
+    last_needed_ = *first;
+    const bool ends = forward ? *last + 1 >= states_.size() : *first == 0;
+    const auto next = ends ? 0 : forward ? *last + 1 : *first - 1;
+    const bool ahead = !ends && states_[next].users == 0 && !states_[next].bucket->has_weights();
+    if (ahead) free_idle(*dev_, 0);
+    for (const auto at : needed) start_gather(at);
+    if (!ahead) return;
     start_gather(next);
     idle_.push_back(next);
   }

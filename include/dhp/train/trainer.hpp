@@ -114,15 +114,19 @@ class Trainer {
   }
 
   /// What the loss predicts for each micro-batch, dropout off: on rank 0 those of all replicas, in the order of their
-  /// indices; nothing on the others. Collective over the mesh; H moves last digits, D and P nothing.
+  /// indices; nothing on the others. Collective over the mesh; H moves last digits, the other axes nothing: samples are
+  /// whole, and the ranks of a context axis take turns.
   [[nodiscard]] std::vector<HostArray> predict(
       const StepBatches<Dev>& mine) requires detail::Predicts<M, Dev> {
     const auto scope = dev_.scope("prediction");
-    check(mesh_.shape().context == 1,
-          "predictions are of whole samples: choose a layout without a context axis");
-    return detail::gather_predictions<Dev>(
-        dev_, mesh_, model_.predict(dev_, outside_training(mine)), mine.batches, mine.micro_batches,
-        model_.store().options().compute);
+    StepBatches<Dev> own{{}, mine.micro_batches, mine.samples, mine.same_shapes};
+    const auto turns = static_cast<std::size_t>(mesh_.shape().context);
+    for (auto at = static_cast<std::size_t>(mesh_.context_index()); at < mine.batches.size();
+         at += turns)
+      own.batches.push_back(mine.batches[at].share());
+    return detail::gather_predictions<Dev>(dev_, mesh_, model_.predict(dev_, outside_training(own)),
+                                           own.batches, own.micro_batches,
+                                           model_.store().options().compute);
   }
 
   /// Asks all ranks to stop: a later step's report says so on every rank. By any thread.

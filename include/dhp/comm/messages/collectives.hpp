@@ -59,6 +59,7 @@ class MessageCollective {
       case CallKind::broadcast: return broadcast(out.bytes(), out.size_bytes(), call.other);
       case CallKind::all_to_all:
         return all_to_all(in.bytes(), out.bytes(), in.size_bytes() / as_size(size()));
+      case CallKind::shift: return shift(in.bytes(), out.bytes(), in.size_bytes());
       case CallKind::barrier: return barrier();
       default: throw Error(concat(name_of(call.kind), " is no collective"), call.where);
     }
@@ -146,6 +147,13 @@ class MessageCollective {
     for_others([&](int rank) { begin_receive(out + offset(rank), block_bytes, rank); });
     for_others([&](int rank) { begin_send(in + offset(rank), block_bytes, rank); });
     copy_bytes(out + offset(me()), in + offset(me()), block_bytes);
+    finish();
+  }
+
+  void shift(const std::byte* in, std::byte* out, std::size_t bytes) {
+    if (size() == 1) return copy_bytes(out, in, bytes);
+    begin_receive(out, bytes, (me() + size() - 1) % size());
+    begin_send(in, bytes, (me() + 1) % size());
     finish();
   }
 

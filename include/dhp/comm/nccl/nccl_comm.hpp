@@ -81,9 +81,8 @@ class NcclComm {
   Event<Cuda> start(Cuda& dev, const Collective<Cuda>& collective) {
     if (alone()) return self_.start(dev, collective);
     collective.check_for(size());
-    auto end = state_->channel->issue(dev, collective.call, [&](auto... on) {
-      return put(collective, detail::as_size(size()), on...);
-    });
+    auto end = state_->channel->issue(
+        dev, collective.call, [&](auto... on) { return put(collective, rank(), size(), on...); });
     return Event<Cuda>(
         std::make_shared<detail::NcclEvent>(state_->channel, std::move(end), dev.stream()));
   }
@@ -134,7 +133,7 @@ class NcclComm {
     return *state_->messages;
   }
 
-  static ncclResult_t put(const Collective<Cuda>& collective, std::size_t ranks, ncclComm_t comm,
+  static ncclResult_t put(const Collective<Cuda>& collective, int rank, int ranks, ncclComm_t comm,
                           cudaStream_t stream) {
     const auto& call = collective.call;
     const auto* const in = collective.in.bytes();
@@ -146,29 +145,36 @@ class NcclComm {
         return ncclAllReduce(in, out, count, type, detail::nccl_reduction(call.reduce), comm,
                              stream);
       case CallKind::reduce_scatter:
-        return ncclReduceScatter(in, out, count / ranks, type, ncclSum, comm, stream);
+        return ncclReduceScatter(in, out, count / detail::as_size(ranks), type, ncclSum, comm,
+                                 stream);
       case CallKind::all_gather: return ncclAllGather(in, out, count, type, comm, stream);
       case CallKind::broadcast:
         return ncclBroadcast(in, out, count, type, call.other, comm, stream);
-      case CallKind::all_to_all: return exchange_blocks(collective, ranks, comm, stream);
+      case CallKind::all_to_all:
+      case CallKind::shift: return exchange_blocks(collective, rank, ranks, comm, stream);
       default: fail(name_of(call.kind), " is no collective of buffers");
     }
   }
-  // In one NCCL group, so that no two of them wait for each other.
-  static ncclResult_t exchange_blocks(const Collective<Cuda>& collective, std::size_t ranks,
+  // Blocks of all_to_all, in one NCCL group, so that no two of them wait for each other; or shift's one.
+  static ncclResult_t exchange_blocks(const Collective<Cuda>& collective, int rank, int ranks,
                                       ncclComm_t comm, cudaStream_t stream) {
-    const auto count = detail::as_size(collective.call.count) / ranks;
-    const auto bytes = count * size_of(collective.call.dtype);
+    const bool to_all = collective.call.kind == CallKind::all_to_all;
+    const auto count =
+        detail::as_size(collective.call.count) / (to_all ? detail::as_size(ranks) : 1);
+    const auto bytes = to_all ? count * size_of(collective.call.dtype) : 0;
     const auto type = detail::nccl_type(collective.call.dtype);
     auto code = ncclGroupStart();
     const auto next = [&](ncclResult_t result) {
       if (result != ncclSuccess && result != ncclInProgress && code == ncclSuccess) code = result;
     };
-    for (std::size_t at = 0; at < ranks; ++at) {
-      const int other = static_cast<int>(at);
-      next(ncclSend(collective.in.bytes() + at * bytes, count, type, other, comm, stream));
-      next(ncclRecv(collective.out.bytes() + at * bytes, count, type, other, comm, stream));
-    }
+    const auto exchange = [&](int to, int from) {
+      next(ncclSend(collective.in.bytes() + detail::as_size(to) * bytes, count, type, to, comm,
+                    stream));
+      next(ncclRecv(collective.out.bytes() + detail::as_size(from) * bytes, count, type, from, comm,
+                    stream));
+    };
+    if (!to_all) exchange((rank + 1) % ranks, (rank + ranks - 1) % ranks);
+    for (int other = 0; to_all && other < ranks; ++other) exchange(other, other);
     const auto ended = ncclGroupEnd();
     return code == ncclSuccess ? ended : code;
   }

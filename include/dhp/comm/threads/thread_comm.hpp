@@ -114,6 +114,9 @@ class ThreadComm {
         const auto block = in.size_bytes() / detail::as_size(size());
         return gather(out, block, detail::as_size(rank_) * block);
       }
+      case CallKind::shift:
+        return detail::copy_bytes(out.bytes(), in_of((rank_ + size() - 1) % size()),
+                                  in.size_bytes());
       default: throw Error(concat(name_of(call.kind), " is no collective of buffers"), call.where);
     }
   }

@@ -1,0 +1,130 @@
+// Attention on a context axis whose keys and values travel around a ring (Liu et al. 2023, "Ring attention with blockwise
+// transformers"): a rank passes on those it holds, and gets the next ones, while it computes with them.
+#pragma once
+
+#include <dhp/comm/progress.hpp>
+#include <dhp/nn/context.hpp>
+
+#include <memory>
+#include <optional>
+#include <utility>
+
+namespace dhp::detail {
+
+/// A tensor on its way to the next rank of a ring, while that of the previous rank arrives.
+template <class Dev>
+class RingTransfer : NonCopyable {
+ public:
+  RingTransfer(Dev& dev, Progress<Dev>& ring, Tensor<Dev> sent)
+      : dev_(dev),
+        sent_(std::move(sent)),
+        coming_(dev, sent_.dtype(), sent_.shape()),
+        done_(ring.start(dev, Collective<Dev>::shift(sent_.view(), coming_.mut()))) {}
+  ~RingTransfer() {
+    try {
+      done_.wait();  // until then the transfer uses the memory
+    } catch (...) {  // the call that waits throws it
+    }
+  }
+  [[nodiscard]] Tensor<Dev> wait() {
+    done_.wait(dev_);
+    return std::move(coming_);
+  }
+
+ private:
+  Dev& dev_;
+  Tensor<Dev> sent_, coming_;
+  Event<Dev> done_;
+};
+
+/// Attention of the rows that this rank has to those of all ranks, as attention_forward() and attention_backward()
+/// have it for whole samples. Results are equal up to rounding: the order of a row's sum depends on its rank.
+template <class Dev>
+class RingAttention {
+ public:
+  /// ring: of the ranks of the context axis.
+  RingAttention(Dev& dev, const Comm<Dev>& context, Progress<Dev>& ring,
+                const MicroBatch<Dev>& batch, std::int64_t max_length)
+      : dev_(dev),
+        rank_(context.rank()),
+        ranks_(context.size()),
+        ring_(ring),
+        rows_(*batch.context) {
+    parts_.queries = rows_.of(rank_);
+    parts_.row_numbers = batch.at("row_numbers").view();
+    parts_.max_length = max_length;
+  }
+
+  void forward(ConstView<Dev> q, ConstView<Dev> k, ConstView<Dev> v,
+               const AttentionOptions& options, View<Dev> y, View<Dev> logsumexp) {
+    PartSums<Dev> sums(dev_, y);
+    auto held = both(k, v);
+    for (int step = 0; step < ranks_; ++step) {
+      const auto next = begin(step, held);
+      if constexpr (AttendsToParts<Dev>)
+        attend_to_part_forward(dev_, q, half(held.view(), 0), half(held.view(), 1), parts_, options,
+                               sums.view, logsumexp);
+      if (next) held = next->wait();
+    }
+    sums.end(dev_, y);
+  }
+
+  /// The gradients of keys and values travel behind them, and one step further: home.
+  void backward(ConstView<Dev> dy, ConstView<Dev> q, ConstView<Dev> k, ConstView<Dev> v,
+                ConstView<Dev> y, ConstView<Dev> logsumexp, const AttentionOptions& options,
+                View<Dev> dq, View<Dev> dk, View<Dev> dv) {
+    const auto wide_y = as_summands(dev_, y);
+    if (wide_y) y = wide_y.view();
+    PartSums<Dev> sums(dev_, dq);
+    auto held = both(k, v);
+    std::optional<RingTransfer<Dev>> gradients;
+    for (int step = 0; step < ranks_; ++step) {
+      const auto next = begin(step, held);
+      // Those of the ranks before are under way meanwhile.
+      Tensor<Dev> own(dev_, accumulation_type(q.dtype()), held.shape());
+      if (step > 0) dev_.fill_zero(own.mut().bytes(), own.size_bytes());
+      if constexpr (AttendsToParts<Dev>)
+        attend_to_part_backward(dev_, dy, q, half(held.view(), 0), half(held.view(), 1), y,
+                                logsumexp, parts_, options, sums.view, half(own.mut(), 0),
+                                half(own.mut(), 1));
+      if (step > 0) add(dev_, own.view(), gradients->wait().view(), own.mut());
+      gradients.emplace(dev_, ring_, std::move(own));
+      if (next) held = next->wait();
+    }
+    const auto home = gradients->wait();
+    parts_.keys = parts_.queries;
+    sums.end(dev_, dq);
+    cast(dev_, half(home.view(), 0), dk);
+    cast(dev_, half(home.view(), 1), dv);
+  }
+
+ private:
+  /// The keys and values that are here in this step go on; null in the last one.
+  [[nodiscard]] std::unique_ptr<RingTransfer<Dev>> begin(int step, const Tensor<Dev>& held) {
+    parts_.keys = rows_.of((rank_ + ranks_ - step) % ranks_);
+    parts_.more = step > 0;
+    if (step + 1 == ranks_) return nullptr;
+    return std::make_unique<RingTransfer<Dev>>(dev_, ring_, held.share());
+  }
+  /// [2, rows of the rank with most, columns]
+  [[nodiscard]] Tensor<Dev> both(ConstView<Dev> k, ConstView<Dev> v) {
+    Tensor<Dev> made(dev_, k.dtype(), {2, rows_.most, k.columns()});
+    parts_.keys = parts_.queries;
+    cast(dev_, k, half(made.mut(), 0));
+    cast(dev_, v, half(made.mut(), 1));
+    return made;
+  }
+  /// The rows of the rank whose keys are here.
+  template <class AnyView>
+  [[nodiscard]] AnyView half(AnyView of, int at) const {
+    return of.slice(at, at + 1).as({of.shape()[1], of.shape()[2]}).slice(0, rows_of(parts_.keys));
+  }
+
+  Dev& dev_;
+  int rank_, ranks_;
+  Progress<Dev>& ring_;
+  const ContextRows& rows_;
+  AttentionParts<Dev> parts_;
+};
+
+}  // namespace dhp::detail
