@@ -20,7 +20,7 @@ namespace dhp {
 }
 
 namespace detail {
-/// At least so many digits: "002a" of 42, 4 and 16.
+/// With leading zeros up to `least` digits: "002a" for 42, 4 and base 16.
 [[nodiscard]] inline std::string digits_of(std::uint64_t number, std::size_t least, unsigned base) {
   std::string text;
   for (; number > 0 || text.size() < least; number /= base)

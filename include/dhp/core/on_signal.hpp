@@ -13,7 +13,7 @@
 
 namespace dhp::detail {
 
-/// A thread that takes no signal of the process from those that wait for it, also from those that are made later.
+/// A thread that blocks all signals, so that the process's signals go to the threads that wait for them.
 [[nodiscard]] std::thread thread_without_signals(auto body) {
   sigset_t all{}, before{};
   ::sigfillset(&all);
@@ -50,7 +50,7 @@ class OnSignal : NonCopyable {
     }
     ~Blocked() {
       constexpr timespec at_once{};
-      while (::sigtimedwait(&set_, nullptr, &at_once) > 0) {  // nobody is called any more
+      while (::sigtimedwait(&set_, nullptr, &at_once) > 0) {  // drops what came: no call follows
       }
       ::pthread_sigmask(SIG_SETMASK, &before_, nullptr);
     }

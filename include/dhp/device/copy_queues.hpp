@@ -1,4 +1,4 @@
-// Copies between host and GPU on streams of their own, beside the device's work.
+// Copies between host and GPU on streams of their own, concurrent with the device's work.
 #pragma once
 
 #include <dhp/device/cuda_event.hpp>
@@ -39,7 +39,7 @@ class UploadQueue {
   std::shared_ptr<std::byte> landing_;  // mirrors the pinned memory
 };
 
-/// Copies to pinned host memory, beside the work that follows.
+/// Copies to pinned host memory while later work runs.
 class DownloadQueue {
  public:
   /// Copies what `work` has written so far; returns the point at which the copy is complete.

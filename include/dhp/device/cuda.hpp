@@ -37,7 +37,7 @@ struct CudaOptions {
   /// cuDNN draws the dropout of attention in 16 bits itself: without a mask in memory, but its numbers depend on the
   /// micro-batch and on the tensor axis (docs/numbers.md). Not with `deterministic`.
   bool library_dropout = false;
-  /// On how many multiprocessors products run, if collectives beside them occupy the others; 0: all.
+  /// On how many multiprocessors products run, if concurrent collectives occupy the others; 0: all.
   int cublas_sms = 0;
   /// The cache file of the fastest algorithms; if empty, the value of DHP_PLAN_CACHE, if set. A
   /// deterministic device reads only this file and never writes it: all ranks must read the same.
@@ -193,7 +193,7 @@ class Cuda : detail::Kernels {
     });
     return {std::move(data), bytes, std::make_shared<detail::CudaArrival>(end)};
   }
-  /// The same beside later work, which must not write to `from` before finish_copies_beside().
+  /// The same, concurrent with later work, which must not write to `from` before finish_copies_beside().
   [[nodiscard]] HostCopy start_copy_beside(const std::byte* from, std::size_t bytes) {
     check_not_recording("a copy to the host");
     if (!downloads_) downloads_ = std::make_unique<detail::DownloadQueue>();
@@ -201,7 +201,7 @@ class Cuda : detail::Kernels {
         bytes, [&](std::byte* to) { return downloads_->copy(to, from, bytes, stream()); });
     return {std::move(data), bytes, std::make_shared<detail::CudaArrival>(end)};
   }
-  /// Later work comes after the copies beside. The host does not wait.
+  /// Later work waits for the concurrent copies. The host does not wait.
   void finish_copies_beside() {
     if (downloads_) downloads_->before(stream());
   }

@@ -93,7 +93,7 @@ inline constexpr bool has_data = true;
 
 class Cpu;
 namespace detail {
-/// Whether the device works beside the host, which only gives it work.
+/// Whether the device works asynchronously: the host only issues work.
 template <class Dev>
 inline constexpr bool works_by_itself = !Dev::host_accessible;
 template <>

@@ -91,7 +91,7 @@ class SegmentTable {
     return reinterpret_cast<const SegmentTile*>(tiles_.view().bytes());
   }
   [[nodiscard]] std::int64_t tile_count() const { return tile_count_; }
-  /// Sums of tiles are a list of so many.
+  /// The number of sums that a list of tiles has.
   [[nodiscard]] std::int64_t sum_count() const { return sum_count_; }
   /// The tile sums that belong to each parameter; in device memory.
   [[nodiscard]] const TileSums* sums() const {
