@@ -3,10 +3,11 @@
 
 planner.py PROGRAMS [--networks MEGABITS...] [--steps N] [--save FILE]
 
-First dhp_doctor --calibrate measures the machine, and one rank alone runs each model with two micro-batches, which scales
-the rates of devices to that model. Then all predictions are written to FILE, and only then the layouts run, as threads;
-and with --networks as processes on two hosts, network namespaces of this machine whose links carry so many megabits a second (the tools of
-iproute2, and root or user namespaces). Prints a table, and how far off the planner is."""
+First dhp_doctor --calibrate measures the machine, and one rank alone runs each model with two micro-batches, which
+scales the rates of devices to that model. Then all predictions are written to FILE, and only then the layouts run, as
+threads; and with --networks as processes on two hosts, network namespaces of this machine whose links carry so many
+megabits a second (the tools of iproute2, and root or user namespaces). Prints a table, and how far off the planner
+is."""
 import argparse
 import json
 import os
@@ -146,7 +147,8 @@ def main():
     rows, files = [], {}
 
     def write():
-        asked.save.write_text(json.dumps({"clusters": files, "rows": rows}, indent=1) + "\n")
+        lines = ",\n".join(map(json.dumps, rows))
+        asked.save.write_text(f'{{"clusters": {json.dumps(files, indent=1)},\n"rows": [\n{lines}\n]}}\n')
 
     with tempfile.TemporaryDirectory() as temporary:
         folder = pathlib.Path(temporary)

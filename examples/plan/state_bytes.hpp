@@ -24,7 +24,7 @@ struct StateBytes {
 
 struct DataExchange {
   double bytes = 0;  ///< that a rank sends in a step
-  double calls = 0;  ///< for each bucket
+  double calls = 0;  ///< for each bucket, in all-reduces: others are half of one
 };
 
 /// Stage 3: at most; a bucket that the next pass needs first stays.
@@ -39,9 +39,9 @@ struct DataExchange {
   const double times = micro_batches;
   switch (zero) {
     case 0: return {sent(CallKind::all_reduce, gradients), 1};
-    case 1: return {scattered + gathered, 2};
-    case 2: return {times * scattered + gathered, times + 1};
-    default: return {times * (scattered + 2 * gathered), 3 * times};
+    case 1: return {scattered + gathered, 1};
+    case 2: return {times * scattered + gathered, (times + 1) / 2};
+    default: return {times * (scattered + 2 * gathered), times * 3 / 2};
   }
 }
 

@@ -78,18 +78,19 @@ class StepModel {
     return (c.cores > 0 ? std::max(flop, moved) : flop + moved) + work.bytes / c.bytes_per_s +
            work.launches * c.launch_s;
   }
-  /// Of calls in which a rank sends so many bytes, in a group of so many ranks whose neighbours are `stride` apart.
+  /// Of all-reduces in which a rank sends so many bytes, in a group of so many ranks whose neighbours are `stride`
+  /// apart.
   [[nodiscard]] double exchange(double calls, double sent_bytes, int ranks, int stride) const {
     if (ranks == 1 || calls == 0) return 0;
     const auto& c = options_.cluster;
     const double extent = static_cast<double>(ranks) * stride;
-    if (extent <= c.devices)
-      return calls * rounds(ranks) * c.device.latency_s + sent_bytes / c.device.bytes_per_s;
+    // The group's ranks on one host meet first, and use their links side by side.
+    const double here = std::clamp(std::floor(c.devices / stride), 1.0, static_cast<double>(ranks));
+    const double inside = calls * rounds(here) * c.device.latency_s;
+    if (extent <= c.devices) return inside + sent_bytes / c.device.bytes_per_s;
     const auto& link = extent <= c.devices * c.hosts ? c.host : c.rack;
-    // The group's ranks on one host use their links side by side.
-    const double rails = std::max(1.0, std::min<double>(ranks, std::floor(c.devices / stride)));
-    return calls * rounds(ranks) * link.latency_s +
-           sent_bytes / std::min(c.device.bytes_per_s, rails * link.bytes_per_s);
+    return inside + calls * rounds(ranks / here) * link.latency_s +
+           sent_bytes / std::min(c.device.bytes_per_s, here * link.bytes_per_s);
   }
 
   /// None where the model cannot be cut so, or a replica has nothing to do.
@@ -117,7 +118,7 @@ class StepModel {
       time.waiting = std::max(0.0, stage.end - stage.compute - stage.tensor) + stage.tied;
       time.data = layout.zero >= 2
                       ? std::max(exchanging - stage.compute * (layout.zero == 3 ? 1 : 2.0 / 3),
-                                 exchanging / std::max(calls, 1.0))
+                                 exchanging / std::max(2 * calls, 1.0))
                       : exposed(stage, exchanging);
       auto update = work.update;
       update.add(update, (layout.zero > 0 ? part / replicas : part) - 1);
@@ -164,7 +165,7 @@ class StepModel {
   };
   using Cut = std::tuple<int, int, int, std::string, int, std::int64_t, bool>;
 
-  [[nodiscard]] static double rounds(int ranks) { return 2 * std::ceil(std::log2(ranks)); }
+  [[nodiscard]] static double rounds(double ranks) { return 2 * std::ceil(std::log2(ranks)); }
 
   /// Buckets go one after the other, each when its layers are done; the rest of the backward pass hides them.
   [[nodiscard]] double exposed(const Stage& stage, double exchanging) const {
