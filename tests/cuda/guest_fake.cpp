@@ -33,12 +33,16 @@ struct HostMemory {
     return {.allocate = [this](std::size_t bytes, cudaStream_t stream) -> std::byte* {
               if (empty) return nullptr;
               auto* const data = static_cast<std::byte*>(::operator new(bytes));
+              const std::lock_guard lock(fake::gpu_memory.mutex);
+              fake::gpu_memory.add(data, bytes);
               given.push_back({data, bytes, stream});
               return data;
             },
             .free =
                 [this](std::byte* data, std::size_t bytes, cudaStream_t stream) {
                   freed.push_back({data, bytes, stream});
+                  const std::lock_guard lock(fake::gpu_memory.mutex);
+                  fake::gpu_memory.remove(data);
                   ::operator delete(data);
                 }};
   }
