@@ -24,8 +24,8 @@ namespace dhp {
 /// barrier: synchronizes the hosts, not their devices. split: ranks of one color form a group, ordered by key; a rank
 /// with a negative color gets a group of one. transport: a name for messages. abort: stops every rank of the world.
 ///
-/// Engines whose messages wait for their receiver also have expect(dev, dtype, shape, from, where): the next recv from
-/// that rank begins. Engines whose collectives are work of the device also have synchronize(dev): the host waits for the device, and it
+/// Engines whose messages wait for their receiver also have expect(dev, dtype, shape, from, where), which begins the
+/// next recv. Engines whose collectives are work of the device also have synchronize(dev): the host waits for it. That
 /// throws if the world has ended, because received data may then be garbage.
 template <class C, class Dev>
 concept Communicator = requires(C& comm, Dev& dev, const Collective<Dev>& collective,

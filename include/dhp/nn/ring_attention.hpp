@@ -1,5 +1,5 @@
-// Attention on a context axis whose keys and values travel around a ring (Liu et al. 2023, "Ring attention with blockwise
-// transformers"): a rank passes on those it holds, and gets the next ones, while it computes with them.
+// Attention on a context axis whose keys and values travel around a ring (Liu et al. 2023, "Ring attention with
+// blockwise transformers"): a rank passes on those it holds, and gets the next ones, while it computes with them.
 #pragma once
 
 #include <dhp/comm/progress.hpp>
