@@ -65,9 +65,7 @@ struct ImageSource {
     const auto left = ((line - row * grid_width) * step + first_w) * channels + in_row;
     const auto from = std::max<std::int64_t>(left, 0);
     const auto to = std::min(left + std::min(count, tap_row - in_row), width * channels);
-    if (from < to)
-      cpu::prefetch(image + (n * height + h) * width * channels + from,
-                    as_size(to - from) * sizeof(S));
+    if (from < to) cpu::prefetch(image + (n * height + h) * width * channels + from, to - from);
   }
 };
 

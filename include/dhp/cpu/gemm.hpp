@@ -22,8 +22,8 @@ struct ViewSource {
     else return read<T>(view, line * stride + first, count, scratch);
   }
   void prefetch(std::int64_t line, std::int64_t first, std::int64_t count) const {
-    const auto size = size_of(view.dtype());
-    cpu::prefetch(view.bytes() + as_size(line * stride + first) * size, as_size(count) * size);
+    const auto size = static_cast<std::int64_t>(size_of(view.dtype()));
+    cpu::prefetch(view.bytes() + (line * stride + first) * size, count * size);
   }
 };
 

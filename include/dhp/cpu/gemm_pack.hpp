@@ -18,9 +18,10 @@
 namespace dhp::detail::cpu {
 
 /// Brings memory nearer that is needed soon.
-inline void prefetch(const void* from, std::size_t bytes) {
-  const auto* const at = static_cast<const std::byte*>(from);
-  for (std::size_t line = 0; line < bytes; line += 64) __builtin_prefetch(at + line, 0, 2);
+template <class S>
+void prefetch(const S* from, std::int64_t count) {
+  constexpr auto line = static_cast<std::int64_t>(64 / sizeof(S));
+  for (std::int64_t at = 0; at < count; at += line) __builtin_prefetch(from + at, 0, 2);
 }
 
 /// Yields runs of a matrix, by any object that has `deep` and `const T* run(line, first, count, scratch)`: `count`
@@ -94,7 +95,7 @@ struct MatrixSource {
     }
   }
   void prefetch(std::int64_t line, std::int64_t first, std::int64_t count) const {
-    cpu::prefetch(data + line * stride + first, as_size(count) * sizeof(S));
+    cpu::prefetch(data + line * stride + first, count);
   }
 };
 

@@ -56,9 +56,9 @@ class MetaMemory : public detail::MemoryCount, public std::enable_shared_from_th
       void* const space = mmap(nullptr, size, PROT_READ | PROT_WRITE,
                                MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
       if (space == MAP_FAILED) throw OutOfMemory(bytes, "the address space");
-      spaces.push_back(space);
+      spaces.push_back(static_cast<std::byte*>(space));
     }
-    auto* const space = static_cast<std::byte*>(spaces.back());
+    auto* const space = spaces.back();
     spaces.pop_back();
     return {space, [count_down, &spaces](std::byte* block) {
               spaces.push_back(block);
@@ -67,7 +67,7 @@ class MetaMemory : public detail::MemoryCount, public std::enable_shared_from_th
   }
   ~MetaMemory() {
     for (const auto& [size, spaces] : spaces_)
-      for (void* const space : spaces) munmap(space, size);
+      for (auto* const space : spaces) munmap(space, size);
   }
 
   [[nodiscard]] std::size_t most_in_use_bytes() const { return most_in_use_; }
@@ -77,8 +77,8 @@ class MetaMemory : public detail::MemoryCount, public std::enable_shared_from_th
  private:
   friend class Meta;
   std::size_t least_step_;
-  std::map<std::size_t, std::int64_t> cached_;          // free blocks by size
-  std::map<std::size_t, std::vector<void*>> spaces_{};  // of them those that have no memory
+  std::map<std::size_t, std::int64_t> cached_;               // free blocks by size
+  std::map<std::size_t, std::vector<std::byte*>> spaces_{};  // of them those that have no memory
   std::size_t most_in_use_ = 0;
   std::vector<std::string> scopes_, most_in_use_in_;
 };
