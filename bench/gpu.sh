@@ -9,9 +9,9 @@
 #            30 steps of BERT-large, 512 tokens, with dropout and without; all tests but those of several ranks
 # compare    libraries machine resnet bert
 #            both models against eager PyTorch (channels_last, mixed precision)
-# processes  libraries rest nccl ranks elastic sanitize
+# processes  libraries rest nccl ranks elastic features sanitize
 #            NCCL among 2 and 3 processes on one GPU; BERT in layouts of up to 8; an elastic job of 3 that loses one;
-#            compute-sanitizer over the single ops
+#            ZeRO, schedules, a decoder and what else ranks can do; compute-sanitizer over the single ops
 # more       libraries rest machine compile_resnet compile_bert packed graphs overhead others recorded
 #            against torch.compile(max-autotune); packed against padded batches; CUDA graphs; a world of one rank; the
 #            other sizes and types against eager PyTorch; 2 ranks with recorded steps
@@ -34,12 +34,12 @@ declare -A calls=(
   [build]="versions configure libraries library_tests resnet_steps rest"
   [check]="libraries bert_steps rest tests"
   [compare]="libraries machine resnet bert"
-  [processes]="libraries rest nccl ranks elastic sanitize"
+  [processes]="libraries rest nccl ranks elastic features sanitize"
   [more]="libraries rest machine compile_resnet compile_bert packed graphs overhead others recorded")
 order=(build check compare processes more)
 # The time limit of each step, in seconds.
 declare -A limits=([versions]=30 [configure]=180 [libraries]=420 [library_tests]=180 [resnet_steps]=90 [rest]=400
-  [bert_steps]=150 [tests]=400 [machine]=90 [resnet]=200 [bert]=270 [nccl]=200 [ranks]=200 [elastic]=150 [sanitize]=300
+  [bert_steps]=150 [tests]=400 [machine]=90 [resnet]=200 [bert]=270 [nccl]=200 [ranks]=200 [elastic]=150 [features]=200 [sanitize]=300
   [recorded]=200 [compile_resnet]=300 [compile_bert]=300 [packed]=120 [graphs]=150 [overhead]=100 [others]=400)
 total=${DHP_CALL_SECONDS:-570}
 steps=()
@@ -296,7 +296,7 @@ for name in "${steps[@]}"; do
   begin "$name"
   case $name in
     ranks) ranks bert ;;
-    recorded | elastic) ranks "$name" ;;
+    recorded | elastic | features) ranks "$name" ;;
     packed | graphs | overhead) figures "$name" ;;
     *) "step_$name" ;;
   esac

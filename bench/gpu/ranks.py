@@ -1,11 +1,13 @@
 """The same short training run in several layouts of ranks, a process for each rank, all on one GPU.
 
-ranks.py LAUNCHER BERT RESNET OUT.json --model bert|recorded|elastic --seconds N [--dry-run]: LAUNCHER RANKS COMMAND... starts the processes
-(tests/cuda/ranks.sh). --dry-run: only checks that the trainers take the options.
-The losses of every layout of BERT must be those of one rank, those of both models with recorded steps those without, and those of
-an elastic job of three ranks, one of which is killed, those of one rank; how fast it is means nothing, since the ranks share a GPU.
+ranks.py LAUNCHER BERT RESNET OUT.json --model bert|recorded|elastic|features --seconds N [--dry-run]: LAUNCHER RANKS COMMAND... starts
+the processes (tests/cuda/ranks.sh). --dry-run: only checks that the trainers take the options.
+The losses of every layout of BERT, and of every feature, must be those of one rank, those of both models with recorded steps those
+without, and those of an elastic job of three ranks, one of which is killed, those of one rank; gradients that are compressed or
+late must only end in numbers. How fast it is means nothing, since the ranks share a GPU.
 """
 import argparse
+import concurrent.futures
 import itertools
 import json
 import math
@@ -22,6 +24,7 @@ layouts = ["2x1x1", "1x2x1", "1x1x2", "2x2x1", "2x1x2", "1x2x2", "4x1x1", "2x2x2
 common = ["--precision", "fp32", "--global-batch", "32", "--micro-batch", "4", "--evaluate-samples", "1", "--comm-timeout", "60"]
 bert = ["--preset", "mini", "--dropout", "0.1", "--steps", "3", *common]
 resnet = ["--depth", "14", "--width", "8", "--image-size", "32", "--samples", "256", "--steps", "5", *common]
+gpt = ["--steps", "3", *common]
 padded = [*bert, "--layout", "padded"]  # packed batches are not recorded
 elastic = ["--preset", "mini", "--dropout", "0.1", "--steps", "10", "--deterministic", *common]
 # Of three ranks the last one is killed when the metrics, $0, have a few lines.
@@ -30,6 +33,30 @@ kill_last = """[ "$RANK" = 2 ] || exec "$@"
 until [ "$(cat "$0" 2>/dev/null | wc -l)" -ge 4 ] || ! kill -0 $!; do sleep 0.05; done
 kill -KILL $!"""
 recorded_layouts = ["2x1x1", "1x2x1", "1x1x2"]
+
+
+# What else ranks can do: a name, the trainer, its options, the layout, and what the losses of one rank take besides.
+pairs = ["--tensor-groups", "2", "--deterministic"]
+features = [
+    *[("ZeRO %d" % stage, "bert", ["--zero", str(stage)], "2x1x1", []) for stage in (1, 2, 3)],
+    ("ZeRO 1, offloaded", "bert", ["--zero", "1", "--offload", "optimizer"], "2x1x1", []),
+    ("shares of rows", "bert", ["--sequence-parallel"], "1x2x1", []),
+    ("shares of tokens", "bert", ["--layout", "padded", "--context-parallel", "2", "--context-attention", "heads"], "1x1x1",
+     ["--layout", "padded"]),
+    *[(schedule, "bert", ["--schedule", schedule], "1x1x2", []) for schedule in ("zero-bubble", "zero-bubble-v", "dual-pipe-v")],
+    ("interleaved", "bert", ["--schedule", "interleaved", "--pipeline-chunks", "2"], "1x1x2", []),
+    *[("exact sums", "bert", pairs, layout, pairs) for layout in ("2x1x1", "1x2x1", "1x1x2")],
+    ("recomputed", "bert", ["--recompute"], "1x1x1", []),
+    ("verified", "bert", ["--deterministic", "--verify-every", "2"], "2x1x1", ["--deterministic"]),
+    *[("a decoder", "gpt", [], layout, []) for layout in ("2x1x1", "1x2x1", "1x1x2")],
+    ("channels", "resnet", [], "1x2x1", []), ("stages", "resnet", [], "1x1x2", []),
+    *[(reducer, "bert", ["--reducer", reducer], "2x1x1", None)
+      for reducer in ("16-bit", "top-k", "powersgd", "one-bit", "delayed", "local")]]
+
+
+def ranks_of(layout, options):
+    context = int(options[options.index("--context-parallel") + 1]) if "--context-parallel" in options else 1
+    return context * math.prod(map(int, layout.split("x")))
 
 
 def command_of(trainer, options, layout):
@@ -56,6 +83,16 @@ def losses(prefix, trainer, options, layout, seconds):
     return [line["loss"] for line in lines if "loss" in line]
 
 
+def judged(found, expected):
+    """What to say of losses, and how far they are from those of another run; None: they need only be numbers."""
+    if expected is None:
+        return "same" if all(map(math.isfinite, found)) else "NOT NUMBERS", None
+    if not expected:
+        return "failed: the reference run has no losses", None
+    largest = max(abs(a - b) / abs(b) for a, b in zip(found, expected))
+    return "same" if len(found) == len(expected) and largest < 1e-4 else "DIFFERENT", largest
+
+
 def main():
     parser = argparse.ArgumentParser()
     parser.add_argument("launcher")
@@ -63,62 +100,73 @@ def main():
     parser.add_argument("resnet")
     parser.add_argument("out")
     parser.add_argument("--seconds", type=float, default=420)
-    parser.add_argument("--model", choices=["bert", "recorded", "elastic"], required=True)
+    parser.add_argument("--model", choices=["bert", "recorded", "elastic", "features"], required=True)
     parser.add_argument("--each", type=float, default=90)
+    parser.add_argument("--jobs", type=int, default=4, help="features that run at a time")
     parser.add_argument("--dry-run", action="store_true")
     arguments = parser.parse_args()
+    trainers = {"bert": (arguments.bert, bert), "resnet": (arguments.resnet, resnet),
+                "gpt": (os.path.join(os.path.dirname(arguments.bert), "train_gpt"), gpt)}
     if arguments.dry_run:
         commands = [command_of(arguments.bert, bert, "2x2x2"), command_of(arguments.bert, [*elastic, "--elastic", "1:3"], "3x1x1")]
         for graphs in ("--cuda-graphs", "--no-cuda-graphs"):
             commands += [command_of(arguments.resnet, [*resnet, graphs], "2x1x1"), command_of(arguments.bert, [*padded, graphs], "2x1x1")]
+        commands += [command_of(trainers[of][0], trainers[of][1] + more, layout) for _, of, more, layout, _ in features]
         return any([check_options([*command, "--metrics", "FILE"]) for command in commands])
     end = time.monotonic() + arguments.seconds
-    rows, failed = [], 0
+    rows = []
+
+    def reference(prefix, trainer, options, layout="1x1x1"):
+        left = min(arguments.each, end - time.monotonic())
+        try:
+            return losses(prefix, trainer, options, layout, left) if left > 15 else []
+        except (OSError, RuntimeError, subprocess.TimeoutExpired) as error:
+            print("the reference, %s %s: %s" % (os.path.basename(trainer), " ".join(options), error), flush=True)
+            return []
 
     def compare(name, trainer, options, layout, expected, each_rank=()):
-        nonlocal failed
-        start, ranks = time.monotonic(), math.prod(map(int, layout.split("x")))
+        start, ranks = time.monotonic(), ranks_of(layout, options)
         row = {"layout": name, "ranks": ranks}
         try:
             if end - start < 15:
                 raise TimeoutError("the time limit was reached")
             found = losses([arguments.launcher, str(ranks), *each_rank], trainer, options, layout, min(arguments.each, end - start))
-            if not expected:
-                raise RuntimeError("the reference run has no losses")
-            row["largest_difference"] = max(abs(a - b) / abs(b) for a, b in zip(found, expected))
-            row["result"] = "same" if len(found) == len(expected) and row["largest_difference"] < 1e-4 else "DIFFERENT"
-        except (RuntimeError, TimeoutError, ValueError, subprocess.TimeoutExpired) as error:
+            row["result"], row["largest_difference"] = judged(found, expected)
+        except (OSError, RuntimeError, ValueError, subprocess.TimeoutExpired) as error:
             row["result"] = "failed: %s" % error
         row["seconds"] = round(time.monotonic() - start, 1)
-        failed |= row["result"] != "same"
         rows.append(row)
         print("%(layout)s  %(result)s  %(seconds)s s" % row, flush=True)
-        save_rows(arguments.out, rows)
+        save_rows(arguments.out, list(rows))
 
-    if arguments.model in ("bert", "elastic"):
-        options = bert if arguments.model == "bert" else elastic
-        try:
-            alone = losses([], arguments.bert, options, "1x1x1", arguments.each)
-        except (OSError, RuntimeError, subprocess.TimeoutExpired) as error:
-            sys.exit("one rank alone: %s" % error)
-        if arguments.model == "elastic":
-            each_rank = ["bash", "-c", kill_last, "METRICS"]
-            compare("3x1x1, then 2x1x1", arguments.bert, [*elastic, "--elastic", "1:3"], "3x1x1", alone, each_rank)
-            return failed
+    if arguments.model == "bert":
+        alone = reference([], arguments.bert, bert)
         for layout in layouts:
             compare(layout, arguments.bert, bert, layout, alone)
-        return failed
-    models = [("ResNet", arguments.resnet, resnet), ("BERT", arguments.bert, padded)]
-    for layout, (name, trainer, options) in itertools.product(recorded_layouts, models):
-        plain = []
-        try:
-            left = min(arguments.each, end - time.monotonic())
-            if left > 15:
-                plain = losses([arguments.launcher, "2"], trainer, [*options, "--no-cuda-graphs"], layout, left)
-        except (OSError, RuntimeError, subprocess.TimeoutExpired) as error:
-            print("%s in %s, without recording: %s" % (name, layout, error))
-        compare("%s %s, recorded" % (name, layout), trainer, [*options, "--cuda-graphs"], layout, plain)
-    return failed
+    elif arguments.model == "elastic":
+        each_rank = ["bash", "-c", kill_last, "METRICS"]
+        compare("3x1x1, then 2x1x1", arguments.bert, [*elastic, "--elastic", "1:3"], "3x1x1",
+                reference([], arguments.bert, elastic), each_rank)
+    elif arguments.model == "recorded":
+        for layout, of in itertools.product(recorded_layouts, ("resnet", "bert")):
+            trainer, options = trainers[of][0], padded if of == "bert" else resnet
+            plain = reference([arguments.launcher, "2"], trainer, [*options, "--no-cuda-graphs"], layout)
+            compare("%s %s, recorded" % (of, layout), trainer, [*options, "--cuda-graphs"], layout, plain)
+    else:
+        with concurrent.futures.ThreadPoolExecutor(arguments.jobs) as pool:
+            alone = {}  # one run of a rank for all features that compare with it
+
+            def feature(name, of, more, layout, besides):
+                trainer, options = trainers[of]
+                expected = besides if besides is None else alone[of, *besides].result()
+                compare("%s, %s %s" % (name, of, layout), trainer, options + more, layout, expected)
+
+            for _, of, _, _, besides in features:
+                if besides is not None and (of, *besides) not in alone:
+                    alone[of, *besides] = pool.submit(reference, [], trainers[of][0], trainers[of][1] + besides)
+            for done in [pool.submit(feature, *each) for each in features]:
+                done.result()
+    return any(row["result"] != "same" for row in rows)
 
 
 sys.exit(main())

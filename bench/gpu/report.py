@@ -174,7 +174,7 @@ def text_of(report):
         elif name == "sanitize" and "rows" in part:
             for row in part["rows"]:
                 yield "- %s %s: %s" % (row["tool"], row["file"], row["result"])
-        elif name in ("ranks", "recorded", "elastic") and "rows" in part:
+        elif name in ("ranks", "recorded", "elastic", "features") and "rows" in part:
             for row in part["rows"]:
                 yield "- %s (data x tensor x pipeline): %s, largest difference of a loss %s" % (
                     row["layout"], row["result"], number(row.get("largest_difference"), "%.1e"))

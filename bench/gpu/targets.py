@@ -38,6 +38,7 @@ def of_tests(parts):
                 sum(line.startswith("passed: ") for line in starts) if starts else None, "%d")
     for part, what in (("ranks", "layouts of BERT whose losses differ"), ("recorded", "layouts of both models, recorded, whose losses differ"),
                        ("elastic", "elastic jobs whose losses differ when a rank is killed"),
+                       ("features", "other things that ranks do whose losses differ"),
                        ("sanitize", "files that compute-sanitizer does not find clean")):
         rows = parts.get(part, {}).get("rows")
         yield asked(what, at_most, 0, rows and sum(row["result"] not in ("same", "clean") for row in rows), "%d")

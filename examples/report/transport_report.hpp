@@ -112,13 +112,14 @@ double all_reduce_s(Dev& dev, dhp::Comm<Dev>& comm, std::int64_t count) {
 }
 
 /// Collective over the mesh, all of whose groups are measured at the same time, an axis after the other. host: where
-/// this rank runs.
+/// this rank runs; bytes: what it has memory for, of which the least of all ranks is sent.
 template <class Dev>
 [[nodiscard]] TransportReport measure_transports(Dev& dev, dhp::Mesh<Dev>& mesh,
                                                  const std::string& host,
                                                  std::int64_t bytes = 8 << 20) {
   TransportReport report;
   report.hosts = dhp::gather_texts(dev, mesh.world(), host);
+  bytes = static_cast<std::int64_t>(-greatest(dev, mesh.world(), -static_cast<double>(bytes)));
   const std::pair<const char*, dhp::Comm<Dev>*> axes[] = {{"tensor", &mesh.tensor()},
                                                           {"context", &mesh.context()},
                                                           {"data", &mesh.data()},

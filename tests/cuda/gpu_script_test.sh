@@ -32,11 +32,11 @@ if [ -x "$trainers/train_bert" ]; then
   expect 0 "--only bert_base_128 --rounds 5" \
     bash "$tree/bench/gpu.sh" bert --only bert_base_128 --rounds 5 --dry-run --trainers "$trainers"
   mkdir -p "$folder/others"
-  for name in train_bert train_resnet50; do  # that have lost an option
+  for name in train_bert train_resnet50 train_gpt; do  # that have lost an option
     printf '#!/usr/bin/env bash\n"%s" --help | sed s/--micro-batch/--micro-batches/\n' "$trainers/$name" >"$folder/others/$name"
     chmod +x "$folder/others/$name"
   done
-  for step in ranks recorded elastic resnet_steps bert packed graphs compile_resnet others; do
+  for step in ranks recorded elastic features resnet_steps bert packed graphs compile_resnet others; do
     expect 1 "has no option --micro-batch" bash "$tree/bench/gpu.sh" $step --dry-run --trainers "$folder/others"
   done
 fi

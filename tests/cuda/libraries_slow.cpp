@@ -410,7 +410,7 @@ TEST_CASE("cuDNN makes kernels of attention with dropout") {
     problem.own_numbers = own_numbers;
     problem.row_stride = 3 * 1024;
     const auto graph = forward ? attention_forward_graph(problem)
-                               : attention_backward_graph(problem, DqSums::rows);
+                               : attention_backward_graph(problem, dq_sums_for(problem, 9, false));
     const auto found = candidates(graph, h200, rules);
     REQUIRE(!found.empty());
     // Without a GPU what it has made cannot be loaded, and nothing before that may go wrong.

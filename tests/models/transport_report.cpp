@@ -9,7 +9,9 @@ TEST_CASE("transport report: every axis of more than one rank, the same on all r
   const auto reports = on_ranks(4, [](Comm<Cpu>& world, Cpu& dev) {
     Mesh<Cpu> mesh(world, {.data = 2, .tensor = 2});
     // Ranks 0 and 1 on one host, 2 and 3 on another: the data axis crosses.
-    return measure_transports(dev, mesh, world.rank() < 2 ? "node1" : "node2", 1 << 20);
+    // A rank has memory for more than another, as a stage that holds more weights.
+    const auto bytes = (1 << 20) + 64 * world.rank();
+    return measure_transports(dev, mesh, world.rank() < 2 ? "node1" : "node2", bytes);
   });
   for (const auto& report : reports) {
     CHECK(report.hosts == std::vector<std::string>{"node1", "node1", "node2", "node2"});
@@ -20,6 +22,7 @@ TEST_CASE("transport report: every axis of more than one rank, the same on all r
     CHECK(report.axes[1].axis == "data");
     CHECK(!report.axes[1].one_host);
     CHECK(report.axes[1].ranks == 2);
+    CHECK(report.axes[1].bytes == 1 << 20);
     CHECK(report.axes[0].bandwidth_bytes_per_s > 1e6);
     CHECK(report.axes[0].latency_s > 0);
     CHECK(report.axes[0].bandwidth_bytes_per_s == reports[0].axes[0].bandwidth_bytes_per_s);

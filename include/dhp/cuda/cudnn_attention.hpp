@@ -9,6 +9,7 @@
 #include <dhp/cuda/attention_layout.hpp>
 #include <dhp/cuda/attention_mask.hpp>
 #include <dhp/cuda/cublas_problem.hpp>
+#include <dhp/cuda/elementwise.hpp>
 #include <dhp/cuda/plan_cache.hpp>
 #include <dhp/device/size_class.hpp>
 
@@ -160,6 +161,16 @@ class CudnnAttention {
   Tensor<Dev> mask_, seed_;  // at most one of them, none without dropout
 };
 
+/// alpha * x
+template <class Dev>
+[[nodiscard]] Tensor<Dev> scaled(Dev& dev, ConstView<Dev> x, double alpha) {
+  Tensor<Dev> made(dev, x.dtype(), x.shape());
+  visit_floating(x.dtype(), [&]<class T, class A>(Tags<T, A>) {
+    map(dev, x.count(), Rounded<T, Scaled<A>>{{static_cast<A>(alpha)}},
+        made.mut().template data<T>(), x.template data<T>());
+  });
+  return made;
+}
 /// Zeroes the padding rows of tensors of one shape, whose rows are `stride` elements apart.
 template <class Dev>
 void clear_all_padding(Dev& dev, const Sequences<Dev>& sequences,
@@ -233,8 +244,11 @@ void attention_backward_on(Dev& dev, ConstView<Dev> dy, ConstView<Dev> q, ConstV
       sums = Tensor<Dev>(dev, DType::f32, {queries, problem.head_size});
     attention.statistics_from(dev, logsumexp);
     auto arguments = attention.arguments();
+    Tensor<Dev> scaled_y;
+    if (cuda::wants_scaled_y(problem)) scaled_y = cuda::scaled(dev, y, 1 - problem.dropout);
     arguments.add(Uids::q, q.bytes()).add(Uids::k, k.bytes()).add(Uids::v, v.bytes());
-    arguments.add(Uids::y, y.bytes()).add(Uids::dy, dy.bytes());
+    arguments.add(Uids::y, scaled_y ? scaled_y.view().bytes() : y.bytes());
+    arguments.add(Uids::dy, dy.bytes());
     arguments.add(Uids::dq, dq.bytes()).add(Uids::dk, dk.bytes()).add(Uids::dv, dv.bytes());
     arguments.add(Uids::inner_products, inner_products.view().bytes());
     if (sums) arguments.add(Uids::dq_sums, sums.view().bytes());

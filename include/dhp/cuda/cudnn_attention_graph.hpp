@@ -40,11 +40,18 @@ struct AttentionProblem {
 /// Where a backward graph sums up dq: nowhere, which keeps the order of the sums; or in f32 scratch, in an order that
 /// depends on timing. The scratch has q's rows, or is dense: [samples, heads, length, head_size].
 enum class DqSums { none, rows, dense };
-/// On a GPU of this compute capability. On 8.x and 12.x, cuDNN accepts sums in rows, and they are known to be wrong.
+/// On a GPU of this compute capability. cuDNN accepts sums in rows everywhere, and they are wrong on 8.x and 12.x, and
+/// where dq's own rows lie further apart.
 [[nodiscard]] constexpr DqSums dq_sums_for(const AttentionProblem& problem, int major,
                                            bool deterministic) {
   if (deterministic) return DqSums::none;
-  return problem.head_size % 16 != 0 || major == 8 || major == 12 ? DqSums::dense : DqSums::rows;
+  const bool wide = problem.row_stride > problem.heads * problem.head_size;
+  const bool rows = problem.head_size % 16 == 0 && major != 8 && major != 12 && !wide;
+  return rows ? DqSums::rows : DqSums::dense;
+}
+/// Whether the backward pass takes y times 1 - dropout: beside a mask, cuDNN's kernels leave that factor out.
+[[nodiscard]] constexpr bool wants_scaled_y(const AttentionProblem& problem) {
+  return problem.dropout > 0 && !problem.own_numbers;
 }
 /// On 12.x cuDNN's gradients want q, k and v as matrices of their own.
 [[nodiscard]] constexpr bool wants_matrices_apart(const AttentionProblem& problem, int major) {
@@ -249,9 +256,9 @@ class AttentionTensors {
   return graph;
 }
 
-/// dy, q, k, v, y, statistics, with dropout the mask -> dq, dk, dv. inner_products is scratch: f32
-/// [samples, heads, length, 1]; so is dq_sums, if any. Without sums, cuDNN's workspace grows with the square of the
-/// length.
+/// dy, q, k, v, y (or what wants_scaled_y says), statistics, with dropout the mask -> dq, dk, dv. inner_products is
+/// scratch: f32 [samples, heads, length, 1]; so is dq_sums, if any. Without sums, cuDNN's workspace grows with the square
+/// of the length.
 [[nodiscard]] inline CudnnGraph attention_backward_graph(const AttentionProblem& problem,
                                                          DqSums dq_sums) {
   using Uids = AttentionUids;
@@ -294,8 +301,9 @@ class AttentionTensors {
   graph.pointwise(CUDNN_POINTWISE_MUL, dy, y, products);
   const auto sums = make.column();
   graph.reduce(CUDNN_REDUCE_TENSOR_ADD, products, sums);
-  graph.pointwise(CUDNN_POINTWISE_MUL, sums,
-                  graph.scalar(static_cast<float>(1.0 - problem.dropout)), inner_products);
+  const auto left = wants_scaled_y(problem) ? 1.0 : 1.0 - problem.dropout;
+  graph.pointwise(CUDNN_POINTWISE_MUL, sums, graph.scalar(static_cast<float>(left)),
+                  inner_products);
 
   // p again; dv
   const auto scores = make.masked_scores(q, k, scale, false);
