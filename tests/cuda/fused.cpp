@@ -39,13 +39,11 @@ bool linear_gelu_fused_on(Dev& dev, ConstView<Dev> x, ConstView<Dev> w, ConstVie
   return true;
 }
 bool gelu_linear_backward_fused_on(Dev& dev, ConstView<Dev> dy, ConstView<Dev> w,
-                                   ConstView<Dev> before, View<Dev> dbefore, View<Dev> dbias,
-                                   double beta) {
+                                   ConstView<Dev> before, View<Dev> dbefore) {
   if (!Fused::of(dev).backward) return false;
   ++Fused::of(dev).backwards;
   gemm(dev, dy, w, dbefore);
   activation_backward(dev, Activation::gelu, before, dbefore, dbefore);
-  column_sums(dev, dbefore, dbias, beta);
   return true;
 }
 bool linear_gradients_fused_on(Dev& dev, ConstView<Dev> dy, ConstView<Dev> x, View<Dev> dw,

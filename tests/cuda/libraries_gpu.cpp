@@ -109,10 +109,8 @@ TEST_CASE_TEMPLATE("conv2d and its gradients", T, double, float, bf16, f16) {
       conv2d_backward_data(side.dev, dy, weights, s.geometry, added.mut(), 1);
       results.push_back(side.values(added.view()));
       auto with_sums = side.fresh(y);
-      std::optional<Tensor<std::remove_cvref_t<decltype(side.dev)>>> sums;
-      if (s.o > 1)  // with sums, cuDNN has no engine for one channel
-        sums =
-            detail::conv2d_forward_with_sums(side.dev, image, weights, s.geometry, with_sums.mut());
+      const auto sums =
+          detail::conv2d_forward_with_sums(side.dev, image, weights, s.geometry, with_sums.mut());
       if (sums) {  // they are those of what it writes, or of that before it is rounded
         auto mean = side.fresh_sums({s.o}), squares = side.fresh_sums({s.o});
         const auto zero =
@@ -278,7 +276,8 @@ TEST_CASE_TEMPLATE("own dropout: gradients of q and k by the mask that y shows",
   for (std::size_t at = 0; at < n; ++at) unit[at * n + at] = T(1.0f);
   const auto q = side.elements(shape, 1), k = side.elements(shape, 2), v = side.tensor(shape, unit),
              dy = side.elements(shape, 4);
-  auto y = side.fresh(shape), dq = side.fresh(shape), dk = side.fresh(shape), dv = side.fresh(shape);
+  auto y = side.fresh(shape), dq = side.fresh(shape), dk = side.fresh(shape),
+       dv = side.fresh(shape);
   auto logsumexp = side.fresh_sums({1, n});
   attention_forward(gpu, q, k, v, sequences, options, y.mut(), logsumexp.mut());
   attention_backward(gpu, dy, q, k, v, y, logsumexp, sequences, options, dq.mut(), dk.mut(),

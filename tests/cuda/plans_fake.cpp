@@ -103,7 +103,7 @@ TEST_CASE("plans fake: gradients by heads that would fill the GPU are not cuDNN'
   CHECK(plans(0, DqSums::rows));
   CHECK_FALSE(plans(2, DqSums::rows));
   CHECK_FALSE(plans(0, DqSums::dense));
-  problem.own_numbers = true;  // nothing else has these
+  problem.dropout = 0.1;  // nothing else has its numbers
   CHECK(plans(2, DqSums::rows));
   const auto said = library_refusals(dev);
   REQUIRE(said.size() == 1);  // for each kind of problem

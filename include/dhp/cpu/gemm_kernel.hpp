@@ -84,6 +84,14 @@ struct Target {
 #endif
 }
 
+/// Copies `count` elements, less than twice `most`, which is a power of two: in halves.
+template <int most, class T>
+[[gnu::always_inline]] inline void copy_some(T* to, const T* from, int count) {
+  const int now = count & most;
+  if (now != 0) std::memcpy(to, from, most * sizeof(T));
+  if constexpr (most > 1) copy_some<most / 2>(to + now, from + now, count);
+}
+
 /// Writes `valid_rows` x `valid_columns` of c. Inlined, so the caller's target attribute applies.
 template <class T, class R, int rows>
 [[gnu::always_inline]] inline void store_panel(const typename Vector<T, R>::type (&sums)[rows][2],
@@ -91,31 +99,42 @@ template <class T, class R, int rows>
                                                int valid_columns) {
   using P = Panel<T, R>;
   using V = typename Vector<T, R>::type;
-  const bool whole = valid_columns == P::columns;
 #pragma GCC unroll 16
   for (int i = 0; i < rows; ++i) {
     if (i >= valid_rows) break;
-    T* c = to.c + i * to.stride;
-    T tail[P::columns];  // where c is narrower
 #pragma GCC unroll 2
     for (int half = 0; half < 2; ++half) {
       const int column = half * P::width;
+      if (column >= valid_columns) break;
+      T* const c = to.c + i * to.stride + column;
+      const T* const bias = to.bias != nullptr ? to.bias + column : nullptr;
       V sum = sums[i][half] * to.alpha;
       keep_product(sum);
-      V more;
-      if (whole && to.beta != 0) {
-        std::memcpy(&more, c + column, sizeof more);
-        sum += to.beta * more;
+      if (valid_columns >= column + P::width) {
+        V more;
+        if (to.beta != 0) {
+          std::memcpy(&more, c, sizeof more);
+          sum += to.beta * more;
+        }
+        if (bias != nullptr) {
+          std::memcpy(&more, bias, sizeof more);
+          sum += more;
+        }
+        std::memcpy(c, &sum, sizeof sum);
+        continue;
       }
-      if (whole && to.bias != nullptr) {
-        std::memcpy(&more, to.bias + column, sizeof more);
-        sum += more;
+      T tail[P::width], more[P::width] = {};  // where c is narrower
+      std::memcpy(tail, &sum, sizeof sum);
+      const int count = valid_columns - column;
+      if (to.beta != 0) {
+        copy_some<P::width / 2>(more, c, count);
+        for (int j = 0; j < P::width; ++j) tail[j] += to.beta * more[j];
       }
-      std::memcpy((whole ? c : tail) + column, &sum, sizeof sum);
-    }
-    for (int j = 0; !whole && j < valid_columns; ++j) {
-      if (to.beta != 0) tail[j] += to.beta * c[j];
-      c[j] = to.bias != nullptr ? tail[j] + to.bias[j] : tail[j];
+      if (bias != nullptr) {
+        copy_some<P::width / 2>(more, bias, count);
+        for (int j = 0; j < P::width; ++j) tail[j] += more[j];
+      }
+      copy_some<P::width / 2>(c, tail, count);
     }
   }
 }

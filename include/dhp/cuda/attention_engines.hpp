@@ -2,7 +2,6 @@
 // kernels do it instead.
 #pragma once
 
-#include <dhp/cuda/attention_mask.hpp>
 #include <dhp/cuda/cudnn_attention_graph.hpp>
 #include <dhp/cuda/cudnn_plan.hpp>
 #include <dhp/cuda/fallback_attention.hpp>
@@ -52,8 +51,8 @@ struct AttentionGpu {
   double clock_hz = 1.7e9;
   std::size_t memory_bytes = 0;
 
-  /// Of one pass over a whole problem. On tensor cores, their time and that of the other instructions add up; without
-  /// them, loads from shared memory bound it.
+  /// Of one pass over a whole problem. On tensor cores, their time and that of the other instructions add up, and an
+  /// H100 took twice that; without them, loads from shared memory bound it.
   [[nodiscard]] double own_ms(const AttentionProblem& problem, bool backward) const {
     const auto pairs = static_cast<double>(problem.samples * problem.heads) *
                        static_cast<double>(problem.length * problem.length) *
@@ -61,47 +60,40 @@ struct AttentionGpu {
     const auto products = fallback_attention_products(problem.head_size, backward);
     const double cycles =
         problem.head_size % flash_pack == 0
-            ? products / flash_products_per_cycle(major, minor) +
-                  flash_instructions(backward, problem.dropout > 0) / (4 * warp_size)
+            ? 2 * (products / flash_products_per_cycle(major, minor) +
+                   flash_instructions(backward, problem.dropout > 0) / (4 * warp_size))
             : products / AttentionTile::products_per_cycle;
     return 1e3 * pairs * cycles / (multiprocessors * clock_hz);
   }
 };
 
-/// What of attention dhp's own kernels will do, and how long that takes, a sentence for each pass. Throws where cuDNN
-/// is to draw the dropout, since no other kernel has its numbers.
+/// What of cuDNN's attention dhp's own kernels will do, and how long that takes, a sentence for each pass. Throws where
+/// cuDNN is to draw the dropout, since no other kernel has its numbers.
 [[nodiscard]] inline std::vector<std::string> attention_shortfalls(const AttentionProblem& problem,
                                                                    const CudnnTarget& target,
                                                                    const AttentionGpu& gpu,
                                                                    bool deterministic) {
-  const bool drawn = problem.dropout > 0 && !problem.own_numbers;
-  const auto mask_bytes =
-      drawn ? attention_mask_bytes(problem.samples, problem.heads, problem.length) : 0;
+  const bool draws = problem.dropout > 0;
   const auto gradient_bytes =
       attention_gradient_bytes(problem, dq_sums_for(problem, gpu.major, deterministic));
-  const bool masked = attention_scratch_fits(mask_bytes, gpu.memory_bytes);
-  const bool sums = problem.own_numbers || attention_scratch_fits(gradient_bytes, gpu.memory_bytes);
-  AttentionEngines engines;
-  if (masked) engines = attention_engines(problem, target, gpu.major, deterministic);
+  const bool sums = draws || attention_scratch_fits(gradient_bytes, gpu.memory_bytes);
+  auto engines = attention_engines(problem, target, gpu.major, deterministic);
   if (!sums) engines.backward = 0;
-  const auto too_large = [](const char* what, double bytes) {
-    return concat("the ", what, " of ", static_cast<std::int64_t>(bytes / 0x1p20),
-                  " MiB is too large for cuDNN");
-  };
   std::string way_out;
-  if (masked && sums && deterministic && attention_engines(problem, target, gpu.major, false).all())
+  if (sums && deterministic && attention_engines(problem, target, gpu.major, false).all())
     way_out = "; cuDNN does it without --deterministic and without a tensor axis";
   std::vector<std::string> sentences;
   for (const bool backward : {false, true}) {
     if ((backward ? engines.backward : engines.forward) > 0) continue;
     const auto text = concat(
-        !masked             ? too_large("dropout mask", mask_bytes)
-        : backward && !sums ? too_large("scratch for gradients by heads", gradient_bytes)
-                            : concat("cuDNN ", cudnnGetVersion(), " has no engine"),
+        backward && !sums ? concat("the scratch for gradients by heads of ",
+                                   static_cast<std::int64_t>(gradient_bytes / 0x1p20),
+                                   " MiB is too large for cuDNN")
+                          : concat("cuDNN ", cudnnGetVersion(), " has no engine"),
         " for ",
         problem.text(backward ? deterministic ? "backward in order" : "backward" : "forward"),
         " on ", gpu.name, " (compute capability ", gpu.major, ".", gpu.minor, ")");
-    check(!problem.own_numbers, text,
+    check(!draws, text,
           ", so it cannot draw the dropout: run without --library-dropout "
           "(CudaOptions::library_dropout)");
     const auto ms = gpu.own_ms(problem, backward);

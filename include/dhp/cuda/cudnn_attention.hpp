@@ -1,15 +1,12 @@
-// Attention on a GPU: cuDNN's fused kernels for bf16 and f16, dhp's for the rest. Graphs are built
-// for rounded-up sizes, so that similar batches share one. Padding rows must hold finite numbers;
-// their results are 0. Dropout needs a mask in memory (docs/gpu.md), because cuDNN's own random
-// numbers depend on the layout; without room for it, or for gradients by heads, dhp's kernels run. A
-// device may allow those numbers; then cuDNN does both passes, or says why it cannot.
+// Attention on a GPU: cuDNN's fused kernels for bf16 and f16 without dropout, dhp's for the rest.
+// Graphs are built for rounded-up sizes, so that similar batches share one. Padding rows must hold
+// finite numbers; their results are 0. cuDNN's random numbers depend on the layout; where a device
+// allows them, cuDNN does both passes with dropout, too, or says why it cannot.
 #pragma once
 
 #include <dhp/cuda/attention_engines.hpp>
 #include <dhp/cuda/attention_layout.hpp>
-#include <dhp/cuda/attention_mask.hpp>
 #include <dhp/cuda/cublas_problem.hpp>
-#include <dhp/cuda/elementwise.hpp>
 #include <dhp/cuda/plan_cache.hpp>
 #include <dhp/device/size_class.hpp>
 
@@ -36,49 +33,44 @@ namespace dhp::detail::cuda {
 }
 template <class Dev>
 [[nodiscard]] AttentionProblem attention_problem(ConstView<Dev> q, const Sequences<Dev>& sequences,
-                                                 const AttentionOptions& options,
-                                                 bool own_numbers) {
+                                                 const AttentionOptions& options) {
   auto problem = attention_problem(q.dtype(), sequences.lengths.count(), sequences.max_length,
                                    options.heads, q.columns(), options.dropout);
   problem.row_stride = options.row_stride;
   problem.key_heads = options.sharing() > 1 ? options.key_heads : 0;
   problem.causal = options.causal;
-  problem.own_numbers = own_numbers && options.dropout > 0 && size_of(q.dtype()) == 2;
   return problem;
+}
+/// Whether cuDNN may have the attention of these elements: in 16 bits, and not where dhp's numbers say what is dropped.
+[[nodiscard]] inline bool is_for_cudnn(const Cuda& dev, DType type, double dropout) {
+  return size_of(type) == 2 && (dropout == 0 || dev.options().library_dropout);
 }
 /// Throws if no other kernel can do a pass that cuDNN has refused: no kernel but cuDNN's has cuDNN's random numbers.
 inline void check_another_can(const AttentionProblem& problem, const std::string& text) {
-  check(!problem.own_numbers, "cuDNN cannot do ", text,
+  check(problem.dropout == 0, "cuDNN cannot do ", text,
         "; run without its own numbers for dropout (--library-dropout, "
         "CudaOptions::library_dropout)");
 }
 
 /// The device's plans; none if cuDNN does not support the sizes or addresses, has refused `problem`
-/// earlier, or if the mask or the gradients' scratch does not fit.
+/// earlier, or if the gradients' scratch does not fit.
 template <class Dev>
 [[nodiscard]] CudnnPlans* plans_for_attention(Dev& dev, const AttentionProblem& problem,
                                               const std::string& text,
                                               std::initializer_list<ConstView<Dev>> views,
                                               double gradient_bytes = 0) {
-  const auto fits = [](const ConstView<Dev>& view) {
-    return size_of(view.dtype()) == 2 && alignment_of(view.bytes()) >= 16;
-  };
+  const auto fits = [](const ConstView<Dev>& view) { return alignment_of(view.bytes()) >= 16; };
   if (problem.head_size % 8 != 0 || problem.head_size > 256 || problem.row_stride % 8 != 0 ||
       !std::all_of(views.begin(), views.end(), fits))
     return nullptr;
   auto& plans = dev.template cached<CudnnPlans>();
   if (plans.refused(text)) return nullptr;
-  if (problem.own_numbers) return &plans;
-  const auto mask_bytes =
-      problem.dropout == 0 ? 0
-                           : attention_mask_bytes(problem.samples, problem.heads, problem.length);
-  for (const auto& [what, bytes] : {std::pair("its dropout mask", mask_bytes),
-                                    std::pair("its gradients by heads", gradient_bytes)})
-    if (!attention_scratch_fits(bytes, dev.properties().totalGlobalMem)) {
-      plans.refuse(text,
-                   concat(what, " would take ", static_cast<std::int64_t>(bytes / 0x1p20), " MiB"));
-      return nullptr;
-    }
+  if (problem.dropout == 0 &&
+      !attention_scratch_fits(gradient_bytes, dev.properties().totalGlobalMem)) {
+    plans.refuse(text, concat("its gradients by heads would take ",
+                              static_cast<std::int64_t>(gradient_bytes / 0x1p20), " MiB"));
+    return nullptr;
+  }
   return &plans;
 }
 
@@ -99,7 +91,7 @@ class CudnnAttention {
         graph_lengths_(dev, DType::i32, {problem_.samples}),
         statistics_(dev, DType::f32, {problem_.samples * problem_.heads * problem_.length}) {
     AttentionSeed seed;
-    if (problem.own_numbers) {
+    if (problem.dropout > 0) {
       seed_ = Tensor<Dev>(dev, DType::i64, {4});  // 16-byte aligned numbers
       seed = {options.random, sequences.row_numbers.template data<std::int64_t>(),
               options.first_head, options.total_heads, seed_.mut().template data<std::int64_t>()};
@@ -111,7 +103,6 @@ class CudnnAttention {
                            wide_offsets_.mut().template data<std::int64_t>(),
                            key_offsets_.mut().template data<std::int64_t>(),
                            graph_lengths_.mut().template data<std::int32_t>(), seed});
-    if (problem.dropout > 0 && !problem.own_numbers) draw_mask(dev, q, sequences, options);
   }
 
   [[nodiscard]] CudnnArguments arguments() const {
@@ -123,7 +114,6 @@ class CudnnAttention {
         .add(Uids::key_lengths, graph_lengths_.view().bytes())
         .add(Uids::statistics, statistics_.view().bytes());
     if (problem_.shares_keys()) made.add(Uids::key_offsets, key_offsets_.view().bytes());
-    if (mask_) made.add(Uids::mask, mask_.view().bytes());
     if (seed_)
       made.add(Uids::seed, seed_.view().bytes())
           .add(Uids::seed_offset, seed_.view().slice(2, 4).bytes());
@@ -143,34 +133,13 @@ class CudnnAttention {
   }
 
  private:
-  void draw_mask(Dev& dev, ConstView<Dev> q, const Sequences<Dev>& sequences,
-                 const AttentionOptions& options) {
-    const auto& p = problem_;
-    mask_ = Tensor<Dev>(dev, q.dtype(), {p.samples, p.heads, p.length, p.length});
-    const auto place = attention_place<Dev>(q, sequences, options);
-    const auto draw = [&]<class T>(Tag<T>) {
-      attention_mask(dev, place, samples_, p.samples, p.length, mask_.mut().template data<T>());
-    };
-    q.dtype() == DType::f16 ? draw(Tag<f16>()) : draw(Tag<bf16>());
-  }
-
   std::int64_t rows_, samples_;
   AttentionProblem problem_;
   const std::int32_t *offsets_, *lengths_;
   Tensor<Dev> element_offsets_, wide_offsets_, key_offsets_, graph_lengths_, statistics_;
-  Tensor<Dev> mask_, seed_;  // at most one of them, none without dropout
+  Tensor<Dev> seed_;  // with dropout
 };
 
-/// alpha * x
-template <class Dev>
-[[nodiscard]] Tensor<Dev> scaled(Dev& dev, ConstView<Dev> x, double alpha) {
-  Tensor<Dev> made(dev, x.dtype(), x.shape());
-  visit_floating(x.dtype(), [&]<class T, class A>(Tags<T, A>) {
-    map(dev, x.count(), Rounded<T, Scaled<A>>{{static_cast<A>(alpha)}},
-        made.mut().template data<T>(), x.template data<T>());
-  });
-  return made;
-}
 /// Zeroes the padding rows of tensors of one shape, whose rows are `stride` elements apart.
 template <class Dev>
 void clear_all_padding(Dev& dev, const Sequences<Dev>& sequences,
@@ -191,8 +160,9 @@ void attention_forward_on(Dev& dev, ConstView<Dev> q, ConstView<Dev> k, ConstVie
                           View<Dev> y, View<Dev> logsumexp) {
   using Uids = cuda::AttentionUids;
   if (q.count() == 0) return;
-  const auto problem =
-      cuda::attention_problem(q, sequences, options, dev.options().library_dropout);
+  if (!cuda::is_for_cudnn(dev, q.dtype(), options.dropout))
+    return cuda::fallback_attention_forward(dev, q, k, v, sequences, options, y, logsumexp);
+  const auto problem = cuda::attention_problem(q, sequences, options);
   const auto text = problem.text("forward");
   if (auto* const plans = cuda::plans_for_attention<Dev>(dev, problem, text, {q, k, v, y})) {
     cuda::CudnnAttention<Dev> attention(dev, problem, q, sequences, options);
@@ -217,8 +187,10 @@ void attention_backward_on(Dev& dev, ConstView<Dev> dy, ConstView<Dev> q, ConstV
                            View<Dev> dq, View<Dev> dk, View<Dev> dv) {
   using Uids = cuda::AttentionUids;
   if (q.count() == 0) return;
-  const auto problem =
-      cuda::attention_problem(q, sequences, options, dev.options().library_dropout);
+  if (!cuda::is_for_cudnn(dev, q.dtype(), options.dropout))
+    return cuda::fallback_attention_backward(dev, dy, q, k, v, y, logsumexp, sequences, options, dq,
+                                             dk, dv);
+  const auto problem = cuda::attention_problem(q, sequences, options);
   if (cuda::wants_matrices_apart(problem, dev.properties().major)) {
     auto apart = options;
     apart.row_stride = 0;
@@ -244,11 +216,8 @@ void attention_backward_on(Dev& dev, ConstView<Dev> dy, ConstView<Dev> q, ConstV
       sums = Tensor<Dev>(dev, DType::f32, {queries, problem.head_size});
     attention.statistics_from(dev, logsumexp);
     auto arguments = attention.arguments();
-    Tensor<Dev> scaled_y;
-    if (cuda::wants_scaled_y(problem)) scaled_y = cuda::scaled(dev, y, 1 - problem.dropout);
     arguments.add(Uids::q, q.bytes()).add(Uids::k, k.bytes()).add(Uids::v, v.bytes());
-    arguments.add(Uids::y, scaled_y ? scaled_y.view().bytes() : y.bytes());
-    arguments.add(Uids::dy, dy.bytes());
+    arguments.add(Uids::y, y.bytes()).add(Uids::dy, dy.bytes());
     arguments.add(Uids::dq, dq.bytes()).add(Uids::dk, dk.bytes()).add(Uids::dv, dv.bytes());
     arguments.add(Uids::inner_products, inner_products.view().bytes());
     if (sums) arguments.add(Uids::dq_sums, sums.view().bytes());
@@ -279,12 +248,11 @@ template <KernelDevice Dev>
 [[nodiscard]] std::vector<std::string> attention_shortfalls(
     Dev& dev, DType type, std::int64_t samples, std::int64_t length, int heads,
     std::int64_t columns, double dropout, int key_heads = 0, bool causal = false) {
-  if (size_of(type) != 2) return {};
+  if (!cuda::is_for_cudnn(dev, type, dropout)) return {};
   auto problem = cuda::attention_problem(type, samples, length, heads, columns, dropout);
   problem.causal = causal;
   if (key_heads > 0 && key_heads < heads) problem.key_heads = key_heads;
   else problem.row_stride = 3 * columns;
-  problem.own_numbers = dev.options().library_dropout && dropout > 0;
   int clock_khz = 0;
   check_cuda(cudaDeviceGetAttribute(&clock_khz, cudaDevAttrClockRate, dev.number()),
              "cudaDeviceGetAttribute");

@@ -1,7 +1,7 @@
 // Attention as cuDNN graphs, in the operation order that its fused kernels match (Dao et al. 2022;
 // cuDNN's graph API, "fused flash attention"; mask and scale are placed as in the open
 // cudnn_frontend). Samples are ragged with a length each, so packed and padded batches use the same
-// graph. Dropout is a 0/1 mask, because cuDNN's generator uses its own numbering; or that generator.
+// graph. Dropout is cuDNN's own: a mask of other numbers made its kernels slower than dhp's.
 #pragma once
 
 #include <dhp/cuda/cudnn_graph.hpp>
@@ -18,8 +18,7 @@ struct AttentionProblem {
   std::int64_t heads = 1;
   std::int64_t length = 1;
   std::int64_t head_size = 64;
-  double dropout = 0;        ///< dropout probability; above 0 the graph has a mask
-  bool own_numbers = false;  ///< of cuDNN's generator, instead of a mask
+  double dropout = 0;  ///< dropout probability, by the numbers of cuDNN's generator
   /// Elements from a row to the next of q, k, v and their gradients; 0: heads * head_size.
   std::int64_t row_stride = 0;
   std::int64_t key_heads = 0;  ///< of k and v, fewer than heads; 0: as many
@@ -30,7 +29,6 @@ struct AttentionProblem {
     return concat("attention ", pass, " ", type == CUDNN_DATA_HALF ? "f16" : "bf16", " samples ",
                   samples, " heads ", heads, " length ", length, " size ", head_size,
                   dropout > 0 ? concat(" dropout ", dropout) : "",
-                  own_numbers ? " own numbers" : "",
                   row_stride > 0 ? concat(" rows ", row_stride, " apart") : "",
                   shares_keys() ? concat(" key heads ", key_heads) : "", causal ? " causal" : "");
   }
@@ -49,10 +47,6 @@ enum class DqSums { none, rows, dense };
   const bool rows = problem.head_size % 16 == 0 && major != 8 && major != 12 && !wide;
   return rows ? DqSums::rows : DqSums::dense;
 }
-/// Whether the backward pass takes y times 1 - dropout: beside a mask, cuDNN's kernels leave that factor out.
-[[nodiscard]] constexpr bool wants_scaled_y(const AttentionProblem& problem) {
-  return problem.dropout > 0 && !problem.own_numbers;
-}
 /// On 12.x cuDNN's gradients want q, k and v as matrices of their own.
 [[nodiscard]] constexpr bool wants_matrices_apart(const AttentionProblem& problem, int major) {
   return major == 12 && problem.row_stride > problem.heads * problem.head_size;
@@ -64,6 +58,11 @@ enum class DqSums { none, rows, dense };
                         static_cast<double>(problem.length * problem.head_size);
   return elements * ((sums == DqSums::dense ? 4 : 0) + (problem.shares_keys() ? 4 : 0));
 }
+/// Whether scratch may be allocated: at most a sixteenth of the GPU's memory, since more is seldom free, and fewer than
+/// 2^31 elements, in case library kernels count in 32 bits.
+[[nodiscard]] constexpr bool attention_scratch_fits(double bytes, std::size_t memory_bytes) {
+  return bytes <= static_cast<double>(memory_bytes) / 16 && bytes < 0x1p32;
+}
 [[nodiscard]] inline std::string backward_text(const AttentionProblem& problem, DqSums sums) {
   const bool unusual = sums == DqSums::dense && problem.head_size % 16 == 0;
   return problem.text(sums == DqSums::none ? "backward in order"
@@ -74,14 +73,13 @@ enum class DqSums { none, rows, dense };
 /// Argument numbers. offsets: i64 [samples + 1], in elements, of y, dy and dq_sums; wide_offsets: of q, k, v, dq, dk,
 /// dv; key_offsets: of k, v, dk and dv where heads share them; then dk_of_heads and dv_of_heads are scratch, dense:
 /// [samples, heads, length, head_size]. lengths: i32 [samples], for queries and for keys; statistics (logsumexp): f32
-/// [samples, heads, length, 1]; mask, 1 if kept, 0 if dropped: q's type, [samples, heads, length, length]; seed and
-/// seed_offset: i64 [1].
+/// [samples, heads, length, 1]; seed and seed_offset: i64 [1].
 struct AttentionUids {
   static constexpr std::int64_t q = 1, k = 2, v = 3, y = 4, statistics = 5, offsets = 6,
                                 query_lengths = 7, key_lengths = 8, dy = 9, dq = 10, dk = 11,
-                                dv = 12, inner_products = 13, dq_sums = 14, mask = 15, seed = 16,
-                                seed_offset = 17, wide_offsets = 18, key_offsets = 19,
-                                dk_of_heads = 20, dv_of_heads = 21;
+                                dv = 12, inner_products = 13, dq_sums = 14, seed = 15,
+                                seed_offset = 16, wide_offsets = 17, key_offsets = 18,
+                                dk_of_heads = 19, dv_of_heads = 20;
 };
 
 /// Tensors of both directions.
@@ -130,12 +128,10 @@ class AttentionTensors {
     return graph_.argument(uid, CUDNN_DATA_FLOAT, column_extents(),
                            dense_strides(column_extents()));
   }
+  /// 1 where a probability is kept, 0 where it is dropped.
   [[nodiscard]] CudnnTensor mask() const {
-    if (problem_.own_numbers)
-      return graph_.bernoulli(number(AttentionUids::seed), number(AttentionUids::seed_offset),
-                              1.0 - problem_.dropout, score_extents());
-    return graph_.argument(AttentionUids::mask, problem_.type, score_extents(),
-                           dense_strides(score_extents()));
+    return graph_.bernoulli(number(AttentionUids::seed), number(AttentionUids::seed_offset),
+                            1.0 - problem_.dropout, score_extents());
   }
   [[nodiscard]] Dims score_extents() const {
     return {problem_.samples, problem_.heads, problem_.length, problem_.length};
@@ -222,7 +218,7 @@ class AttentionTensors {
   return static_cast<float>(1.0 / (1.0 - problem.dropout));
 }
 
-/// q, k, v, with dropout the mask -> y, statistics
+/// q, k, v -> y, statistics
 [[nodiscard]] inline CudnnGraph attention_forward_graph(const AttentionProblem& problem) {
   using Uids = AttentionUids;
   CudnnGraph graph;
@@ -245,20 +241,16 @@ class AttentionTensors {
   auto weights = make.scores(drops ? CUDNN_DATA_FLOAT : problem.type);
   graph.pointwise(CUDNN_POINTWISE_DIV, powers, sum, weights);
   if (drops) {
-    // the order that the kernels know
-    auto first = make.mask(), second = graph.scalar(kept_scale(problem));
-    if (!problem.own_numbers) std::swap(first, second);
-    const auto product = graph.pointwise(CUDNN_POINTWISE_MUL, weights, first);
+    const auto kept = graph.pointwise(CUDNN_POINTWISE_MUL, weights, make.mask());
     weights = make.scores(problem.type);
-    graph.pointwise(CUDNN_POINTWISE_MUL, product, second, weights);
+    graph.pointwise(CUDNN_POINTWISE_MUL, kept, graph.scalar(kept_scale(problem)), weights);
   }
   graph.multiply(weights, v, y, {.rows = make.query_lengths, .depth = make.key_lengths});
   return graph;
 }
 
-/// dy, q, k, v, y (or what wants_scaled_y says), statistics, with dropout the mask -> dq, dk, dv. inner_products is
-/// scratch: f32 [samples, heads, length, 1]; so is dq_sums, if any. Without sums, cuDNN's workspace grows with the square
-/// of the length.
+/// dy, q, k, v, y, statistics -> dq, dk, dv. inner_products is scratch: f32 [samples, heads, length, 1]; so is dq_sums, if
+/// any. Without sums, cuDNN's workspace grows with the square of the length.
 [[nodiscard]] inline CudnnGraph attention_backward_graph(const AttentionProblem& problem,
                                                          DqSums dq_sums) {
   using Uids = AttentionUids;
@@ -301,9 +293,8 @@ class AttentionTensors {
   graph.pointwise(CUDNN_POINTWISE_MUL, dy, y, products);
   const auto sums = make.column();
   graph.reduce(CUDNN_REDUCE_TENSOR_ADD, products, sums);
-  const auto left = wants_scaled_y(problem) ? 1.0 : 1.0 - problem.dropout;
-  graph.pointwise(CUDNN_POINTWISE_MUL, sums, graph.scalar(static_cast<float>(left)),
-                  inner_products);
+  graph.pointwise(CUDNN_POINTWISE_MUL, sums,
+                  graph.scalar(static_cast<float>(1.0 - problem.dropout)), inner_products);
 
   // p again; dv
   const auto scores = make.masked_scores(q, k, scale, false);

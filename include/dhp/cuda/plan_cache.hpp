@@ -178,10 +178,18 @@ class CudnnPlans : public CudaCached {
     }
 
     float best_ms = std::numeric_limits<float>::infinity();
-    std::size_t timed = 0;
+    std::size_t timed = 0, to_compile = Tuning::most_compiled;
     for (std::size_t next = 0; next < distinct.size() && timed < Tuning::most_candidates;) {
-      const auto some = std::min(Tuning::most_candidates - timed, distinct.size() - next);
-      const std::span part(distinct.data() + next, some);
+      std::vector<const CudnnCandidate*> part;
+      std::size_t compiling = 0;
+      for (; next < distinct.size() && timed + part.size() < Tuning::most_candidates; ++next) {
+        if (distinct[next]->compiles()) {
+          if (to_compile == 0) continue;
+          if (compiling == to_compile) break;
+          ++compiling;
+        }
+        part.push_back(distinct[next]);
+      }
       const auto texts = compiled(dev, graph, part, rules);
       for (const auto* const one : part) {
         const auto name = one->name();
@@ -195,12 +203,12 @@ class CudnnPlans : public CudaCached {
         const auto ms = time(dev, *plan, arguments, chosen.refusal);
         if (!ms) continue;
         ++timed;
+        to_compile -= one->compiles();
         if (*ms < best_ms) {
           chosen = std::move(chosen).with(std::move(plan), name);
           best_ms = *ms;
         }
       }
-      next += some;
     }
     if (chosen.plan) {
       chosen.refusal.clear();

@@ -36,8 +36,9 @@ namespace dhp::detail::cuda {
 
 class Tuning : public CudaCached {
  public:
-  /// The number of timed candidates; compiling one may take a second.
-  static constexpr std::size_t most_candidates = 4;
+  /// How many candidates are timed, and how many of these may be compiled first, which takes a second each. The library's
+  /// favorites need not be the fastest ones: cuDNN's kernels for images of 3 channels stand behind the first four.
+  static constexpr std::size_t most_candidates = 16, most_compiled = 4;
 
   explicit Tuning(Cuda& dev)
       : choices(path_of(dev), environment_of(dev)), plans(folder_of(dev), environment_of(dev)) {}

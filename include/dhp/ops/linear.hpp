@@ -39,9 +39,10 @@ void gelu_linear_backward(Dev& dev, In<Dev> dy, In<Dev> w, In<Dev> before, Out<D
         " does not match the input of GELU, ", before.shape(), " of ", before.dtype());
   check_gemm<Dev>(dy, w, dbefore, {}, {});
   check_columns("column_sums:", dbias, dbefore);
-  if (gelu_linear_backward_fused_on(dev, dy, w, before, dbefore, dbias, beta)) return;
-  gemm(dev, dy, w, dbefore);
-  activation_backward(dev, Activation::gelu, before, dbefore, dbefore);
+  if (!gelu_linear_backward_fused_on(dev, dy, w, before, dbefore)) {
+    gemm(dev, dy, w, dbefore);
+    activation_backward(dev, Activation::gelu, before, dbefore, dbefore);
+  }
   column_sums(dev, dbefore, dbias, beta);
 }
 

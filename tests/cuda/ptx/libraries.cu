@@ -1,7 +1,6 @@
 // The kernels that stand around calls of CUDA's libraries, which only trees for GPUs have; those of all other ops are
 // read off the headers (cmake/emulated_ops.cmake).
 #include <dhp/cuda/attention_layout.hpp>
-#include <dhp/cuda/attention_mask.hpp>
 #include <dhp/cuda/launch.cuh>
 #include <dhp/cuda/map.hpp>
 #include <dhp/cuda/squared_deviations.hpp>
@@ -15,10 +14,6 @@ template void launch(Cuda&, const detail::cuda::Grid&, const detail::cuda::Clear
 template void launch(Cuda&, const detail::cuda::Grid&, const detail::cuda::ClearPadding<float>&);
 template void launch(Cuda&, const detail::cuda::Grid&, const detail::cuda::ClearPadding<bf16>&);
 template void launch(Cuda&, const detail::cuda::Grid&, const detail::cuda::ClearPadding<f16>&);
-template void detail::cuda::attention_mask(Cuda&, const AttentionPlace&, std::int64_t, std::int64_t,
-                                           std::int64_t, bf16*);
-template void detail::cuda::attention_mask(Cuda&, const AttentionPlace&, std::int64_t, std::int64_t,
-                                           std::int64_t, f16*);
 template void detail::cuda::map(Cuda&, std::int64_t, detail::cuda::SquaredDeviations, float*,
                                 const float*);
 

@@ -1,6 +1,5 @@
 // The kernels that move most bytes of a training step, with its lengths of rows. What the byte ledger (bench/gpu/dry)
 // takes for granted is seen in compiled code: each tensor is moved once, and a warp's bytes lie side by side.
-#include <dhp/cuda/attention_mask.hpp>
 #include <dhp/cuda/kernels.hpp>
 #include <tests/cuda/gpu.hpp>
 #include <tests/cuda/ptx/interpreter.hpp>
