@@ -5,7 +5,7 @@ import re
 import subprocess
 
 # Options of GPU trainers only: without such a trainer they can be read only from the sources.
-of_gpus = ["--device", "--cuda-graphs", "--no-cuda-graphs"]
+of_gpus = ["--device", "--cuda-graphs", "--no-cuda-graphs", "--offload"]
 
 
 class Trainer:
