@@ -249,8 +249,8 @@ class AttentionTensors {
   return graph;
 }
 
-/// dy, q, k, v, y, statistics -> dq, dk, dv. inner_products is scratch: f32 [samples, heads, length, 1]; so is dq_sums, if
-/// any. Without sums, cuDNN's workspace grows with the square of the length.
+/// dy, q, k, v, y, statistics -> dq, dk, dv. inner_products is scratch: f32 [samples, heads, length, 1]; so is dq_sums,
+/// if any. Without sums, cuDNN's workspace grows with the square of the length.
 [[nodiscard]] inline CudnnGraph attention_backward_graph(const AttentionProblem& problem,
                                                          DqSums dq_sums) {
   using Uids = AttentionUids;

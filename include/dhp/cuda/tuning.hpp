@@ -36,8 +36,9 @@ namespace dhp::detail::cuda {
 
 class Tuning : public CudaCached {
  public:
-  /// How many candidates are timed, and how many of these may be compiled first, which takes a second each. The library's
-  /// favorites need not be the fastest ones: cuDNN's kernels for images of 3 channels stand behind the first four.
+  /// How many candidates are timed, and how many of these may be compiled first, which takes a second each. The fastest
+  /// need not be a favorite: of cuDNN's first four for ResNet-50's first layer the best took 1.5 ms on an H100, of all
+  /// that PyTorch tries 0.4.
   static constexpr std::size_t most_candidates = 16, most_compiled = 4;
 
   explicit Tuning(Cuda& dev)
