@@ -3,6 +3,8 @@
 #include <dhp/checkpoint.hpp>
 #include <dhp/cpu.hpp>
 #include <dhp/gloo.hpp>
+
+#include <cstdio>
 using namespace dhp;
 
 Sample wave(std::int64_t i) { return {.input = {.001F * i}, .target = {std::sin(.003F * i)}}; }
@@ -24,8 +26,12 @@ int main(int, char** arguments) {
     TrainingOptions options{.layout = {.data = world.size()}, .store = {.deterministic = true}};
     TrainingRun run(dev, world, options, network, data);
     run.resume("waves");  // false at the first start
-    while (run.steps() < 2000)
-      if (run.step().step % 500 == 0) run.save_in_background("waves");
+    while (run.steps() < 2000) {
+      const auto step = run.step();
+      if (step.step % 500 != 0) continue;
+      if (world.rank() == 0) std::printf("step %d: loss %.3g\n", int(step.step), step.loss);
+      run.save_in_background("waves");
+    }
     run.save("waves");
   });
 }
