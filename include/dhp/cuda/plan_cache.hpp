@@ -15,7 +15,7 @@
 
 namespace dhp::detail::cuda {
 
-/// Where the plans of one problem come from.
+/// The source of one problem's plans.
 struct PlanSource {
   const CudnnGraph& graph;
   const CudnnTarget& target;

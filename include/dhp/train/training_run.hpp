@@ -41,7 +41,7 @@ namespace detail {
 using DefaultReducers = std::variant<Bucketed, Plain>;
 using DefaultOptimizers = std::variant<SgdOptions, AdamWOptions>;
 }  // namespace detail
-/// What most programs choose from.
+/// Options for most programs.
 using TrainingOptions = TrainingOptionsOf<detail::DefaultReducers, detail::DefaultOptimizers>;
 
 template <class Dev>
@@ -111,7 +111,7 @@ class TrainingRun : detail::NonCopyable {
   /// Over all of `pass`, such as a Loader of evaluation_pass().
   GlobalLoss evaluate(StepSource<Dev>& pass);
 
-  /// What the model says of each micro-batch, as Trainer::predict: all of it on rank 0, in the order given.
+  /// Predicts as Trainer::predict. Rank 0 gets one array per micro-batch, in the order given; other ranks get none.
   [[nodiscard]] std::vector<HostArray> predict(std::span<const MicroBatch<Dev>> all) {
     return predict(mine_of(all));
   }
