@@ -1,4 +1,4 @@
-// Sizes of a rank's state and of what its replicas exchange with ZeRO, which shards by stage 1 the optimizer, 2 the
+// Sizes of a rank's state and of what its replicas exchange with ZeRO: stage 1 shards the optimizer, 2 the
 // gradients, 3 the weights (docs/memory.md, docs/zero.md).
 #pragma once
 

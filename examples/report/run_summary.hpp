@@ -133,7 +133,7 @@ struct RunSummary {
   }
   /// Compute, waits and data: what --metrics has the samples_per_s of.
   [[nodiscard]] double steps_s() const { return seconds[0] + seconds[1] + seconds[2] + seconds[3]; }
-  /// Forward and backward pass, which is two forwards' (Kaplan et al. 2020, section 2.1); recomputation does not count
+  /// FLOP of forward and backward, two forwards' (Kaplan et al. 2020, section 2.1); recomputation does not count
   /// (Chowdhery et al. 2022, "PaLM", appendix B).
   [[nodiscard]] double flop() const { return 3 * forward_flop; }
   [[nodiscard]] double flop_per_step() const {

@@ -366,7 +366,7 @@ class Program {
     const TimeParts::In reading(work_.parts(), Part::data);
     return resident_ ? resident_->share() : loader_.next();
   }
-  /// Reports the cost of losing no share of the state with a rank.
+  /// Reports the cost of copies that keep a lost rank's share.
   void report_redundancy() {
     auto& store = run_.store();
     const auto elements = store.redundant_elements();

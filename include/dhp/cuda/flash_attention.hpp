@@ -73,7 +73,7 @@ struct FlashHead {
 
   constexpr FlashHead(B& in, const AttentionPlace& at, std::int64_t index, bool of_keys)
       : block(in), place(at), head(at.head_of(index, of_keys)), random(at.stream()) {}
-  /// At another head of the sample.
+  /// Moves to another head of the sample.
   constexpr FlashHead(const FlashHead& from, std::int64_t number) : FlashHead(from) {
     head.head = number;
   }

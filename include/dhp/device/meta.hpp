@@ -84,7 +84,7 @@ class MetaMemory : public detail::MemoryCount, public std::enable_shared_from_th
 };
 
 namespace detail {
-/// The work of operations.
+/// Work operations would do.
 struct MetaCount {
   double flop = 0;           ///< of products, convolutions and attention
   double product_bytes = 0;  ///< that these read and write

@@ -269,7 +269,7 @@ class SelfAttention final {
   [[nodiscard]] Tensor<Dev> exchanged(Dev& dev, const Tensor<Dev>& all, const Tape<Dev>& tape,
                                       bool to_heads) {
     detail::HeadExchange<Dev> exchange(dev, context_, tape.batch());
-    Tensor<Dev> made;
+    Tensor<Dev> made;  // [pieces, rows, columns]
     for (int at = 0; at < pieces(); ++at) {
       const auto of = piece(all.view(), at);
       auto part = to_heads ? exchange.to_heads(of) : exchange.to_rows(of);

@@ -188,7 +188,7 @@ class Trainer {
     return options_.record && !update_barrier_ && replicas() == nullptr;
   }
 
-  /// Those of DataParallel.
+  /// DataParallel's replicas.
   [[nodiscard]] Replicas<Dev>* replicas() {
     if constexpr (requires { model_.replicas(); }) return model_.replicas();
     else return nullptr;

@@ -26,7 +26,7 @@ struct TrainingOptionsOf {
   Optimizer optimizer = AdamWOptions{};
   TrainerOptions trainer{};  ///< learning rate, clipping, loss scale
 
-  /// To options with more to choose from.
+  /// Converts to options with more choices.
   template <class R, class O>
   operator TrainingOptionsOf<R, O>() const {
     return {layout,
@@ -124,7 +124,7 @@ class TrainingRun : detail::NonCopyable {
   bool resume(const std::string& folder) {
     return files<D>().resume(folder);
   }
-  /// To FOLDER/step-N. Throws where the folder has checkpoints of a run that this one does not go on with.
+  /// Saves to FOLDER/step-N. Throws where the folder has checkpoints of a run that this one does not go on with.
   template <class D = Dev>
   void save(const std::string& folder) {
     files<D>().save(folder);
