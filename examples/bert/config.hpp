@@ -37,7 +37,7 @@ struct BertConfig {
   dhp::fail("unknown preset \"", name, "\"; choose tiny, mini, small, base or large");
 }
 
-/// What a model ends with.
+/// The head of a model.
 enum class BertHead { none, masked_words, classes };
 
 /// A model as config.json describes it.

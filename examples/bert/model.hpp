@@ -250,7 +250,7 @@ template <class Dev>
   return model;
 }
 
-/// What the device's libraries lack for the attention of one tensor rank, a sentence each.
+/// Gaps of the device's libraries for the attention of one tensor rank, a sentence each.
 template <class Dev>
 [[nodiscard]] std::vector<std::string> attention_shortfalls_of(Dev& dev, const BertConfig& config,
                                                                dhp::DType precision,

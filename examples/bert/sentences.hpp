@@ -11,7 +11,7 @@
 
 namespace examples {
 
-/// What separates sentences.
+/// The separator of sentences.
 enum class SentenceRule {
   automatic,   ///< lines, or punctuation where the text looks like prose broken into short lines
   lines,       ///< each line is a sentence

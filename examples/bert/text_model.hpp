@@ -65,7 +65,7 @@ namespace examples {
 }
 #endif
 
-/// What belongs to a model in addition to its weights. The rules of its words come from the model of --load.
+/// Files of a model in addition to its weights. The rules of its words come from the model of --load.
 [[nodiscard]] inline std::map<std::string, std::string> model_files(const BertOptions& options,
                                                                     const PublishedBert& bert,
                                                                     const Vocabulary& words) {

@@ -82,7 +82,7 @@ class CheckpointComparison {
     if (different_.size() > rows)
       print(dhp::concat("  and ", different_.size() - rows, " more; --last shows more"));
   }
-  /// What differs first, in one sentence.
+  /// Says what differs first, in one sentence.
   [[nodiscard]] std::string sentence() const {
     if (same()) return dhp::concat("all ", tensors(), " tensors are the same, to the last bit");
     if (different_.empty())
@@ -102,7 +102,7 @@ class CheckpointComparison {
       if (value.is_object() && name != "measures") add_fields(value, path + name + "/", to);
       else if (!value.is_object()) to[path + name] = value.dump();
   }
-  /// What the runs say of themselves, but for measures.
+  /// Prints what runs say of themselves, but for measures.
   void print_about() const {
     std::map<std::string, std::string> a, b;
     add_fields(a_.index().about, "", a);

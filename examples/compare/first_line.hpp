@@ -1,4 +1,4 @@
-// What a file of JSON lines is, by its first line.
+// The kind of a file of JSON lines, by its first line.
 #pragma once
 
 #include <nlohmann/json.hpp>

@@ -1,4 +1,4 @@
-// What the flight records of several ranks say together: for each call that some rank waits in, which ranks are in it,
+// Compares the flight records of several ranks: for each call that some rank waits in, which ranks are in it,
 // which have ended it, and which have not come; and of all waits the one that explains the others.
 #pragma once
 
@@ -122,7 +122,7 @@ class FlightComparison {
   /// The calls that some rank waits in.
   [[nodiscard]] const std::vector<SharedCall>& calls() const { return calls_; }
 
-  /// What explains it, in one sentence.
+  /// Explains the waits in one sentence.
   [[nodiscard]] std::string sentence() const {
     if (calls_.empty()) return "nothing is under way";
     for (const auto& call : calls_)

@@ -16,7 +16,7 @@ namespace examples {
   if (text.size() + end.size() <= width) return text + end;
   return text.substr(0, width - std::min(width, end.size() + 2)) + ".." + end;
 }
-/// Of a negative width: at the right.
+/// Negative width: aligned right.
 [[nodiscard]] inline std::string cell(std::string text, int width) {
   const auto columns = static_cast<std::size_t>(std::abs(width));
   text = cut(text, columns);

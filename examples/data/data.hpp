@@ -1,4 +1,4 @@
-// What a trainer reads: batchers of any dataset, so that the training run is compiled once; and how the
+// A trainer's input: batchers of any dataset, so that the training run is compiled once; and how the
 // trainers find their data. Compiled in images.cpp, text.cpp and others, once for both devices.
 #pragma once
 

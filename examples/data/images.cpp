@@ -35,7 +35,7 @@ std::optional<std::string> packed_or_plain(const std::string& directory, const s
   return plain ? plain : file_named(directory, name + ".gz");
 }
 
-/// What images are normalized by.
+/// Statistics that normalize images.
 dhp::ChannelStatistics statistics_of(const ResNetOptions& options, const auto& train) {
   constexpr std::int64_t enough = 5000;
   if (options.normalize == "imagenet") return {{0.485, 0.456, 0.406}, {0.229, 0.224, 0.225}};
@@ -80,7 +80,7 @@ ImageData split_batchers(const ResNetOptions& options, auto dataset, int size, i
                   std::move(labels), std::move(description));
 }
 
-/// Of classes that have numbers only.
+/// For classes that have numbers only.
 std::vector<std::string> numbers_as_labels(std::int64_t classes) {
   std::vector<std::string> labels;
   for (std::int64_t at = 0; at < classes; ++at) labels.push_back(dhp::concat(at));

@@ -1,4 +1,4 @@
-// Where the small files of a saved model are: config.json, and of a BERT its words.
+// Finds the small files of a saved model: config.json, and a BERT's words.
 #pragma once
 
 #include <dhp/train/checkpoint_index.hpp>

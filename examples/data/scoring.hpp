@@ -1,4 +1,4 @@
-// What score_bert, score_gpt and score_resnet50 read before any rank starts: the model's description, and what is
+// Input that score_bert, score_gpt and score_resnet50 read before any rank starts: the model's description, and what is
 // scored. Compiled once (sentence_scoring.cpp, gpt_text.cpp, image_scoring.cpp), by no device's compiler.
 #pragma once
 

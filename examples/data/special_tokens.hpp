@@ -1,4 +1,4 @@
-// What tokenizer.json says of a vocabulary, whatever its kind: tokens by their ids, and special tokens, which are
+// A vocabulary in tokenizer.json, whatever its kind: tokens by their ids, and special tokens, which are
 // looked for in a text before it is parted into words.
 #pragma once
 

@@ -39,7 +39,7 @@ struct TextCacheOptions {
   double wait_s = 3600;  ///< for another process that is making the file
 };
 
-/// What says whether files are as they were: names, sizes, times of the last change.
+/// Fingerprint of files: names, sizes, times of the last change.
 [[nodiscard]] inline nlohmann::json state_of_files(const std::vector<std::string>& paths) {
   auto state = nlohmann::json::array();
   for (const auto& path : paths) {

@@ -16,7 +16,7 @@
 
 namespace examples::doctor {
 
-/// Of one rank, by the clock of the work itself.
+/// One rank's rates, by the work's own clock.
 struct DeviceRates {
   double flop_32 = 0, flop_16 = 0, bytes_per_s = 0, launch_s = 0;
 };

@@ -29,7 +29,7 @@ using Dev = dhp::DefaultDevice;
   return exam;
 }
 
-/// One check; if it cannot come to its end, that is its finding, and the error goes on.
+/// Runs one check. If it throws, records that as its finding and rethrows.
 void run(Examination<Dev>& exam, Report& report, const char* name, auto check) {
   try {
     auto finding = check(exam);

@@ -13,7 +13,7 @@
 
 namespace examples::doctor {
 
-/// From good to bad.
+/// Ordered from good to bad.
 enum class Verdict { ok, skipped, warning, failed };
 
 inline constexpr double not_known = std::numeric_limits<double>::quiet_NaN();
@@ -73,7 +73,7 @@ struct Report {
 /// A table of all figures, then the problems, the worst ones last.
 [[nodiscard]] std::string page_of(const Report& report);
 [[nodiscard]] std::string json_of(const Report& report);
-/// Of dhp.
+/// dhp's version.
 [[nodiscard]] inline std::string version() {
   return dhp::concat(dhp::version_major, ".", dhp::version_minor, ".", dhp::version_patch);
 }

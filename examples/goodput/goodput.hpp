@@ -1,4 +1,4 @@
-// What share of its time a job of many ranks spends on steps that count, if ranks fail, are slow and come back: an
+// The share of its time a job of many ranks spends on steps that count, if ranks fail, are slow and come back: an
 // event simulation, and the closed form of a job that restarts from checkpoints.
 #pragma once
 
@@ -37,7 +37,7 @@ struct GoodputOptions {
   [[nodiscard]] double failure() const { return rank_failure / ranks; }
 };
 
-/// Of the whole time, in shares that add up to 1.
+/// Shares of the whole time; they add up to 1.
 struct Goodput {
   double useful = 0;  ///< steps that count, at full speed
   double slow = 0;    ///< what these took longer, with slow or fewer ranks

@@ -19,7 +19,7 @@
 
 namespace examples {
 
-/// What a tokenizer consists of; strings are bytes, not their letters.
+/// Content of a tokenizer; strings are bytes, not their letters.
 struct BytePairRules {
   std::vector<std::string> tokens;  ///< by id
   std::vector<std::pair<std::string, std::string>> merges;

@@ -239,7 +239,7 @@ template <class Dev>
   return model;
 }
 
-/// What the device's libraries lack for the attention of one tensor rank, a sentence each.
+/// Gaps of the device's libraries for the attention of one tensor rank, a sentence each.
 template <class Dev>
 [[nodiscard]] std::vector<std::string> gpt_attention_shortfalls(Dev& dev, const GptConfig& config,
                                                                 dhp::DType precision,

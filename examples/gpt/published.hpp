@@ -84,7 +84,7 @@ namespace examples {
                  ", and the model has the tokens 0 to ", made.vocabulary - 1);
     return std::vector<std::int32_t>(ids.begin(), ids.end());
   };
-  // Where they are missing, Hugging Face's classes have these.
+  // If they are missing, Hugging Face's classes have these.
   made.end = tokens("eos_token_id", made.llama ? 2 : 50256);
   dhp::check(!made.end.empty(), path, ": \"eos_token_id\" names no token; which one ends a text?");
   const auto begin = tokens("bos_token_id", made.llama ? 1 : 50256);

@@ -61,7 +61,7 @@ class Splitter {
   [[nodiscard]] bool is_line_end(std::size_t at) const {
     return at < text_.size() && (text_[at] == '\r' || text_[at] == '\n');
   }
-  /// Where the run of one kind that begins at `at` ends; `most` points at most.
+  /// End of the run of one kind that begins at `at`; `most` points at most.
   [[nodiscard]] std::size_t run(Kind kind, std::size_t at, std::size_t most = SIZE_MAX) const {
     for (Point now = point(at); now.kind == kind && most > 0; now = point(at), --most)
       at = now.next;

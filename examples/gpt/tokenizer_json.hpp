@@ -33,7 +33,7 @@ class ByteLetters {
     for (const char byte : bytes) made += letters_[static_cast<unsigned char>(byte)];
     return made;
   }
-  /// What has other letters is taken as it is.
+  /// Returns text with other letters as it is.
   [[nodiscard]] std::string bytes(const std::string& letters) const {
     std::string made;
     for (std::size_t at = 0; at < letters.size();) {

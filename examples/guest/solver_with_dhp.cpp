@@ -106,7 +106,7 @@ dhp::Model<dhp::Cpu> network(dhp::ModelBuilder<dhp::Cpu>& build) {
   return model;
 }
 
-/// What every rank runs, with the communicator of all.
+/// Runs on every rank, with the communicator of all.
 void train(dhp::Comm<dhp::Cpu> world, Ring& ring) {
   dhp::Cpu dev;
   auto mine = ten_steps(dev, ring);

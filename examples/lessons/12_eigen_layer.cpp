@@ -51,7 +51,7 @@ struct Seen {
   std::shared_ptr<dhp::CallCounts> counts = std::make_shared<dhp::CallCounts>();  // of one step
 };
 
-/// What every rank runs.
+/// Runs on every rank.
 Seen train(dhp::Comm<Dev> plain_world, dhp::MeshShape layout, const Samples& samples) {
   Dev dev;
   Seen seen;

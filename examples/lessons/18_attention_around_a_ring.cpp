@@ -70,7 +70,7 @@ Seen run(dhp::Comm<Dev> plain_world, bool from_both_ends) {
   Seen seen;
   std::vector<RunningSoftmax> sums(mine.size());
   for (int step = 0; step < n; ++step) {
-    // What this rank holds now began at `owner`. It is sent on before it is used: both take place at once.
+    // The rows held now began at `owner`. They are sent on before they are used: both take place at once.
     const auto owner = tokens_of((me - step + n) % n, n, from_both_ends);
     if (step + 1 < n) world.send(dev, held.share(), (me + 1) % n);
     const auto kv = held.to_host<float>(dev);

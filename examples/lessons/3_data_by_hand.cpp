@@ -90,14 +90,14 @@ int main() {
   print("weights after 100 steps, rank 1", two[1].weights);
   print("weights after 100 steps, one rank", one[0].weights);
 
-  // What a step moves: one all-reduce of the gradient. Of S bytes it sends 2 (n - 1) / n S from each of n ranks.
+  // A step moves one all-reduce of the gradient. Of S bytes it sends 2 (n - 1) / n S from each of n ranks.
   constexpr auto size = static_cast<std::int64_t>(sizeof(float)) * features;
   toy::Ledger ledger;
   ledger.line("gradient, brought to the all-reduce, per step", two[0].all_reduces.bytes / steps,
               size);
   ledger.line("sent, per step: 2 (n - 1) / n of it", two[0].sent_bytes / steps,
               2.0 * (ranks - 1) / ranks * size);
-  // What a rank holds: all weights, its part of the samples.
+  // A rank holds all weights, its part of the samples.
   ledger.line("weights and gradient, held: as one rank alone", two[0].state_bytes,
               one[0].state_bytes);
   ledger.line("samples, held: 1 / n of them", two[0].sample_bytes, one[0].sample_bytes / ranks);

@@ -115,7 +115,7 @@ void vocabulary(dhp::ModelBuilder<Dev>& build, dhp::Model<Dev>& model) {
       dhp::CrossEntropy<Dev>(build, words, build.placement("logits.weight")));
 }
 
-/// What the ranks hold of each parameter.
+/// Prints the ranks' part of each parameter.
 void print(const std::vector<dhp::ParameterSpec>& specs) {
   for (const auto& spec : specs)
     std::printf("  %-18s %-10s  %s of %s\n", spec.name.c_str(), to_text(spec.placement).c_str(),

@@ -14,7 +14,7 @@ constexpr int micro_batches = 4, steps = 200;
 constexpr std::int64_t rows = 3, inputs = 4, hidden = 8;  // rows: samples of a micro-batch
 
 Tensor<Dev> input(Dev& dev, int m) { return toy::noise(dev, {rows, inputs}, m); }
-/// What the model is to learn of a sample: 2 x_0 - x_1.
+/// The model's target for a sample: 2 x_0 - x_1.
 Tensor<Dev> target(Dev& dev, int m) {
   const auto x = input(dev, m).to_host<float>(dev);
   std::vector<float> wanted;
@@ -23,7 +23,7 @@ Tensor<Dev> target(Dev& dev, int m) {
   return Tensor<Dev>::from_host(dev, {rows, 1}, wanted);
 }
 
-/// What both stages have: weights and their gradient, which all micro-batches of a step add to.
+/// Common to both stages: weights and their gradient, which all micro-batches of a step add to.
 struct Stage {
   Stage(Dev& dev, const dhp::Shape& shape, int which)
       : weights(toy::noise(dev, shape, which)),

@@ -1,4 +1,4 @@
-// What the lessons share: ranks that return what they saw, numbers that all ranks know, and a table of what was counted
+// Shared by the lessons: ranks that return what they saw, numbers that all ranks know, and a table of what was counted
 // next to what a formula gives.
 #pragma once
 
@@ -17,7 +17,7 @@ namespace toy {
 
 using Dev = dhp::DefaultDevice;
 
-/// What body(world, more...) returns on each rank.
+/// Results of body(world, more...) on each rank.
 template <class D = Dev, class Body, class... More>
 [[nodiscard]] auto on_each_rank(int ranks, Body body, const More&... more) {
   std::vector<std::invoke_result_t<Body&, dhp::Comm<D>, const More&...>> results(

@@ -1,4 +1,4 @@
-// What the lessons share: a small network, and samples of a function that it can learn,
+// Shared by the lessons: a small network, and samples of a function that it can learn,
 // y = sin(3 x0) * x1. All numbers are functions of (sample, element): every rank makes its own.
 #pragma once
 
@@ -64,7 +64,7 @@ inline std::vector<dhp::MicroBatch<Dev>> batches(Dev& dev, int micro_batches) {
   return made;
 }
 
-/// What all lessons train with, in some layout.
+/// Options that all lessons train with.
 inline dhp::TrainingOptions options(dhp::MeshShape layout, dhp::PipelineOptions pipeline = {}) {
   return {.layout = layout,
           .pipeline = std::move(pipeline),

@@ -17,7 +17,7 @@ namespace {
 using namespace examples;
 using Planned = dhp::ModelBuilder<dhp::Meta>;
 
-/// With those of the adapters in the folder.
+/// Includes the adapters in the folder.
 [[nodiscard]] OnnxWeights weights_of(const std::string& model, const std::string& folder,
                                      const OnnxWeights::Describe& describe) {
   dhp::LowRankOptions adapters;

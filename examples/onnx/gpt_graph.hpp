@@ -79,7 +79,7 @@ class OnnxGpt {
     return linear(name + "down_proj", graph_.node("Mul", {open, linear(name + "up_proj", x)}));
   }
 
-  /// Of all positions [positions, 1, width]; both halves of a head are the same.
+  /// For all positions, [positions, 1, width]; both halves of a head are the same.
   Value angles(const std::string& name, double dhp::detail::Rotation::*part) {
     using dhp::detail::Rotation;
     const auto half = config_.hidden / config_.heads / 2;

@@ -21,7 +21,7 @@ namespace examples {
 
 class OnnxGraph {
  public:
-  /// Of weights. A protocol buffer holds 2 GiB, and the graph itself is small.
+  /// Limit for weights. A protocol buffer holds 2 GiB, and the graph itself is small.
   static constexpr std::size_t most_bytes = (std::size_t{2} << 30) - (std::size_t{16} << 20);
   static constexpr int opset = 17;  ///< the first with LayerNormalization
   /// A tensor of the graph: its name.
@@ -60,7 +60,7 @@ class OnnxGraph {
     describe(*graph().add_output(), name, onnx::TensorProto::FLOAT, extents);
   }
 
-  /// What an operator makes of values. The names of nodes are those of operators, and numbers.
+  /// Applies an operator to values. The names of nodes are those of operators, and numbers.
   Value node(const std::string& op, const std::vector<Value>& inputs,
              const std::map<std::string, Attribute>& attributes = {}) {
     auto& node = *graph().add_node();

@@ -82,8 +82,8 @@ class OnnxLayers {
     std::array<std::string, 3> names{"query", "key", "value"};
     Value cosines{}, sines{};  ///< of rotary positions [sequence, 1, columns / heads]; or none
   };
-  /// softmax(q k^T / sqrt(d) + bias) v for each head, for x [batch, sequence, columns]; the bias of scores is like
-  /// [batch, heads, sequence of queries, sequence of keys].
+  /// softmax(q k^T / sqrt(d) + bias) v for each head, for x [batch, sequence, columns]; bias broadcasts to
+  /// [batch, heads, queries, keys].
   Value self_attention(const std::string& name, const Value& x, const Value& bias,
                        const Attention& of) {
     const auto width = of.columns / of.heads;
@@ -130,7 +130,7 @@ class OnnxLayers {
   Value max_pool(const Value& x, Window window) {
     return graph_.node("MaxPool", {x}, window.attributes());
   }
-  /// By the running statistics.
+  /// Uses the running statistics.
   Value batch_norm(const std::string& name, const Value& x) {
     std::vector<Value> inputs{x};
     for (const auto* const part : {".weight", ".bias", ".running_mean", ".running_var"})

@@ -17,7 +17,7 @@ class OnnxResNet {
   OnnxResNet(OnnxGraph& graph, const OnnxWeights& weights, const SavedResNet& saved)
       : graph_(graph), layers_(graph, weights), saved_(saved), config_(saved.config) {}
 
-  /// From pixels in [0, 1] to logits.
+  /// Maps pixels in [0, 1] to logits.
   void build() {
     auto x = graph_.float_input("pixels", {"batch", config_.image_channels, "height", "width"});
     x = stem(normalised(x));

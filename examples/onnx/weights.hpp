@@ -41,7 +41,7 @@ class OnnxWeights {
     for (auto& held : store_.pieces()) held_.emplace(held.piece.name, held);
   }
 
-  /// What was loaded.
+  /// The checkpoint or file loaded.
   [[nodiscard]] const std::string& from() const { return from_; }
 
   /// With the product of its adapter added (nn/low_rank.hpp).

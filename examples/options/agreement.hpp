@@ -17,7 +17,7 @@
 
 namespace examples {
 
-/// What ranks compare.
+/// Facts that ranks compare.
 struct Common {
   std::string facts;    ///< JSON: names, and how a sentence calls their values
   std::string has;      ///< the words between a rank and its values: "started with"
@@ -67,7 +67,7 @@ void check_same(D& dev, dhp::Comm<D>& world, const Common& common, bool elastic 
           "start all ranks with the same options and one build of the program"};
 }
 
-/// What must be the same on all ranks: sizes, labels or tokens of some samples, and the model's small files.
+/// Data that must be the same on all ranks: sizes, labels or tokens of some samples, and the model's small files.
 [[nodiscard]] inline Common data_in_common(const TrainingSetup& setup) {
   nlohmann::ordered_json facts;
   for (const auto& [name, data] : {std::pair{"training samples", &setup.train},

@@ -54,10 +54,10 @@ namespace examples {
 }
 [[nodiscard]] inline CLI::Validator number_up_to(double most) { return number_from_to(0, most); }
 
-// So that the product of two counts, such as a batch and its steps, fits into 63 bits.
+// Keeps the product of two counts, such as a batch and its steps, within 63 bits.
 inline constexpr std::int64_t most_counted = 1'000'000'000'000;
 
-/// What is wrong with a text as a number of this type, or nothing. The text is rewritten, as CLI11 reads it: with a
+/// The error of a text as a number of this type, or nothing. The text is rewritten, as CLI11 reads it: with a
 /// zero in front it would be octal.
 template <class T>
 [[nodiscard]] std::string wrong_number(std::string& text) {

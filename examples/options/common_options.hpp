@@ -1,4 +1,4 @@
-// What all ranks of a job are to be started with: they compare it when they have met (agreement.hpp).
+// Options that all ranks of a job must share: they compare them when they have met (agreement.hpp).
 #pragma once
 
 #include <dhp/core/config.hpp>

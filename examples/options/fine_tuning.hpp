@@ -1,4 +1,4 @@
-// What of a model is trained: all, all but frozen parts, or low-rank adapters of some layers and the head.
+// The trained part of a model: all, all but frozen parts, or low-rank adapters of some layers and the head.
 #pragma once
 
 #include <dhp/core/error.hpp>

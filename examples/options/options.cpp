@@ -299,7 +299,7 @@ void finish(RunOptions& options, const Words& words) {
       " is no multiple of --evaluate-every ", options.evaluate_every);
 }
 
-/// What is trained, and not where and how fast: a checkpoint remembers it.
+/// Options for what is trained, not for where and how fast: a checkpoint remembers them.
 [[nodiscard]] std::vector<CLI::Option*> options_of_the_run(CLI::App& app) {
   static constexpr std::array groups{"Model", "Data", "Training", "Optimizer"};
   static constexpr std::array others{"--threads",           "--device",         "--cuda-graphs",
@@ -483,7 +483,7 @@ Parsed<ResNetOptions> parse_resnet(int argc, char** argv, bool gpu) {
     dhp::check(!options.sync_batch_norm || words.reducer.name != "local",
                "--sync-batch-norm sums over replicas in each norm, and with --reducer local they "
                "step alone");
-    // Of data without a size of their own, what --image-size 0 stands for is above 64.
+    // --image-size 0 stands for more than 64 with data without a size of their own.
     dhp::check(options.stem_stride == 1 || options.image_size <= 64, "--stem-stride ",
                options.stem_stride, " is of the stem for images up to 64 pixels, not for ",
                options.image_size);

@@ -1,4 +1,4 @@
-// What the trainers take on their command lines, as plain structs of what it stands for. Parsing is compiled
+// The trainers' command-line options, as plain structs of what they stand for. Parsing is compiled
 // once (options.cpp); a wrong value ends with one sentence before any training starts.
 #pragma once
 
@@ -109,7 +109,7 @@ struct RunOptions {
 
   /// All options, given or not, as --config takes them.
   std::string configuration{};
-  /// What all ranks have to be started with (common_options.hpp).
+  /// JSON that all ranks must share (common_options.hpp).
   std::string common = "{}";
   /// JSON of the given options that choose what is trained. A checkpoint stores it, and --load reads it from there.
   std::string remembered = "{}";
@@ -152,7 +152,7 @@ struct RunOptions {
   [[nodiscard]] bool begins_anew() const;
 };
 
-/// Of models of text: train_gpt's, and a part of train_bert's.
+/// Options of text models: train_gpt's, and part of train_bert's.
 struct TextModelOptions {
   RunOptions run{};
   std::string preset;  ///< empty: as the model of --load says, else tiny

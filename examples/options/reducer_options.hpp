@@ -8,7 +8,7 @@
 
 namespace examples {
 
-/// What the reducer is made of once all of the command line is known.
+/// Words to make the reducer of once all of the command line is known.
 struct ReducerWords {
   std::string name = "bucketed";
   double bucket_mb = 25;

@@ -31,7 +31,7 @@ void add_common_options(CommandLine& app, ScoreOptions& options, bool gpu, const
   add_device_option(app, run, gpu);
 }
 
-/// Of programs that write a row for each sample.
+/// For programs that write a row per sample.
 void add_rows_options(CommandLine& app, ScoreOptions& options) {
   app.get_option("--input")->required();
   app.add_option("--output", options.output,

@@ -1,4 +1,4 @@
-// What score_bert, score_gpt and score_resnet50 take on their command lines. Parsing is compiled apart
+// Options of score_bert, score_gpt and score_resnet50. Parsing is compiled apart
 // (score_options.cpp).
 #pragma once
 
@@ -16,12 +16,12 @@ struct ScoreOptions {
   std::string input;        ///< sentences: a file of lines, or .csv, .tsv, .jsonl; or images
   std::string output;       ///< .csv, .jsonl or .npy; empty: JSON lines on standard output
   std::string text_column;  ///< of a .csv, .tsv or .jsonl file
-  // Of sentences:
+  // For sentences:
   std::string predict = "automatic";     ///< or "embeddings", "logits"
   std::optional<std::string> pooling{};  ///< "mean" or "first"; none: as the model says
   std::optional<bool> normalise{};       ///< none: as the model says
   std::int64_t sequence_length = 0;      ///< 0: as the model says
-  // Of a decoder:
+  // For a decoder:
   std::vector<std::string> prompts{};  ///< texts to go on with, instead of an input
   std::int64_t tokens = 50;            ///< to generate at most
   double temperature = 0;              ///< 0: the likeliest token

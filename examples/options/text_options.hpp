@@ -5,7 +5,7 @@
 
 namespace examples {
 
-/// What of the options differs by the model.
+/// Help texts that differ by the model.
 struct TextModelHelp {
   std::string presets;     ///< their names
   std::string vocabulary;  ///< what file has one

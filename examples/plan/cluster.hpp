@@ -15,7 +15,7 @@
 
 namespace examples {
 
-/// Of a rank: what a message costs before its first byte, and bytes in a second each way.
+/// A rank's link: the time before a message's first byte, and bytes in a second each way.
 struct Link {
   double latency_s = 10e-6;
   double bytes_per_s = 5e9;

@@ -216,7 +216,7 @@ class Page {
   }
 
  private:
-  /// Of a rank of each stage; none where it cannot run. Schedules hold no more after twice as many micro-batches as
+  /// A rank's bytes for each stage; none if it cannot run. Schedules hold no more after twice as many micro-batches as
   /// stages.
   [[nodiscard]] std::vector<double> stage_bytes(const Layout& layout) {
     const int many = layout.schedule == dhp::GPipe::name ? 0 : 2 * layout.mesh.pipeline + 2;
@@ -225,7 +225,7 @@ class Page {
       bytes.push_back(static_cast<double>(planner_.need_of(stage)));
     return bytes;
   }
-  /// Of a device; 0 where it cannot run.
+  /// A device's bytes; 0 if it cannot run.
   [[nodiscard]] double counted(const Layout& layout) {
     double most = 0;
     for (const double bytes : stage_bytes(layout)) most = std::max(most, bytes);

@@ -11,7 +11,7 @@ namespace examples {
 
 using Work = dhp::detail::MetaCount;
 
-/// Of one rank of a tensor axis.
+/// For one rank of a tensor axis.
 struct LayerWork {
   Work forward{}, backward{};
   double kept_bytes = 0;                       ///< from the forward pass to the backward one
@@ -36,7 +36,7 @@ struct ModelWork {
   }
 };
 
-/// Of a model on one stage; planned.options.layout: the tensor axis alone. Throws where it cannot be cut so.
+/// Counts a model on one stage; planned.options.layout: the tensor axis alone. Throws if it cannot be cut so.
 template <class Options>
 [[nodiscard]] ModelWork count_work(const dhp::PlannedRun<Options>& planned,
                                    dhp::MetaOptions device = {}) {
@@ -120,7 +120,7 @@ template <class Options>
   return work;
 }
 
-/// Of a micro-batch between two that were counted, at this share of the way: all grows evenly, but for the size classes
+/// Interpolates between two counted micro-batches, at this share of the way: all grows evenly, but for the size classes
 /// of memory.
 [[nodiscard]] inline ModelWork between(const ModelWork& small, const ModelWork& large,
                                        double share) {

@@ -1,5 +1,5 @@
-// What ZeRO makes of the state of a rank and of what its replicas exchange: by stage 1 of the optimizer, 2 of the
-// gradients, 3 of the weights (docs/memory.md, docs/zero.md).
+// Sizes of a rank's state and of what its replicas exchange with ZeRO: stage 1 shards the optimizer, 2 the
+// gradients, 3 the weights (docs/memory.md, docs/zero.md).
 #pragma once
 
 #include <dhp/comm/collective.hpp>
@@ -8,7 +8,7 @@
 
 namespace examples {
 
-/// Of a rank.
+/// Per rank.
 struct StateBytes {
   double weights = 0, gradients = 0, optimizer = 0;
   [[nodiscard]] double sum() const { return weights + gradients + optimizer; }

@@ -59,7 +59,7 @@ struct StepModelOptions {
   bool half = false;  ///< products are of 16 bits
   double bucket_bytes = 25 << 20;
   std::int64_t samples = 0;  ///< of a step
-  /// Of a mesh of these tensor and context axes and one rank on the others; null: the model cannot be cut so.
+  /// Counts a mesh of these tensor and context axes and one rank on the others; null: the model cannot be cut so.
   std::function<std::shared_ptr<const ModelWork>(const Layout&)> work{};
 };
 
@@ -69,7 +69,7 @@ class StepModel {
 
   [[nodiscard]] const Cluster& cluster() const { return options_.cluster; }
 
-  /// Of some work without its communication.
+  /// Time of work without its communication.
   [[nodiscard]] double seconds(const Work& work) const {
     const auto& c = options_.cluster;
     const double flop = work.flop / (options_.half ? c.flop_16 : c.flop_32);
@@ -78,8 +78,8 @@ class StepModel {
     return (c.cores > 0 ? std::max(flop, moved) : flop + moved) + work.bytes / c.bytes_per_s +
            work.launches * c.launch_s;
   }
-  /// Of all-reduces in which a rank sends so many bytes, in a group of so many ranks whose neighbours are `stride`
-  /// apart.
+  /// Time of all-reduces in which a rank sends so many bytes, in a group of so many ranks whose neighbours are
+  /// `stride` apart.
   [[nodiscard]] double exchange(double calls, double sent_bytes, int ranks, int stride) const {
     if (ranks == 1 || calls == 0) return 0;
     const auto& c = options_.cluster;
@@ -155,7 +155,7 @@ class StepModel {
     double compute = 0, tensor = 0, end = 0;
     double tied = 0;  // exchange of gradients that other stages have, too
     double parameters = 0, kept_bytes = 0;
-    /// Of its layers, the last one first: parameters, and seconds of the last backward pass that are left then.
+    /// For each layer, the last one first: parameters, and seconds of the last backward pass that are left then.
     std::vector<std::pair<double, double>> ready{};
   };
   struct Pipeline {
@@ -274,7 +274,7 @@ class StepModel {
     double makespan = 0;
     std::vector<double> ends{}, in_flight{};
   };
-  /// Of many micro-batches: those of fewer, and so much more for each further one.
+  /// Simulates few micro-batches, and adds so much for each further one.
   [[nodiscard]] Times simulated(const Layout& layout, int micro_batches,
                                 const std::vector<dhp::ActionCosts>& costs, double hop) const {
     const int stages = layout.mesh.pipeline;

@@ -72,7 +72,7 @@ class Message {
   return made;
 }
 
-/// Of this moment, process and host: TensorBoard takes a folder's files in the order of their names.
+/// Names this moment, process and host: TensorBoard takes a folder's files in the order of their names.
 [[nodiscard]] inline std::string new_name(double wall_s) {
   char host[256] = "";
   ::gethostname(host, sizeof host - 1);

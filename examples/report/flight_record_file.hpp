@@ -35,7 +35,7 @@ namespace examples {
   return text;
 }
 
-/// Where a rank's part of FILE goes: "run/flight.json" is "run/flight.rank3.json" of rank 3.
+/// Path of a rank's part of FILE: "run/flight.json" is "run/flight.rank3.json" of rank 3.
 [[nodiscard]] inline std::string flight_record_path(const std::string& file, int rank) {
   const std::filesystem::path path(file);
   auto name = path.stem().string() + dhp::concat(".rank", rank) + path.extension().string();
@@ -67,7 +67,7 @@ struct FlightRecordFile {
   std::uint64_t calls = 0;      ///< so far; the older ones are forgotten
   std::vector<Call> entries{};  ///< by their numbers
 
-  /// What the recorder has now.
+  /// The current records.
   [[nodiscard]] static FlightRecordFile of(const dhp::FlightRecorder& recorder, int rank,
                                            int world_size, std::string name) {
     FlightRecordFile file{.rank = rank, .world_size = world_size, .name = std::move(name)};

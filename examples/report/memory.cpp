@@ -149,7 +149,7 @@ StepModel MemoryPlanner::step_model(const Cluster& cluster, std::int64_t asked) 
                if (fresh) place->second = counted(layout, micro_batch);
                return place->second;
              };
-             // Of made data powers of eight are counted; real data is read for no more than is asked.
+             // Counts powers of eight of made data; reads no more real data than is asked.
              std::int64_t small = 1;
              while (8 * small <= layout.micro_batch) small *= 8;
              const bool made = options_.resident() && layout.micro_batch > small;

@@ -1,4 +1,4 @@
-// What a run will take of each rank's memory, before it is allocated; and the nearest layout where that is too much.
+// A run's need of each rank's memory, before it is allocated; and the nearest layout if that is too much.
 #pragma once
 
 #include <dhp/train/memory_plan.hpp>
@@ -14,7 +14,7 @@
 
 namespace examples {
 
-/// What the ranks of a layout may take.
+/// Memory that ranks may take.
 struct MemoryLimit {
   std::size_t bytes = 0;  ///< of one rank
   std::string from;       ///< what sets the limit, for people
@@ -24,7 +24,7 @@ struct MemoryLimit {
 [[nodiscard]] Layout layout_of(const RunOptions& options);
 /// Changes the options to that.
 void choose(RunOptions& options, const Layout& layout);
-/// That of --cluster, or a usual one.
+/// Takes --cluster, or a usual one.
 [[nodiscard]] Cluster cluster_of(const RunOptions& options, bool gpu);
 
 class MemoryPlanner {
@@ -37,7 +37,7 @@ class MemoryPlanner {
   [[nodiscard]] std::vector<std::string> lines(const MemoryLimit& limit);
   /// Throws Error with the nearest layout that fits if this one does not.
   void check_fits(const MemoryLimit& limit);
-  /// Of each stage in another layout; none where that cannot be run. most: micro-batches of a replica.
+  /// Plans each stage of another layout; none if that cannot be run. most: micro-batches of a replica.
   [[nodiscard]] std::vector<dhp::MemoryPlan> plan(const Layout& layout, std::int64_t most = 0);
   [[nodiscard]] Layout layout() const { return layout_of(options_); }
   /// How long steps of `samples` samples take on this cluster; 0: as the options say. It refers to this planner.
@@ -50,12 +50,12 @@ class MemoryPlanner {
  private:
   [[nodiscard]] const std::vector<dhp::HostBatch>& batches_of(std::int64_t micro_batch);
   using Planned = dhp::PlannedRun<dhp::AllTrainingOptions>;
-  /// What it returns refers to options.
+  /// The result refers to options.
   [[nodiscard]] Planned planned(const RunOptions& options);
   [[nodiscard]] const std::vector<dhp::MemoryPlan>& stages();
   using Counted = std::shared_ptr<const ModelWork>;
   using WorkKey = std::tuple<int, int, std::int64_t, bool>;
-  /// Of one rank on the data and pipeline axes; null where the model cannot be cut so.
+  /// Counts one rank on the data and pipeline axes; null if the model cannot be cut so.
   [[nodiscard]] Counted counted(const Layout& layout, std::int64_t micro_batch);
   [[nodiscard]] std::size_t most_of(const std::vector<dhp::MemoryPlan>& stages) const;
   [[nodiscard]] std::vector<std::pair<double, Layout>> nearest() const;

@@ -26,7 +26,7 @@ namespace examples {
   }
 }
 
-/// What a rank takes: between steps, and at most, with the section in which its memory grew last.
+/// A rank's memory: between steps, and at most, with the section in which it grew last.
 class MemoryUse {
  public:
   explicit MemoryUse(Dev& dev) : dev_(dev) {}

@@ -82,7 +82,7 @@ void Progress::finish() {
 
 namespace {
 
-/// What of a file stays.
+/// Part of a file that stays.
 struct Kept {
   std::uintmax_t bytes = 0;
   std::int64_t last_step = 0;

@@ -1,5 +1,5 @@
-// What a person sees of a run: a bar with loss, rate and time left on a terminal, plain lines elsewhere;
-// and what a program sees: one JSON object a line.
+// A run's output: for people a bar with loss, rate and time left on a terminal, plain lines elsewhere;
+// for programs one JSON object a line.
 #pragma once
 
 #include <cstdint>

@@ -40,7 +40,7 @@ template <class D>
   return tokens_in(mine) / static_cast<double>(own) * static_cast<double>(mine.samples);
 }
 
-/// What steps have done: samples of all replicas, the rest of this one.
+/// Work of steps: samples of all replicas, the rest of this one.
 struct StepWork {
   double samples = 0, tokens = 0, forward_flop = 0;
   template <class D, class Flop>
@@ -85,7 +85,7 @@ template <class D>
   return fields;
 }
 
-/// What libraries of the device have refused since this was asked last; where it has none, nothing.
+/// Refusals of the device's libraries since the last call; none if it has no libraries.
 [[nodiscard]] std::vector<std::string> new_refusals(auto& dev) {
   if constexpr (requires { library_refusals(dev); }) return library_refusals(dev);
   else return {};

@@ -1,4 +1,4 @@
-// What a run tells at its end: its best and last values, what its time went to, how much of the ranks' peak it used.
+// Summary at a run's end: its best and last values, what its time went to, how much of the ranks' peak it used.
 #pragma once
 
 #include <dhp/core/text.hpp>
@@ -18,7 +18,7 @@
 
 namespace examples {
 
-/// What a rank's time goes to. Together they are all of it.
+/// Parts of a rank's time. Together they are all of it.
 enum class Part { compute, collectives, messages, data, evaluation, saving, rest };
 inline constexpr std::array part_names{"compute",    "communication", "pipeline",     "data",
                                        "evaluation", "checkpoints",   "start and end"};
@@ -33,7 +33,7 @@ class TimeParts {
   /// waits: null where they are not seen.
   explicit TimeParts(std::shared_ptr<const dhp::WaitClock> waits) : waits_(std::move(waits)) {}
 
-  /// What comes now; returns what was before.
+  /// Starts a part; returns the one before.
   Part enter(Part part) {
     const auto now = Clock::now();
     const double spent_s = std::chrono::duration<double>(now - since_).count();
@@ -133,7 +133,7 @@ struct RunSummary {
   }
   /// Compute, waits and data: what --metrics has the samples_per_s of.
   [[nodiscard]] double steps_s() const { return seconds[0] + seconds[1] + seconds[2] + seconds[3]; }
-  /// Of forward and backward, which is two forwards' (Kaplan et al. 2020, section 2.1); recomputation does not count
+  /// FLOP of forward and backward, two forwards' (Kaplan et al. 2020, section 2.1); recomputation does not count
   /// (Chowdhery et al. 2022, "PaLM", appendix B).
   [[nodiscard]] double flop() const { return 3 * forward_flop; }
   [[nodiscard]] double flop_per_step() const {

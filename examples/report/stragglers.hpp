@@ -9,7 +9,7 @@
 
 namespace examples {
 
-/// What a rank's own work took, computing and reading data, without waits for other ranks.
+/// Time of a rank's own work, computing and reading data, without waits for other ranks.
 struct OwnWork {
   double seconds = 0;
   double micro_batches = 0;

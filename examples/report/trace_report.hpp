@@ -1,4 +1,4 @@
-// What --trace gives: a file of what every rank did when, and in the end a few lines that say how long steps stood
+// Output of --trace: a file of what every rank did when, and in the end a few lines that say how long steps stood
 // still for communication.
 #pragma once
 

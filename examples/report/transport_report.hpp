@@ -1,4 +1,4 @@
-// What the axes of a mesh really run over, and how fast: measured at the start, so that a slow network is seen before
+// Transports and speeds of a mesh's axes: measured at the start, so that a slow network is seen before
 // it has cost a night. Bandwidths are those of the ranks' links ("bus bandwidth"): n ranks that all-reduce B bytes
 // in t seconds move 2 (n - 1) / n * B / t each way.
 #pragma once

@@ -58,7 +58,7 @@ class ValueTrace {
   }
 
  private:
-  /// Where a layer leaves its values.
+  /// A layer's place for its values.
   struct Place {
     ValueTrace* trace;
     std::string name;

@@ -135,7 +135,7 @@ class ElasticTraining : dhp::detail::NonCopyable {
     auto& options = setup.options;
     options.mesh = rank.now.layout;
     const bool has_state = rank.now.steps >= 0;
-    // Where it was lost with the ranks that had it, the newest checkpoint of this run has most of it.
+    // If it was lost with the ranks that had it, the newest checkpoint of this run has most of it.
     if (!has_state && rank.now.number > 1 && !options.save.empty())
       if (const auto saved = dhp::newest_checkpoint(options.save)) {
         const auto state = dhp::detail::run_state_of(saved->second.about, saved->first);
@@ -160,11 +160,11 @@ class ElasticTraining : dhp::detail::NonCopyable {
     if constexpr (requires { dev.finish_copies_beside(); }) dev.finish_copies_beside();
     dev.synchronize();
   }
-  /// What this rank holds on its own: of weights that replicas shard, only its own shares and redundant copies.
+  /// State that this rank holds: of weights that replicas shard, only its own shares and redundant copies.
   [[nodiscard]] static std::vector<dhp::HeldPiece<Dev>> own_state(dhp::TrainingRun<Dev>& run) {
     return dhp::state_pieces(run.store(), run.optimizer(), true);
   }
-  /// Where the ranks that have the state are in the run.
+  /// Position of the ranks that have the state.
   struct Position {
     dhp::RunState state{.step = -1};
     Measures last_step{};     ///< its line of metrics, for whichever rank writes from now on

@@ -32,7 +32,7 @@ enum class RunEnd {
   changes,  ///< its ranks are to change: all have done the same steps
 };
 
-/// What a run in one generation of an elastic job asks of the job.
+/// Questions of a run in one generation to its elastic job.
 struct ElasticHooks {
   bool first = true;                    ///< the first generation
   bool has_state = false;               ///< somewhere among the ranks: none is loaded or drawn
@@ -281,7 +281,7 @@ class Program {
     values_.emplace(build.tensor.rank());
     return values_->traced(std::move(model));
   }
-  /// Of the step that was started last. Collective.
+  /// For the step that was started last. Collective.
   void write_values(std::int64_t step) {
     if (!values_) return;
     const auto lines = values_->lines(dev_, run_.mesh().world(), step);
@@ -327,7 +327,7 @@ class Program {
     return options_.cuda_graphs.value_or(false) && options_.process() &&
            !options_.check_collectives;
   }
-  /// Of an epoch it checks the first step, which all others equal, and the last one, which may be short.
+  /// Checks an epoch's first step, which all others equal, and its last one, which may be short.
   void check_shares() const {
     const bool alone = std::holds_alternative<dhp::LocalSgd>(options_.reducer);
     if ((!setup_.waits_for_replicas && !alone) || resident_) return;
@@ -366,7 +366,7 @@ class Program {
     const TimeParts::In reading(work_.parts(), Part::data);
     return resident_ ? resident_->share() : loader_.next();
   }
-  /// What it costs that the loss of a rank loses no share of the state.
+  /// Reports the cost of copies that keep a lost rank's share.
   void report_redundancy() {
     auto& store = run_.store();
     const auto elements = store.redundant_elements();
@@ -377,7 +377,7 @@ class Program {
         " of optimizer state on rank 0, ", bytes_text(bytes),
         " of gradients received in each step");
   }
-  /// Where the ranks are, and how fast their axes. Threads of one process have no network to be wrong.
+  /// Reports where ranks are, and how fast their axes. Threads of one process have no network to be wrong.
   void report_transports() {
     if (run_.mesh().world().size() == 1) return;
     if (!options_.process() && options_.min_bandwidth_gb_s == 0) return;

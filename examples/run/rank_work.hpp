@@ -51,7 +51,7 @@ class RankWork {
     return sentences;
   }
 
-  /// Of all ranks; without the steps' numbers and values. Collective.
+  /// Covers all ranks, without the steps' numbers and values. Collective.
   [[nodiscard]] RunSummary summary(dhp::Mesh<Dev>& mesh) {
     const bool counts =
         mesh.tensor_index() == 0 && mesh.pipeline_index() == 0 && mesh.context_index() == 0;

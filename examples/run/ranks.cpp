@@ -186,7 +186,7 @@ void start_ranks(const RunOptions& options, const RankBody& body) {
   const auto deadlines = deadlines_of(options);
   if (const auto me = options.process()) {
     begin_with_gpu<Dev>(options, me->local_rank, me->size);
-    // Where the layout does not fit, other ranks may have been started with another one; but they may not be there.
+    // If the layout does not fit, other ranks may have been started with another one; but they may not be there.
     const auto misfit = options.misfit(*me);
     auto meeting = options;
     if (!misfit.empty())

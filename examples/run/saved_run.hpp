@@ -65,7 +65,7 @@ class SavedRun : dhp::detail::NonCopyable {
     if (!problem.empty())
       report_.say("warning: ", problem, "; other runs are not kept out of ", options_.save);
   }
-  /// What an evaluation before the next step found.
+  /// Takes measures of an evaluation before the next step.
   void evaluated(const Measures& found) {
     measures_ = {run_.trainer().steps_done(), found};
     const auto named = [&](const auto& measure) { return measure.first == options_.keep_best; };

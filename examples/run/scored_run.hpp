@@ -15,7 +15,7 @@ namespace examples {
 void start_scoring(const ScoreOptions& options, const Scoring& scoring,
                    const dhp::TrainingRun<dhp::DefaultDevice>::Describe& describe);
 
-/// What is loaded, and what it is to be asked about.
+/// A model to load, and samples to score with it.
 struct LoadedModel {
   dhp::TrainingRun<dhp::DefaultDevice>::Describe describe;
   const dhp::LowRankOptions& adapters;

@@ -33,7 +33,7 @@ class Stopping : dhp::detail::NonCopyable {
       : grace_s_(grace_s), on_signal_(numbers(), [this](int number) { ask(number); }) {}
   ~Stopping() { set_timer(0); }
 
-  /// Where other ranks are gone: a signal to all of them may be on its way to this process, too, and end it.
+  /// If other ranks are gone: a signal to all of them may be on its way to this process, too, and end it.
   void await_signal() const {
     if (!steps_) std::this_thread::sleep_for(std::chrono::milliseconds(300));
   }

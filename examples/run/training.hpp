@@ -49,7 +49,7 @@ struct TrainingSetup {
   /// Describes the whole model; each rank keeps its part.
   std::function<dhp::Model<Dev>(dhp::ModelBuilder<Dev>&)> make_model;
   DescribePlanned plan_model;
-  /// What the model makes of an evaluation: from the terms of its loss, or from what it predicts.
+  /// Measures of an evaluation: from the terms of the model's loss, or from what it predicts.
   std::function<Measures(const std::vector<dhp::LossTerm>&)> measures{};
   /// One array for each micro-batch of the held-out samples, in order; none at all: names and zeros.
   std::function<Measures(const std::vector<dhp::HostArray>&)> predicted_measures{};
@@ -63,11 +63,11 @@ struct TrainingSetup {
   bool waits_for_replicas = false;
   /// Micro-batches of as many samples have the same shapes.
   bool same_shapes = false;
-  /// What the device's libraries lack for the model, a sentence each.
+  /// Gaps of the device's libraries for the model, a sentence each.
   std::function<std::vector<std::string>(Dev&, const RunOptions&)> shortfalls{};
 };
 
-/// Of what was read, for the model that describe(build, config) describes. Keeps references.
+/// Sets up what was read for the model that describe(build, config) describes. Keeps references.
 [[nodiscard]] TrainingSetup setup_of(const RunOptions& options, ConnectedRank* met,
                                      const auto& data, const auto& config, auto describe) {
   return {.options = options,

@@ -22,7 +22,7 @@ struct Case {
 constexpr Case cases[] = {{2, 4, 1}, {3, 6, 2},  {4, 4, 4},  {4, 8, 2}, {4, 8, 3},
                           {4, 8, 4}, {6, 12, 3}, {6, 12, 6}, {8, 8, 8}, {8, 16, 6}};
 
-/// Of a whole stage; a part of two takes half.
+/// For a whole stage; a part of two takes half.
 struct Costs {
   int forward = 1, backward_input = 1, backward_weight = 1;
 };

@@ -305,7 +305,7 @@ class ScheduleSearch {
     layer = std::move(front);
   }
 
-  /// What each stage began, from slot to slot.
+  /// Lists what each stage began, slot by slot.
   [[nodiscard]] dhp::StageLists lists() const {
     std::vector<State> path;
     std::size_t number = 0;

@@ -70,7 +70,7 @@ inline constexpr Element elements[] = {
        "; it takes f64, f32, f16, bf16, i64, i32 and u8");
 }
 
-/// What an exported struct lies in.
+/// Holds an exported struct.
 template <class Managed, class Dev>
 struct Export {
   Managed managed{};

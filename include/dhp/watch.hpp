@@ -1,4 +1,4 @@
-// Who watches over ranks: run_ranks with a time limit, for ranks as threads; deadlines, and flight recorders. Ranks
+// Watches over ranks: run_ranks with a time limit, for ranks as threads; deadlines, and flight recorders. Ranks
 // that are processes bring it along. Needs the standard library only.
 #pragma once
 

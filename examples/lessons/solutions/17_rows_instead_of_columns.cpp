@@ -30,7 +30,7 @@ Seen uneven(dhp::Comm<Dev> plain_world, std::int64_t rows) {
   return {found == whole.to_host<float>(dev), counts->sent_bytes(toy::everybody(ranks))};
 }
 
-/// What a rank sends for the pair of layers, and keeps of its input. With `again` it keeps its rows alone, and gathers
+/// Bytes a rank sends for the pair of layers, and keeps of its input. With `again` it keeps its rows alone, and gathers
 /// them again for the gradient of A.
 std::pair<double, std::size_t> sent_and_kept(dhp::Comm<Dev> plain_world, bool again) {
   Dev dev;

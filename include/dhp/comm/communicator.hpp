@@ -52,7 +52,7 @@ namespace detail {
   return ranks;
 }
 
-/// What a rank gives to split().
+/// A rank's argument of split().
 struct ColorKey {
   std::int32_t color = 0, key = 0;
 };

@@ -68,7 +68,7 @@ class Latch : detail::NonCopyable {
   }
 
  protected:
-  /// With the lock.
+  /// Needs the lock.
   void end(const std::string& message) {
     if (ended_) return;
     message_ = message;

@@ -66,7 +66,7 @@ class MetaComm {
   [[noreturn]] void abort(const std::string& message) { throw Error(message); }
 
  private:
-  /// What this rank would send, if there were others.
+  /// Counts what this rank would send to others.
   void count(Dev& dev, double bytes) {
     if constexpr (requires { dev.count_call(bytes); })
       if (size() > 1) dev.count_call(bytes);

@@ -28,7 +28,7 @@ void append_text(std::string& out, Bool part) {
 }  // namespace detail
 
 namespace detail {
-/// Number: that of one width, so that each of the four is compiled once.
+/// Callers widen integers first, so that few instances are compiled.
 [[gnu::noinline]] void append_digits(std::string& out, auto part) {
   char digits[64];
   const auto end = std::to_chars(digits, digits + sizeof digits, part).ptr;  // shortest exact form
@@ -75,7 +75,7 @@ class TextPart {
         append_([](std::string& out, const TextPart& self) {
           out.append(reinterpret_cast<const char*>(self.of_), self.size_);
         }) {}
-  /// Of any other type with an append_text.
+  /// Takes any other type with an append_text.
   template <class T>
     requires(!std::is_array_v<T> && !std::convertible_to<const T&, std::string_view>)
   TextPart(const T& part)

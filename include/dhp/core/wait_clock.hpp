@@ -35,7 +35,7 @@ class WaitClock {
     std::chrono::steady_clock::time_point start_{};
   };
 
-  /// By the thread that has made it.
+  /// Only for the thread that made it.
   [[nodiscard]] double seconds(Of of) const { return seconds_[of]; }
 
  private:

@@ -12,7 +12,7 @@
 
 namespace dhp::detail::cpu {
 
-/// Where the keys of a sample begin in its cache. Throws where it has no place for `position`.
+/// Start of the keys of a sample in its cache. Throws if it has no place for `position`.
 inline std::int64_t cache_of(ConstView<Cpu> cache, std::int64_t sample, std::int64_t position) {
   const auto& shape = cache.shape();
   check(position >= 0 && position < shape[2], "attention: position ", position, " of sample ",

@@ -54,7 +54,7 @@ struct ImageSource {
     }
     return scratch;
   }
-  /// Of the first row of taps.
+  /// Fetches only the first row of taps.
   void prefetch(std::int64_t line, std::int64_t first, std::int64_t count) const {
     const auto row = line / grid_width;
     const auto n = row / grid_height;

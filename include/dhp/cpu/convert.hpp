@@ -50,8 +50,8 @@ inline void convert(const float* from, f16* to, std::int64_t count) {
 }
 #endif
 
-inline constexpr std::int64_t row_block =
-    256;  ///< elements that a loop over a row converts at a time
+/// Elements that a loop over a row converts at a time.
+inline constexpr std::int64_t row_block = 256;
 
 /// A part of a row as A: where it lies, or converted to `block`.
 template <class A, class T>

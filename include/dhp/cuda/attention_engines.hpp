@@ -1,5 +1,5 @@
-// What cuDNN has no engine for in a model's attention, known before a run starts, and what it costs that dhp's own
-// kernels do it instead.
+// Parts of a model's attention that cuDNN has no engine for, known before a run starts, and the cost of dhp's own
+// kernels instead.
 #pragma once
 
 #include <dhp/cuda/cudnn_attention_graph.hpp>
@@ -51,7 +51,7 @@ struct AttentionGpu {
   double clock_hz = 1.7e9;
   std::size_t memory_bytes = 0;
 
-  /// Of one pass over a whole problem. On tensor cores, their time and that of the other instructions add up, and an
+  /// Models one pass over a whole problem. On tensor cores, their time and that of other instructions add up, and an
   /// H100 took twice that; without them, loads from shared memory bound it.
   [[nodiscard]] double own_ms(const AttentionProblem& problem, bool backward) const {
     const auto pairs = static_cast<double>(problem.samples * problem.heads) *
@@ -67,7 +67,7 @@ struct AttentionGpu {
   }
 };
 
-/// What of cuDNN's attention dhp's own kernels will do, and how long that takes, a sentence for each pass. Throws where
+/// Says which passes dhp's own kernels will do instead of cuDNN's, and how long they take, a sentence each. Throws if
 /// cuDNN is to draw the dropout, since no other kernel has its numbers.
 [[nodiscard]] inline std::vector<std::string> attention_shortfalls(const AttentionProblem& problem,
                                                                    const CudnnTarget& target,

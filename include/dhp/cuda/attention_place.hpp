@@ -1,4 +1,4 @@
-// Where a block of dhp's attention kernels, and of its dropout mask, stands in a batch.
+// Place of a block of dhp's attention kernels, and of its dropout mask, in a batch.
 #pragma once
 
 #include <dhp/cuda/block.hpp>
@@ -13,7 +13,7 @@ struct AttentionPlace {
   const std::int32_t *offsets, *lengths;
   const std::int64_t* row_numbers;
   std::int64_t rows, columns, max_length;
-  /// Of rows of q and dq, and of k, v, dk and dv; those of others are `columns` long.
+  /// Row strides of q and dq, and of k, v, dk and dv; those of others are `columns`.
   std::int64_t stride, key_stride;
   int heads, first_head, total_heads, size;
   int sharing;  ///< heads that have one head of keys
@@ -25,7 +25,7 @@ struct AttentionPlace {
   struct Head {
     std::int64_t first_row, rows, length, head;
   };
-  /// Of the heads, or with of_keys the heads of keys, of all samples.
+  /// index: among the heads of all samples, with of_keys those of keys.
   constexpr Head head_of(std::int64_t index, bool of_keys = false) const {
     const int of_sample = of_keys ? heads / sharing : heads;
     const auto sample = index / of_sample;

@@ -55,7 +55,7 @@ class CublasPlans : public CudaCached {
  private:
   struct Plan {
     std::optional<CublasAlgorithm> by_time{};  // for the class
-    // Of the most recent size:
+    // For the most recent size:
     ColumnMajorProduct size{};
     std::optional<CublasProduct> product{};
     std::optional<CublasAlgorithm> taken{};  // none: cuBLASLt cannot

@@ -241,7 +241,7 @@ void attention_backward_on(Dev& dev, ConstView<Dev> dy, ConstView<Dev> q, ConstV
   cuda::fallback_attention_backward(dev, dy, q, k, v, y, logsumexp, sequences, options, dq, dk, dv);
 }
 
-/// What cuDNN cannot do here for attention of this size and what that costs, a sentence each, to print before a run.
+/// Gaps of cuDNN here for attention of this size and their costs, a sentence each, to print before a run.
 /// columns: of all heads; the others as in AttentionOptions. Throws where the device's library_dropout cannot be had.
 template <KernelDevice Dev>
   requires std::same_as<Dev, Cuda>

@@ -35,8 +35,8 @@ struct AttentionProblem {
   friend bool operator==(const AttentionProblem&, const AttentionProblem&) = default;
 };
 
-/// Where a backward graph sums up dq: nowhere, which keeps the order of the sums; or in f32 scratch, in an order that
-/// depends on timing. The scratch has q's rows, or is dense: [samples, heads, length, head_size].
+/// How a backward graph sums up dq: without scratch, which keeps the order of the sums; or in f32 scratch, in an order
+/// that depends on timing. The scratch has q's rows, or is dense: [samples, heads, length, head_size].
 enum class DqSums { none, rows, dense };
 /// On a GPU of this compute capability. cuDNN accepts sums in rows everywhere, and they are wrong on 8.x and 12.x, and
 /// where dq's own rows lie further apart.
@@ -193,7 +193,7 @@ class AttentionTensors {
     const auto row = e.row_stride == 0 ? heads * e.head_size : e.row_stride;
     return {e.length * row, e.head_size, row, 1};
   }
-  /// Of each element along `axis`.
+  /// Each element's index along `axis`.
   [[nodiscard]] CudnnTensor index(const CudnnTensor& like, std::int64_t axis) const {
     const auto made = scores(CUDNN_DATA_INT32);
     graph_.pointwise(CUDNN_POINTWISE_GEN_INDEX, like, {}, made, CUDNN_DATA_INT32, {}, axis);

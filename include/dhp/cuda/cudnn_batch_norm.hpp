@@ -58,7 +58,7 @@ class NormTensors {
   NormExtents extents_;
 };
 
-/// What follows the normalization.
+/// Steps after the normalization.
 struct NormTail {
   bool residual = false, relu = true;  ///< a residual only with a ReLU
   [[nodiscard]] std::string text() const {

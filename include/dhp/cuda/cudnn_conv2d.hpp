@@ -156,7 +156,7 @@ struct Conv2dProblem {
   }
 };
 
-/// What else a convolution does.
+/// Extra work of a convolution.
 template <class Dev>
 struct ConvolutionExtras {
   bool adds = false;    ///< an input gradient, to what is in x

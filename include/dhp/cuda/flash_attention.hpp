@@ -14,7 +14,7 @@ namespace dhp::detail::cuda {
 inline constexpr int flash_threads = 4 * warp_size;          // of a block
 inline constexpr int flash_pack = pack_size<std::uint16_t>;  // elements
 
-/// What a block keeps of a query in shared memory.
+/// A query's data in shared memory.
 struct FlashQuery {
   std::uint64_t number;      ///< the random index of its first probability
   float logsumexp, product;  ///< to base 2, of a forward pass's result natural; dy . y
@@ -73,7 +73,7 @@ struct FlashHead {
 
   constexpr FlashHead(B& in, const AttentionPlace& at, std::int64_t index, bool of_keys)
       : block(in), place(at), head(at.head_of(index, of_keys)), random(at.stream()) {}
-  /// At another head of the sample.
+  /// Moves to another head of the sample.
   constexpr FlashHead(const FlashHead& from, std::int64_t number) : FlashHead(from) {
     head.head = number;
   }
@@ -127,7 +127,7 @@ struct FlashHead {
     unrolled<4>([&](auto at) { bits |= (words[at] >> 8 >= place.threshold ? 1u : 0u) << at; });
     return bits;
   }
-  /// Of a warp's sums, those that dropout keeps: bit 4 j + e of number e of sums[j]. Rows are queries, or with of_keys
+  /// The sums of a warp that dropout keeps: bit 4 j + e of number e of sums[j]. Rows are queries, or with of_keys
   /// keys; `queries` and `key` are those of row and column 0. Where it can be, a lane draws four keys with one Philox
   /// block, and gives its neighbors what is theirs. Columns from `count` on get any bits.
   template <bool of_keys>

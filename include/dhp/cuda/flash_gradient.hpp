@@ -74,7 +74,7 @@ struct FlashAttentionGradient {
     block.sync();
   }
 
-  /// What the rows [from, to) of another head, of queries with of_keys and else of keys, add to the sums.
+  /// Adds the part of rows [from, to) of another head to the sums: of queries with of_keys, else of keys.
   template <class B>
   constexpr void add(const FlashHead<B>& there, int first, int row, int from, int to, int column,
                      float factor, const Tiles& tiles, Sums (&sums)[1],

@@ -10,7 +10,7 @@
 
 namespace dhp::detail::cuda {
 
-/// By the root mean square if beta and mean are null.
+/// Normalizes by the root mean square if beta and mean are null.
 template <class T>
 struct LayerNormArguments {
   using A = Accumulator<T>;

@@ -1,4 +1,4 @@
-// What cuBLASLt and cuDNN did and refused on a device, for GPU tests and for messages after a step.
+// Tells what cuBLASLt and cuDNN did and refused on a device, for GPU tests and for messages after a step.
 #pragma once
 
 #include <dhp/cuda/cublas_plan.hpp>

@@ -114,7 +114,7 @@ struct LambRule : AdamRule<A> {
   }
 };
 
-/// The gradient pointer holds the sums.
+/// `gradient` points to sums of statistics here.
 template <class A>
 struct MovingAverageRule {
   static constexpr int moments = 0;

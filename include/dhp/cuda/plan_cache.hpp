@@ -15,7 +15,7 @@
 
 namespace dhp::detail::cuda {
 
-/// Where the plans of one problem come from.
+/// The source of one problem's plans.
 struct PlanSource {
   const CudnnGraph& graph;
   const CudnnTarget& target;
@@ -42,7 +42,7 @@ struct PlanSource {
   }
 
  private:
-  /// With the rules, because a kept plan is not asked again whether they allow it.
+  /// Includes the rules, because a kept plan is not asked again whether they allow it.
   [[nodiscard]] std::string key(const std::string& name) const {
     return concat(problem, rules.deterministic ? ", deterministic" : "",
                   rules.full_precision ? ", full precision" : "", " by ", name);

@@ -36,7 +36,7 @@ struct StepPlan {
   }
 };
 
-/// Where a run is in its data. In samples, so that a run with another global batch goes on where this one stopped.
+/// Position of a run in its data. In samples, so that a run with another global batch goes on where this one stopped.
 struct DataPosition {
   std::int64_t steps_done = 0;
   /// Taken in these, over all epochs; -1: as many as a run of the same batches has taken until then.
@@ -84,7 +84,7 @@ class Batching {
             .samples = std::min(global_batch_, size_ - first),
             .micro_batch = micro_batch_};
   }
-  /// Where the run is after a number of steps.
+  /// The position after a number of steps.
   [[nodiscard]] DataPosition after(std::int64_t steps) const {
     if (steps == from_.steps_done) return from_;
     const auto last = plan(steps);

@@ -38,7 +38,7 @@ class Reordered {
   Reordered(D data, Order order) : data_(std::move(data)), order_(std::move(order)) {}
   [[nodiscard]] std::int64_t size() const { return order_.size(); }
   [[nodiscard]] Sample get(std::int64_t index) const { return data_.get(order_(index)); }
-  /// Of datasets that can decode a part of an image.
+  /// For datasets that can decode a part of an image.
   template <class Part>
   [[nodiscard]] auto get(std::int64_t index, const Part& part) const
       -> decltype(std::declval<const D&>().get(index, part)) {

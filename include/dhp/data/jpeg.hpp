@@ -86,7 +86,7 @@ class JpegReader {
       }
       if (info_.output_scanline == info_.output_height) jpeg_finish_decompress(&info_);
     });
-    // What lies below the box is not read, but must be there.
+    // Rows below the box are not read, but must be there.
     const std::span rest(info_.src->next_input_byte, info_.src->bytes_in_buffer);
     const auto end = std::array<JOCTET, 2>{0xff, JPEG_EOI};
     check(jpeg_input_complete(&info_) || info_.unread_marker == JPEG_EOI ||

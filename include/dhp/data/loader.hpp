@@ -95,7 +95,7 @@ class Loader final : public StepSource<Dev>, detail::NonCopyable {
   }
   [[nodiscard]] std::int64_t steps_done() const override { return steps_done_; }
   [[nodiscard]] std::int64_t epoch() const override { return plan().epoch; }
-  /// Of the next step.
+  /// Plans the next step.
   [[nodiscard]] StepPlan plan() const { return batching_.plan(steps_done_ + 1); }
   using StepSource<Dev>::finished;
 

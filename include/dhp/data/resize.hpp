@@ -68,7 +68,7 @@ struct ResizeWeights {
   std::vector<int> first;
   std::vector<std::int16_t> values;  ///< [outputs, taps]; those of an output sum to `one`
 
-  /// Of `extent` inputs from `begin`. An odd number of taps may get one more, a zero.
+  /// Covers `extent` inputs from `begin`. An odd number of taps may get one more, a zero.
   ResizeWeights(int begin, int extent, int outputs, int one, bool even) {
     const double scale = static_cast<double>(extent) / outputs;
     const double radius = std::max(scale, 1.0);
@@ -176,7 +176,7 @@ void sum_columns(auto constant, const std::int16_t* sums, std::size_t channels,
   }
 }
 
-/// visit(taps): as a constant for images of about the right size, 0 for others.
+/// Calls visit with the number of taps as a constant (2 to 4), or 0: known at run time only.
 void visit_taps(std::size_t taps, const auto& visit) {
   if (taps == 2) visit(std::integral_constant<std::size_t, 2>{});
   else if (taps == 3) visit(std::integral_constant<std::size_t, 3>{});

@@ -17,8 +17,8 @@ struct ShardOptions {
   std::string index_folder = {};                ///< folder of the index; empty: next to the shards
   detail::LabelOfJson label_of_json = nullptr;  ///< for tar shards with .json
   std::shared_ptr<detail::BlockCache> cache = {};  ///< of shards on slow storage; null: none
-  std::optional<int> first_label =
-      {};  ///< the label of class 0; unset: 1 if that is the smallest label, otherwise 0
+  /// The label of class 0; unset: 1 if that is the smallest label, otherwise 0.
+  std::optional<int> first_label = {};
 };
 
 class ShardImages {

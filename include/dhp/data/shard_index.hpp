@@ -21,7 +21,7 @@ struct ShardFile {
   std::int64_t modified_ns = 0;
   bool tar = false;  ///< else TFRecord
 
-  /// As it is now.
+  /// The file as it is now.
   [[nodiscard]] static ShardFile of(const std::string& path) {
     struct stat status {};
     check_system(::stat(path.c_str(), &status) == 0, "cannot look at ", path);

@@ -9,7 +9,7 @@
 
 namespace dhp {
 
-/// Who reads a source. A training run fills it in.
+/// The reader of a source. A training run fills it in.
 struct DataReader {
   std::uint64_t seed = 0;
   int replica = 0;  ///< of the data axis

@@ -72,7 +72,7 @@ class WireFields {
   std::uint64_t at_, last_;
 };
 
-/// What a tf.Example says of its image.
+/// The image fields of a tf.Example.
 struct ImageExample {
   std::optional<WireFields::Field> image{};
   std::optional<std::int64_t> label{};

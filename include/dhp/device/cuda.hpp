@@ -73,7 +73,7 @@ struct CudaCached : NonCopyable {
 }
 
 namespace detail {
-/// What a process pays to begin with a GPU: seconds, most of them for kernels that are loaded beforehand
+/// A process's cost to begin with a GPU: seconds, most of them for kernels that are loaded beforehand
 /// (CUDA_MODULE_LOADING=EAGER), and bytes of its memory that are then in use, other processes' included.
 struct CudaStart {
   double seconds = 0;

@@ -84,7 +84,7 @@ class MetaMemory : public detail::MemoryCount, public std::enable_shared_from_th
 };
 
 namespace detail {
-/// What operations would do.
+/// Work operations would do.
 struct MetaCount {
   double flop = 0;           ///< of products, convolutions and attention
   double product_bytes = 0;  ///< that these read and write
@@ -184,7 +184,7 @@ class Meta : detail::Kernels {
   /// Multiplications and additions of all matrix products, convolutions and attentions.
   [[nodiscard]] double flop() const { return count_.flop; }
   [[nodiscard]] const detail::MetaCount& count() const { return count_; }
-  /// Of steps, their passes and their layers, in the order of their ends; takes them away.
+  /// Takes away the spans of steps, passes and layers, in the order of their ends.
   [[nodiscard]] std::vector<detail::MetaSpan> take_spans() { return std::exchange(spans_, {}); }
 
   void count_product(double flop, const auto&... views) {

@@ -15,8 +15,8 @@ namespace dhp {
 
 struct LocalSgd {
   int every = 8;  ///< local steps between averages
-  double outer_learning_rate =
-      1;                      ///< with 1 and no momentum, weights become their mean over replicas
+  /// With 1 and no momentum, weights become their mean over replicas.
+  double outer_learning_rate = 1;
   double outer_momentum = 0;  ///< DiLoCo uses 0.9, with an outer rate of 0.7
 };
 

@@ -17,7 +17,7 @@ namespace dhp {
 using ReducerChoice =
     std::variant<Bucketed, Plain, SixteenBit, TopK, PowerSgd, OneBit, Delayed, LocalSgd>;
 
-/// With every reducer and optimizer of dhp.
+/// Offers every reducer and optimizer of dhp.
 using AllTrainingOptions = TrainingOptionsOf<ReducerChoice, OptimizerChoice>;
 
 }  // namespace dhp

@@ -11,8 +11,8 @@
 namespace dhp {
 
 struct TopK {
-  double share =
-      0.01;  ///< fraction of a matrix's elements that a replica sends per step; at least one element
+  /// Fraction of a matrix's elements that a replica sends per step; at least one element.
+  double share = 0.01;
 
   [[nodiscard]] std::int64_t sent_of(std::int64_t count) const {
     const auto wanted = static_cast<std::int64_t>(std::ceil(share * static_cast<double>(count)));

@@ -42,7 +42,7 @@ struct Verdict {
   std::vector<int> wrong{};  ///< ranks, all of one replica; empty: it can't be told which
 };
 
-/// Where values differ from the one that most have; none where no value is that of more than half.
+/// Indices of values that differ from the majority's; nullopt if no value has more than half.
 [[nodiscard]] inline std::optional<std::vector<std::size_t>> outvoted(
     const std::vector<std::int64_t>& values) {
   std::map<std::int64_t, std::size_t> votes;
@@ -68,7 +68,7 @@ template <std::same_as<Signatures> Told>  // a template: compiled by those who v
   };
   std::set<std::size_t> wrong;
   bool agrees = true, distinct = true;
-  // Of values that should be equal; rank_of(at): whose value it is.
+  // Compares values that should be equal; rank_of(at): whose it is.
   const auto compare = [&](const std::vector<std::int64_t>& values, const auto& rank_of) {
     const auto others = outvoted(values);
     agrees = agrees && others && others->empty();
@@ -144,7 +144,7 @@ class StepVerifier final : public StepHook<Dev> {
 
   [[nodiscard]] bool takes_part(std::int64_t step) const override { return step % every_ == 0; }
 
-  /// Where ranks differ, throws Error: on those that are wrong first, on the others when these have ended. Collective
+  /// Throws Error if ranks differ: on those that are wrong first, on the others when these have ended. Collective
   /// over the mesh.
   [[nodiscard]] Tensor<Dev> run(const Step<Dev>& step, Pass pass) override {
     verification::Signatures mine{.weights = signature_of_weights()};

@@ -114,7 +114,7 @@ class BatchNorm : public ElementwiseLayer<Dev, 8> {
   }
   Tensor<Dev> forward_pieces(Dev& dev, const Tensor<Dev>& x, const Tensor<Dev>& residual,
                              Tape<Dev>& tape) {
-    Tensor<Dev> y(dev, x.dtype(), x.shape());
+    Tensor<Dev> y(dev, x.dtype(), x.shape());  // [pieces, ..., C]
     for (std::int64_t at = 0; at < count(); ++at) {
       auto added = residual ? part_of_piece(residual, at) : Tensor<Dev>();
       put(dev,
@@ -179,7 +179,7 @@ class BatchNorm : public ElementwiseLayer<Dev, 8> {
   /// The op that produced x computed its sums.
   void known_statistics(Dev& dev, ConstView<Dev> sums, std::int64_t rows, Tensor<Dev>& mean,
                         Tensor<Dev>& inv_std, const Tape<Dev>& tape) {
-    Tensor<Dev> squared_deviations(dev, mean.dtype(), mean.shape());
+    Tensor<Dev> squared_deviations(dev, mean.dtype(), mean.shape());  // [C]
     detail::batch_norm_from_sums(dev, sums, rows, options_.epsilon, mean.mut(), inv_std.mut(),
                                  squared_deviations.mut());
     add_statistics(dev, tape, mean.view(), squared_deviations.view(), static_cast<double>(rows));
@@ -196,7 +196,7 @@ class BatchNorm : public ElementwiseLayer<Dev, 8> {
     detail::batch_norm_sums(dev, x, mean.mut());
     if (group_.size() > 1) group_.all_reduce(dev, mean.mut()).wait();
     scale(dev, 1.0 / count, mean.mut());
-    Tensor<Dev> variance(dev, mean.dtype(), mean.shape());
+    Tensor<Dev> variance(dev, mean.dtype(), mean.shape());  // [C]
     detail::batch_norm_squared_deviations(dev, x, mean.view(), variance.mut());
     if (group_.size() > 1) group_.all_reduce(dev, variance.mut()).wait();
     add_statistics(dev, tape, mean.view(), variance.view(), count);
@@ -207,10 +207,10 @@ class BatchNorm : public ElementwiseLayer<Dev, 8> {
   detail::BatchNormGradients<Dev> gradients(Dev& dev, Tensor<Dev> dy, bool residual,
                                             Tape<Dev>& tape) {
     const Tensor<Dev> y = options_.relu && residual ? tape.pop() : Tensor<Dev>();
-    const Tensor<Dev> signs = tape.pop();
-    const Tensor<Dev> inv_std = tape.pop();
-    const Tensor<Dev> mean = tape.pop();
-    const Tensor<Dev> x = tape.pop();
+    const Tensor<Dev> signs = tape.pop();    // in a device format, or empty
+    const Tensor<Dev> inv_std = tape.pop();  // [C]
+    const Tensor<Dev> mean = tape.pop();     // [C]
+    const Tensor<Dev> x = tape.pop();        // [..., C]
     const auto of = vectors(mean, inv_std);
     if (group_.size() == 1) {
       if (dy.has_norm_sums()) {  // and has passed the ReLU
@@ -236,7 +236,7 @@ class BatchNorm : public ElementwiseLayer<Dev, 8> {
     Tensor<Dev> sums(dev, of.mean.dtype(), {2, x.columns()});
     const auto incoming = dy.view();
     if (gated) {
-      Tensor<Dev> passed = reuse(dev, dy);
+      Tensor<Dev> passed = reuse(dev, dy);  // like dy
       detail::batch_norm_residual_backward_sums(dev, incoming, y.view(), x.view(), of, passed.mut(),
                                                 row(sums, 0), row(sums, 1));
       dy = std::move(passed);

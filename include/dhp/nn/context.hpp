@@ -78,7 +78,7 @@ struct ContextRows {
   bool equally_long = false;
 };
 
-/// What these groups have of the rows of whole samples. Padding is 0, or with `ignores` -1.
+/// The rows of whole samples that these groups have. Padding is 0, or with `ignores` -1.
 template <class Dev>
 [[nodiscard]] Tensor<Dev> rows_of_groups(Dev& dev, const Tensor<Dev>& whole, const ContextRows& all,
                                          int first_group, int groups, bool ignores = false) {
@@ -104,7 +104,7 @@ template <class Dev>
   return rows;
 }
 
-/// Of lists of rows that have a label each, what these groups have: as many entries for every group; those beyond
+/// Adds these groups' part of lists of labelled rows: as many entries for every group; those beyond
 /// its own are ignored. Those of samples, "first_rows", stay in their places, and "sample_numbers" are these. Returns
 /// the names of what it has added.
 template <class Dev>
@@ -163,7 +163,7 @@ std::vector<std::string> add_listed_rows(Dev& dev, const MicroBatch<Dev>& whole,
   return added;
 }
 
-/// What a rank of the context axis has of a micro-batch. "offsets" and "lengths" stay those of the whole samples; other
+/// A context rank's share of a micro-batch. "offsets" and "lengths" stay those of the whole samples; other
 /// side inputs with a value for each row have those of its rows. Padding has zeros, and labels that are ignored.
 template <class Dev>
 [[nodiscard]] MicroBatch<Dev> context_share(Dev& dev, const MicroBatch<Dev>& whole,
@@ -241,7 +241,7 @@ class HeadExchange {
   }
 
  private:
-  /// What is sent and what comes, [ranks, rows, columns]: a block for each rank, all of the size of the largest.
+  /// Send and receive buffers [ranks, rows, columns]: a block for each rank, all of the size of the largest.
   [[nodiscard]] std::pair<Tensor<Dev>, Tensor<Dev>> blocks(DType dtype, std::int64_t columns) {
     const Shape shape{context_.size(), most_, columns};
     return {Tensor<Dev>::zeros(dev_, dtype, shape), Tensor<Dev>(dev_, dtype, shape)};
@@ -273,7 +273,7 @@ class HeadExchange {
   std::int64_t most_;  // of a rank
 };
 
-/// Where sums of parts of a result lie: in the result, or beside it where they have a wider type.
+/// Holds sums of parts of a result: in the result, or beside it if their type is wider.
 template <class Dev>
 struct PartSums {
   PartSums(Dev& dev, View<Dev> of) : view(of) {

@@ -57,7 +57,7 @@ class CrossEntropy {
 
     Tensor<Dev> loss(dev, accumulation, {rows});
     detail::cross_entropy_loss(dev, max.view(), sums.view(), labels, of(0), loss.mut());
-    Tensor<Dev> rank;
+    Tensor<Dev> rank;  // [rows]; empty in training
     if (!training) {
       rank = Tensor<Dev>(dev, DType::i32, {rows});
       for (int at = 0; at < count(); ++at)
@@ -93,8 +93,8 @@ class CrossEntropy {
 
   /// scale * d(sum of losses) / d(logits); scale f64 [1]
   Tensor<Dev> backward(Dev& dev, ConstView<Dev> labels, ConstView<Dev> scale, Tape<Dev>& tape) {
-    const auto sums = tape.pop();
-    const auto max = tape.pop();
+    const auto sums = tape.pop();  // [3, rows]
+    const auto max = tape.pop();   // [rows]
     auto logits = tape.pop();
     if (!logits.unique()) logits = clone(dev, logits.view());
     for (int at = 0; at < count(); ++at) {
@@ -114,7 +114,7 @@ class CrossEntropy {
     const auto up = Tensor<Dev>::from_host(dev, totals.shape(), shift);
     const auto down = Tensor<Dev>::from_host(dev, totals.shape(), back);
     dev.fill_zero(totals.bytes(), totals.size_bytes());
-    Tensor<Dev> of_group(dev, totals.dtype(), totals.shape());
+    Tensor<Dev> of_group(dev, totals.dtype(), totals.shape());  // [loss_fields]
     detail::for_row_groups(groups, labels.count(), [&](Range part) {
       const auto some = [&](ConstView<Dev> all) { return all.empty() ? all : all.slice(part); };
       detail::cross_entropy_totals(dev, some(loss), some(labels), some(rank), of_group.mut());

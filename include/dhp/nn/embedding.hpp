@@ -65,7 +65,7 @@ class Embedding {
   Tensor<Dev> backward(Dev& dev, Tensor<Dev> dy, Tape<Dev>& tape) {
     return backward_of_all(dev, {this}, std::move(dy), tape);
   }
-  /// Of embeddings whose sum has the gradient dy, in the reverse order of their forward passes.
+  /// Backward pass of a sum of embeddings; dy: the sum's gradient. summands: last forward first.
   static Tensor<Dev> backward_of_all(Dev& dev, std::initializer_list<Embedding*> summands,
                                      Tensor<Dev> dy, Tape<Dev>& tape) {
     auto& shares = (*summands.begin())->shares_;
@@ -85,7 +85,7 @@ class Embedding {
   }
 
  private:
-  /// dy: of all rows.
+  /// dy [all rows, columns], gathered where ranks share rows.
   void backward_of_rows(Dev& dev, Tensor<Dev> dy, Tape<Dev>& tape) {
     if (!is_trained(table_)) return;
     tape.weight_gradient(dev, [table = table_, ids = tape.batch().at(options_.ids).share(),

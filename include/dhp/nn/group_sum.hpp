@@ -44,7 +44,7 @@ template <class AnyView>
 }
 }  // namespace detail
 
-/// Sums over the pieces of a group of ranks; as by default, there may be one piece alone.
+/// Sums over the pieces that a group of ranks holds. By default: one rank, one piece.
 template <class Dev>
 class GroupSum {
  public:

@@ -66,7 +66,7 @@ class GroupedAttention {
   }
 
  private:
-  /// Of all ranks.
+  /// All ranks' k and v.
   struct Keys {
     Keys(Dev& dev, Comm<Dev>& context, ConstView<Dev> own_k, ConstView<Dev> own_v)
         : k(own_k), v(own_v) {
@@ -79,7 +79,7 @@ class GroupedAttention {
       }
     }
     ConstView<Dev> k, v;
-    std::vector<Tensor<Dev>> all{};
+    std::vector<Tensor<Dev>> all{};  // k and v [rows of all ranks, columns]
   };
 
   [[nodiscard]] int groups() const { return rows_.groups(); }

@@ -78,7 +78,7 @@ class Linear final {
 
   // Parts of both passes, for composite layers. Their x and dy have all rows.
 
-  /// Of x that is split by rows, or of a share of its rows.
+  /// Gathers all rows of x from the ranks' shares.
   [[nodiscard]] Tensor<Dev> gathered(Dev& dev, Tensor<Dev> x, const Tape<Dev>& tape) {
     return sum_.shares().gather(dev, std::move(x), tape);
   }
@@ -152,7 +152,7 @@ class Linear final {
     if (by_rows_) return sum_.shares().own(whole_y(in));
     return whole_y(in.with(0, sum_.shares().all(batch, in[0])));
   }
-  /// Of y for an x that has all rows.
+  /// y's shape if x has all rows.
   [[nodiscard]] Shape whole_y(const Shape& in) const {
     if (by_rows_) {
       const auto piece = detail::shape_of_piece(pieces(), in);

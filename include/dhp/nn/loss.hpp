@@ -160,8 +160,8 @@ struct Model {
 struct GlobalLoss {
   std::vector<LossTerm> terms;     ///< summed over all micro-batches
   std::int64_t micro_batches = 0;  ///< of all replicas
-  std::int64_t first_bad_micro_batch =
-      -1;  ///< index of the first micro-batch with a non-finite loss
+  /// Index of the first micro-batch with a non-finite loss.
+  std::int64_t first_bad_micro_batch = -1;
 
   /// Appends the micro-batches of `more`, which has the same terms.
   GlobalLoss& operator+=(const GlobalLoss& more) {

@@ -87,7 +87,7 @@ class ModelBuilder {
   void group(int groups = 0) { wanted_groups_ = groups; }
   /// The number of tensor groups; 0 without them.
   [[nodiscard]] int groups() const { return groups_; }
-  /// What the rows of samples are cut into, in every layout: attention adds up in their order. 1 and less: it does not.
+  /// Groups of a sample's rows, the same in every layout: attention adds up in their order. 1 and less: it does not.
   [[nodiscard]] int context_groups() const { return context_groups_; }
   /// For what layers pass around the context axis while they compute; one for all of them. Collective.
   [[nodiscard]] std::shared_ptr<Progress<Dev>> around_context() {
@@ -112,7 +112,7 @@ class ModelBuilder {
     whole_rows_ = true;
     return before;
   }
-  /// Of the parameter of this name, by the table.
+  /// Looks the parameter's name up in the table.
   [[nodiscard]] Placement placement(const std::string& parameter) {
     return placements_.of(parameter, tensor.size());
   }

@@ -12,7 +12,7 @@
 
 namespace dhp {
 
-/// What a rank of the tensor group holds of a parameter. *Column-parallel* layers split their outputs, *row-parallel*
+/// A tensor rank's part of a parameter. *Column-parallel* layers split their outputs, *row-parallel*
 /// ones their inputs; a pair of them exchanges nothing in between.
 enum class Placement {
   replicated,  ///< all of it

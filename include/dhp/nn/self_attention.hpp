@@ -113,11 +113,11 @@ class SelfAttention final {
   /// onto may be empty.
   Tensor<Dev> backward_onto(Dev& dev, Tensor<Dev> dy, Tensor<Dev> onto, Tape<Dev>& tape) {
     if (apart_) return backward_apart(dev, std::move(dy), std::move(onto), tape);
-    const Tensor<Dev> logsumexp = tape.pop();
-    const Tensor<Dev> y = tape.pop();
-    const Tensor<Dev> qkv = tape.pop();
+    const Tensor<Dev> logsumexp = tape.pop();  // [heads, rows]
+    const Tensor<Dev> y = tape.pop();          // [rows, columns]
+    const Tensor<Dev> qkv = tape.pop();        // [rows, 3 columns]
     auto all = gradient_sum_.shares().start_gather(dev, tape.pop(), tape);
-    Tensor<Dev> dqkv(dev, qkv.dtype(), qkv.shape());
+    Tensor<Dev> dqkv(dev, qkv.dtype(), qkv.shape());  // [rows, 3 columns]
     const auto in = qkv.view();
     const auto out = dqkv.mut();
     attention_backward(dev, dy.view(), third(in, 0), third(in, 1), third(in, 2), y.view(),
@@ -197,8 +197,8 @@ class SelfAttention final {
     return y;
   }
   Tensor<Dev> backward_apart(Dev& dev, Tensor<Dev> dy, Tensor<Dev> onto, Tape<Dev>& tape) {
-    const Tensor<Dev> logsumexp = tape.pop();
-    const Tensor<Dev> y = tape.pop();
+    const Tensor<Dev> logsumexp = tape.pop();  // [pieces, heads, rows]
+    const Tensor<Dev> y = tape.pop();          // like q
     if (exchanges_heads(tape)) dy = exchanged(dev, dy, tape, true);
     std::array<Tensor<Dev>, 3> qkv, gradients;
     for (std::size_t at = 3; at-- > 0;) {
@@ -269,7 +269,7 @@ class SelfAttention final {
   [[nodiscard]] Tensor<Dev> exchanged(Dev& dev, const Tensor<Dev>& all, const Tape<Dev>& tape,
                                       bool to_heads) {
     detail::HeadExchange<Dev> exchange(dev, context_, tape.batch());
-    Tensor<Dev> made;
+    Tensor<Dev> made;  // [pieces, rows, columns]
     for (int at = 0; at < pieces(); ++at) {
       const auto of = piece(all.view(), at);
       auto part = to_heads ? exchange.to_heads(of) : exchange.to_rows(of);

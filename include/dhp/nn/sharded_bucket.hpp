@@ -15,7 +15,7 @@
 
 namespace dhp {
 
-/// What replicas shard, numbered as in the paper.
+/// State that replicas shard, numbered as in the paper.
 enum class ZeroStage {
   none = 0,       ///< nothing: each replica holds everything
   optimizer = 1,  ///< optimizer state and master weights

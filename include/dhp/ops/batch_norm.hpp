@@ -116,7 +116,7 @@ struct BatchNormGradients {
   Tensor<Dev> dx, dresidual, sums;
 };
 
-/// What a device without fused forms has.
+/// Fallbacks for devices without fused kernels.
 template <Device Dev>
 [[nodiscard]] std::optional<BatchNormResult<Dev>> batch_norm_fused_on(Dev&, const auto&...) {
   return {};

@@ -1,4 +1,4 @@
-// What reducers that compress gradients need: an error memory that skipped steps leave alone, the largest elements,
+// Tools of reducers that compress gradients: an error memory that skipped steps leave alone, the largest elements,
 // packed signs, orthonormal columns.
 #pragma once
 

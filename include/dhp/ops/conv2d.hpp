@@ -51,7 +51,7 @@ void conv2d_forward(Dev& dev, In<Dev> x, In<Dev> w, Conv2dGeometry geometry, Out
 }
 
 namespace detail {
-/// What a device without fused forms has.
+/// Fallbacks for devices without fused kernels.
 template <Device Dev>
 [[nodiscard]] std::optional<Tensor<Dev>> conv2d_forward_with_sums_on(Dev&, const auto&...) {
   return {};

@@ -21,7 +21,7 @@ namespace detail {
 struct GemmSize {
   std::int64_t m, n, k;
 };
-/// Of matrices of fitting shapes.
+/// Assumes fitting shapes.
 template <Device Dev>
 [[nodiscard]] GemmSize gemm_size(In<Dev> b, In<Dev> c, const GemmOptions& options) {
   return {c.shape()[0], b.shape()[options.transpose_b ? 0 : 1],

@@ -8,7 +8,7 @@
 #include <dhp/ops/reduce.hpp>
 
 namespace dhp::detail {
-/// What a device without fused forms has.
+/// Fallbacks for devices without fused kernels.
 [[nodiscard]] bool linear_gelu_fused_on(Device auto&, const auto&...) { return false; }
 [[nodiscard]] bool gelu_linear_backward_fused_on(Device auto&, const auto&...) { return false; }
 [[nodiscard]] bool linear_gradients_fused_on(Device auto&, const auto&...) { return false; }

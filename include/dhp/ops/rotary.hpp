@@ -20,7 +20,7 @@ struct RotaryOptions {
   std::int64_t row_stride = 0;
 };
 
-/// In double on every device: the angles of long samples need it.
+/// Computed in double on every device: the angles of long samples need it.
 struct Rotation {
   double cosine, sine;
 

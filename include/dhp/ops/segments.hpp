@@ -82,7 +82,7 @@ class SegmentTable {
   [[nodiscard]] std::int64_t size() const { return size_; }
   /// Length of lists indexed by parameter.
   [[nodiscard]] std::int64_t parameters() const { return parameters_; }
-  /// Of which the parameters are pieces.
+  /// Parameters are pieces of groups.
   [[nodiscard]] std::int64_t groups() const { return groups_; }
   [[nodiscard]] bool has_narrow() const { return has_narrow_; }
 

@@ -101,8 +101,8 @@ namespace detail {
 struct StepRule {
   double clip = 0;  ///< maximum of the global gradient norm; 0: no clipping
   LossScaleOptions loss_scale{};
-  double spike =
-      0;  ///< a gradient norm above this multiple of the usual one skips the step; 0: off
+  /// A gradient norm above this multiple of the usual one skips the step; 0: off.
+  double spike = 0;
   bool skip = false;  ///< this step changes nothing, as replicas ask
 
   /// Number of updates that define the usual norm, and of successive outliers that redefine it.

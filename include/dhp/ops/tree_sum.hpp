@@ -27,12 +27,12 @@ class TreeSum {
     roots_ = visit({0, leaves});
   }
 
-  /// Of leaves [first, last).
+  /// One part per leaf of [first, last).
   TreeSum(int leaves, Range parts) : TreeSum(leaves, single(parts)) {}
 
-  /// In this order.
+  /// Additions, in order.
   [[nodiscard]] const std::vector<TreeAdd>& adds() const { return adds_; }
-  /// What is left then: nodes whose other half is missing, or the root of the tree.
+  /// A node left then: its other half is missing, or it is the tree's root.
   struct Root {
     Range leaves;
     std::int32_t part = 0;  ///< which part holds it

@@ -28,8 +28,8 @@ struct LearningRate {
   std::int64_t warmup_steps = 0, total_steps = 1;
   Decay decay = Decay::constant;
   double power = 2;  ///< of the polynomial decay
-  std::int64_t step_every =
-      0;  ///< step decay: multiplies by `step_factor` after each period of this many steps, at least 1
+  /// Step decay: multiplies by `step_factor` after each period of this many steps, at least 1.
+  std::int64_t step_every = 0;
   double step_factor = 0.1;
 
   /// The rate of a step, counted from 1. Warm-up step k of n has peak * k / n.

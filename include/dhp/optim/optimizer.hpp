@@ -140,7 +140,7 @@ class BufferedOptimizer : public Optimizer<Dev> {
  protected:
   ParameterStore<Dev>& store_;
 
-  /// By name; empty if there is no such buffer.
+  /// Buffer of name number `at`; empty if there is none.
   [[nodiscard]] View<Dev> buffer(std::size_t at) {
     return at < buffers_.size() ? buffers_[at].second.mut() : View<Dev>();
   }

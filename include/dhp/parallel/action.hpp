@@ -34,7 +34,7 @@ struct Action {
 
 namespace detail {
 
-/// Where the parts of the model lie, and the messages of actions. A forward of part v receives an activation from part
+/// The places of the model's parts, and the messages of actions. A forward of part v receives an activation from part
 /// v - 1 and sends one to part v + 1. A backward (whole, or of the input) receives a gradient from part v + 1 and sends
 /// one to part v - 1. Between parts of one stage there is no message. Each direction has its own communicator, so that
 /// neither waits behind the other.

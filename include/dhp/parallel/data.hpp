@@ -25,7 +25,7 @@ class DataParallel {
   Tensor<Dev> forward_backward(Dev& dev, const Step<Dev>& step) {
     auto counts = detail::device_counts(dev, step, term_names());
     const auto& replica = store().replica();
-    // Of those that share samples, the first one counts.
+    // The first of those that share samples counts.
     if (replica.rank % replica.sharing != 0)
       dev.fill_zero(counts.mut().bytes(), counts.size_bytes());
     Replicas<Dev> plain;

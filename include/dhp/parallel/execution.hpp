@@ -1,4 +1,4 @@
-// What a pipeline's stage remembers while it runs the actions of its schedule once.
+// State of a pipeline's stage while it runs the actions of its schedule once.
 #pragma once
 
 #include <dhp/parallel/action.hpp>

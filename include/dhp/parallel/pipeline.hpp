@@ -80,8 +80,8 @@ class PipelineParallel {
   [[nodiscard]] const std::vector<std::int64_t>& cuts() const { return layers_.cuts(); }
   [[nodiscard]] const PipelineOptions& options() const { return options_; }
 
-  /// Where the next stage sends back gradients of what this one sends of a micro-batch, and how they come; nothing
-  /// elsewhere. For one chunk.
+  /// How gradients of this stage's output for a micro-batch come back from the next stage; nothing if none do. For one
+  /// chunk.
   [[nodiscard]] std::optional<detail::StageOutput<Dev>> output(const MicroBatch<Dev>& of) {
     const int next = layers_.part(0) + 1;
     if (stages_ == 1 || layers_.holds_loss(next - 1) || !layers_.returns_gradient(next))
@@ -251,7 +251,7 @@ class PipelineParallel {
   [[nodiscard]] static const MicroBatch<Dev>& batch(const Execution& run, const Action& action) {
     return run.step.batches[static_cast<std::size_t>(action.micro_batch)];
   }
-  /// What an action begins with.
+  /// Origin of an action's input.
   struct Source {
     int from;        // the part that made it; -1: none
     Comm<Dev>* way;  // null: that part is here

@@ -165,7 +165,7 @@ struct Interleaved {
   }
 
  private:
-  /// With those that fill up the last group.
+  /// Includes those that fill up the last group.
   static std::int64_t forwards_of_stage(std::int64_t stages, std::int64_t micro_batches,
                                         std::int64_t chunks) {
     return (micro_batches + stages - 1) / stages * stages * chunks;

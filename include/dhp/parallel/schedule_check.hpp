@@ -142,7 +142,7 @@ class ScheduleChecker {
   [[nodiscard]] int other_stage(int stage, std::int64_t part) const {
     return part < 0 || wiring_.stage_of(part) == stage ? -1 : wiring_.stage_of(part);
   }
-  /// Where the adjacent part is of the same stage, its action must come first.
+  /// If the adjacent part is of the same stage, its action must come first.
   void check_neighbour(int stage, Position at, auto& state_of) const {
     const auto& action = list(stage)[at];
     const auto source = wiring_.source(stage, action);

@@ -11,7 +11,7 @@
 #include <vector>
 
 namespace dhp::detail {
-/// Where a stage gets the gradients of what it has sent to the next stage, if it does not simply receive them: for
+/// Source of the gradients of what a stage has sent to the next one, if it does not simply receive them: for
 /// PipelineParallel::take_gradients_from(). Called in training only.
 template <class Dev>
 class OutputGradients {
@@ -25,7 +25,7 @@ class OutputGradients {
   virtual void end_step(Dev& dev) = 0;
 };
 
-/// What a stage sends of a micro-batch, and who sends back gradients of it, in the order of micro-batches.
+/// A stage's output for a micro-batch, and who sends back its gradients, in the order of micro-batches.
 template <class Dev>
 struct StageOutput {
   Shape shape{};

@@ -30,7 +30,7 @@ struct MicroBatch {
   std::vector<std::pair<std::string, Tensor<Dev>>> side;
   /// The number of tokens or samples that each loss term counts here.
   std::vector<std::pair<std::string, std::int64_t>> counts;
-  /// What layers keep of the samples' rows, for evaluation passes over the rows that come after them. Null: nothing.
+  /// Data of the samples' rows that layers keep for evaluation passes over the rows after them. Null: nothing.
   struct Cache {
     std::int64_t capacity = 0;  ///< rows of a sample, at most
     /// Keys and values [2, N, capacity, columns], by the layer's random use and its tensor group.

@@ -23,7 +23,7 @@ namespace dhp {
 struct LoadedCheckpoint {
   RunState state{};
   std::string from;  ///< the folder or file
-  /// What a person should know: damage that was passed over, tensors that nobody read.
+  /// For people: damage that was passed over, tensors that nobody read.
   std::vector<std::string> remarks{};
   nlohmann::ordered_json about = nlohmann::ordered_json::object();  ///< as RunRecord::about
 };
@@ -164,7 +164,7 @@ class Checkpoint {
     return mine;
   }
 
-  /// What the index says of the run.
+  /// The index's record of the run.
   [[nodiscard]] RunRecord with_state(const RunState& state, RunRecord record) const {
     const auto& shape = mesh_.shape();
     nlohmann::ordered_json json{
@@ -223,7 +223,7 @@ class Checkpoint {
     return detail::gather_values(dev, mesh_.world(), seen).front();
   }
 
-  /// What a rank has found in a checkpoint.
+  /// A rank's findings in a checkpoint.
   struct Attempt {
     std::string damage, unfit;      ///< a sentence; empty: none
     std::vector<std::string> read;  ///< names of tensors

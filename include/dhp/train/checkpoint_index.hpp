@@ -267,7 +267,7 @@ inline CheckpointIndex CheckpointIndex::parse(const std::string& text, const std
 }
 
 namespace detail {
-/// What the index, or another file, says of a run's state.
+/// Reads a run's state from the index, or another file.
 [[nodiscard]] inline RunState run_state_of(const nlohmann::json& json, const std::string& path) {
   const checkpoint::JsonObject fields(json, path, "the run's state");
   for (const auto* name : {"steps", "updates", "loss_scale"}) (void)fields.at(name);
@@ -279,7 +279,7 @@ namespace detail {
 }  // namespace detail
 
 namespace detail {
-/// Where loading `path` looks for a state, the best place first, and what a person should know of the folder.
+/// Places where loading `path` looks for a state, the best first, and remarks on the folder for people.
 struct StatePlaces {
   std::vector<std::string> places, remarks;
   void pass(Fields& fields) { fields(places, remarks); }

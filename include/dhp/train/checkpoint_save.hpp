@@ -13,7 +13,7 @@
 
 namespace dhp {
 
-/// What a checkpoint holds in addition to tensors; that of rank 0 is used.
+/// A checkpoint's content besides tensors; that of rank 0 is used.
 struct RunRecord {
   nlohmann::ordered_json about = nlohmann::ordered_json::object();  ///< a loaded run gets it back
   std::vector<std::pair<std::string, double>> measures{};  ///< of an evaluation at this step
@@ -36,7 +36,7 @@ class CheckpointSave {
         rank_(rank),
         ranks_(ranks) {}
 
-  /// By rank 0, before any rank writes.
+  /// For rank 0, before any rank writes.
   void begin() {
     folder_.make();
     (void)folder_.begin(step_);
@@ -52,7 +52,7 @@ class CheckpointSave {
       if (!std::filesystem::exists(index_of(rank))) return false;
     return true;
   }
-  /// By rank 0, when every rank has written.
+  /// For rank 0, when every rank has written.
   void commit(const RunRecord& record) {
     CheckpointIndex index{record.about, {}, {}};
     for (const auto& [name, value] : record.measures) index.about["run"]["measures"][name] = value;

@@ -13,7 +13,7 @@ namespace dhp::detail {
 
 inline constexpr const char* conv1d_thirds[] = {".query", ".key", ".value"};
 
-/// Where a file has a weight or bias of the model.
+/// The place of a weight or bias in a file.
 struct Conv1dPlace {
   std::string name;         ///< in the file
   bool transposed = false;  ///< [in, out]

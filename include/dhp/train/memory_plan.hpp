@@ -23,7 +23,7 @@ struct MemoryPlan {
   std::size_t at_rest = 0;      ///< all tensors between steps: these, inputs, tables
   std::size_t most_in_use = 0;  ///< all tensors at the peak
   std::size_t most = 0;         ///< with free blocks that the allocator keeps
-  /// Where most is in use: the scopes of a trace, outermost first.
+  /// Scopes of a trace at the peak, outermost first.
   std::vector<std::string> peak{};
   int in_flight = 0;  ///< most micro-batches whose activations are held at the same time
 
@@ -31,7 +31,7 @@ struct MemoryPlan {
   [[nodiscard]] std::size_t activations() const { return most - weights - gradients - optimizer; }
 };
 
-/// What a run is planned for.
+/// The run to plan.
 template <class Options = TrainingOptions>
 struct PlannedRun {
   Options options{};
@@ -39,7 +39,7 @@ struct PlannedRun {
   /// Micro-batch k, counted over the steps.
   std::function<MicroBatch<Meta>(Meta&, std::int64_t)> batch{};
   std::int64_t micro_batches = 1;  ///< of a step, over all replicas
-  /// What the program changes about its run before the first step, if anything.
+  /// Changes the run before its first step; may be empty.
   std::function<void(TrainingRun<Meta>&, const MicroBatch<Meta>& example)> prepare{};
   /// More than one where shapes differ: free blocks of other sizes stay, and add up.
   int steps = 1;

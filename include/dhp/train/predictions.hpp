@@ -1,4 +1,4 @@
-// What a model predicts for the micro-batches of all replicas, brought to rank 0.
+// Brings a model's predictions for the micro-batches of all replicas to rank 0.
 #pragma once
 
 #include <dhp/comm/gather.hpp>
@@ -21,7 +21,7 @@ struct Prediction {
   std::int64_t micro_batch = 0;
   Shape shape{};
 };
-/// Where the prediction for a micro-batch is.
+/// The place of a micro-batch's prediction.
 struct PredictionPlace {
   int holders = 0;
   int rank = 0;  ///< of the last one, in the world
@@ -49,9 +49,8 @@ template <class Dev>
   return places;
 }
 
-/// mine: of this rank's `batches`, or empty on ranks without the loss. Returns on rank 0 one array for each of the
-/// step's `micro_batches`, in their order, of floats (doubles where the model computes in those); nothing on the
-/// others. Collective over the mesh.
+/// mine: of this rank's `batches`, or empty on ranks without the loss. Rank 0 gets one array per micro-batch, in order
+/// (f64 if the model computes in f64, else f32); other ranks get none. Collective over the mesh.
 template <class Dev>
 [[nodiscard]] std::vector<HostArray> gather_predictions(Dev& dev, Mesh<Dev>& mesh,
                                                         std::vector<Tensor<Dev>> mine,

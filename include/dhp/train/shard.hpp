@@ -1,5 +1,5 @@
-// A shard: the pieces that one rank writes, as a safetensors file of its own. A piece that is a whole tensor has
-// its name and shape there; others are lists of numbers, whose names say what they are.
+// A shard: the pieces that one rank writes, as a safetensors file of its own. Whole tensors keep name and
+// shape; partial pieces are flat arrays whose names encode what they hold.
 #pragma once
 
 #include <dhp/ops/elementwise.hpp>

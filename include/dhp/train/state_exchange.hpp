@@ -51,7 +51,7 @@ class StateExchange {
   /// The distance to the receiver in the ring of ranks, then the sender. In this order each round has a message for
   /// every rank.
   using Way = std::pair<int, int>;
-  /// What waits to go this way, one part behind the other.
+  /// Parts that wait to go this way, one behind the other.
   struct Message {
     struct Part {
       std::size_t held, needed;

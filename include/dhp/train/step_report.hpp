@@ -1,4 +1,4 @@
-// What goes into a trainer, and what comes out of its steps.
+// A trainer's inputs, and the results of its steps.
 #pragma once
 
 #include <dhp/data/batching.hpp>

@@ -113,8 +113,8 @@ class Trainer {
     return detail::sum_losses(losses, names.size());
   }
 
-  /// What the loss predicts for each micro-batch, dropout off: on rank 0 those of all replicas, in the order of their
-  /// indices; nothing on the others. Collective over the mesh; H moves last digits, the other axes nothing: samples are
+  /// Predictions of the loss, dropout off. Rank 0 gets one array per micro-batch of all replicas, in the order of their
+  /// indices; other ranks get none. Collective over the mesh; H moves last digits, the other axes nothing: samples are
   /// whole, and the ranks of a context axis take turns.
   [[nodiscard]] std::vector<HostArray> predict(
       const StepBatches<Dev>& mine) requires detail::Predicts<M, Dev> {
@@ -188,7 +188,7 @@ class Trainer {
     return options_.record && !update_barrier_ && replicas() == nullptr;
   }
 
-  /// Those of DataParallel.
+  /// DataParallel's replicas.
   [[nodiscard]] Replicas<Dev>* replicas() {
     if constexpr (requires { model_.replicas(); }) return model_.replicas();
     else return nullptr;
@@ -197,7 +197,7 @@ class Trainer {
   /// The last one may still be under way.
   [[nodiscard]] std::int64_t steps_done() const { return now_.step; }
   [[nodiscard]] Optimizer<Dev>& optimizer() { return optimizer_; }
-  /// Where the next step begins.
+  /// Start of the next step.
   [[nodiscard]] DataPosition position() const { return {now_.step, now_.samples}; }
   /// The state after all steps, for which it waits.
   [[nodiscard]] const RunState& state() {

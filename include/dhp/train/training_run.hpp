@@ -26,7 +26,7 @@ struct TrainingOptionsOf {
   Optimizer optimizer = AdamWOptions{};
   TrainerOptions trainer{};  ///< learning rate, clipping, loss scale
 
-  /// To options with more to choose from.
+  /// Converts to options with more choices.
   template <class R, class O>
   operator TrainingOptionsOf<R, O>() const {
     return {layout,
@@ -41,7 +41,7 @@ namespace detail {
 using DefaultReducers = std::variant<Bucketed, Plain>;
 using DefaultOptimizers = std::variant<SgdOptions, AdamWOptions>;
 }  // namespace detail
-/// What most programs choose from.
+/// Options for most programs.
 using TrainingOptions = TrainingOptionsOf<detail::DefaultReducers, detail::DefaultOptimizers>;
 
 template <class Dev>
@@ -111,7 +111,7 @@ class TrainingRun : detail::NonCopyable {
   /// Over all of `pass`, such as a Loader of evaluation_pass().
   GlobalLoss evaluate(StepSource<Dev>& pass);
 
-  /// What the model says of each micro-batch, as Trainer::predict: all of it on rank 0, in the order given.
+  /// Predicts as Trainer::predict. Rank 0 gets one array per micro-batch, in the order given; other ranks get none.
   [[nodiscard]] std::vector<HostArray> predict(std::span<const MicroBatch<Dev>> all) {
     return predict(mine_of(all));
   }
@@ -124,7 +124,7 @@ class TrainingRun : detail::NonCopyable {
   bool resume(const std::string& folder) {
     return files<D>().resume(folder);
   }
-  /// To FOLDER/step-N. Throws where the folder has checkpoints of a run that this one does not go on with.
+  /// Saves to FOLDER/step-N. Throws where the folder has checkpoints of a run that this one does not go on with.
   template <class D = Dev>
   void save(const std::string& folder) {
     files<D>().save(folder);

@@ -58,7 +58,7 @@ using WeightSources = std::vector<std::pair<const WeightFiles*, NameMap>>;
   return batches;
 }
 
-/// What a rank has read.
+/// A rank's findings.
 struct WeightsRead {
   std::vector<std::string> read;   ///< names in the files
   std::vector<std::string> fresh;  ///< names in the model that no file has

@@ -19,7 +19,7 @@ namespace dhp {
 using MemberId = std::uint32_t;
 
 struct ElasticOptions {
-  /// Of the first generation, if its ranks are enough for a replica.
+  /// Axes of the first generation, if its ranks suffice for a replica.
   int tensor = 1, pipeline = 1;
   LayoutRules layouts{};
   double timeout_s = 300;  ///< how long the job waits for enough ranks before it fails
@@ -33,7 +33,7 @@ struct ElasticOptions {
 };
 
 namespace detail {
-/// What a member reports at the end of a generation.
+/// A member's report at the end of a generation.
 struct MemberReport {
   std::int64_t steps = -1;  ///< updates in its state; -1: no state
   bool leaving = false;     ///< hands over its state and leaves the job

@@ -164,7 +164,7 @@ class Membership {
     }
   }
 
-  /// What next() has waited for last.
+  /// Reason for next()'s last wait.
   [[nodiscard]] const std::string& waits_for() const { return waits_for_; }
   /// Whether a layout with newcomers uses more ranks.
   [[nodiscard]] bool could_grow(const Generation& now) {
@@ -222,7 +222,7 @@ class Membership {
     for (const auto& [name, value] : store_->list(prefix)) members.insert(member_in(name));
     return members;
   }
-  /// Where the search for the newest generation starts.
+  /// Start of the search for the newest generation.
   [[nodiscard]] std::int64_t hint_of_newest() {
     const auto text = store_->find(newest_key);
     return text ? Fields::parsed<std::int64_t>(*text).value_or(1) - 1 : 0;

@@ -13,7 +13,7 @@ namespace dhp {
 
 namespace detail {
 
-/// Where the others reach this rank: at its interface, or where it or rank 0 has been reached. Collective.
+/// Address where others reach this rank: at its interface, or where it or rank 0 has been reached. Collective.
 [[nodiscard]] inline std::string own_address(ProcessWatchdog& watchdog,
                                              const ProcessOptions& options) {
   auto& store = watchdog.store();

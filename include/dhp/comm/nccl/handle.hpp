@@ -28,7 +28,7 @@ struct NcclTask {
 /// call; after the end of the world, Aborted is thrown instead.
 class NcclHandle final : public Watchdog::Channel {
  public:
-  /// Of no communicator yet. watchdog: outlives all but end(). stream: what work is put on; it stays until the
+  /// Has no communicator yet. watchdog: outlives all but end(). stream: what work is put on; it stays until the
   /// communicator has ended, which after an abort may be later than its user's own end.
   NcclHandle(Watchdog& watchdog, GroupRecorder recorder, CudaStream stream)
       : watchdog_(&watchdog), recorder_(std::move(recorder)), stream_(std::move(stream)) {}

@@ -44,7 +44,7 @@ class CallCounts {
     if (at == groups_.size()) return {};
     return groups_[at].by_kind[detail::as_size(kind)];
   }
-  /// Of all kinds; see dhp::sent_bytes.
+  /// Sums all kinds; see dhp::sent_bytes.
   [[nodiscard]] double sent_bytes(const Group& group) const {
     const std::lock_guard lock(mutex_);
     const auto at = find(group);

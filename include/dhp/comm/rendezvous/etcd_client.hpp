@@ -64,7 +64,7 @@ namespace detail {
   return bytes;
 }
 
-/// Where one member of etcd listens.
+/// Address of one member of etcd.
 struct EtcdEndpoint {
   std::string url;   // "http://host:2379", without a password
   std::string host;  // without brackets

@@ -32,8 +32,8 @@ inline constexpr std::uint8_t done = 32, value = 33, none = 34, entries = 35, fa
 inline constexpr std::size_t longest_request = std::size_t{1} << 21;
 inline constexpr std::size_t longest_answer = std::size_t{1} << 28;
 
-/// Where rank 0 listens if others know it as `host`, which resolves to `found` here. A machine's own name often
-/// resolves to loopback locally: then rank 0 listens on all its addresses, if there is a secret.
+/// Addresses of rank 0 to listen at if others know it as `host`, which resolves to `found` here. A machine's own name
+/// often resolves to loopback locally: then rank 0 listens on all its addresses, if there is a secret.
 [[nodiscard]] inline std::vector<HostPort> addresses_to_listen(const HostPort& host,
                                                                std::vector<HostPort> found,
                                                                bool secret) {
@@ -191,7 +191,7 @@ class TcpStoreServer final : public KeyValueStore {
       send(client, write_frame(handshake::server_hello, client.server_nonce));
     }
   }
-  /// Of those that are not authenticated.
+  /// Ends the oldest unauthenticated one.
   void end_oldest() {
     const auto oldest = std::find_if(clients_.begin(), clients_.end(), is_unauthenticated);
     if (oldest == clients_.end())  // the system has no room for more

@@ -37,7 +37,7 @@ class WaitWord {
   }
 
   [[nodiscard]] std::uint32_t read() const { return word_; }
-  /// Returns when the word is not `seen`, or for no reason.
+  /// Blocks until the word differs from `seen`; may wake spuriously.
   void wait(std::uint32_t seen) {
     if (!changes_soon(seen)) block(seen);
   }
@@ -55,7 +55,7 @@ class WaitWord {
     wake_waiting();
     return true;
   }
-  /// Who waits looks again: the world has ended, or a rank has finished, which happens fewer than 2^15 times.
+  /// Wakes all waiters after the end of the world or of a rank. Its 15-bit counter allows fewer than 2^15 calls.
   void wake(bool ended) {
     if (ended) word_ |= end_bit;
     else word_ += 2;
@@ -115,14 +115,14 @@ class WaitWord {
 
 class ThreadGroup {
  public:
-  /// What one rank brings to a collective.
+  /// One rank's part in a collective.
   struct Offer {
     Call call{};
     const std::byte* in = nullptr;
     std::byte* out = nullptr;
     ColorKey color_key{};
   };
-  /// Where a rank goes when its group is split.
+  /// A rank's place after its group is split.
   struct Place {
     std::shared_ptr<ThreadGroup> group;
     int rank = 0;
@@ -142,7 +142,7 @@ class ThreadGroup {
   [[nodiscard]] Latch& latch() const { return *latch_; }
   [[nodiscard]] int size() const { return static_cast<int>(members_.size()); }
   [[nodiscard]] int world_rank(int rank) const { return member(rank).world_rank; }
-  /// What a rank brings to the current collective. Read it only between enter() and leave().
+  /// A rank's offer in the current collective. Read it only between enter() and leave().
   [[nodiscard]] const Offer& offer(int rank) const { return member(rank).offer; }
   [[nodiscard]] Place take_place(int rank) { return std::move(member(rank).place); }
 
@@ -188,7 +188,7 @@ class ThreadGroup {
   [[nodiscard]] Edge& edge(int from, int to) {
     return waits_->edges[as_size(from) * members_.size() + as_size(to)];
   }
-  /// Of this rank, in a send or recv, for what only the other end of the edge can bring about.
+  /// Waits in a send or recv of this rank until ready(), which only the other end can bring about.
   void wait(Edge& edge, int rank, const Call& call, auto ready) {
     latch_->check_alive();
     for (;;) {
@@ -210,7 +210,7 @@ class ThreadGroup {
     std::atomic<bool> taken = false;
     alignas(64) std::array<std::array<std::byte, note_bytes>, 2> notes;
   };
-  /// Whatever the group's ranks can block on.
+  /// All that the group's ranks can block on.
   struct Waits {
     explicit Waits(std::size_t ranks) : edges(ranks * ranks) {}
     void wake(bool ended) {

@@ -37,7 +37,7 @@ struct TimeLimit {
     return other.seconds > 0 && (seconds == 0 || seconds > other.seconds);
   }
   [[nodiscard]] bool passed_by(double s) const { return seconds > 0 && s > seconds; }
-  /// What comes after "beyond".
+  /// Text to follow "beyond".
   friend std::string to_text(const TimeLimit& limit) {
     if (limit.why.empty())
       return concat("the time limit of ", limit.seconds, " s; a larger limit waits longer");

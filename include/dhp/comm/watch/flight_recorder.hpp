@@ -71,7 +71,7 @@ struct FlightRecord {
   }
 };
 
-/// Of one rank; its threads may share it.
+/// Serves one rank; its threads may share it.
 class FlightRecorder {
   using Records = std::list<FlightRecord>;
 

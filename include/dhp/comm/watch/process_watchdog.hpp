@@ -39,7 +39,7 @@ class ProcessWatchdog final : public Watchdog {
   ~ProcessWatchdog() override { stop(); }
 
   [[nodiscard]] KeyValueStore& store() { return *store_; }
-  /// What another rank sets in the store. Throws Aborted when the world ends before.
+  /// Waits until another rank sets `key` in the store. Throws Aborted when the world ends before.
   [[nodiscard]] std::string get(const std::string& key) {
     const FlightRecorder::Open call(*recorder(rank()),
                                     {.text = concat("waiting for \"", key, "\" in the store")});

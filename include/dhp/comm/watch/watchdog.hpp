@@ -43,7 +43,7 @@ class Watchdog : public Latch {
   class Channel {
    public:
     virtual ~Channel() = default;
-    /// What is wrong, in a sentence; empty: nothing. May not block.
+    /// Tells what is wrong, in a sentence; empty: nothing. May not block.
     [[nodiscard]] virtual std::string trouble() = 0;
     /// Ends what runs, and lets nothing begin. Called once, by a thread of its own: it may wait for another one's end.
     /// Until then it works as before; from then on other ranks may get garbage from it.
