@@ -1,12 +1,13 @@
 // Operations that pass over memory, on one thread in f32: the share of the speed at which the same bytes are copied. An
-// operation and its copy take turns; each one's fastest time counts. 1 is what memory allows; transcendental functions
-// and random numbers cost more than their bytes. Usage: bench_passes
+// operation and its copy take turns; each one's fastest time counts. 1 is what memory allows; transcendental functions,
+// random numbers and the products of attention cost more than their bytes. Usage: bench_passes
 #include <bench/thread_seconds.hpp>
 #include <dhp/cpu.hpp>
 
 #include <cstdio>
 #include <cstring>
 #include <functional>
+#include <numeric>
 #include <string>
 #include <vector>
 
@@ -81,6 +82,10 @@ void transformer(Cpu& dev, Bench& bench) {
   bench.row("gelu forward", {x, y}, [&] { activation_forward(dev, Activation::gelu, x, y.mut()); });
   bench.row("gelu backward", {x, dy, dx},
             [&] { activation_backward(dev, Activation::gelu, x, dy, dx.mut()); });
+  bench.row("swiglu forward", {x, residual, y},
+            [&] { detail::swiglu_forward(dev, x, residual, y.mut()); });
+  bench.row("swiglu backward", {dy, x, residual, dx, sum},
+            [&] { detail::swiglu_backward(dev, dy, x, residual, dx.mut(), sum.mut()); });
   bench.row("dropout", {x, y}, [&] { dropout(dev, x, {}, drops, y.mut()); });
   bench.row("layer norm forward", {x, y}, [&] {
     layer_norm_forward(dev, x, gamma, beta, 1e-12, y.mut(), mean.mut(), inv_std.mut());
@@ -97,6 +102,11 @@ void transformer(Cpu& dev, Bench& bench) {
                                  dgamma.mut(), dbeta.mut(), 0);
   });
   bench.row("column sums", {x}, [&] { column_sums(dev, x, dgamma.mut(), 0); });
+
+  const auto chosen = bench.integers(rows, rows);
+  bench.row("gather rows", {x, y}, [&] { gather_rows(dev, x, chosen, y.mut()); });
+  auto bits = Tensor<Cpu>::zeros(dev, DType::i64, {1});
+  bench.row("fingerprint", {x}, [&] { fingerprint(dev, x, 0, bits.mut()); });
 
   const auto ids = bench.integers(rows, words);
   const auto table = bench.random({words, columns});
@@ -118,6 +128,44 @@ void transformer(Cpu& dev, Bench& bench) {
   bench.row("cross-entropy backward", {logits, dlogits}, [&] {
     detail::cross_entropy_backward(dev, logits, most, sums, labels, options, one, dlogits.mut());
   });
+}
+
+// A layer's attention, of the same samples.
+void attention(Cpu& dev, Bench& bench) {
+  constexpr std::int64_t samples = 8, length = 512, rows = samples * length, columns = 768;
+  std::vector<std::int32_t> starts(samples + 1), lengths(samples, length);
+  std::vector<std::int64_t> numbers(rows);
+  for (std::int32_t sample = 0; sample <= samples; ++sample)
+    starts[static_cast<std::size_t>(sample)] = sample * static_cast<std::int32_t>(length);
+  std::iota(numbers.begin(), numbers.end(), 0);
+  const auto offsets = Tensor<Cpu>::from_host(dev, {samples + 1}, starts);
+  const auto tokens = Tensor<Cpu>::from_host(dev, {samples}, lengths);
+  const auto row_numbers = Tensor<Cpu>::from_host(dev, {rows}, numbers);
+  const Sequences<Cpu> sequences{offsets, tokens, row_numbers, length};
+  AttentionOptions options{.heads = 12, .total_heads = 12};
+  const Shape shape{rows, columns};
+  auto q = bench.random(shape);
+  const auto k = bench.random(shape), v = bench.random(shape), dy = bench.random(shape);
+  Tensor<Cpu> y(dev, DType::f32, shape), logsumexp(dev, DType::f32, {options.heads, rows});
+  Tensor<Cpu> dq(dev, DType::f32, shape), dk(dev, DType::f32, shape), dv(dev, DType::f32, shape);
+  bench.row("attention forward", {q, k, v, y},
+            [&] { attention_forward(dev, q, k, v, sequences, options, y.mut(), logsumexp.mut()); });
+  bench.row("attention backward", {dy, q, k, v, y, dq, dk, dv}, [&] {
+    attention_backward(dev, dy, q, k, v, y, logsumexp, sequences, options, dq.mut(), dk.mut(),
+                       dv.mut());
+  });
+  const auto positions = bench.integers(rows, length);
+  bench.row("rotary positions", {q, q},
+            [&] { detail::rotary(dev, q.mut(), positions, {.heads = options.heads}); });
+
+  options.causal = true;
+  const auto cache = bench.random({2, samples, length, columns});
+  const auto next = bench.random({samples, columns});
+  Tensor<Cpu> found(dev, DType::f32, next.shape());
+  const auto last =
+      Tensor<Cpu>::from_host(dev, {samples}, std::vector<std::int32_t>(samples, length - 1));
+  bench.row("attention to a cache", {cache},
+            [&] { detail::attention_step(dev, next, cache, last, options, found.mut()); });
 }
 
 // A layer of ResNet-50's first stage: 8 images.
@@ -172,18 +220,34 @@ void parameters(Cpu& dev, Bench& bench) {
   state.learning_rate = 1e-3;
   const auto on_device = make_step_state(dev, state);
   const std::vector<ConstView<Cpu>> moved(3, gradient);  // weights twice, gradients
-  const auto with_state = [&](std::size_t buffers) {
+  // again: what rates of layers have to read before the weights can change.
+  const auto with_state = [&](std::size_t buffers, std::size_t again = 0) {
     auto all = moved;
-    all.insert(all.end(), 2 * buffers, gradient);
+    all.insert(all.end(), 2 * buffers + again, gradient);
     return all;
   };
   Sgd<Cpu> sgd(dev, store, {.momentum = 0.9});
   bench.row("SGD with momentum", with_state(1), [&] { sgd.apply(dev, on_device); });
   AdamW<Cpu> adamw(dev, store, {});
   bench.row("AdamW", with_state(2), [&] { adamw.apply(dev, on_device); });
+  Norms<Cpu> norms({}, {}, 1);
+  const auto squares = norms.gradient_squares(dev, store);
+  const auto both_halves = [&](Optimizer<Cpu>& optimizer) {
+    optimizer.prepare(dev, squares, on_device);
+    optimizer.apply(dev, on_device);
+  };
+  Lars<Cpu> lars(dev, store, norms, {});
+  bench.row("LARS", with_state(1, 1), [&] { both_halves(lars); });
+  Lamb<Cpu> lamb(dev, store, norms, {});
+  bench.row("LAMB", with_state(2, 4), [&] { both_halves(lamb); });
 
   Tensor<Cpu> total(dev, DType::f64, {1});
   bench.row("sum of squares", {gradient}, [&] { sum_of_squares(dev, gradient, total.mut()); });
+  auto high = Tensor<Cpu>::zeros(dev, DType::i64, {count});
+  auto low = Tensor<Cpu>::zeros(dev, DType::i64, {count});
+  auto overflow = Tensor<Cpu>::zeros(dev, DType::i32, {1});
+  bench.row("exact sums", {gradient, high, high, low, low},
+            [&] { exact_accumulate(dev, gradient, high.mut(), low.mut(), overflow.mut()); });
   Tensor<Cpu> bits(dev, DType::u8, {detail::sign_bytes(count)});
   auto values = bench.random({count});
   bench.row("pack signs", {gradient, bits}, [&] { detail::pack_signs(dev, gradient, bits.mut()); });
@@ -197,6 +261,7 @@ int main() {
   Cpu dev({.threads = 1});
   Bench bench(dev);
   transformer(dev, bench);
+  attention(dev, bench);
   convolutional(dev, bench);
   parameters(dev, bench);
 }

@@ -239,10 +239,8 @@ void find_ends(const BytePairs& pairs, const std::string& name, GptConfig& confi
 [[nodiscard]] std::shared_ptr<const TokenText> tokenise(const TextModelOptions& options,
                                                         DescribedGpt&,
                                                         std::map<std::string, std::string>&) {
-  dhp::fail(
-      "--data ", options.run.data,
-      ": this program was built without utf8proc, which text needs (Debian: libutf8proc-dev); "
-      "--data synthetic needs nothing");
+  dhp::fail("--data ", options.run.data, ": ", without_utf8proc,
+            "; --data synthetic needs nothing");
 }
 #endif
 
@@ -323,9 +321,7 @@ GptScoring prepare_gpt(const ScoreOptions& options) {
   return made;
 }
 #else
-GptScoring prepare_gpt(const ScoreOptions&) {
-  dhp::fail("this program was built without utf8proc, which text needs (Debian: libutf8proc-dev)");
-}
+GptScoring prepare_gpt(const ScoreOptions&) { dhp::fail(without_utf8proc); }
 #endif
 
 }  // namespace examples

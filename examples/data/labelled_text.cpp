@@ -250,9 +250,7 @@ LabelledText load_labelled_text(const BertOptions& options) {
   return made;
 }
 #else
-LabelledText load_labelled_text(const BertOptions&) {
-  dhp::fail("this program was built without utf8proc, which text needs (Debian: libutf8proc-dev)");
-}
+LabelledText load_labelled_text(const BertOptions&) { dhp::fail(without_utf8proc); }
 #endif
 
 }  // namespace examples

@@ -87,9 +87,7 @@ BertScoring prepare_sentences(const ScoreOptions& options) {
   return {std::move(made), std::make_shared<PublishedBert>(std::move(bert)), head};
 }
 #else
-BertScoring prepare_sentences(const ScoreOptions&) {
-  dhp::fail("this program was built without utf8proc, which text needs (Debian: libutf8proc-dev)");
-}
+BertScoring prepare_sentences(const ScoreOptions&) { dhp::fail(without_utf8proc); }
 #endif
 
 }  // namespace examples

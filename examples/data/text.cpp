@@ -108,9 +108,8 @@ Tokenised tokenise(const BertOptions& options) {
 }
 #else
 Tokenised tokenise(const BertOptions& options) {
-  dhp::fail("--data ", options.run.data,
-            ": this program was built without utf8proc, which text needs (Debian: "
-            "libutf8proc-dev); --data synthetic needs nothing");
+  dhp::fail("--data ", options.run.data, ": ", without_utf8proc,
+            "; --data synthetic needs nothing");
 }
 #endif
 

@@ -165,11 +165,8 @@ class CommandLine : public CLI::App {
       then();
     } catch (const CLI::ParseError& error) {
       return exit(error) == 0 ? 0 : wrong_status;
-    } catch (const dhp::Error& error) {
-      std::cerr << "error: " << error.sentence() << "\n";
-      return wrong_status;
     } catch (const std::exception& error) {
-      std::cerr << "error: " << error.what() << "\n";
+      std::cerr << "error: " << dhp::detail::sentence_of(error) << "\n";
       return wrong_status;
     }
     return std::nullopt;
@@ -233,10 +230,8 @@ class OptionFile : public CLI::ConfigBase {
         line += " " + without_comment(more);
       try {
         take(line, begun, lines);
-      } catch (const dhp::Error& error) {
-        refuse(begun, error.sentence());
       } catch (const std::exception& error) {
-        refuse(begun, error.what());
+        refuse(begun, dhp::detail::sentence_of(error));
       }
     }
     return {};

@@ -137,6 +137,11 @@ struct RunOptions {
     return std::holds_alternative<dhp::Bucketed>(reducer) ||
            std::holds_alternative<dhp::Plain>(reducer);
   }
+  /// Whether replicas step alone, or by sums of earlier gradients.
+  [[nodiscard]] bool is_late() const {
+    return std::holds_alternative<dhp::Delayed>(reducer) ||
+           std::holds_alternative<dhp::LocalSgd>(reducer);
+  }
   /// Throws if the learning rate cannot decay as asked for over this number of steps.
   void check_decay(std::int64_t total_steps) const;
   /// Likely mistakes in a run of this length, a sentence each.

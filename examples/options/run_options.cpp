@@ -56,15 +56,13 @@ void RunOptions::finish_synthetic() {
 
 void RunOptions::check_context() const {
   if (mesh.context == 1) return;
-  const bool late = std::holds_alternative<dhp::Delayed>(reducer) ||
-                    std::holds_alternative<dhp::LocalSgd>(reducer);
   for (const auto& [bad, name] :
        {std::pair{elastic.has_value(), "--elastic: its axis stays as it is"},
         {synthetic_gradients.has_value(), "--synthetic-gradients"},
         {cuda_graphs.value_or(false), "--cuda-graphs: its ranks read lengths on the host"},
         {!trace_values.empty(), "--trace-values: no rank has all of a micro-batch"},
         {verify_every > 0, "--verify-every: its ranks do not compute each other's rows"},
-        {late, "a --reducer with which replicas step alone"}})
+        {is_late(), "a --reducer with which replicas step alone"}})
     dhp::check(!bad, "--context-parallel is not for ", name, "; leave out one of the two");
 }
 
@@ -111,9 +109,7 @@ std::vector<std::string> RunOptions::not_saved() const {
     if (local->outer_momentum > 0)
       found.push_back("the outer momentum is not saved and begins anew");
   }
-  const bool late = std::holds_alternative<dhp::Delayed>(reducer) ||
-                    std::holds_alternative<dhp::LocalSgd>(reducer);
-  if (!sums_all() && !late && mesh.data > 1)
+  if (!sums_all() && !is_late() && mesh.data > 1)
     found.push_back(dhp::concat("--load: checkpoints do not have what --reducer ", reducer_name,
                                 " has not sent yet; its memory begins anew"));
   if (synthetic_gradients)

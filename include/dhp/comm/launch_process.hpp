@@ -56,11 +56,6 @@ namespace detail {
           .log = options.log};
 }
 
-[[nodiscard]] inline std::string sentence_of(const std::exception& error) {
-  const auto* const own = dynamic_cast<const Error*>(&error);
-  return own != nullptr ? own->sentence() : error.what();
-}
-
 /// Runs work() of a rank; publishes its exception to the other ranks, then rethrows it.
 void run_in(Latch& latch, auto work) {
   try {

@@ -3,6 +3,7 @@
 
 #include <dhp/core/text.hpp>
 
+#include <exception>
 #include <source_location>
 #include <stdexcept>
 #include <string>
@@ -48,6 +49,12 @@ class Error : public std::runtime_error {
 };
 
 namespace detail {
+/// What people read of any exception.
+[[nodiscard]] inline std::string sentence_of(const std::exception& error) {
+  const auto* const own = dynamic_cast<const Error*>(&error);
+  return own != nullptr ? own->sentence() : error.what();
+}
+
 [[noreturn, gnu::cold, gnu::noinline]] inline void fail_with(const Located& first,
                                                              std::initializer_list<TextPart> rest) {
   throw Error(std::string(first.text) + text_of(rest), first.where);

@@ -65,10 +65,8 @@ template <class Body>
 decltype(auto) naming_sample(std::int64_t index, Body&& body) {
   try {
     return body();
-  } catch (const Error& error) {
-    fail("sample ", index, ": ", error.sentence());
   } catch (const std::exception& error) {
-    fail("sample ", index, ": ", error.what());
+    fail("sample ", index, ": ", detail::sentence_of(error));
   }
 }
 

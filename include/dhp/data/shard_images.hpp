@@ -118,7 +118,7 @@ class ShardImages {
       lock->lock();  // one process scans, the others wait for its index
       if (take_kept(found, path, shards)) return;
     } catch (const std::exception& error) {
-      found.index_error = sentence_of(error);
+      found.index_error = detail::sentence_of(error);
     }
     use(found,
         detail::scan_shards(shards, found.decoders, options_.label_of_json, options_.skip_bad,
@@ -131,10 +131,6 @@ class ShardImages {
     } catch (const Error& error) {
       found.index_error = error.sentence();
     }
-  }
-  [[nodiscard]] static std::string sentence_of(const std::exception& error) {
-    const auto* ours = dynamic_cast<const Error*>(&error);
-    return ours != nullptr ? ours->sentence() : error.what();
   }
   // Whether a current index of these shards exists, made with the same options.
   bool take_kept(Found& found, const std::string& path,

@@ -94,7 +94,7 @@ class CompressedReducer {
       const auto gradient = store.gradients(parameter->range).as(matrix);
       if (compressed) {
         made.push_back({parameter->use, gradient});
-        remembered += padded(count);
+        remembered += detail::padded_segment(count);
       } else {
         whole.push_back(gradient);
       }
@@ -108,14 +108,9 @@ class CompressedReducer {
       const auto last = first + gradient.sum.count();
       gradient.unsent = unsent_.mut().slice(first, last).as(gradient.sum.shape());
       gradient.memory = memory_.view().slice(first, last).as(gradient.sum.shape());
-      first += padded(gradient.sum.count());
+      first += detail::padded_segment(gradient.sum.count());
     }
     return made;
-  }
-  /// Aligns parts of a buffer for vector instructions.
-  [[nodiscard]] static std::int64_t padded(std::int64_t count) {
-    return (count + detail::segment_alignment - 1) / detail::segment_alignment *
-           detail::segment_alignment;
   }
   Dev& dev_;
   Comm<Dev> group_;

@@ -250,8 +250,7 @@ class ParameterStore {
       value_offsets.push_back(value_bytes);
       if (is_cut(*parameter)) continue;
       const auto count = parameter->spec.local_shape().count();
-      const auto padded = (count + detail::segment_alignment - 1) / detail::segment_alignment *
-                          detail::segment_alignment;
+      const auto padded = detail::padded_segment(count);
       const bool numbered = !parameter->spec.frozen;
       parameter->range = {size_, size_ + (numbered ? count : 0)};
       if (numbered) size_ += padded;

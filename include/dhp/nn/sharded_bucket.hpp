@@ -47,8 +47,7 @@ struct ReplicaOf {
 template <class Dev>
 [[nodiscard]] Range in_pages(std::int64_t at, const ParameterState<Dev>& parameter) {
   constexpr auto page = segment_tile;
-  const auto count = parameter.spec.local_shape().count();
-  const auto padded = (count + segment_alignment - 1) / segment_alignment * segment_alignment;
+  const auto padded = padded_segment(parameter.spec.local_shape().count());
   const auto group = padded * (1 + parameter.spec.fused);
   const auto together = group <= page ? group : padded;
   if (at % page != 0 && at % page + together > page) at += page - at % page;

@@ -16,6 +16,11 @@ namespace dhp::detail {
 inline constexpr std::int64_t segment_alignment = 32;  ///< elements; segments start at multiples
 inline constexpr std::int64_t segment_tile = 1 << 14;  ///< elements
 
+/// How many elements lie between the beginnings of a segment of `count` and of the next one.
+[[nodiscard]] constexpr std::int64_t padded_segment(std::int64_t count) {
+  return (count + segment_alignment - 1) / segment_alignment * segment_alignment;
+}
+
 /// Whether `parts` segments of `count` elements each can lie next to each other without padding, in any sharding: a
 /// page of a tile's size then has all of them, or whole tiles of one.
 [[nodiscard]] constexpr bool segments_are_adjacent(std::int64_t count, std::int64_t parts) {

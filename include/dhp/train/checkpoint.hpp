@@ -39,10 +39,8 @@ namespace detail {
   try {
     work();
     return {};
-  } catch (const Error& error) {
-    return error.sentence();
   } catch (const std::exception& error) {
-    return error.what();
+    return sentence_of(error);
   }
 }
 }  // namespace detail
