@@ -97,6 +97,13 @@ expect 0 "2x2x2  same" cat "$folder/layouts"
 expect 0 "1x2x1  failed: rank" cat "$folder/layouts"
 if pgrep -f "^sleep 90\\.$$" >/dev/null; then echo "ranks are left behind"; status=1; fi
 
+# --- Programs that were carried here find their paths and libraries.
+mkdir -p "$folder/packed/build/carried" "$folder/here"
+printf '%s\n' "$folder/there/tree" "$folder/there/bin/cmake" >"$folder/packed/build/carried/paths"
+tar cJf "$folder/packed.tar.xz" -C "$folder/packed" build
+expect 0 "$folder/here/build/carried" bash -c "cd '$folder/here' && . '$root/bench/gpu/carry.sh' unpack '$folder/packed.tar.xz' &&
+  test '$folder/there/tree/build/carried/paths' -ef build/carried/paths -a -x '$folder/there/bin/cmake' && echo \"\$LD_LIBRARY_PATH\""
+
 # --- A case that fails is a row of its own, and the others go on.
 expect 1 "bert-tiny: [Errno 2] No such file or directory" \
   "$python" "$root/bench/gpu/figures.py" overhead "$folder/failed.json" --program "$folder/nowhere" --tiny

@@ -1,0 +1,43 @@
+#!/usr/bin/env bash
+# Programs that one machine builds for the GPU of another, where minutes are dear:
+#   carry.sh pack FILE.tar.xz [ARCHITECTURE]   builds what bench/gpu.sh runs (sm_90), and packs it, without debug symbols
+#   . carry.sh unpack FILE.tar.xz              in the root of the same tree over there: unpacks it, and finds libraries
+# Then the steps of bench/gpu.sh run that build nothing, such as: versions library_tests machine resnet bert nccl ranks.
+# Paths in the lists of tests are those of the first machine, so its root and CMake become links to those here. CUDA's
+# libraries are those of the second machine's toolkit or of its Python's wheels, and no older than the first one's.
+programs=(gpu_present test_cuda test_cuda_whole test_cuda_libraries test_comm_libraries
+  train_bert train_resnet50 train_gpt dhp_doctor bench_world_of_one)
+
+pack() {
+  local file staged program from without=()
+  file=$(realpath -m "$1") && cd "$(dirname "${BASH_SOURCE[0]}")/../.." || return 1
+  for program in CURL PNG ZLIB MPI; do without+=("-DCMAKE_DISABLE_FIND_PACKAGE_$program=ON"); done
+  cmake --preset cuda "-DCMAKE_CUDA_ARCHITECTURES=${2:-90}" -DDHP_WERROR=OFF -DDHP_BENCH=ON -DDHP_UNIT_FILES=12 "${without[@]}" &&
+    cmake --build --preset cuda --target "${programs[@]}" || return 1
+  staged=$(mktemp -d) || return 1
+  mkdir -p "$staged/build/cuda" "$staged/build/carried"
+  printf '%s\n' "$PWD" "$(command -v cmake)" >"$staged/build/carried/paths"
+  (cd build/cuda && find . -name CTestTestfile.cmake -o -name DartConfiguration.tcl | tar cf - -T -) | tar xf - -C "$staged/build/cuda"
+  for program in "${programs[@]}"; do
+    from=$(find build/cuda -type f -name "$program" -perm -u+x | head -n 1)
+    install -s -D "$from" "$staged/$from" || return 1
+    # What is neither CUDA's nor of every machine goes along.
+    ldd "$from" | sed -n 's/.* => \(.*lib\(jpeg\|utf8proc\|crypto\)\.so[^ ]*\) .*/\1/p'
+  done | sort -u | xargs -r cp -Lt "$staged/build/carried" || return 1
+  tar cf - -C "$staged" build | xz -3 -T0 >"$file" && rm -rf "$staged" && ls -l "$file"
+}
+
+unpack() {
+  local paths
+  python3 -c 'import sys, tarfile; tarfile.open(sys.argv[1]).extractall(".")' "$1" || return 1
+  mapfile -t paths <build/carried/paths
+  link() { [ -e "$2" ] || { mkdir -p "$(dirname "$2")" && ln -s "$1" "$2"; }; }
+  link "$PWD" "${paths[0]}" && link "$(command -v cmake)" "${paths[1]}"
+  LD_LIBRARY_PATH=$(python3 -c 'import glob, sys; print(":".join(at for folder in sys.path for at in glob.glob(folder + "/nvidia/*/lib")))')
+  export LD_LIBRARY_PATH=$LD_LIBRARY_PATH:$PWD/build/carried
+}
+
+case ${1:-} in
+  pack | unpack) [ $# -gt 1 ] && "$@" ;;
+  *) sed -n '2,7p' "${BASH_SOURCE[0]}" >&2; false ;;
+esac
