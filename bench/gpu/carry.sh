@@ -9,7 +9,7 @@ programs=(gpu_present test_cuda test_cuda_whole test_cuda_libraries test_comm_li
   train_bert train_resnet50 train_gpt dhp_doctor bench_world_of_one)
 
 pack() {
-  local file staged program from without=()
+  local file staged program from without=() libraries=()
   file=$(realpath -m "$1") && cd "$(dirname "${BASH_SOURCE[0]}")/../.." || return 1
   for program in CURL PNG ZLIB MPI; do without+=("-DCMAKE_DISABLE_FIND_PACKAGE_$program=ON"); done
   cmake --preset cuda "-DCMAKE_CUDA_ARCHITECTURES=${2:-90}" -DDHP_WERROR=OFF -DDHP_BENCH=ON -DDHP_UNIT_FILES=12 "${without[@]}" &&
@@ -20,10 +20,11 @@ pack() {
   (cd build/cuda && find . -name CTestTestfile.cmake -o -name DartConfiguration.tcl | tar cf - -T -) | tar xf - -C "$staged/build/cuda"
   for program in "${programs[@]}"; do
     from=$(find build/cuda -type f -name "$program" -perm -u+x | head -n 1)
-    install -s -D "$from" "$staged/$from" || return 1
+    [ -n "$from" ] && install -s -D "$from" "$staged/$from" || { echo "there is no $program" >&2; return 1; }
     # What is neither CUDA's nor of every machine goes along.
-    ldd "$from" | sed -n 's/.* => \(.*lib\(jpeg\|utf8proc\|crypto\)\.so[^ ]*\) .*/\1/p'
-  done | sort -u | xargs -r cp -Lt "$staged/build/carried" || return 1
+    mapfile -t -O ${#libraries[@]} libraries < <(ldd "$from" | sed -n 's/.* => \(.*lib\(jpeg\|utf8proc\|crypto\)\.so[^ ]*\) .*/\1/p')
+  done
+  printf '%s\n' "${libraries[@]}" | sort -u | xargs cp -Lt "$staged/build/carried" || return 1
   tar cf - -C "$staged" build | xz -3 -T0 >"$file" && rm -rf "$staged" && ls -l "$file"
 }
 

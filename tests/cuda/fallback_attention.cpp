@@ -95,6 +95,7 @@ struct OneSample {
   static constexpr int first_row = 1000;
   int length, heads, size, first_head, total_heads;
   double dropout;
+  bool reads_step = false;  // in device memory, as recorded steps do
 
   [[nodiscard]] RandomStream stream() const { return {.seed = 5, .series = 3, .use = 9}; }
   [[nodiscard]] Shape shape() const { return {length, heads * size}; }
@@ -120,11 +121,16 @@ struct OneSample {
                lengths = side.tensor({1}, std::vector<std::int32_t>{length}),
                rows = side.tensor({length}, numbers);
     const Sequences<Gpu> sequences{offsets, lengths, rows, length};
-    const AttentionOptions options{.heads = heads,
-                                   .first_head = first_head,
-                                   .total_heads = total_heads,
-                                   .dropout = dropout,
-                                   .random = stream()};
+    AttentionOptions options{.heads = heads,
+                             .first_head = first_head,
+                             .total_heads = total_heads,
+                             .dropout = dropout,
+                             .random = stream()};
+    const auto step = side.tensor({1}, std::vector<std::int32_t>{3});
+    if (reads_step) {
+      options.random.series = 0;
+      options.random.series_at = reinterpret_cast<const std::uint32_t*>(step.view().bytes());
+    }
     const auto there = [&](const std::vector<T>& matrix) { return side.tensor(shape(), matrix); };
     const auto to_q = there(q), to_k = there(k), to_v = there(v), to_dy = there(dy);
     auto y = side.fresh(shape()), dq = side.fresh(shape()), dk = side.fresh(shape()),
@@ -276,6 +282,9 @@ TEST_CASE("attention on tensor cores: a head's bits depend on no other head, and
                                           whole.random(4)};
   const auto all = whole(in[0], in[1], in[2], in[3]);
   CHECK(whole(in[0], in[1], in[2], in[3]) == all);
+  auto recorded = whole;
+  recorded.reads_step = true;
+  CHECK(recorded(in[0], in[1], in[2], in[3]) == all);
   for (const int first : {0, 2}) {
     const auto columns = [&](const auto& matrix) {
       std::decay_t<decltype(matrix)> half;

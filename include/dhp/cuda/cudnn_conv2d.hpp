@@ -218,7 +218,7 @@ void conv2d_forward_on(Dev& dev, ConstView<Dev> x, ConstView<Dev> w, Conv2dGeome
 
 /// For 16-bit images: their sums of squares, in f32, are exact enough for a variance. Not for images of few channels:
 /// cuDNN's kernels for these have no sums, and the others are slow. ResNet-50's first layer took 1.5 ms on an H100, and
-/// 3.4 ms with sums, which a pass over its result has in 0.2 ms.
+/// 3.4 ms with sums, which one more pass over its result has, too.
 template <KernelDevice Dev>
   requires(std::same_as<Dev, Cuda>)
 std::optional<Tensor<Dev>> conv2d_forward_with_sums_on(Dev& dev, ConstView<Dev> x, ConstView<Dev> w,
