@@ -11,7 +11,8 @@
 
 namespace fake {
 
-inline constexpr int engines = 3;
+inline int engines = 3;
+inline int first_precompiled = 1000;  ///< the first engine whose plans are not compiled
 /// The engines that have run, and the arguments' addresses in each of these runs.
 inline std::vector<int> engines_asked;
 inline std::vector<std::vector<void*>> addresses_asked;
@@ -137,7 +138,8 @@ cudnnStatus_t cudnnBackendGetAttribute(cudnnBackendDescriptor_t raw,
     static_cast<std::int64_t*>(values)[(*count)++] = asked.engine;
   if (name == CUDNN_ATTR_EXECUTION_PLAN_WORKSPACE_SIZE)
     static_cast<std::int64_t*>(values)[(*count)++] = 0;
-  if (name == CUDNN_ATTR_ENGINE_BEHAVIOR_NOTE && fake::engine_compiles)
+  if (name == CUDNN_ATTR_ENGINE_BEHAVIOR_NOTE && fake::engine_compiles &&
+      asked.engine < fake::first_precompiled)
     static_cast<cudnnBackendBehaviorNote_t*>(values)[(*count)++] =
         CUDNN_BEHAVIOR_NOTE_RUNTIME_COMPILATION;
   if (name == CUDNN_ATTR_EXECUTION_PLAN_JSON_REPRESENTATION) {

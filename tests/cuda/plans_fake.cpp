@@ -88,6 +88,19 @@ TEST_CASE("plans fake: the first process compiles each candidate once, later one
   CHECK(process({.plan_cache = all.choices}, {"a", "b"}).compilations == 0);
 }
 
+TEST_CASE("plans fake: many candidates are timed, and few of them compiled") {
+  const Processes all;
+  fake::engines = 30;
+  fake::first_precompiled = 10;
+  fake::engines_asked.clear();
+  const auto did = process({});
+  const std::set<int> timed(fake::engines_asked.begin(), fake::engines_asked.end());
+  fake::engines = 3;
+  fake::first_precompiled = 1000;
+  CHECK(did.ran);
+  CHECK(timed == std::set<int>{0, 1, 2, 3, 10, 11, 12, 13, 14, 15, 16, 17, 18, 19, 20, 21});
+}
+
 TEST_CASE("plans fake: gradients by heads that would fill the GPU are not cuDNN's") {
   using namespace dhp::detail::cuda;
   auto problem = attention_problem(DType::bf16, 300, 256, 4, 256);  // rounded to 512 samples
