@@ -7,65 +7,113 @@
 
 namespace dhp::detail::cpu {
 
-/// The matrix [grid pixels, taps * C] of an image [N, H, W, C]: row (n, h, w) holds the pixels (h *
+/// The pixels (image, h, w) of a batch in the order in which they are rows of a product: as they lie in memory, or
+/// by rows, (h, image, w). There many neighbors of small images see the same rows of padding.
+struct Grid {
+  std::int64_t images, height, width;
+  bool by_rows;
+
+  struct Pixel {
+    std::int64_t image, h, w;
+  };
+  [[nodiscard]] std::int64_t count() const { return images * height * width; }
+  [[nodiscard]] Pixel at(std::int64_t pixel) const {
+    const auto row = pixel / width;
+    const auto w = pixel - row * width;
+    if (by_rows) return {row % images, row / images, w};
+    return {row / height, row % height, w};
+  }
+  void advance(Pixel& pixel) const {
+    if (++pixel.w < width) return;
+    pixel.w = 0;
+    auto& [image, h, w] = pixel;
+    if (by_rows && ++image == images) image = 0, ++h;
+    if (!by_rows && ++h == height) h = 0, ++image;
+  }
+};
+
+/// The matrix [grid pixels, taps * C] of an image [N, H, W, C]: the row of pixel (n, h, w) holds the pixels (h *
 /// step + first_h + th, w * step + first_w + tw), 0 outside the image. A Source (gemm_pack.hpp).
 template <class T, class S>
 struct ImageSource {
   const S* image;
   std::int64_t height, width, channels;
-  std::int64_t grid_height, grid_width;
+  Grid grid;
   std::int64_t step, first_h, first_w;
   std::int64_t taps_w;
   bool deep;
 
   const T* run(std::int64_t line, std::int64_t first, std::int64_t count, T* scratch) const {
-    const auto row = line / grid_width;
-    const auto left = ((line - row * grid_width) * step + first_w) * channels;
-    const auto n = row / grid_height;
-    const auto top = (row - n * grid_height) * step + first_h;
-    const auto tap_row = taps_w * channels;  // contiguous in the image except at the border
-    const auto end = first + count;
-    T* out = scratch;
-    for (auto th = first / tap_row; first < end; ++th) {
-      const auto stop = std::min(end, (th + 1) * tap_row);
-      const auto h = top + th;
-      const auto shift = left - th * tap_row;  // offset from a column here to the image row
-      auto from = stop;
-      auto to = stop;
-      if (h >= 0 && h < height) {
-        from = std::clamp(-shift, first, stop);
-        to = std::clamp(width * channels - shift, from, stop);
-      }
-      const S* pixels = image + (n * height + h) * width * channels + shift;
-      if constexpr (std::is_same_v<T, S>) {
-        if (from == end - count && to == end) return pixels + from;  // one contiguous run
-      }
-      std::fill(out, out + (from - first), T{});
-      out += from - first;
-      if constexpr (std::is_same_v<T, S>) {
-        out = std::copy(pixels + from, pixels + to, out);
-      } else {
-        convert(pixels + from, out, to - from);
-        out += to - from;
-      }
-      std::fill(out, out + (stop - to), T{});
-      out += stop - to;
-      first = stop;
+    const auto pixel = grid.at(line);
+    const auto tap_row = taps_w * channels;
+    if constexpr (std::is_same_v<T, S>) {  // one contiguous run may be in place
+      const auto th = first / tap_row;
+      const auto h = pixel.h * step + first_h + th;
+      const auto from = (pixel.w * step + first_w) * channels + first - th * tap_row;
+      if (first + count <= (th + 1) * tap_row && h >= 0 && h < height && from >= 0 &&
+          from + count <= width * channels)
+        return image + (pixel.image * height + h) * width * channels + from;
     }
+    write(pixel, first / tap_row, first, count, scratch);
     return scratch;
   }
-  /// Fetches only the first row of taps.
-  void prefetch(std::int64_t line, std::int64_t first, std::int64_t count) const {
-    const auto row = line / grid_width;
-    const auto n = row / grid_height;
+  void copy(std::int64_t line, std::int64_t lines, std::int64_t first, std::int64_t count, T* to,
+            std::int64_t stride) const {
+    const auto tap = first / (taps_w * channels);
+    for (auto pixel = grid.at(line); lines > 0; --lines, to += stride, grid.advance(pixel))
+      write(pixel, tap, first, count, to);
+  }
+  /// th: the row of taps of `first`.
+  void write(const Grid::Pixel& pixel, std::int64_t th, std::int64_t first, std::int64_t count,
+             T* to) const {
+    const auto left = (pixel.w * step + first_w) * channels;
+    const auto tap_row = taps_w * channels;  // contiguous in the image except at the border
+    auto h = pixel.h * step + first_h + th;
+    first -= th * tap_row;  // from here on within the row of taps
+    for (; count > 0; ++h, first = 0) {
+      const auto stop = std::min(first + count, tap_row);
+      count -= stop - first;
+      auto from = stop, until = stop;
+      if (h >= 0 && h < height) {
+        from = std::clamp(-left, first, stop);
+        until = std::clamp(width * channels - left, from, stop);
+      }
+      to = std::fill_n(to, from - first, T{});
+      const S* const pixels = image + (pixel.image * height + h) * width * channels + left + from;
+      if constexpr (std::is_same_v<T, S>) copy_run(pixels, to, until - from);
+      else convert(pixels, to, until - from);
+      to = std::fill_n(to + (until - from), stop - until, T{});
+    }
+  }
+  /// Whether the taps of these pixels, which are in one row of the grid, lie above or below the image.
+  [[nodiscard]] bool is_zero(std::int64_t line, std::int64_t lines, std::int64_t first,
+                             std::int64_t count) const {
+    const auto h = grid.at(line).h;
+    if (h != grid.at(line + lines - 1).h) return false;
+    const auto top = h * step + first_h;
     const auto tap_row = taps_w * channels;
-    const auto h = (row - n * grid_height) * step + first_h + first / tap_row;
-    if (h < 0 || h >= height) return;
-    const auto in_row = first % tap_row;
-    const auto left = ((line - row * grid_width) * step + first_w) * channels + in_row;
-    const auto from = std::max<std::int64_t>(left, 0);
-    const auto to = std::min(left + std::min(count, tap_row - in_row), width * channels);
-    if (from < to) cpu::prefetch(image + (n * height + h) * width * channels + from, to - from);
+    return top + (first + count - 1) / tap_row < 0 || top + first / tap_row >= height;
+  }
+  /// Neighbors see mostly the same: of all but the first only what is new.
+  void prefetch(std::int64_t line, std::int64_t lines, std::int64_t first,
+                std::int64_t count) const {
+    const auto tap_row = taps_w * channels;
+    const auto tap = first / tap_row;
+    auto pixel = grid.at(line);
+    for (auto at = line; at < line + lines; ++at, grid.advance(pixel)) {
+      const auto left = (pixel.w * step + first_w) * channels;
+      for (auto th = tap; th * tap_row < first + count; ++th) {
+        const auto h = pixel.h * step + first_h + th;
+        if (h < 0 || h >= height) continue;
+        auto from = left + std::max(first - th * tap_row, std::int64_t{0});
+        const auto until = std::min(left + std::min(first + count - th * tap_row, tap_row),
+                                    width * channels);
+        from = std::max({from, std::int64_t{0}, at > line ? until - step * channels : 0});
+        if (from < until)
+          cpu::prefetch(image + (pixel.image * height + h) * width * channels + from,
+                        until - from);
+      }
+    }
   }
 };
 
@@ -90,8 +138,9 @@ struct TurnedWeights {
   const T* run(std::int64_t line, std::int64_t first, std::int64_t count, T* scratch) const {
     return at(line).run(0, first, count, scratch);
   }
-  void prefetch(std::int64_t line, std::int64_t first, std::int64_t count) const {
-    at(line).prefetch(0, first, count);
+  void prefetch(std::int64_t line, std::int64_t lines, std::int64_t first,
+                std::int64_t count) const {
+    for (; lines > 0; --lines, ++line) at(line).prefetch(0, 1, first, count);
   }
 };
 
@@ -113,8 +162,7 @@ ImageSource<Loaded<E>, T> patches(ConstView<Cpu> x, const Shape& y, Conv2dGeomet
           in[1],
           in[2],
           in[3],
-          y[1],
-          y[2],
+          {y[0], y[1], y[2], deep && y[2] < 14},
           geometry.stride,
           -geometry.padding,
           -geometry.padding,
@@ -124,29 +172,19 @@ ImageSource<Loaded<E>, T> patches(ConstView<Cpu> x, const Shape& y, Conv2dGeomet
 /// The product of `image` and `weights`; row r goes to out + place(r), and is added to beta times what is there.
 template <class E, class T>
 void product(Cpu& dev, const Source<Loaded<E>>& image, const Source<Loaded<E>>& weights,
-             std::int64_t m, std::int64_t n, std::int64_t k, T* out, Sum<E> beta,
-             FunctionRef<std::int64_t(std::int64_t)> place) {
+             std::int64_t m, std::int64_t n, std::int64_t k, T* out, Sum<E> beta, Place place) {
   using A = Sum<E>;
-  if (k == 0 && beta == A(0))  // strides leave pixels out
-    return dev.for_ranges(m, 64, [&](std::int64_t first, std::int64_t last) {
-      for (auto row = first; row < last; ++row) std::fill_n(out + place(row), n, T{});
-    });
-  Blocks<E>::multiply_rows(
-      dev, image, weights, m, n, k, A(1), nullptr,
-      [&](std::int64_t row, std::int64_t column, std::int64_t count, const A* values) {
-        T* to = out + place(row) + column;
-        if (beta == A(0)) return convert(values, to, count);
-        for (std::int64_t j = 0; j < count; ++j)
-          to[j] = static_cast<T>(beta * static_cast<A>(to[j]) + values[j]);
-      });
-}
-template <class E, class T>
-void dense_product(Cpu& dev, const Source<Loaded<E>>& image, const Source<Loaded<E>>& weights,
-                   std::int64_t m, std::int64_t n, std::int64_t k, T* out, Sum<E> beta = 0) {
-  if constexpr (std::is_same_v<T, Sum<E>>)
-    Blocks<E>::multiply_all(&dev, image, weights, m, n, k, {out, n, Sum<E>(1), beta, nullptr});
+  if constexpr (std::is_same_v<T, A>)
+    return Blocks<E>::multiply_all(&dev, image, weights, m, n, k, {out, place, 1, beta, nullptr});
   else
-    product<E>(dev, image, weights, m, n, k, out, beta, [n](std::int64_t row) { return row * n; });
+    Blocks<E>::multiply_rows(
+        dev, image, weights, m, n, k, A(1), nullptr,
+        [&](std::int64_t row, std::int64_t column, std::int64_t count, const A* values) {
+          T* to = out + place(row) + column;
+          if (beta == A(0)) return convert(values, to, count);
+          for (std::int64_t j = 0; j < count; ++j)
+            to[j] = static_cast<T>(beta * static_cast<A>(to[j]) + values[j]);
+        });
 }
 
 }  // namespace dhp::detail::cpu
@@ -162,11 +200,16 @@ void conv2d_forward_on(std::same_as<Cpu> auto& dev, ConstView<Cpu> x, ConstView<
     const auto k = geometry.kernel * geometry.kernel * w.shape()[3];
     const cpu::MatrixSource<L, T> weights{w.data<T>(), k, true};
     if (cpu::is_matrix_product(geometry))
-      cpu::dense_product<E>(dev, cpu::MatrixSource<L, T>{x.data<T>(), k, true}, weights, m,
-                            out_channels, k, y.data<T>());
-    else
-      cpu::dense_product<E>(dev, cpu::patches<E, T>(x, y.shape(), geometry, true), weights, m,
-                            out_channels, k, y.data<T>());
+      return cpu::product<E>(dev, cpu::MatrixSource<L, T>{x.data<T>(), k, true}, weights, m,
+                             out_channels, k, y.data<T>(), 0,
+                             [=](std::int64_t row) { return row * out_channels; });
+    const auto patches = cpu::patches<E, T>(x, y.shape(), geometry, true);
+    cpu::product<E>(dev, patches, weights, m, out_channels, k, y.data<T>(), 0,
+                    [&](std::int64_t row) {
+                      const auto [image, h, w] = patches.grid.at(row);
+                      const auto& grid = patches.grid;
+                      return ((image * grid.height + h) * grid.width + w) * out_channels;
+                    });
   });
 }
 void conv2d_backward_data_on(std::same_as<Cpu> auto& dev, ConstView<Cpu> dy, ConstView<Cpu> w,
@@ -179,12 +222,11 @@ void conv2d_backward_data_on(std::same_as<Cpu> auto& dev, ConstView<Cpu> dy, Con
     const auto out_channels = w.shape()[0];
     const auto channels = in[3];
     T* const out = dx.data<T>();
-    if (cpu::is_matrix_product(geometry)) {
-      cpu::dense_product<E>(dev, cpu::MatrixSource<L, T>{dy.data<T>(), out_channels, true},
-                            cpu::MatrixSource<L, T>{w.data<T>(), channels, false},
-                            in[0] * in[1] * in[2], channels, out_channels, out, kept);
-      return;
-    }
+    if (cpu::is_matrix_product(geometry))
+      return cpu::product<E>(dev, cpu::MatrixSource<L, T>{dy.data<T>(), out_channels, true},
+                             cpu::MatrixSource<L, T>{w.data<T>(), channels, false},
+                             in[0] * in[1] * in[2], channels, out_channels, out, kept,
+                             [=](std::int64_t row) { return row * channels; });
     const std::int64_t stride = geometry.stride;
     const std::int64_t kernel = geometry.kernel;
     // Pixel h = stride * p + remainder sees taps kh = first + stride * t at output row (h + padding -
@@ -206,8 +248,7 @@ void conv2d_backward_data_on(std::same_as<Cpu> auto& dev, ConstView<Cpu> dy, Con
                                            grid[1],
                                            grid[2],
                                            out_channels,
-                                           down.pixels,
-                                           right.pixels,
+                                           {in[0], down.pixels, right.pixels, right.pixels < 14},
                                            1,
                                            down.above - down.count + 1,
                                            right.above - right.count + 1,
@@ -221,18 +262,12 @@ void conv2d_backward_data_on(std::same_as<Cpu> auto& dev, ConstView<Cpu> dy, Con
                                                down.first + stride * (down.count - 1),
                                                right.first + stride * (right.count - 1),
                                                right.count};
-        const auto m = in[0] * down.pixels * right.pixels;
         const auto k = down.count * right.count * out_channels;
-        if (stride == 1) {
-          cpu::dense_product<E>(dev, image, weights, m, channels, k, out, kept);
-          continue;
-        }
-        cpu::product<E>(dev, image, weights, m, channels, k, out, kept, [&](std::int64_t row) {
-          const auto line = row / right.pixels;
-          const auto n = line / down.pixels;
-          const auto h = (line - n * down.pixels) * stride + a;
-          return ((n * in[1] + h) * in[2] + (row - line * right.pixels) * stride + b) * channels;
-        });
+        cpu::product<E>(dev, image, weights, image.grid.count(), channels, k, out, kept,
+                        [&](std::int64_t row) {
+                          const auto [n, h, w] = image.grid.at(row);
+                          return ((n * in[1] + h * stride + a) * in[2] + w * stride + b) * channels;
+                        });
       }
     }
   });
@@ -246,13 +281,13 @@ void conv2d_backward_filter_on(std::same_as<Cpu> auto& dev, ConstView<Cpu> x, Co
     const auto k = dy.shape()[0] * dy.shape()[1] * dy.shape()[2];
     const cpu::MatrixSource<L, T> gradient{dy.data<T>(), m, false};
     using A = cpu::Sum<E>;
-    const cpu::Target<A> to{dw.data<A>(), n, A(1), static_cast<A>(beta), nullptr};
+    const auto multiply = [&](const cpu::Source<L>& image) {
+      cpu::Blocks<E>::multiply_dense(&dev, gradient, image, m, n, k, dw.data<A>(), n, A(1),
+                                     static_cast<A>(beta));
+    };
     if (cpu::is_matrix_product(geometry))
-      cpu::Blocks<E>::multiply_all(&dev, gradient, cpu::MatrixSource<L, T>{x.data<T>(), n, false},
-                                   m, n, k, to);
-    else
-      cpu::Blocks<E>::multiply_all(&dev, gradient,
-                                   cpu::patches<E, T>(x, dy.shape(), geometry, false), m, n, k, to);
+      multiply(cpu::MatrixSource<L, T>{x.data<T>(), n, false});
+    else multiply(cpu::patches<E, T>(x, dy.shape(), geometry, false));
   });
 }
 

@@ -21,9 +21,11 @@ struct ViewSource {
     if constexpr (std::is_same_v<T, bf16>) return view.data<T>() + line * stride + first;
     else return read<T>(view, line * stride + first, count, scratch);
   }
-  void prefetch(std::int64_t line, std::int64_t first, std::int64_t count) const {
+  void prefetch(std::int64_t line, std::int64_t lines, std::int64_t first,
+                std::int64_t count) const {
     const auto size = static_cast<std::int64_t>(size_of(view.dtype()));
-    cpu::prefetch(view.bytes() + (line * stride + first) * size, count * size);
+    for (auto at = line; at < line + lines; ++at)
+      cpu::prefetch(view.bytes() + (at * stride + first) * size, count * size);
   }
 };
 
@@ -35,92 +37,123 @@ void visit_elements(const Cpu& dev, const auto& body) {
   body(Tag<Accumulator<T>>{});
 }
 
+/// Where a row of the product is written: elements from the output's begin.
+using Place = FunctionRef<std::int64_t(std::int64_t row)>;
+
 /// One tile: rows x columns of C from sources A and B, in blocks of k. E: float, double or Pair.
 template <class E>
 struct Blocks {
   using T = Sum<E>;
   using From = Source<Loaded<E>>;
   static constexpr bool pairs = std::is_same_v<E, Pair>;
-  static constexpr std::int64_t depth = pairs ? 128 : 256;  // of 256 along k; a panel of A fits L1
+  static constexpr std::int64_t depth = Panel<E, Native>::depth;
   static constexpr std::int64_t group = 112;  // rows of A that are packed together, about
-  static constexpr std::int64_t columns = 2048 / sizeof(E);  // depth x columns of B fit L2
+  static constexpr std::int64_t most_columns = 2048 / sizeof(E);  // depth of them fit L2
 
-  /// Splits C [m, n] into tiles: near-equal row ranges times `columns`. Low tiles pack B too often,
-  /// high ones give too little parallelism: at most 1120 rows, at least 256 even for under 4 tiles.
+  /// c = alpha * product + beta * c + bias; row r of C begins at c + place(r).
+  struct Output {
+    T* c;
+    Place place;
+    T alpha;
+    T beta;         ///< 0: c is not read
+    const T* bias;  ///< per column, or null
+  };
+
+  /// Splits C [m, n] into near-equal ranges of rows times ranges of columns, for threads that share them. No bit of C
+  /// depends on it.
   struct Tiles {
-    std::int64_t rows, across, count;
+    std::int64_t rows, columns, down, across;
 
-    Tiles(std::int64_t m, std::int64_t n) : across((n + columns - 1) / columns) {
-      const auto enough = across == 0 ? 0 : std::min(m / 256, (3 + across) / across);
-      const auto parts = std::max<std::int64_t>({(m + 1119) / 1120, enough, 1});
-      const auto panels = (m + 41) / 42;  // a multiple of 6 and of 14, the panel heights
-      rows = std::max<std::int64_t>((panels + parts - 1) / parts, 1) * 42;
-      count = (m + rows - 1) / rows * across;
+    /// unit: rows of a panel.
+    Tiles(std::int64_t m, std::int64_t n, std::int64_t threads, std::int64_t unit) {
+      const auto parts = [](std::int64_t of, std::int64_t size) { return (of + size - 1) / size; };
+      const auto most = std::max<std::int64_t>(m / group, 1);  // lower ones load too much of B
+      down = std::max(parts(m, 1120), std::min(threads == 1 ? 1 : 2 * threads, most));
+      across = parts(n, most_columns);
+      if (down < threads)  // then columns are shared, too
+        across = std::max(across, std::min(parts(threads, down), parts(n, 64)));
+      rows = parts(parts(m, down), unit) * unit;
+      columns = parts(parts(n, std::max<std::int64_t>(across, 1)), 32) * 32;
+      down = parts(m, std::max<std::int64_t>(rows, 1));
+      across = parts(n, std::max<std::int64_t>(columns, 1));
     }
   };
 
   /// Rows [first, first + count) of a tile are done.
   using Done = FunctionRef<void(std::int64_t first, std::int64_t count)>;
 
-  /// Writes [row, row + count_rows) x [column, column + count_columns) of the product to `to`,
-  /// which points to element (row, column), or to that of the present group of rows.
+  /// A tile, and its columns of op(B) as panels, one block along k after the other; null: they are packed for the tile.
+  struct Tile {
+    std::int64_t row, rows, column, columns;
+    const E* packed = nullptr;
+  };
+  template <class R>
+  static constexpr std::int64_t most_rows = group / R::rows * R::rows;
+  template <class R>
+  static std::int64_t panels(std::int64_t columns) {
+    return (columns + Panel<E, R>::columns - 1) / Panel<E, R>::columns;
+  }
+  /// Pairs along k count once.
+  static std::int64_t along(std::int64_t length) { return pairs ? (length + 1) / 2 : length; }
+
+  /// Writes a tile of the product.
   template <class R>
   static void multiply(
-      R registers, const From& from_a, const From& from_b, std::int64_t row,
-      std::int64_t count_rows, std::int64_t column, std::int64_t count_columns, std::int64_t length,
-      const Target<T>& to, bool one_group = false, Done done = [](auto...) {}) {
+      R registers, const From& from_a, const From& from_b, const Tile& tile, std::int64_t length,
+      const Output& to, Done done = [](auto...) {}) {
     using P = Panel<E, R>;
-    const auto k = pairs ? (length + 1) / 2 : length;
+    const auto& [row, rows, column, columns, packed] = tile;
+    const auto k = along(length);
     const auto a = elements<E>(from_a, length), b = elements<E>(from_b, length);
-    constexpr auto high_group = group / P::rows * P::rows;
+    // Lines that are copied stay in L1 until they are multiplied; those across k are packed better together.
+    const auto high_group = a.deep ? P::rows : most_rows<R>;
     const auto most = std::min(depth, k);
-    const auto panels = (count_columns + P::columns - 1) / P::columns;
-    const auto panels_a = (std::min(high_group, count_rows) + P::rows - 1) / P::rows;
-    const auto size_a = most * panels_a * P::row_stride;
-    const auto size_b = most * panels * P::columns;
-    const auto scratch =
-        std::max(most * pack_width<E>, (flat_lines + 1) * std::max(panels * P::columns, group));
-    const auto buffer = make_buffer<E>(size_a + size_b + scratch);
+    const auto wide = panels<R>(columns) * P::columns;
+    const auto panel_a = a.deep ? P::rows * P::line : most * P::row_stride;
+    const auto size_a = (std::min(high_group, rows) + P::rows - 1) / P::rows * panel_a;
+    const auto size_b = packed == nullptr ? most * wide : 0;
+    const auto buffer = make_buffer<E>(size_a + size_b + scratch<R>(most, columns));
     E* const packed_a = buffer.get();
-    E* const packed_b = packed_a + size_a;
-    E* const spare = packed_b + size_b;
+    E* const own_b = packed_a + size_a;
+    E* const spare = own_b + size_b;
+    std::int64_t places[most_rows<R>];
     std::int64_t p0 = 0;
     do {  // one pass even for k = 0: c = beta c + bias
       const auto deep = std::min(depth, k - p0);
-      pack_b<R>(b, column, count_columns, p0, deep, packed_b, spare);
+      if (packed == nullptr) pack_b<R>(b, column, columns, p0, deep, own_b, spare);
+      const E* const packed_b = packed == nullptr ? own_b : packed + p0 * wide;
       // While panels are multiplied, what is packed next comes nearer: the next rows of A, or the next block along k.
-      constexpr int along = pairs ? 2 : 1;
+      constexpr int each = pairs ? 2 : 1;
       const auto later = p0 + deep;
-      const auto later_deep = along * std::min(depth, k - later);
-      Ahead<Loaded<E>> ahead_b(from_b, column, count_columns, along * later, later_deep,
-                               (count_rows + P::rows - 1) / P::rows * panels);
-      Target<T> part = to;
-      if (p0 > 0) {
-        part.beta = 1;
-        part.bias = nullptr;
-      }
-      for (std::int64_t i0 = 0; i0 < count_rows; i0 += high_group) {
-        const auto high = std::min(high_group, count_rows - i0);
+      const auto later_deep = each * std::min(depth, k - later);
+      Ahead<Loaded<E>> ahead_b(from_b, column, packed == nullptr ? columns : 0, each * later,
+                               later_deep, (rows + P::rows - 1) / P::rows * panels<R>(columns));
+      for (std::int64_t i0 = 0; i0 < rows; i0 += high_group) {
+        const auto high = std::min(high_group, rows - i0);
         pack_a<R>(a, row + i0, high, p0, deep, packed_a, spare);
+        for (std::int64_t i = 0; i < high; ++i) places[i] = to.place(row + i0 + i);
         const auto below = i0 + high;
-        const bool next_rows = below < count_rows;
+        const bool next_rows = below < rows;
         Ahead<Loaded<E>> ahead_a(from_a, next_rows ? row + below : row,
-                                 std::min(high_group, next_rows ? count_rows - below : count_rows),
-                                 along * (next_rows ? p0 : later),
-                                 next_rows ? along * deep : later_deep,
-                                 (high + P::rows - 1) / P::rows * panels);
+                                 std::min(high_group, next_rows ? rows - below : rows),
+                                 each * (next_rows ? p0 : later),
+                                 next_rows ? each * deep : later_deep,
+                                 (high + P::rows - 1) / P::rows * panels<R>(columns));
         for (std::int64_t i = 0; i < high; i += P::rows) {
-          const E* const left = packed_a + i / P::rows * deep * P::row_stride;
           const int tall = static_cast<int>(std::min<std::int64_t>(P::rows, high - i));
-          for (std::int64_t j = 0; j < count_columns; j += P::columns) {
+          const bool zero = deep > 0 && a.is_zero(row + i0 + i, tall, p0, deep);
+          if (zero && p0 > 0) continue;
+          const E* const left =
+              packed_a + i / P::rows * (a.deep ? P::rows * P::line : deep * P::row_stride);
+          for (std::int64_t j = 0; j < columns; j += P::columns) {
             ahead_a.prefetch();
             ahead_b.prefetch();
-            Target<T> at = part;
-            at.c += ((one_group ? 0 : i0) + i) * to.stride + j;
-            if (at.bias != nullptr) at.bias += j;
-            const int wide =
-                static_cast<int>(std::min<std::int64_t>(P::columns, count_columns - j));
-            multiply_panel(registers, deep, left, packed_b + j * deep, at, tall, wide);
+            const Target<T> at{to.c + column + j, places + i, to.alpha, p0 > 0 ? T(1) : to.beta,
+                               p0 > 0 || to.bias == nullptr ? nullptr : to.bias + column + j};
+            const int valid = static_cast<int>(std::min<std::int64_t>(P::columns, columns - j));
+            const E* const right = packed_b + j * deep;
+            if (a.deep) multiply_panel<true>(registers, zero ? 0 : deep, left, right, at, tall, valid);
+            else multiply_panel<false>(registers, deep, left, right, at, tall, valid);
           }
         }
         if (p0 + deep == k) done(i0, high);
@@ -128,57 +161,97 @@ struct Blocks {
       p0 += deep;
     } while (p0 < k);
   }
+  /// What pack_a and pack_b need besides.
+  template <class R>
+  static std::int64_t scratch(std::int64_t deep, std::int64_t columns) {
+    constexpr std::int64_t panel = Panel<E, R>::columns;
+    return std::max(deep * panel, (flat_lines + 1) * std::max(panels<R>(columns) * panel, group));
+  }
+
+  /// Columns [column, column + columns) of op(B) as panels, by all threads.
+  template <class R>
+  static Buffer<E> pack_columns(Cpu& dev, R, const From& from, std::int64_t column,
+                                std::int64_t columns, std::int64_t length) {
+    constexpr std::int64_t together = 8 * Panel<E, R>::columns;
+    const auto k = along(length);
+    const auto b = elements<E>(from, length);
+    const auto wide = panels<R>(columns) * Panel<E, R>::columns;
+    auto packed = make_buffer<E>(k * wide);
+    const auto across = (columns + together - 1) / together;
+    dev.for_tiles((k + depth - 1) / depth * across, [&](std::int64_t part) {
+      const auto p0 = part / across * depth, first = part % across * together;
+      const auto deep = std::min(depth, k - p0), count = std::min(together, columns - first);
+      const auto spare = make_buffer<E>(scratch<R>(deep, count));
+      pack_b<R>(b, column + first, count, p0, deep, packed.get() + p0 * wide + first * deep,
+                spare.get());
+    });
+    return packed;
+  }
 
   static void with_registers(const auto& body) {
     if constexpr (pairs) body(Avx512{});
     else with_widest_registers(body);
   }
 
-  /// Calls body(row, rows, column, columns) per tile of C [m, n].
-  static void visit_tile(const Tiles& tiles, std::int64_t tile, std::int64_t m, std::int64_t n,
-                         const auto& body) {
-    const auto row = tile / tiles.across * tiles.rows;
-    const auto column = tile % tiles.across * columns;
-    body(row, std::min(tiles.rows, m - row), column, std::min(columns, n - column));
+  /// Calls body(registers, tile) for the tiles of C [m, n]. B is packed once where ranges of rows share it.
+  static void visit_tiles(Cpu* dev, const From& b, std::int64_t m, std::int64_t n,
+                          std::int64_t length, const auto& body) {
+    with_registers([&]<class R>(R registers) {
+      const Tiles tiles(m, n, dev == nullptr ? 1 : dev->threads(), R::rows);
+      const auto one = [&](std::int64_t down, std::int64_t across, const E* packed) {
+        const auto row = down * tiles.rows, column = across * tiles.columns;
+        body(registers, Tile{row, std::min(tiles.rows, m - row), column,
+                             std::min(tiles.columns, n - column), packed});
+      };
+      if (dev == nullptr) {
+        for (std::int64_t tile = 0; tile < tiles.down * tiles.across; ++tile)
+          one(tile / tiles.across, tile % tiles.across, nullptr);
+      } else if (tiles.down < std::max(dev->threads(), 2)) {
+        dev->for_tiles(tiles.down * tiles.across, [&](std::int64_t tile) {
+          one(tile / tiles.across, tile % tiles.across, nullptr);
+        });
+      } else {
+        for (std::int64_t across = 0; across < tiles.across; ++across) {
+          const auto column = across * tiles.columns;
+          const auto packed = pack_columns(*dev, registers, b, column,
+                                           std::min(tiles.columns, n - column), length);
+          dev->for_tiles(tiles.down, [&](std::int64_t down) { one(down, across, packed.get()); });
+        }
+      }
+    });
   }
 
-  /// c [m, n] = alpha op(A) op(B) + beta c + bias. dev: its threads share the tiles; null: the calling thread has them.
+  /// C [m, n] = alpha op(A) op(B) + beta C + bias. dev: its threads share the tiles; null: the calling thread has them.
   static void multiply_all(Cpu* dev, const From& a, const From& b, std::int64_t m, std::int64_t n,
-                           std::int64_t k, const Target<T>& to) {
-    const Tiles tiles(m, n);
-    const auto one = [&](std::int64_t tile) {
-      visit_tile(tiles, tile, m, n, [&](auto row, auto high, auto column, auto wide) {
-        Target<T> part = to;
-        part.c += row * to.stride + column;
-        if (to.bias != nullptr) part.bias += column;
-        with_registers(
-            [&](auto registers) { multiply(registers, a, b, row, high, column, wide, k, part); });
-      });
-    };
-    if (dev != nullptr) return dev->for_tiles(tiles.count, one);
-    for (std::int64_t tile = 0; tile < tiles.count; ++tile) one(tile);
+                           std::int64_t k, const Output& to) {
+    visit_tiles(dev, b, m, n, k,
+                [&](auto registers, const Tile& tile) { multiply(registers, a, b, tile, k, to); });
+  }
+  /// The same for rows of `stride` elements.
+  static void multiply_dense(Cpu* dev, const From& a, const From& b, std::int64_t m, std::int64_t n,
+                             std::int64_t k, T* c, std::int64_t stride, T alpha = 1, T beta = 0,
+                             const T* bias = nullptr) {
+    const auto place = [stride](std::int64_t row) { return row * stride; };
+    multiply_all(dev, a, b, m, n, k, {c, place, alpha, beta, bias});
   }
 
-  /// alpha op(A) op(B) + bias, passed row by row to store, for outputs of another type or layout. bias is null or [n].
+  /// alpha op(A) op(B) + bias, passed row by row to store, for outputs of another type. bias is null or [n].
   using Store =
       FunctionRef<void(std::int64_t row, std::int64_t column, std::int64_t count, const T* values)>;
   static void multiply_rows(Cpu& dev, const From& a, const From& b, std::int64_t m, std::int64_t n,
                             std::int64_t k, T alpha, const T* bias, Store store) {
-    const bool one_group = k <= depth * (pairs ? 2 : 1);  // then its sums stay in the cache
-    const Tiles tiles(m, n);
-    dev.for_tiles(tiles.count, [&](std::int64_t tile) {
-      visit_tile(tiles, tile, m, n, [&](auto row, auto high, auto column, auto wide) {
-        const auto values = make_buffer<T>((one_group ? std::min(group, high) : high) * wide);
-        const Target<T> to{values.get(), wide, alpha, T(0), bias == nullptr ? bias : bias + column};
-        with_registers([&](auto registers) {
-          multiply(registers, a, b, row, high, column, wide, k, to, one_group,
-                   [&](std::int64_t first, std::int64_t count) {
-                     for (std::int64_t i = 0; i < count; ++i)
-                       store(row + first + i, column, wide,
-                             values.get() + ((one_group ? 0 : first) + i) * wide);
-                   });
-        });
-      });
+    // With one block of k a group's sums stay in the cache, and the next group takes its place.
+    const bool one_group = along(k) <= depth;
+    visit_tiles(&dev, b, m, n, k, [&]<class R>(R registers, const Tile& tile) {
+      const auto held = one_group ? std::min(most_rows<R>, tile.rows) : tile.rows;
+      const auto values = make_buffer<T>(held * tile.columns);
+      const auto from = [&](std::int64_t row) { return (row - tile.row) % held * tile.columns; };
+      const auto place = [&](std::int64_t row) { return from(row) - tile.column; };
+      multiply(registers, a, b, tile, k, {values.get(), place, alpha, T(0), bias},
+               [&](std::int64_t first, std::int64_t count) {
+                 for (auto row = tile.row + first; row < tile.row + first + count; ++row)
+                   store(row, tile.column, tile.columns, values.get() + from(row));
+               });
     });
   }
 };
@@ -190,8 +263,8 @@ void serial_gemm(bool ta, bool tb, std::int64_t m, std::int64_t n, std::int64_t 
                  const T* a, const T* b, double beta, T* c) {
   const MatrixSource<T, T> left{a, ta ? m : k, !ta};
   const MatrixSource<T, T> right{b, tb ? k : n, tb};
-  const Target<T> to{c, n, static_cast<T>(alpha), static_cast<T>(beta), nullptr};
-  Blocks<T>::multiply_all(nullptr, left, right, m, n, k, to);
+  Blocks<T>::multiply_dense(nullptr, left, right, m, n, k, c, n, static_cast<T>(alpha),
+                            static_cast<T>(beta));
 }
 
 }  // namespace dhp::detail::cpu
@@ -213,12 +286,12 @@ void gemm_on(std::same_as<Cpu> auto& dev, ConstView<Cpu> a, ConstView<Cpu> b, Vi
     const A* const add =
         bias.empty() ? nullptr : cpu::read<A>(bias, 0, bias.count(), wide_bias.get());
     if (c.dtype() == dtype_of<A>())
-      return cpu::Blocks<E>::multiply_all(&dev, left, right, m, n, k,
-                                          {c.data<A>(), stride, alpha, beta, add});
+      return cpu::Blocks<E>::multiply_dense(&dev, left, right, m, n, k, c.data<A>(), stride, alpha,
+                                            beta, add);
     cpu::Blocks<E>::multiply_rows(
         dev, left, right, m, n, k, alpha, add,
         [=](std::int64_t row, std::int64_t column, std::int64_t count, const A* values) {
-          A sums[cpu::Blocks<E>::columns];
+          A sums[cpu::Blocks<E>::most_columns];
           const auto first = row * stride + column;
           if (beta != 0) {
             (void)cpu::read<A>(c, first, count, sums);

@@ -52,12 +52,15 @@ struct Vector<Pair, R> {
   typedef std::uint32_t type __attribute__((vector_size(R::bytes)));
 };
 
-/// Panel layouts. A: [k][row_stride], of which `rows` are used. B: [k][columns]. Panels of pairs have the first of a
-/// pair in the upper half.
+/// Panel layouts, for at most `depth` of k. A, whose lines are copied where they lie along k ("deep"): [rows][line];
+/// else [k][row_stride], of which `rows` are used. B: [k][columns]. Panels of pairs have the first of a pair in the
+/// upper half.
 template <class T, class R>
 struct Panel {
   static constexpr int width = R::bytes / static_cast<int>(sizeof(T));
   static constexpr int rows = R::rows;
+  static constexpr int depth = std::is_same_v<T, Pair> ? 128 : 256;  // of 256 along k; a panel of A fits L1
+  static constexpr int line = depth + 64 / static_cast<int>(sizeof(T));  // lines compete for no part of the cache
   static constexpr int row_stride = (rows + width - 1) / width * width;
   static constexpr int columns = 2 * width;
 };
@@ -66,7 +69,7 @@ struct Panel {
 template <class T>
 struct Target {
   T* c;
-  std::int64_t stride;
+  const std::int64_t* rows;  ///< where each begins
   T alpha;
   T beta;         ///< 0: c is not read
   const T* bias;  ///< per column, or null
@@ -84,62 +87,79 @@ struct Target {
 #endif
 }
 
-/// Copies `count` elements, less than twice `most`, which is a power of two: in halves.
-template <int most, class T>
-[[gnu::always_inline]] inline void copy_some(T* to, const T* from, int count) {
-  const int now = count & most;
-  if (now != 0) std::memcpy(to, from, most * sizeof(T));
-  if constexpr (most > 1) copy_some<most / 2>(to + now, from + now, count);
+/// One element or vector of c: sum is that of the product, times alpha.
+template <class V, class T>
+[[gnu::always_inline]] inline void store_sum(V& sum, const Target<T>& to, T* c, const T* bias) {
+  V more;
+  if (to.beta != 0) {
+    std::memcpy(&more, c, sizeof more);
+    sum += to.beta * more;
+  }
+  if (bias != nullptr) {
+    std::memcpy(&more, bias, sizeof more);
+    sum += more;
+  }
+  std::memcpy(c, &sum, sizeof sum);
 }
 
-/// Writes `valid_rows` x `valid_columns` of c. Inlined, so the caller's target attribute applies.
-template <class T, class R, int rows>
-[[gnu::always_inline]] inline void store_panel(const typename Vector<T, R>::type (&sums)[rows][2],
-                                               const Target<T>& to, int valid_rows,
-                                               int valid_columns) {
-  using P = Panel<T, R>;
-  using V = typename Vector<T, R>::type;
-#pragma GCC unroll 16
-  for (int i = 0; i < rows; ++i) {
-    if (i >= valid_rows) break;
-#pragma GCC unroll 2
-    for (int half = 0; half < 2; ++half) {
-      const int column = half * P::width;
-      if (column >= valid_columns) break;
-      T* const c = to.c + i * to.stride + column;
-      const T* const bias = to.bias != nullptr ? to.bias + column : nullptr;
-      V sum = sums[i][half] * to.alpha;
-      keep_product(sum);
-      if (valid_columns >= column + P::width) {
-        V more;
-        if (to.beta != 0) {
-          std::memcpy(&more, c, sizeof more);
-          sum += to.beta * more;
-        }
-        if (bias != nullptr) {
-          std::memcpy(&more, bias, sizeof more);
-          sum += more;
-        }
-        std::memcpy(c, &sum, sizeof sum);
-        continue;
-      }
-      T tail[P::width], more[P::width] = {};  // where c is narrower
-      std::memcpy(tail, &sum, sizeof sum);
-      const int count = valid_columns - column;
-      if (to.beta != 0) {
-        copy_some<P::width / 2>(more, c, count);
-        for (int j = 0; j < P::width; ++j) tail[j] += to.beta * more[j];
-      }
-      if (bias != nullptr) {
-        copy_some<P::width / 2>(more, bias, count);
-        for (int j = 0; j < P::width; ++j) tail[j] += more[j];
-      }
-      copy_some<P::width / 2>(c, tail, count);
+/// Writes columns [column, column + count) where they are fewer than a vector. sums: `width` of each row.
+template <int width, class T>
+[[gnu::noinline]] void store_tail(const T* sums, const Target<T>& to, int rows, int column,
+                                  int count) {
+  using V = typename Vector<T, Registers<16, 1>>::type;
+  constexpr int lane = sizeof(V) / sizeof(T);
+  for (int i = 0; i < rows; ++i, sums += width) {
+    T* const c = to.c + to.rows[i] + column;
+    const T* const bias = to.bias != nullptr ? to.bias + column : nullptr;
+    int j = 0;
+    for (; j + lane <= count; j += lane) {
+      V sum;
+      std::memcpy(&sum, sums + j, sizeof sum);
+      store_sum(sum, to, c + j, bias != nullptr ? bias + j : nullptr);
+    }
+    for (; j < count; ++j) {
+      T sum = sums[j];
+      store_sum(sum, to, c + j, bias != nullptr ? bias + j : nullptr);
     }
   }
 }
 
+/// Writes one of the two vectors of each row of c. Inlined, so the caller's target attribute applies.
+template <class T, class R, int rows, int half>
+[[gnu::always_inline]] inline void store_half(typename Vector<T, R>::type (&sums)[rows][2],
+                                              const Target<T>& to, int valid_rows,
+                                              int valid_columns) {
+  constexpr int width = Panel<T, R>::width, column = half * width;
+  if (column >= valid_columns) return;
+#pragma GCC unroll 16
+  for (int i = 0; i < rows; ++i) {
+    sums[i][half] *= to.alpha;
+    keep_product(sums[i][half]);
+  }
+  if (valid_columns < column + width) {
+    T tail[rows * width];
+#pragma GCC unroll 16
+    for (int i = 0; i < rows; ++i)
+      std::memcpy(tail + i * width, &sums[i][half], sizeof sums[i][half]);
+    return store_tail<width>(tail, to, valid_rows, column, valid_columns - column);
+  }
+  const T* const bias = to.bias != nullptr ? to.bias + column : nullptr;
+#pragma GCC unroll 16
+  for (int i = 0; i < rows; ++i) {
+    if (i >= valid_rows) break;
+    store_sum(sums[i][half], to, to.c + to.rows[i] + column, bias);
+  }
+}
+/// Writes `valid_rows` x `valid_columns` of c.
 template <class T, class R, int rows>
+[[gnu::always_inline]] inline void store_panel(typename Vector<T, R>::type (&sums)[rows][2],
+                                               const Target<T>& to, int valid_rows,
+                                               int valid_columns) {
+  store_half<T, R, rows, 0>(sums, to, valid_rows, valid_columns);
+  store_half<T, R, rows, 1>(sums, to, valid_rows, valid_columns);
+}
+
+template <class T, class R, bool deep, int rows>
 [[gnu::always_inline]] inline void multiply_rows_of_panel(std::int64_t depth, const T* a,
                                                           const T* b, const Target<T>& to,
                                                           int valid_rows, int valid_columns) {
@@ -148,8 +168,8 @@ template <class T, class R, int rows>
   V sums[rows][2] = {};
 #pragma GCC unroll 16
   for (int i = 0; i < rows; ++i) {
-    __builtin_prefetch(to.c + i * to.stride, 1);
-    __builtin_prefetch(to.c + i * to.stride + P::width, 1);
+    __builtin_prefetch(to.c + to.rows[i], 1);
+    __builtin_prefetch(to.c + to.rows[i] + P::width, 1);
   }
   for (std::int64_t p = 0; p < depth; ++p) {
     __builtin_prefetch(b + 6 * P::columns);
@@ -160,43 +180,44 @@ template <class T, class R, int rows>
     std::memcpy(&right, b + P::width, sizeof right);
 #pragma GCC unroll 16
     for (int i = 0; i < rows; ++i) {
-      sums[i][0] += a[i] * left;
-      sums[i][1] += a[i] * right;
+      const T one = a[deep ? i * P::line : i];
+      sums[i][0] += one * left;
+      sums[i][1] += one * right;
     }
-    a += P::row_stride;
+    a += deep ? 1 : P::row_stride;
     b += P::columns;
   }
   store_panel<T, R, rows>(sums, to, valid_rows, valid_columns);
 }
 
 /// Chooses the smallest kernel that holds valid_rows.
-template <class T, class R>
+template <class T, class R, bool deep>
 [[gnu::always_inline]] inline void multiply_panel_inline(std::int64_t depth, const T* a, const T* b,
                                                          const Target<T>& to, int valid_rows,
                                                          int valid_columns) {
   constexpr int half = (R::rows + 2) / 2;
   constexpr int quarter = half / 2;
   if (valid_rows > half)
-    multiply_rows_of_panel<T, R, R::rows>(depth, a, b, to, valid_rows, valid_columns);
+    multiply_rows_of_panel<T, R, deep, R::rows>(depth, a, b, to, valid_rows, valid_columns);
   else if (valid_rows > quarter)
-    multiply_rows_of_panel<T, R, half>(depth, a, b, to, valid_rows, valid_columns);
-  else multiply_rows_of_panel<T, R, quarter>(depth, a, b, to, valid_rows, valid_columns);
+    multiply_rows_of_panel<T, R, deep, half>(depth, a, b, to, valid_rows, valid_columns);
+  else multiply_rows_of_panel<T, R, deep, quarter>(depth, a, b, to, valid_rows, valid_columns);
 }
 
-template <class T>
+template <bool deep, class T>
 void multiply_panel(Native, std::int64_t depth, const T* a, const T* b, const Target<T>& to,
                     int valid_rows, int valid_columns) {
-  multiply_panel_inline<T, Native>(depth, a, b, to, valid_rows, valid_columns);
+  multiply_panel_inline<T, Native, deep>(depth, a, b, to, valid_rows, valid_columns);
 }
 
 // Code for AVX2 (x86-64-v3) still selects AVX-512 at run time. Older targets do not: without fused
 // multiply-add the bits would depend on the machine.
 #if defined(__x86_64__) && defined(__FMA__) && !defined(__AVX512F__)
-template <class T>
+template <bool deep, class T>
 [[gnu::target("avx512f")]] void multiply_panel(Avx512, std::int64_t depth, const T* a, const T* b,
                                                const Target<T>& to, int valid_rows,
                                                int valid_columns) {
-  multiply_panel_inline<T, Avx512>(depth, a, b, to, valid_rows, valid_columns);
+  multiply_panel_inline<T, Avx512, deep>(depth, a, b, to, valid_rows, valid_columns);
 }
 /// Calls body(Registers) for the widest vectors of this machine.
 void with_widest_registers(const auto& body) {
@@ -214,7 +235,7 @@ inline constexpr bool has_pair_kernel = true;
 /// Whether this machine multiplies pairs.
 [[nodiscard]] inline bool multiplies_pairs() { return __builtin_cpu_supports("avx512bf16"); }
 
-template <int rows>
+template <bool deep, int rows>
 [[gnu::target("avx512bf16"), gnu::always_inline]] inline void multiply_rows_of_pairs(
     std::int64_t depth, const Pair* a, const Pair* b, const Target<float>& to, int valid_rows,
     int valid_columns) {
@@ -223,8 +244,8 @@ template <int rows>
   typename Vector<float, Avx512>::type sums[rows][2] = {};
 #pragma GCC unroll 16
   for (int i = 0; i < rows; ++i) {
-    __builtin_prefetch(to.c + i * to.stride, 1);
-    __builtin_prefetch(to.c + i * to.stride + P::width, 1);
+    __builtin_prefetch(to.c + to.rows[i], 1);
+    __builtin_prefetch(to.c + to.rows[i] + P::width, 1);
   }
   for (std::int64_t p = 0; p < depth; ++p) {
     __builtin_prefetch(b + 6 * P::columns);
@@ -236,22 +257,23 @@ template <int rows>
 #pragma GCC unroll 16
     for (int i = 0; i < rows; ++i) {
       std::uint32_t pair;
-      std::memcpy(&pair, a + i, sizeof pair);
+      std::memcpy(&pair, a + (deep ? i * P::line : i), sizeof pair);
       const V all = pair - V{};
       asm("vdpbf16ps %2, %1, %0" : "+v"(sums[i][0]) : "v"(all), "v"(left));
       asm("vdpbf16ps %2, %1, %0" : "+v"(sums[i][1]) : "v"(all), "v"(right));
     }
-    a += P::row_stride;
+    a += deep ? 1 : P::row_stride;
     b += P::columns;
   }
   store_panel<float, Avx512, rows>(sums, to, valid_rows, valid_columns);
 }
-[[gnu::target("avx512bf16")]] inline void multiply_panel(Avx512, std::int64_t depth, const Pair* a,
+template <bool deep>
+[[gnu::target("avx512bf16")]] void multiply_panel(Avx512, std::int64_t depth, const Pair* a,
                                                          const Pair* b, const Target<float>& to,
                                                          int valid_rows, int valid_columns) {
-  if (valid_rows > 8) multiply_rows_of_pairs<14>(depth, a, b, to, valid_rows, valid_columns);
-  else if (valid_rows > 4) multiply_rows_of_pairs<8>(depth, a, b, to, valid_rows, valid_columns);
-  else multiply_rows_of_pairs<4>(depth, a, b, to, valid_rows, valid_columns);
+  if (valid_rows > 8) multiply_rows_of_pairs<deep, 14>(depth, a, b, to, valid_rows, valid_columns);
+  else if (valid_rows > 4) multiply_rows_of_pairs<deep, 8>(depth, a, b, to, valid_rows, valid_columns);
+  else multiply_rows_of_pairs<deep, 4>(depth, a, b, to, valid_rows, valid_columns);
 }
 #else
 inline constexpr bool has_pair_kernel = false;

@@ -24,10 +24,27 @@ void prefetch(const S* from, std::int64_t count) {
   for (std::int64_t at = 0; at < count; at += line) __builtin_prefetch(from + at, 0, 2);
 }
 
-/// Yields runs of a matrix, by any object that has `deep` and `const T* run(line, first, count, scratch)`: `count`
-/// elements of a line, in place or via scratch; and `prefetch(line, first, count)`. Lines are contiguous in memory:
-/// along k ("deep"), or across it. One type, so that products are compiled once and not for each pair of sources. Keeps
-/// a reference.
+/// Copies short runs, mostly of whole vectors, without a call.
+template <class T>
+[[gnu::always_inline]] inline void copy_run(const T* from, T* to, std::int64_t count) {
+  constexpr std::int64_t width = 32 / sizeof(T);
+  const auto block = [&](std::int64_t i) {
+    std::memcpy(reinterpret_cast<std::byte*>(to + i), from + i, width * sizeof(T));
+  };
+  std::int64_t i = 0;
+  for (; i + width <= count; i += width) block(i);
+  if (i == count) return;
+  if (count > width) return block(count - width);  // some elements twice
+  for (; i < count; ++i) to[i] = from[i];
+}
+
+/// A matrix as runs of its lines, by any object that has `deep` and
+///   const T* run(line, first, count, scratch)   `count` elements of a line, in place or via scratch
+///   void copy(line, lines, first, count, T* to, stride)   the same of several lines, if it is deep
+///   void prefetch(line, lines, first, count)
+/// and perhaps `bool is_zero(line, lines, first, count)`, true if it knows that all of these are 0. Lines are
+/// contiguous in memory: along k ("deep"), or across it. One type, so that products are compiled once and not for each
+/// pair of sources. Keeps a reference.
 template <class T>
 class Source {
  public:
@@ -37,45 +54,76 @@ class Source {
       : deep(of.deep),
         of_(reinterpret_cast<const std::byte*>(&of)),
         run_([](const std::byte* source, std::int64_t line, std::int64_t first, std::int64_t count,
-                T* scratch) {
-          return reinterpret_cast<const S*>(source)->run(line, first, count, scratch);
+                T* scratch) { return as<S>(source).run(line, first, count, scratch); }),
+        copy_([](const std::byte* source, std::int64_t line, std::int64_t lines, std::int64_t first,
+                 std::int64_t count, T* to, std::int64_t stride) {
+          if constexpr (requires(const S& s) { s.copy(line, lines, first, count, to, stride); })
+            return as<S>(source).copy(line, lines, first, count, to, stride);
+          for (auto at = line; at < line + lines; ++at, to += stride)
+            if (const T* const from = as<S>(source).run(at, first, count, to); from != to)
+              copy_run(from, to, count);
         }),
-        prefetch_(
-            [](const std::byte* source, std::int64_t line, std::int64_t first, std::int64_t count) {
-              reinterpret_cast<const S*>(source)->prefetch(line, first, count);
-            }) {}
+        prefetch_([](const std::byte* source, std::int64_t line, std::int64_t lines,
+                     std::int64_t first, std::int64_t count) {
+          as<S>(source).prefetch(line, lines, first, count);
+        }),
+        is_zero_([]([[maybe_unused]] const std::byte* source, [[maybe_unused]] std::int64_t line,
+                    [[maybe_unused]] std::int64_t lines, [[maybe_unused]] std::int64_t first,
+                    [[maybe_unused]] std::int64_t count) {
+          if constexpr (requires(const S& s) { s.is_zero(line, lines, first, count); })
+            return as<S>(source).is_zero(line, lines, first, count);
+          else return false;
+        }) {}
   const T* run(std::int64_t line, std::int64_t first, std::int64_t count, T* scratch) const {
     return run_(of_, line, first, count, scratch);
   }
-  void prefetch(std::int64_t line, std::int64_t first, std::int64_t count) const {
-    prefetch_(of_, line, first, count);
+  void copy(std::int64_t line, std::int64_t lines, std::int64_t first, std::int64_t count, T* to,
+            std::int64_t stride) const {
+    copy_(of_, line, lines, first, count, to, stride);
+  }
+  void prefetch(std::int64_t line, std::int64_t lines, std::int64_t first,
+                std::int64_t count) const {
+    prefetch_(of_, line, lines, first, count);
+  }
+  [[nodiscard]] bool is_zero(std::int64_t line, std::int64_t lines, std::int64_t first,
+                             std::int64_t count) const {
+    return is_zero_(of_, line, lines, first, count);
   }
   const bool deep;
 
  private:
+  template <class S>
+  static const S& as(const std::byte* source) {
+    return *reinterpret_cast<const S*>(source);
+  }
+
   const std::byte* of_;
   const T* (*run_)(const std::byte*, std::int64_t, std::int64_t, std::int64_t, T*);
-  void (*prefetch_)(const std::byte*, std::int64_t, std::int64_t, std::int64_t);
+  void (*copy_)(const std::byte*, std::int64_t, std::int64_t, std::int64_t, std::int64_t, T*,
+                std::int64_t);
+  void (*prefetch_)(const std::byte*, std::int64_t, std::int64_t, std::int64_t, std::int64_t);
+  bool (*is_zero_)(const std::byte*, std::int64_t, std::int64_t, std::int64_t, std::int64_t);
 };
 
 /// Prefetches lines of a source, some of them before each of `steps` products of panels.
 template <class T>
 struct Ahead {
   const Source<T>& of;
-  std::int64_t line, lines, first, count, steps, step = 0;
+  std::int64_t line, end, first, count, together;
 
   /// Rows or columns [start, start + across), [p0, p0 + depth) along k.
   Ahead(const Source<T>& source, std::int64_t start, std::int64_t across, std::int64_t p0,
-        std::int64_t depth, std::int64_t its_steps)
+        std::int64_t depth, std::int64_t steps)
       : of(source),
         line(source.deep ? start : p0),
-        lines(source.deep && depth > 0 ? across : std::max<std::int64_t>(depth, 0)),
+        end(line + (source.deep && depth > 0 ? across : std::max<std::int64_t>(depth, 0))),
         first(source.deep ? p0 : start),
         count(source.deep ? depth : across),
-        steps(its_steps) {}
+        together((end - line + steps - 1) / steps) {}
   void prefetch() {
-    const auto end = lines * (step + 1) / steps;
-    for (auto at = lines * step++ / steps; at < end; ++at) of.prefetch(line + at, first, count);
+    if (line >= end) return;
+    of.prefetch(line, std::min(together, end - line), first, count);
+    line += together;
   }
 };
 
@@ -94,18 +142,50 @@ struct MatrixSource {
       return scratch;
     }
   }
-  void prefetch(std::int64_t line, std::int64_t first, std::int64_t count) const {
-    cpu::prefetch(data + line * stride + first, count);
+  void prefetch(std::int64_t line, std::int64_t lines, std::int64_t first,
+                std::int64_t count) const {
+    for (auto at = line; at < line + lines; ++at) cpu::prefetch(data + at * stride + first, count);
   }
 };
 
+/// Elements of a native vector: the lines that are packed together, independent of the panels.
+template <class T>
+inline constexpr int pack_width = Panel<T, Native>::width;
+/// Pairs of memory as pairs of panels.
+template <class V>
+void order([[maybe_unused]] V& block) {
+  if constexpr (std::is_same_v<V, Pair>) std::swap(block.first, block.second);
+  else if constexpr (std::is_same_v<V, Vector<Pair>::type>) block = block << 16 | block >> 16;
+}
+
 /// A matrix of bf16 with k columns as one of pairs along k, the last with a 0 where k is odd. Runs along k are as in
-/// memory, those across k as in panels. scratch: twice as many pairs as a run has.
+/// memory, those across k as in panels. scratch: as many pairs as a run has; across k twice as many.
 struct PairSource {
   Source<bf16> of;
   std::int64_t k;
   const bool deep = of.deep;
 
+  [[nodiscard]] bool is_zero(std::int64_t line, std::int64_t lines, std::int64_t first,
+                             std::int64_t count) const {
+    return deep && of.is_zero(line, lines, 2 * first, std::min(2 * count, k - 2 * first));
+  }
+  /// As elements of panels.
+  void copy(std::int64_t line, std::int64_t lines, std::int64_t first, std::int64_t count, Pair* to,
+            std::int64_t stride) const {
+    const auto length = std::min(2 * count, k - 2 * first);
+    of.copy(line, lines, 2 * first, length, reinterpret_cast<bf16*>(to), 2 * stride);
+    for (; lines > 0; --lines, to += stride) {
+      if (length < 2 * count) to[count - 1].second = bf16(0.0f);
+      std::int64_t p = 0;
+      for (; p + pack_width<Pair> <= count; p += pack_width<Pair>) {
+        Vector<Pair>::type block;
+        std::memcpy(&block, to + p, sizeof block);
+        order(block);
+        std::memcpy(reinterpret_cast<std::byte*>(to + p), &block, sizeof block);
+      }
+      for (; p < count; ++p) order(to[p]);
+    }
+  }
   const Pair* run(std::int64_t line, std::int64_t first, std::int64_t count, Pair* scratch) const {
     bf16* const spare = reinterpret_cast<bf16*>(scratch);
     if (deep) {
@@ -143,9 +223,6 @@ Buffer<T> make_buffer(std::int64_t count) {
   return Buffer<T>(static_cast<T*>(::operator new (bytes, std::align_val_t{64})));
 }
 
-/// Elements of a native vector: the lines that are packed together, independent of the panels.
-template <class T>
-inline constexpr int pack_width = Panel<T, Native>::width;
 /// Elements of 16 bytes. Shuffles within these cost least.
 template <class T>
 inline constexpr int lane_width = 16 / sizeof(T);
@@ -213,21 +290,13 @@ void transpose_lanes(Bytes<T, Native::bytes> (&block)[lane_width<T>]) {
   }
 }
 
-/// Pairs of memory as pairs of panels.
-template <class V>
-void order([[maybe_unused]] V& block) {
-  if constexpr (std::is_same_v<V, Pair>) std::swap(block.first, block.second);
-  else if constexpr (std::is_same_v<V, Vector<Pair>::type>) block = block << 16 | block >> 16;
-}
-
-/// Transposes lines[0, count) of `depth` elements to out[p * stride + line], zeros up to width.
+/// Transposes elements [p, end) of lines[0, count) to out[p * stride + line], zeros up to width.
 template <class T>
-void pack_deep_lines(const T* const* lines, int count, std::int64_t depth, T* out,
+void pack_deep_lines(const T* const* lines, int count, std::int64_t p, std::int64_t end, T* out,
                      std::int64_t stride) {
   constexpr int width = pack_width<T>, lane = lane_width<T>;
-  std::int64_t p = 0;
   if (count == width) {
-    for (; p + lane <= depth; p += lane) {
+    for (; p + lane <= end; p += lane) {
       Bytes<T, Native::bytes> block[lane];
 #pragma GCC unroll 4
       for (int i = 0; i < lane; ++i) {
@@ -241,7 +310,7 @@ void pack_deep_lines(const T* const* lines, int count, std::int64_t depth, T* ou
                     sizeof block[i]);
     }
   }
-  for (; p < depth; ++p) {
+  for (; p < end; ++p) {
     for (int i = 0; i < count; ++i) order(out[p * stride + i] = lines[i][p]);
     for (int i = count; i < width; ++i) out[p * stride + i] = T{};
   }
@@ -273,49 +342,43 @@ void pack_flat(const auto& source, std::int64_t line, std::int64_t depth, std::i
   }
 }
 
-/// Packs rows [row, row + rows), columns [p0, p0 + depth) of op(A): consecutive panels of depth *
-/// row_stride elements. scratch: max(width * depth, (flat_lines + 1) * rows).
+/// Packs rows [row, row + rows), columns [p0, p0 + depth) of op(A) as consecutive panels; those of zeros are left out.
+/// scratch: (flat_lines + 1) * rows.
 template <class R, class T>
 void pack_a(const auto& source, std::int64_t row, std::int64_t rows, std::int64_t p0,
             std::int64_t depth, T* out, T* scratch) {
   using P = Panel<T, R>;
-  constexpr int width = pack_width<T>;
   if (depth == 0) return;
   if (!source.deep)
     return pack_flat<P::rows, P::row_stride>(source, p0, depth, row, rows, out, scratch);
-  for (std::int64_t i = 0; i < rows; i += P::rows, out += depth * P::row_stride) {
-    const int high = static_cast<int>(std::min<std::int64_t>(P::rows, rows - i));
-    for (int first = 0; first < P::rows; first += width) {
-      const T* lines[width] = {};
-      const int count = std::clamp(high - first, 0, width);
-      for (int line = 0; line < count; ++line)
-        lines[line] = source.run(row + i + first + line, p0, depth, scratch + line * depth);
-      // A full panel repeats its first line up to the vector width; the kernel reads no copy.
-      const int used = high == P::rows ? width : count;
-      for (int line = count; line < used; ++line) lines[line] = lines[0];
-      pack_deep_lines(lines, used, depth, out + first, P::row_stride);
-    }
+  for (std::int64_t i = 0; i < rows; i += P::rows) {
+    const auto high = std::min<std::int64_t>(P::rows, rows - i);
+    if (source.is_zero(row + i, high, p0, depth)) continue;
+    source.copy(row + i, high, p0, depth, out + i * P::line, P::line);
+    for (auto at = i + high; at < i + P::rows; ++at) std::fill_n(out + at * P::line, depth, T{});
   }
 }
 
 /// Packs rows [p0, p0 + depth), columns [column, column + columns) of op(B): consecutive panels of
-/// depth * P::columns elements. scratch: max(width * depth, (flat_lines + 1) * columns).
+/// depth * P::columns elements. scratch: max(P::columns * depth, (flat_lines + 1) * columns).
 template <class R, class T>
 void pack_b(const auto& source, std::int64_t column, std::int64_t columns, std::int64_t p0,
             std::int64_t depth, T* out, T* scratch) {
   using P = Panel<T, R>;
   constexpr int width = pack_width<T>;
+  constexpr std::int64_t together = 64;  // what a few lines become stays in L1 until the panel's other lines come
   if (depth == 0) return;
   if (!source.deep)
     return pack_flat<P::columns, P::columns>(source, p0, depth, column, columns, out, scratch);
   for (std::int64_t j = 0; j < columns; j += P::columns, out += depth * P::columns) {
-    for (int first = 0; first < P::columns; first += width) {
-      const T* lines[width];
-      const int count = static_cast<int>(std::clamp<std::int64_t>(columns - j - first, 0, width));
-      for (int i = 0; i < count; ++i)
-        lines[i] = source.run(column + j + first + i, p0, depth, scratch + i * depth);
-      pack_deep_lines(lines, count, depth, out + first, P::columns);
-    }
+    const T* lines[P::columns];
+    const int wide = static_cast<int>(std::min<std::int64_t>(P::columns, columns - j));
+    for (int i = 0; i < wide; ++i)
+      lines[i] = source.run(column + j + i, p0, depth, scratch + i * depth);
+    for (std::int64_t p = 0; p < depth; p += together)
+      for (int first = 0; first < P::columns; first += width)
+        pack_deep_lines(lines + first, std::clamp(wide - first, 0, width), p,
+                        std::min(p + together, depth), out + first, P::columns);
   }
 }
 
