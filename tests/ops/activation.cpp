@@ -134,6 +134,27 @@ TEST_CASE("the functions for float, over their whole range") {
         1e-6);
 }
 
+TEST_CASE("vectors have the bits of single floats, up to the last element") {
+  const auto check_same = [](auto f) {
+    std::vector<float> x, alone;
+    for (int i = 0; i < 1003; ++i) x.push_back(static_cast<float>(i - 500) * 0.19f);
+    x[7] = -std::numeric_limits<float>::infinity();
+    x[1002] = std::numeric_limits<float>::infinity();
+    for (const float value : x) alone.push_back(f(value));
+    std::vector<float> together(x.size() + 1, 5);
+    detail::cpu::for_vectors(std::ssize(x), together.data(), f, x.data());
+    CHECK(together.back() == 5);
+    together.pop_back();
+    CHECK(together == alone);
+  };
+  static_assert(detail::cpu::takes_vectors<float, decltype([](auto x) { return x; }), float>());
+  check_same([](auto x) { return detail::cpu::fast_exp(x); });
+  check_same([](auto x) { return detail::cpu::fast_tanh(x); });
+  check_same([](auto x) { return detail::cpu::sigmoid(x); });
+  check_same([](auto x) { return detail::cpu::gaussian(x).below; });
+  check_same([](auto x) { return detail::cpu::gaussian(x).density; });
+}
+
 TEST_CASE_TEMPLATE("swiglu by the book, apart and in place", T, double, float, bf16, f16) {
   Cpu dev({.threads = 2});
   const Shape shape{detail::cpu::elementwise_tile + 5};

@@ -95,6 +95,7 @@ TEST_CASE_TEMPLATE("conv2d agrees with loops, over several tiles, too", T, doubl
   // More pixels, channels and taps than one tile or one block along k holds; tiles of weights.
   layers.push_back({{2, 23, 25, 40}, 66, {3, 2, 1}});
   layers.push_back({{1, 28, 28, 32}, 48, {3, 1, 1}});
+  layers.push_back({{4, 7, 6, 260}, 8, {3, 1, 1}});  // whole panels see only padding
   for (const auto& layer : layers) {
     INFO("layer.x ", to_text(layer.x), " layer.geometry.kernel ", layer.geometry.kernel);
     CAPTURE(layer.geometry.stride);

@@ -114,10 +114,10 @@ TEST_CASE("gemm passes on NaN of a and b") {
 
 TEST_CASE_TEMPLATE("gemm has the same bits for any number of threads", T, double, float, bf16) {
   CHECK(same_on_threads([](Cpu& dev) {
-    Tensor<Cpu> c(dev, dtype_of<T>(), {1000, 1100}), dw(dev, dtype_of<T>(), {40, 50});
+    Tensor<Cpu> c(dev, dtype_of<T>(), {1000, 1100}), dw(dev, dtype_of<T>(), {40, 150});
     gemm(dev, random_tensor<T>(dev, {1000, 700}, 1), random_tensor<T>(dev, {700, 1100}, 2),
-         c.mut());
-    gemm(dev, random_tensor<T>(dev, {9001, 40}, 3), random_tensor<T>(dev, {9001, 50}, 4), dw.mut(),
+         c.mut());  // rows are shared, and for `dw` columns
+    gemm(dev, random_tensor<T>(dev, {9001, 40}, 3), random_tensor<T>(dev, {9001, 150}, 4), dw.mut(),
          {.transpose_a = true});
     return std::pair{widened(c), widened(dw)};
   }));
@@ -144,10 +144,11 @@ TEST_CASE_TEMPLATE("the width of the vectors changes no bit", T, double, float) 
   const auto bias = random_tensor<T>(dev, {n}, 4);
   const auto multiply = [&](auto registers) {
     Tensor<Cpu> out = clone<Cpu>(dev, c);
+    const auto place = [n](std::int64_t row) { return row * n; };
     detail::cpu::Blocks<T>::multiply(
         registers, detail::cpu::MatrixSource<T, T>{a.view().template data<T>(), k, true},
-        detail::cpu::MatrixSource<T, T>{b.view().template data<T>(), k, true}, 0, m, 0, n, k,
-        {out.mut().template data<T>(), n, T(0.7), T(-1.3), bias.view().template data<T>()});
+        detail::cpu::MatrixSource<T, T>{b.view().template data<T>(), k, true}, {0, m, 0, n}, k,
+        {out.mut().template data<T>(), place, T(0.7), T(-1.3), bias.view().template data<T>()});
     return widened(out);
   };
   std::vector<double> widest;

@@ -14,10 +14,10 @@ void activation_forward_on(std::same_as<Cpu> auto& dev, Activation kind, ConstVi
     switch (kind) {
       case Activation::relu:
         return apply([](A v) { return v < A(0) ? A(0) : v; });  // NaN stays NaN
-      case Activation::gelu: return apply([](A v) { return v * cpu::gaussian(v).below; });
+      case Activation::gelu: return apply([](auto v) { return v * cpu::gaussian(v).below; });
       case Activation::gelu_tanh:
-        return apply([](A v) { return v * cpu::sigmoid(GeluTanhTerm<A>(v).v); });
-      case Activation::tanh: return apply([](A v) { return cpu::fast_tanh(v); });
+        return apply([](auto v) { return v * cpu::sigmoid(GeluTanhTerm<decltype(v)>(v).v); });
+      case Activation::tanh: return apply([](auto v) { return cpu::fast_tanh(v); });
     }
   });
 }
@@ -28,13 +28,13 @@ void activation_backward_on(std::same_as<Cpu> auto& dev, Activation kind, ConstV
     switch (kind) {
       case Activation::relu: return apply([](A y, A g) { return y > A(0) ? g : A(0); });
       case Activation::gelu:
-        return apply([](A x, A g) {
+        return apply([](auto x, auto g) {
           const auto normal = cpu::gaussian(x);
           return g * (normal.below + x * normal.density);
         });
       case Activation::gelu_tanh:
-        return apply([](A x, A g) {
-          const GeluTanhTerm<A> term(x);
+        return apply([](auto x, auto g) {
+          const GeluTanhTerm<decltype(x)> term(x);
           return g * term.gradient(x, cpu::sigmoid(term.v), cpu::sigmoid(-term.v));
         });
       case Activation::tanh: return apply([](A y, A g) { return g * (A(1) - y * y); });
@@ -45,7 +45,7 @@ void swiglu_forward_on(std::same_as<Cpu> auto& dev, ConstView<Cpu> gate, ConstVi
                        View<Cpu> y) {
   visit_accumulator(accumulation_type(y.dtype()), [&]<class A>(Tag<A>) {
     cpu::map<A>(
-        dev, y, [](A g, A u) { return g * cpu::sigmoid(g) * u; }, gate, up);
+        dev, y, [](auto g, auto u) { return g * cpu::sigmoid(g) * u; }, gate, up);
   });
 }
 void swiglu_backward_on(std::same_as<Cpu> auto& dev, ConstView<Cpu> dy, ConstView<Cpu> gate,
@@ -53,13 +53,13 @@ void swiglu_backward_on(std::same_as<Cpu> auto& dev, ConstView<Cpu> dy, ConstVie
   visit_accumulator(accumulation_type(dy.dtype()), [&]<class A>(Tag<A>) {
     cpu::map<A>(
         dev, dgate,
-        [](A d, A g, A u) {
-          const A s = cpu::sigmoid(g);
-          return d * u * s * (A(1) + g * (A(1) - s));
+        [](auto d, auto g, auto u) {
+          const auto s = cpu::sigmoid(g);
+          return d * u * s * (1.0f + g * (1.0f - s));
         },
         dy, gate, up);
     cpu::map<A>(
-        dev, dup, [](A d, A g) { return d * g * cpu::sigmoid(g); }, dy, gate);
+        dev, dup, [](auto d, auto g) { return d * g * cpu::sigmoid(g); }, dy, gate);
   });
 }
 

@@ -165,7 +165,8 @@ struct OnlineSoftmax {
     A& top = most[static_cast<std::size_t>(query)];
     A& total = sum[static_cast<std::size_t>(query)];
     const A higher = std::max(top, largest<A>(seen, [=](std::int64_t j) { return row[j]; }));
-    for (std::int64_t j = 0; j < seen; ++j) row[j] = fast_exp(row[j] - higher);
+    for_vectors(
+        seen, row, [=](auto score) { return fast_exp(score - higher); }, row);
     const A more = lane_sum<A>(seen, [=](std::int64_t j) { return row[j]; });
     if (higher != top) {
       const A shrinks = fast_exp(top - higher);
@@ -199,7 +200,8 @@ void unmix(const ScoreBlock& block, std::int64_t query, std::int64_t width, A lo
   const auto seen = block.seen(query);
   std::fill(row + seen, row + width, A(0));
   std::fill(gradients + seen, gradients + width, A(0));
-  for (std::int64_t j = 0; j < seen; ++j) row[j] = fast_exp(row[j] - logsumexp);
+  for_vectors(
+      seen, row, [=](auto score) { return fast_exp(score - logsumexp); }, row);
   if (block.options.dropout > 0) {
     const A scale = static_cast<A>(1.0 / (1.0 - block.options.dropout));
     block.for_kept_keys(query, [=](std::int64_t j, bool keep) {

@@ -64,7 +64,8 @@ void attention_step_on(std::same_as<Cpu> auto& dev, ConstView<Cpu> q, ConstView<
               });
         A* const row = weights.data();
         const A most = cpu::largest<A>(seen, [row](auto j) { return row[j]; });
-        for (std::int64_t j = 0; j < seen; ++j) row[j] = cpu::fast_exp(row[j] - most);
+        cpu::for_vectors(
+            seen, row, [=](auto score) { return cpu::fast_exp(score - most); }, row);
         const A sum = cpu::lane_sum<A>(seen, [row](auto j) { return row[j]; });
         std::fill(mixed.begin(), mixed.end(), A(0));
         for (std::int64_t j = 0; j < seen; ++j)

@@ -106,12 +106,11 @@ struct ImageSource {
         const auto h = pixel.h * step + first_h + th;
         if (h < 0 || h >= height) continue;
         auto from = left + std::max(first - th * tap_row, std::int64_t{0});
-        const auto until = std::min(left + std::min(first + count - th * tap_row, tap_row),
-                                    width * channels);
+        const auto until =
+            std::min(left + std::min(first + count - th * tap_row, tap_row), width * channels);
         from = std::max({from, std::int64_t{0}, at > line ? until - step * channels : 0});
         if (from < until)
-          cpu::prefetch(image + (pixel.image * height + h) * width * channels + from,
-                        until - from);
+          cpu::prefetch(image + (pixel.image * height + h) * width * channels + from, until - from);
       }
     }
   }
@@ -285,8 +284,7 @@ void conv2d_backward_filter_on(std::same_as<Cpu> auto& dev, ConstView<Cpu> x, Co
       cpu::Blocks<E>::multiply_dense(&dev, gradient, image, m, n, k, dw.data<A>(), n, A(1),
                                      static_cast<A>(beta));
     };
-    if (cpu::is_matrix_product(geometry))
-      multiply(cpu::MatrixSource<L, T>{x.data<T>(), n, false});
+    if (cpu::is_matrix_product(geometry)) multiply(cpu::MatrixSource<L, T>{x.data<T>(), n, false});
     else multiply(cpu::patches<E, T>(x, dy.shape(), geometry, false));
   });
 }

@@ -20,6 +20,14 @@ inline const std::int32_t* checked_labels(ConstView<Cpu> labels, std::int64_t cl
   return label;
 }
 
+/// to[i] = e^(from[i] - most), for at most row_block elements.
+template <class T, class A>
+void exponentials(std::int64_t count, const T* from, A most, A* to) {
+  A block[row_block];
+  for_vectors(
+      count, to, [=](auto logit) { return fast_exp(logit - most); }, widened(from, count, block));
+}
+
 }  // namespace dhp::detail::cpu
 
 namespace dhp::detail {
@@ -53,8 +61,13 @@ void cross_entropy_sums_on(std::same_as<Cpu> auto& dev, ConstView<Cpu> logits,
       const T* from = x + row * stride;
       const A most = maxima[row];
       const auto mine = label[row] - options.first_class;
-      to[row] = cpu::lane_sum<A>(
-          columns, [=](std::int64_t c) { return cpu::fast_exp(static_cast<A>(from[c]) - most); });
+      cpu::LaneSum<A> sum;
+      cpu::in_row_blocks(columns, [&](std::int64_t first, std::int64_t count) {
+        A powers[cpu::row_block];
+        cpu::exponentials(count, from + first, most, powers);
+        sum.add(count, [&](std::int64_t at) { return powers[at]; });
+      });
+      to[row] = sum.total();
       to[rows + row] = mine >= 0 && mine < columns ? static_cast<A>(from[mine]) : A(0);
       to[2 * rows + row] =
           options.smoothing == 0 ? A(0) : cpu::lane_sum<A>(columns, [=](std::int64_t c) {
@@ -126,7 +139,6 @@ void cross_entropy_backward_on(std::same_as<Cpu> auto& dev, ConstView<Cpu> logit
                                const CrossEntropyOptions& options, ConstView<Cpu> scale_of,
                                View<Cpu> dlogits) {
   visit_floating(logits.dtype(), [&]<class T, class A>(Tags<T, A>) {
-    constexpr std::int64_t piece = 256;  // of a row; fits the L1 cache
     const auto columns = options.classes_of(logits.shape()), stride = logits.columns();
     const auto* const label = cpu::checked_labels(labels, options.classes);
     const double scale = *scale_of.data<double>();
@@ -148,15 +160,12 @@ void cross_entropy_backward_on(std::same_as<Cpu> auto& dev, ConstView<Cpu> logit
       const A at_label =
           here ? factor * cpu::fast_exp(static_cast<A>(from[mine]) - most) - on_all - on_label
                : A(0);
-      for (std::int64_t begin = 0; begin < columns; begin += piece) {
-        const auto end = std::min(begin + piece, columns);
-        // A local array lets the loop vectorize even if dlogits alias the logits.
-        A powers[piece];
-        for (auto c = begin; c < end; ++c)
-          powers[c - begin] = cpu::fast_exp(static_cast<A>(from[c]) - most);
-        for (auto c = begin; c < end; ++c)
-          to[c] = static_cast<T>(factor * powers[c - begin] - below);
-      }
+      cpu::in_row_blocks(columns, [&](std::int64_t first, std::int64_t count) {
+        A powers[cpu::row_block];  // dlogits may be the logits
+        cpu::exponentials(count, from + first, most, powers);
+        for (std::int64_t at = 0; at < count; ++at)
+          to[first + at] = static_cast<T>(factor * powers[at] - below);
+      });
       if (here) to[mine] = static_cast<T>(at_label);
     });
   });

@@ -3,6 +3,7 @@
 #pragma once
 
 #include <dhp/cpu/convert.hpp>
+#include <dhp/cpu/vector.hpp>
 #include <dhp/device/cpu.hpp>
 #include <dhp/ops/elementwise.hpp>
 
@@ -47,9 +48,8 @@ void map(Cpu& dev, const View<Cpu>& y, F f, const From&... from) {
     A made[converted_block], converted[sizeof...(From) + 1][converted_block];
     const auto step = whole ? last - first : converted_block;
     const auto run = [=](std::int64_t count, A* to, const auto*... values) {
-      for (std::int64_t at = 0; at < count; ++at)
-        if constexpr (reads) to[at] = f(to[at], values[at]...);
-        else to[at] = f(values[at]...);
+      if constexpr (reads) for_vectors(count, to, f, to, values...);
+      else for_vectors(count, to, f, values...);
     };
     for (; first < last; first += step) {
       const auto count = std::min(step, last - first);

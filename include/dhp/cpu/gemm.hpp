@@ -88,7 +88,7 @@ struct Blocks {
     const E* packed = nullptr;
   };
   template <class R>
-  static constexpr std::int64_t most_rows = group / R::rows * R::rows;
+  static constexpr std::int64_t most_rows = group / R::rows* R::rows;
   template <class R>
   static std::int64_t panels(std::int64_t columns) {
     return (columns + Panel<E, R>::columns - 1) / Panel<E, R>::columns;
@@ -132,6 +132,7 @@ struct Blocks {
         const auto high = std::min(high_group, rows - i0);
         pack_a<R>(a, row + i0, high, p0, deep, packed_a, spare);
         for (std::int64_t i = 0; i < high; ++i) places[i] = to.place(row + i0 + i);
+        for (auto i = high; i % P::rows != 0; ++i) places[i] = places[high - 1];  // prefetched
         const auto below = i0 + high;
         const bool next_rows = below < rows;
         Ahead<Loaded<E>> ahead_a(from_a, next_rows ? row + below : row,
@@ -152,7 +153,8 @@ struct Blocks {
                                p0 > 0 || to.bias == nullptr ? nullptr : to.bias + column + j};
             const int valid = static_cast<int>(std::min<std::int64_t>(P::columns, columns - j));
             const E* const right = packed_b + j * deep;
-            if (a.deep) multiply_panel<true>(registers, zero ? 0 : deep, left, right, at, tall, valid);
+            if (a.deep)
+              multiply_panel<true>(registers, zero ? 0 : deep, left, right, at, tall, valid);
             else multiply_panel<false>(registers, deep, left, right, at, tall, valid);
           }
         }
@@ -193,28 +195,32 @@ struct Blocks {
     else with_widest_registers(body);
   }
 
-  /// Calls body(registers, tile) for the tiles of C [m, n]. B is packed once where ranges of rows share it.
+  /// Calls body(registers, tile) for the tiles of C [m, n]. Where ranges of rows share B, it is packed once, unless that
+  /// takes more memory than caches hold.
   static void visit_tiles(Cpu* dev, const From& b, std::int64_t m, std::int64_t n,
                           std::int64_t length, const auto& body) {
     with_registers([&]<class R>(R registers) {
-      const Tiles tiles(m, n, dev == nullptr ? 1 : dev->threads(), R::rows);
+      const int threads = dev == nullptr ? 1 : dev->threads();
+      const Tiles tiles(m, n, threads, R::rows);
       const auto one = [&](std::int64_t down, std::int64_t across, const E* packed) {
         const auto row = down * tiles.rows, column = across * tiles.columns;
         body(registers, Tile{row, std::min(tiles.rows, m - row), column,
                              std::min(tiles.columns, n - column), packed});
       };
+      const auto each = [&](std::int64_t tile) {
+        one(tile / tiles.across, tile % tiles.across, nullptr);
+      };
+      const auto count = tiles.down * tiles.across;
+      const auto bytes = along(length) * tiles.columns * static_cast<std::int64_t>(sizeof(E));
       if (dev == nullptr) {
-        for (std::int64_t tile = 0; tile < tiles.down * tiles.across; ++tile)
-          one(tile / tiles.across, tile % tiles.across, nullptr);
-      } else if (tiles.down < std::max(dev->threads(), 2)) {
-        dev->for_tiles(tiles.down * tiles.across, [&](std::int64_t tile) {
-          one(tile / tiles.across, tile % tiles.across, nullptr);
-        });
+        for (std::int64_t tile = 0; tile < count; ++tile) each(tile);
+      } else if (tiles.down < std::max(threads, 2) || bytes > (8 << 20)) {
+        dev->for_tiles(count, each);
       } else {
         for (std::int64_t across = 0; across < tiles.across; ++across) {
           const auto column = across * tiles.columns;
-          const auto packed = pack_columns(*dev, registers, b, column,
-                                           std::min(tiles.columns, n - column), length);
+          const auto packed =
+              pack_columns(*dev, registers, b, column, std::min(tiles.columns, n - column), length);
           dev->for_tiles(tiles.down, [&](std::int64_t down) { one(down, across, packed.get()); });
         }
       }

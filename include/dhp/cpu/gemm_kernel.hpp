@@ -59,8 +59,10 @@ template <class T, class R>
 struct Panel {
   static constexpr int width = R::bytes / static_cast<int>(sizeof(T));
   static constexpr int rows = R::rows;
-  static constexpr int depth = std::is_same_v<T, Pair> ? 128 : 256;  // of 256 along k; a panel of A fits L1
-  static constexpr int line = depth + 64 / static_cast<int>(sizeof(T));  // lines compete for no part of the cache
+  static constexpr int depth =
+      std::is_same_v<T, Pair> ? 128 : 256;  // of 256 along k; a panel of A fits L1
+  static constexpr int line =
+      depth + 64 / static_cast<int>(sizeof(T));  // lines compete for no part of the cache
   static constexpr int row_stride = (rows + width - 1) / width * width;
   static constexpr int columns = 2 * width;
 };
@@ -269,10 +271,11 @@ template <bool deep, int rows>
 }
 template <bool deep>
 [[gnu::target("avx512bf16")]] void multiply_panel(Avx512, std::int64_t depth, const Pair* a,
-                                                         const Pair* b, const Target<float>& to,
-                                                         int valid_rows, int valid_columns) {
+                                                  const Pair* b, const Target<float>& to,
+                                                  int valid_rows, int valid_columns) {
   if (valid_rows > 8) multiply_rows_of_pairs<deep, 14>(depth, a, b, to, valid_rows, valid_columns);
-  else if (valid_rows > 4) multiply_rows_of_pairs<deep, 8>(depth, a, b, to, valid_rows, valid_columns);
+  else if (valid_rows > 4)
+    multiply_rows_of_pairs<deep, 8>(depth, a, b, to, valid_rows, valid_columns);
   else multiply_rows_of_pairs<deep, 4>(depth, a, b, to, valid_rows, valid_columns);
 }
 #else

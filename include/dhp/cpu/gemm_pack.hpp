@@ -58,15 +58,15 @@ class Source {
         copy_([](const std::byte* source, std::int64_t line, std::int64_t lines, std::int64_t first,
                  std::int64_t count, T* to, std::int64_t stride) {
           if constexpr (requires(const S& s) { s.copy(line, lines, first, count, to, stride); })
-            return as<S>(source).copy(line, lines, first, count, to, stride);
-          for (auto at = line; at < line + lines; ++at, to += stride)
-            if (const T* const from = as<S>(source).run(at, first, count, to); from != to)
-              copy_run(from, to, count);
+            as<S>(source).copy(line, lines, first, count, to, stride);
+          else
+            for (auto at = line; at < line + lines; ++at, to += stride)
+              if (const T* const from = as<S>(source).run(at, first, count, to); from != to)
+                copy_run(from, to, count);
         }),
         prefetch_([](const std::byte* source, std::int64_t line, std::int64_t lines,
-                     std::int64_t first, std::int64_t count) {
-          as<S>(source).prefetch(line, lines, first, count);
-        }),
+                     std::int64_t first,
+                     std::int64_t count) { as<S>(source).prefetch(line, lines, first, count); }),
         is_zero_([]([[maybe_unused]] const std::byte* source, [[maybe_unused]] std::int64_t line,
                     [[maybe_unused]] std::int64_t lines, [[maybe_unused]] std::int64_t first,
                     [[maybe_unused]] std::int64_t count) {
@@ -366,7 +366,8 @@ void pack_b(const auto& source, std::int64_t column, std::int64_t columns, std::
             std::int64_t depth, T* out, T* scratch) {
   using P = Panel<T, R>;
   constexpr int width = pack_width<T>;
-  constexpr std::int64_t together = 64;  // what a few lines become stays in L1 until the panel's other lines come
+  constexpr std::int64_t together =
+      64;  // what a few lines become stays in L1 until the panel's other lines come
   if (depth == 0) return;
   if (!source.deep)
     return pack_flat<P::columns, P::columns>(source, p0, depth, column, columns, out, scratch);

@@ -17,10 +17,12 @@ namespace detail {
 /// The tanh form, x (1 + tanh(v / 2)) / 2, is x times the sigmoid of v, which keeps the digits of small values.
 template <class A>
 struct GeluTanhTerm {
-  A v, slope;  // and its derivative
+  using Constant =
+      std::conditional_t<std::is_same_v<A, double>, double, float>;  // A may be a vector
+  A v, slope;                                                        // and its derivative
   explicit constexpr GeluTanhTerm(A x)
-      : v(A(1.5957691216057307117) * (x + A(0.044715) * x * x * x)),
-        slope(A(1.5957691216057307117) * (A(1) + A(0.134145) * x * x)) {}
+      : v(Constant(1.5957691216057307117) * (x + Constant(0.044715) * x * x * x)),
+        slope(Constant(1.5957691216057307117) * (Constant(1) + Constant(0.134145) * x * x)) {}
   /// The derivative of the activation; below, above: the sigmoids of v and -v.
   [[nodiscard]] constexpr A gradient(A x, A below, A above) const {
     return below + x * below * above * slope;

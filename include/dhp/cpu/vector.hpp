@@ -1,0 +1,49 @@
+// Vectors of the build's target, by the extensions of GCC and clang: operators work element by element, comparisons
+// give masks, and `mask ? a : b` chooses.
+#pragma once
+
+#include <cstdint>
+#include <cstring>
+#include <type_traits>
+
+namespace dhp::detail::cpu {
+
+#if defined(__AVX512F__)
+inline constexpr int vector_bytes = 64;
+#elif defined(__AVX__)
+inline constexpr int vector_bytes = 32;
+#else
+inline constexpr int vector_bytes = 16;
+#endif
+
+typedef float Floats __attribute__((vector_size(vector_bytes)));
+
+template <class A, class F, class... From>
+[[nodiscard]] consteval bool takes_vectors() {
+  if constexpr (!std::is_same_v<A, float>) return false;
+  else return std::is_invocable_r_v<Floats, F&, std::enable_if_t<!std::is_void_v<From>, Floats>...>;
+}
+/// to[i] = f(from[i]...) for `count` elements of A. If f takes vectors, it is called with them: so an element has the
+/// same bits wherever it stands, and compilers need not find out that the loop can be vectorized.
+template <class A, class F, class... From>
+void for_vectors(std::int64_t count, A* to, F f, const From*... from) {
+  std::int64_t at = 0;
+  if constexpr (takes_vectors<A, F, From...>()) {
+    constexpr std::int64_t width = vector_bytes / sizeof(float);
+    const auto vectors = [&](std::size_t bytes) {
+      const auto load = [&](const float* values) {
+        Floats loaded{};
+        std::memcpy(&loaded, values + at, bytes);
+        return loaded;
+      };
+      const Floats made = f(load(from)...);
+      std::memcpy(to + at, &made, bytes);
+    };
+    for (; at + width <= count; at += width) vectors(sizeof(Floats));
+    if (at < count) vectors(static_cast<std::size_t>(count - at) * sizeof(float));
+  } else {
+    for (; at < count; ++at) to[at] = f(from[at]...);
+  }
+}
+
+}  // namespace dhp::detail::cpu
