@@ -144,7 +144,7 @@ TEST_CASE_TEMPLATE("the width of the vectors changes no bit", T, double, float) 
   const auto bias = random_tensor<T>(dev, {n}, 4);
   const auto multiply = [&](auto registers) {
     Tensor<Cpu> out = clone<Cpu>(dev, c);
-    const auto place = [n](std::int64_t row) { return row * n; };
+    const auto place = [=](std::int64_t row) { return row * n; };
     detail::cpu::Blocks<T>::multiply(
         registers, detail::cpu::MatrixSource<T, T>{a.view().template data<T>(), k, true},
         detail::cpu::MatrixSource<T, T>{b.view().template data<T>(), k, true}, {0, m, 0, n}, k,

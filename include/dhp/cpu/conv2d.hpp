@@ -143,12 +143,6 @@ struct TurnedWeights {
   }
 };
 
-/// Calls body(Tag<E>, Tag<T>) with the elements of panels and of images.
-void visit_products(const Cpu& dev, DType type, const auto& body) {
-  visit_floating(type, [&]<class T>(Tag<T> images) {
-    visit_elements<T>(dev, [&](auto panels) { body(panels, images); });
-  });
-}
 /// With one tap and stride 1 a convolution is a matrix product.
 [[nodiscard]] inline bool is_matrix_product(Conv2dGeometry geometry) {
   return geometry.kernel == 1 && geometry.stride == 1 && geometry.padding == 0;

@@ -10,31 +10,13 @@
 
 namespace dhp::detail::cpu {
 
-/// A matrix of any floating-point type as a Source of float or double, or one of bf16.
-template <class T>
-struct ViewSource {
-  ConstView<Cpu> view;
-  std::int64_t stride;
-  bool deep;
-
-  const T* run(std::int64_t line, std::int64_t first, std::int64_t count, T* scratch) const {
-    if constexpr (std::is_same_v<T, bf16>) return view.data<T>() + line * stride + first;
-    else return read<T>(view, line * stride + first, count, scratch);
-  }
-  void prefetch(std::int64_t line, std::int64_t lines, std::int64_t first,
-                std::int64_t count) const {
-    const auto size = static_cast<std::int64_t>(size_of(view.dtype()));
-    for (auto at = line; at < line + lines; ++at)
-      cpu::prefetch(view.bytes() + (at * stride + first) * size, count * size);
-  }
-};
-
-/// Calls body(Tag<E>). Panels of products of T are packed as E: pairs of bf16 where the processor multiplies pairs.
-template <class T>
-void visit_elements(const Cpu& dev, const auto& body) {
-  if constexpr (has_pair_kernel && std::is_same_v<T, bf16>)
-    if (dev.bf16_pairs() && multiplies_pairs()) return body(Tag<Pair>{});
-  body(Tag<Accumulator<T>>{});
+/// Calls body(Tag<E>, Tag<T>): matrices of T are packed as E, pairs of bf16 where the processor multiplies pairs.
+void visit_products(const Cpu& dev, DType type, const auto& body) {
+  visit_floating(type, [&]<class T>(Tag<T> of) {
+    if constexpr (has_pair_kernel && std::is_same_v<T, bf16>)
+      if (dev.bf16_pairs() && multiplies_pairs()) return body(Tag<Pair>{}, of);
+    body(Tag<Accumulator<T>>{}, of);
+  });
 }
 
 /// Where a row of the product is written: elements from the output's begin.
@@ -214,7 +196,7 @@ struct Blocks {
       const auto bytes = along(length) * tiles.columns * static_cast<std::int64_t>(sizeof(E));
       if (dev == nullptr) {
         for (std::int64_t tile = 0; tile < count; ++tile) each(tile);
-      } else if (tiles.down < std::max(threads, 2) || bytes > (8 << 20)) {
+      } else if (bytes > (8 << 20) || tiles.down < std::max(threads, 2)) {
         dev->for_tiles(count, each);
       } else {
         for (std::int64_t across = 0; across < tiles.across; ++across) {
@@ -279,12 +261,13 @@ namespace dhp::detail {
 
 void gemm_on(std::same_as<Cpu> auto& dev, ConstView<Cpu> a, ConstView<Cpu> b, View<Cpu> c,
              const GemmOptions& options, ConstView<Cpu> bias) {
-  const auto multiply = [&]<class E>(Tag<E>) {
+  cpu::visit_products(dev, a.dtype(), [&]<class E, class T>(Tag<E>, Tag<T>) {
     using A = cpu::Sum<E>;
+    using Matrix = cpu::MatrixSource<cpu::Loaded<E>, T>;
     const auto [m, n, k] = gemm_size<Cpu>(b, c, options);
     const auto stride = c.shape()[1];
-    const cpu::ViewSource<cpu::Loaded<E>> left{a, a.shape()[1], !options.transpose_a};
-    const cpu::ViewSource<cpu::Loaded<E>> right{b, b.shape()[1], options.transpose_b};
+    const Matrix left{a.data<T>(), a.shape()[1], !options.transpose_a};
+    const Matrix right{b.data<T>(), b.shape()[1], options.transpose_b};
     const A alpha = static_cast<A>(options.alpha);
     const A beta = static_cast<A>(options.beta);
     const bool converted = !bias.empty() && bias.dtype() != dtype_of<A>();
@@ -305,9 +288,7 @@ void gemm_on(std::same_as<Cpu> auto& dev, ConstView<Cpu> a, ConstView<Cpu> b, Vi
           }
           cpu::write<A>(c, first, count, beta == 0 ? values : sums);
         });
-  };
-  if (a.dtype() == DType::bf16) cpu::visit_elements<bf16>(dev, multiply);
-  else visit_accumulator(accumulation_type(a.dtype()), multiply);
+  });
 }
 
 }  // namespace dhp::detail
