@@ -85,7 +85,8 @@ struct ImageSource {
       to = std::fill_n(to + (until - from), stop - until, T{});
     }
   }
-  /// Whether the taps of these pixels, which are in one row of the grid, lie above or below the image.
+  /// Whether the taps of these pixels, if all are in one row of the grid, lie above or below the image. Then they are
+  /// not multiplied: an infinite weight makes no NaN there.
   [[nodiscard]] bool is_zero(std::int64_t line, std::int64_t lines, std::int64_t first,
                              std::int64_t count) const {
     const auto h = grid.at(line).h;

@@ -1,4 +1,4 @@
-// gemm on the Cpu: packed panels over fixed tiles of C. Tiles depend only on the shape, so the
+// gemm on the Cpu: packed panels over tiles of C. Each element is summed by one thread in the order of k, so the
 // number of threads changes no bit. Packing widens 16-bit matrices to f32, or pairs bf16 where the machine
 // multiplies pairs.
 #pragma once

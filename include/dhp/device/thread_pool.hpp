@@ -1,4 +1,4 @@
-// A thread pool that shares the tiles of one loop. The caller cuts tiles independently of the
+// A thread pool that shares the tiles of one loop. The caller cuts sums independently of the
 // number of threads, so that number changes no bit of a result.
 #pragma once
 
