@@ -61,7 +61,7 @@ struct RunOptions {
   double memory_limit_gb = 0;  ///< of a rank; 0: what the host or the GPU has
 
   dhp::OptimizerChoice optimizer;
-  dhp::LearningRate learning_rate{};  ///< but for the number of steps
+  dhp::LearningRate learning_rate{};  ///< complete except for the total number of steps
   double clip = 0;
   double skip_spikes = 0;  ///< times the usual gradient norm; 0: no step is skipped for it
 

@@ -406,8 +406,8 @@ class Program {
     }
     const auto measures =
         setup_.predicted_measures ? predicted_measures(predictions) : setup_.measures(loss.terms);
-    patience_.take(run_.trainer().steps_done(), measures);
-    report_.evaluation(when, run_.trainer().steps_done(), measures);
+    patience_.take(run_.trainer().steps_started(), measures);
+    report_.evaluation(when, run_.trainer().steps_started(), measures);
     saved_.evaluated(measures);
   }
 

@@ -6,7 +6,7 @@
 #include <dhp/comm/observe/trace.hpp>
 #include <dhp/default_device.hpp>
 #include <dhp/watch.hpp>
-#if (defined(DHP_HAS_NCCL) && defined(DHP_HAS_PROCESSES)) || defined(DHP_HAS_GLOO)
+#ifdef DHP_HAS_ENGINE
 #include <dhp/comm/elastic/run_elastic.hpp>
 #endif
 
@@ -64,7 +64,7 @@ void start_ranks(const RunOptions& options, const RankBody& body);
 /// and need not wait for it. Returns the exit status.
 [[nodiscard]] int end_before_rendezvous(const RunOptions& options, int status);
 
-#if (defined(DHP_HAS_NCCL) && defined(DHP_HAS_PROCESSES)) || defined(DHP_HAS_GLOO)
+#ifdef DHP_HAS_ENGINE
 using GenerationBody =
     std::function<dhp::GenerationEnd(dhp::GenerationRank<dhp::DefaultDevice>& rank)>;
 

@@ -105,13 +105,15 @@ class Linear final {
   static Tensor<Dev> backward_of_all(Dev& dev, std::span<Linear> layers, std::span<Tensor<Dev>> dy,
                                      Tensor<Dev> onto, Tape<Dev>& tape) {
     auto& any = layers[0];
-    auto all = any.sum_.shares().start_gather(dev, tape.pop(), tape);
+    auto kept = tape.pop();
+    auto all = any.sum_.shares().start_gather(dev, std::move(kept), tape);
     auto sum =
         any.sum_.start_by_rows(dev, dy[0].dtype(), any.x_shape(dy[0].shape()), std::move(onto),
                                [&](int at, Range block, View<Dev> to, double beta) {
-                                 for (auto of = layers.size(); of-- > 0; beta = 1) {
+                                 for (auto of = layers.size(); of-- > 0;) {
                                    const auto part = any.piece(dy[of].view(), at).slice(block);
                                    layers[of].input_gradient(dev, part, at, to, beta);
+                                   beta = 1;  // added to what `to` has now
                                  }
                                });
     const auto x = std::move(all).wait();

@@ -64,12 +64,13 @@ struct AttentionParts {
   bool more = false;  ///< the outputs hold results with other parts, to which these are added
 };
 
-/// Whether a device has attend_to_part_forward() and attend_to_part_backward(): attention_forward() and
-/// attention_backward() of such parts, with y, dq, dk and dv of the accumulation type.
+/// Optional on a device: attention_forward() and attention_backward() of such parts, with y, dq, dk and dv of the
+/// accumulation type.
 template <class Dev>
 concept AttendsToParts = requires(Dev& dev, ConstView<Dev> in, const AttentionParts<Dev>& parts,
                                   const AttentionOptions& options, View<Dev> out) {
-  attend_to_part_forward(dev, in, in, in, parts, options, out, out);
+  attend_to_part_forward_on(dev, in, in, in, parts, options, out, out);
+  attend_to_part_backward_on(dev, in, in, in, in, in, in, parts, options, out, out, out);
 };
 
 /// sharing: how many heads of q share one of the view.

@@ -84,17 +84,6 @@ class Checkpoint {
     return names;
   }
 
-  /// Saves to FOLDER/step-N and makes that the latest. Collective over the mesh. What was saved before stays good
-  /// until all of it is on the disk.
-  void save(Dev& dev, const std::string& path, const RunState& state,
-            const RunRecord& record = {}) {
-    auto save = begin_save(dev, path, state);
-    save.write(dev, written_here(dev));
-    mesh_.world().barrier();
-    if (rank() == 0) save.commit(with_state(state, record));
-    mesh_.world().barrier();
-  }
-
   /// Collective over the mesh; each rank reads its pieces. `path` is the folder of a run, of which the newest
   /// whole checkpoint is taken; one checkpoint in it; or weights (WeightFiles) under any spelling that NameMap knows,
   /// with which training begins at step 0. Throws where a tensor has another shape or, of a checkpoint, is missing,
@@ -119,7 +108,8 @@ class Checkpoint {
     return !places_in(dev, folder).places.empty();
   }
 
-  /// The parts of a save, for those who save in the background. Collective over the mesh.
+  /// Begins a save to FOLDER/step-N, of which BackgroundSaver does the rest. Collective over the mesh. What was saved
+  /// before stays good until all of it is on the disk.
   [[nodiscard]] detail::CheckpointSave begin_save(Dev& dev, const std::string& path,
                                                   const RunState& state) {
     auto& world = mesh_.world();

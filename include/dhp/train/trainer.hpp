@@ -194,8 +194,8 @@ class Trainer {
     else return nullptr;
   }
 
-  /// The last one may still be under way.
-  [[nodiscard]] std::int64_t steps_done() const { return now_.step; }
+  /// The last of them may not be finished.
+  [[nodiscard]] std::int64_t steps_started() const { return now_.step; }
   [[nodiscard]] Optimizer<Dev>& optimizer() { return optimizer_; }
   /// Start of the next step.
   [[nodiscard]] DataPosition position() const { return {now_.step, now_.samples}; }
@@ -269,7 +269,7 @@ class Trainer {
       auto& store = model_.store();
       store.begin_gradients(dev_);
       auto losses = model_.forward_backward(dev_, over);
-      store.complete_gradients(dev_, {0, store.size()});
+      store.complete_gradients(dev_, {0, store.size()});  // those of no range that was ready
       return losses;
     };
     auto mine = is_hooked(step.context.step) ? hook_->run(step, pass) : pass(step);

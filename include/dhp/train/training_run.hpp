@@ -101,7 +101,7 @@ class TrainingRun : detail::NonCopyable {
   /// Whether a rank was asked to stop, or the data have ended.
   [[nodiscard]] bool stopped() const { return stopped_ || (data_ != nullptr && data_->finished()); }
   /// Steps that were started, with those before a load.
-  [[nodiscard]] std::int64_t steps() const { return trainer_.steps_done(); }
+  [[nodiscard]] std::int64_t steps() const { return trainer_.steps_started(); }
   /// The epoch of the next step, counted from 0.
   [[nodiscard]] std::int64_t epoch() { return data().epoch(); }
 
