@@ -28,6 +28,13 @@ for file in shown:
     for name in re.findall(r"^ *#include <dhp/([\w/.]+)>", file.read_text(), re.M):
         if name not in listed: wrong.append(f"{file} includes dhp/{name}, which docs/headers.md does not list")
 
+reached = set()
+def reach(name):
+    if name in reached or not (include / name).is_file(): return
+    reached.add(name)
+    for inner in re.findall(r"^#include <dhp/(.*)>", (include / name).read_text(), re.M): reach(inner)
+for name in listed: reach(name)
+
 names = set()
 for file in files:
     text = file.read_text()
@@ -36,7 +43,10 @@ for file in files:
         inner = re.findall(r"^namespace (\w+)", code[first:last], re.M) if name == "dhp" else []
         if set(inner) - {"detail", "dlpack"} or not re.match(r"(dhp(::(detail|eigen|dlpack)\b.*)?|std)$", name or ""):
             wrong.append(f"{file}: namespace {name} {' '.join(inner)}: what is not public is in dhp::detail")
-    names |= {entity.name for entity in headers.read_header(file).entities if entity.kind != "guide"}
+    own = {entity.name for entity in headers.read_header(file).entities if entity.kind != "guide"}
+    if own and file.relative_to(include).as_posix() not in reached:
+        wrong.append(f"{file} has public names, and no header of docs/headers.md includes it: list it in its folder's")
+    names |= own
 wrong += [f"namespace dhp has {len(names)} names, and 450 are enough: move what users do not need into dhp::detail"] * (len(names) > 450)
 place = Path("tests/structure/public_names.txt")
 if sys.argv[1] == "--write":
