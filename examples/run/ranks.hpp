@@ -38,7 +38,7 @@ template <class D>
 [[nodiscard]] dhp::Comm<D> observed(D& dev, dhp::Comm<D> world, const RunOptions& options) {
   if (world.size() == 1) return world;
   if constexpr (D::host_accessible)
-    world = dhp::observe<D>(world, std::make_shared<dhp::CallTiming>(dev.waits()));
+    world = dhp::observe<D>(world, std::make_shared<dhp::detail::CallTiming>(dev.waits()));
   if (options.check_collectives)
     world = dhp::observe<D>(world, std::make_shared<dhp::CallChecking<D>>(dev, world));
   if (dev.trace())

@@ -83,7 +83,7 @@ struct Export {
 /// The tensor for another library, which owns it until it calls the struct's deleter, on any thread. If others have the
 /// elements too (share()), the struct says that they are read-only; a DLManagedTensor cannot say that, but it holds.
 template <class Managed = dlpack::DLManagedTensorVersioned, class Dev>
-  requires(has_data<Dev>)
+  requires(detail::has_data<Dev>)
 [[nodiscard]] Managed* to_dlpack(const Dev& dev, Tensor<Dev> tensor) {
   using Export = dlpack::Export<Managed, Dev>;
   check(!tensor.empty(), "to_dlpack: there is no tensor");
@@ -121,7 +121,7 @@ template <class Managed = dlpack::DLManagedTensorVersioned, class Dev>
 /// Another library's tensor, row-major, on this device. The struct's deleter is called when the last owner of the
 /// elements goes. Read-only ones cannot be written to (Tensor::mut). If this throws, the caller keeps the struct.
 template <class Dev, class Managed>
-  requires(has_data<Dev>)
+  requires(detail::has_data<Dev>)
 [[nodiscard]] Tensor<Dev> from_dlpack(Dev& dev, Managed* managed) {
   check(managed != nullptr, "from_dlpack: there is no tensor");
   bool writable = true;

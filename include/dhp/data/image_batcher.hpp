@@ -48,7 +48,7 @@ class ImageBatcher {
   /// labels are stored separately.
   [[nodiscard]] ImageBatcher labels_only() const {
     ImageBatcher made = *this;
-    made.labels_only_ = HasLabels<D>;
+    made.labels_only_ = detail::HasLabels<D>;
     return made;
   }
 
@@ -60,7 +60,7 @@ class ImageBatcher {
     HostArray labels(DType::i32, {n});
     for (std::size_t at = 0; at < indices.size(); ++at)
       naming_sample(indices[at], [&] {
-        if constexpr (HasLabels<D>)
+        if constexpr (detail::HasLabels<D>)
           if (labels_only_) {
             labels.values<std::int32_t>()[at] = data_.label(indices[at]);
             return;

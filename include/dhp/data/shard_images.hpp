@@ -84,7 +84,7 @@ class ShardImages {
       names +=
           (folder.empty() ? shard.name() : std::filesystem::absolute(shard.path).string()) + '\n';
     const auto beside = std::filesystem::absolute(shards.front().path).parent_path().string();
-    return concat(folder.empty() ? beside : folder, "/dhp-index-", fnv1a_text(names));
+    return concat(folder.empty() ? beside : folder, "/dhp-index-", detail::fnv1a_text(names));
   }
 
  private:
@@ -183,7 +183,7 @@ class ShardImages {
       found.reader->read(sample.shard, sample.at - sample.before, bytes);
       const auto record = std::span<const std::byte>(bytes).first(record_bytes);
       check(tar || detail::ByteCursor(std::span(bytes).last(checksum_bytes), {})
-                           .little_endian(checksum_bytes, "") == masked_crc32c(record),
+                           .little_endian(checksum_bytes, "") == detail::masked_crc32c(record),
             "", name_of(found, sample),
             ": the checksum of its record is wrong, so that it is damaged");
       auto decode = options_.decode;

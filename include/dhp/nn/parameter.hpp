@@ -166,13 +166,6 @@ class ParameterState {
   bool fresh_ = false;  // no value yet: the first contribution overwrites the gradient
 };
 
-/// The parameters of a model, and the pieces that each may have on the tensor axis.
-struct ParameterCount {
-  ParameterCount(int parameters_in_model, int tensor_groups = 1)
-      : parameters(parameters_in_model), groups(tensor_groups) {}
-  int parameters, groups;
-};
-
 template <class Dev>
 using Parameter = std::shared_ptr<ParameterState<Dev>>;
 template <class Dev>
@@ -187,6 +180,13 @@ template <class Dev>
 }
 
 namespace detail {
+
+/// The parameters of a model, and the pieces that each may have on the tensor axis.
+struct ParameterCount {
+  ParameterCount(int parameters_in_model, int tensor_groups = 1)
+      : parameters(parameters_in_model), groups(tensor_groups) {}
+  int parameters, groups;
+};
 
 /// The part of a parameter that this rank holds, with its optimizer state.
 template <class Dev>

@@ -8,12 +8,12 @@ namespace dhp {
 
 enum class Activation { relu, gelu, gelu_tanh, tanh };
 
+namespace detail {
 /// Whether backward needs the output (relu, tanh) or the input (gelu).
 [[nodiscard]] constexpr bool saves_output(Activation kind) {
   return kind == Activation::relu || kind == Activation::tanh;
 }
 
-namespace detail {
 /// The tanh form, x (1 + tanh(v / 2)) / 2, is x times the sigmoid of v, which keeps the digits of small values.
 template <class A>
 struct GeluTanhTerm {

@@ -19,7 +19,7 @@ template <class Dev>
 class Norms {
  public:
   /// replicas: of DataParallel.
-  Norms(Comm<Dev> tensor, Comm<Dev> pipeline, ParameterCount in_model,
+  Norms(Comm<Dev> tensor, Comm<Dev> pipeline, detail::ParameterCount in_model,
         Replicas<Dev>* replicas = nullptr)
       : tensor_(std::move(tensor)),
         pipeline_(std::move(pipeline)),

@@ -16,6 +16,8 @@
 
 namespace dhp {
 
+namespace detail {
+
 /// This machine's host name; "?" if unknown.
 [[nodiscard]] inline std::string host_name() {
   char host[256] = "";
@@ -25,8 +27,6 @@ namespace dhp {
 [[nodiscard]] inline std::string process_name() {
   return concat("host ", host_name(), ", process ", ::getpid());
 }
-
-namespace detail {
 
 /// Whether `name` is this machine's, with or without a domain: "node7.cluster" for "node7".
 [[nodiscard]] inline bool is_own_name(std::string_view name) {
