@@ -28,14 +28,14 @@ struct GeluTanhTerm {
 };
 }  // namespace detail
 
-/// y = f(x); y may be x.
+/// y = f(x), each [..] of one count; y may be x.
 template <Device Dev>
 void activation_forward(Dev& dev, Activation kind, In<Dev> x, Out<Dev> y) {
   detail::check_like("activation:", x, y);
   activation_forward_on(dev, kind, x, y);
 }
 
-/// dx = dy f'(x), from the saved tensor; dx may be dy.
+/// dx = dy f'(x), from the saved x or y, each [..] of one count; dx may be dy.
 template <Device Dev>
 void activation_backward(Dev& dev, Activation kind, In<Dev> saved, In<Dev> dy, Out<Dev> dx) {
   detail::check_like("activation: the gradient", dy, saved);
@@ -44,7 +44,7 @@ void activation_backward(Dev& dev, Activation kind, In<Dev> saved, In<Dev> dy, O
 }
 
 namespace detail {
-/// y = gate sigmoid(gate) up; y may be one of them.
+/// y = gate sigmoid(gate) up, each [..] of one count; y may be one of them.
 template <Device Dev>
 void swiglu_forward(Dev& dev, In<Dev> gate, In<Dev> up, Out<Dev> y) {
   check_like("swiglu:", up, gate);
@@ -52,7 +52,7 @@ void swiglu_forward(Dev& dev, In<Dev> gate, In<Dev> up, Out<Dev> y) {
   swiglu_forward_on(dev, gate, up, y);
 }
 
-/// The gradients of both. dgate may be up, and dup may be dy.
+/// The gradients of both, each [..] of one count. dgate may be up, and dup may be dy.
 template <Device Dev>
 void swiglu_backward(Dev& dev, In<Dev> dy, In<Dev> gate, In<Dev> up, Out<Dev> dgate, Out<Dev> dup) {
   for (const auto& each : {dy, up, In<Dev>(dgate), In<Dev>(dup)})

@@ -124,7 +124,8 @@ void attention_forward(Dev& dev, In<Dev> q, In<Dev> k, In<Dev> v, const Sequence
   attention_forward_on(dev, q, k, v, sequences, options, y, logsumexp);
 }
 
-/// Overwrites dq, dk and dv. Recomputes the probabilities from logsumexp (Dao et al. 2022).
+/// dy, dq [R, heads * head size]; dk, dv [R, key heads * head size], overwritten; the rest as in attention_forward.
+/// Recomputes the probabilities from logsumexp [heads, R] (Dao et al. 2022).
 template <Device Dev>
 void attention_backward(Dev& dev, In<Dev> dy, In<Dev> q, In<Dev> k, In<Dev> v, In<Dev> y,
                         In<Dev> logsumexp, const Sequences<Dev>& sequences,

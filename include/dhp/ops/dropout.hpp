@@ -41,7 +41,7 @@ void check_dropout(ConstView<Dev> x, const RowNumbers<Dev>& rows, const DropoutO
 }  // namespace detail
 
 /// y = keep ? x / (1 - p) : 0, keep(row, column) = uniform(number(row) * total_columns +
-/// first_column + column) >= p. The gradient uses the same op. y may alias x.
+/// first_column + column) >= p. x, y [.., C]. The gradient uses the same op. y may alias x.
 template <Device Dev>
 void dropout(Dev& dev, In<Dev> x, const detail::RowNumbers<Dev>& rows,
              const DropoutOptions& options, Out<Dev> y) {

@@ -62,6 +62,7 @@ void write_step_state(Dev& dev, const StepState& state, Out<Dev> to) {
   dev.copy_from_host(to.bytes(), reinterpret_cast<const std::byte*>(&state), sizeof state);
 }
 }  // namespace detail
+/// u8 [sizeof(StepState)]
 template <Device Dev>
 [[nodiscard]] Tensor<Dev> make_step_state(Dev& dev, const StepState& state) {
   Tensor<Dev> made(dev, DType::u8, {detail::step_state_bytes});
@@ -69,7 +70,7 @@ template <Device Dev>
   return made;
 }
 namespace detail {
-/// Writes the learning rate only.
+/// Writes the learning rate only. to: u8 [sizeof(StepState)].
 template <Device Dev>
 void write_learning_rate(Dev& dev, double rate, Out<Dev> to) {
   check_step_state<Dev>(to);
@@ -77,7 +78,7 @@ void write_learning_rate(Dev& dev, double rate, Out<Dev> to) {
                      reinterpret_cast<const std::byte*>(&rate), sizeof rate);
 }
 }  // namespace detail
-/// Waits for the device.
+/// Waits for the device. state: u8 [sizeof(StepState)].
 template <Device Dev>
 [[nodiscard]] StepState read_step_state(Dev& dev, In<Dev> state) {
   detail::check_step_state<Dev>(state);
