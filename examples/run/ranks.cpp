@@ -168,7 +168,7 @@ void start_elastic_rank(const dhp::ProcessRank& me, const RunOptions& options,
 int end_before_rendezvous(const RunOptions& options, int status) {
   if (status == 0) return status;
   try {
-    RunOptions meeting;  // of the wrong ones only what is needed
+    RunOptions meeting;  // only what is needed of the wrong options
     meeting.comm_timeout = soon_s;
     meeting.transport = options.transport;
     meeting.network_interface = options.network_interface;

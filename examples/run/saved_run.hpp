@@ -204,7 +204,7 @@ class SavedRun : dhp::detail::NonCopyable {
   Patience& patience_;
   std::function<void()> may_commit_;
   bool done_ = false;                                   // by what was loaded
-  std::int64_t saved_step_ = -1;                        // of the last save
+  std::int64_t saved_step_ = -1;                        // step of the last save
   std::pair<std::int64_t, Measures> measures_{-1, {}};  // the last evaluation's, and its step
 };
 

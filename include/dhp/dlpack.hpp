@@ -30,10 +30,10 @@ struct DLTensor {
   DLDevice device;
   std::int32_t ndim;
   DLDataType dtype;
-  std::int64_t *shape, *strides;  ///< in elements; no strides: row-major
+  std::int64_t *shape, *strides;  ///< counted in elements; no strides: row-major
   std::uint64_t byte_offset;
 };
-struct Context;  ///< of the side that has made the struct
+struct Context;  ///< belongs to the side that has made the struct
 
 struct DLManagedTensor {
   DLTensor dl_tensor;
@@ -50,7 +50,7 @@ struct DLManagedTensorVersioned {
 static_assert(sizeof(DLTensor) == 48 && sizeof(DLManagedTensor) == 64 &&
               sizeof(DLManagedTensorVersioned) == 80);
 
-inline constexpr std::uint64_t read_only = 1;  ///< of flags
+inline constexpr std::uint64_t read_only = 1;  ///< a bit of flags
 inline constexpr std::int32_t cpu = 1, cuda = 2, cuda_host = 3, cuda_managed = 13;
 
 struct Element {

@@ -108,7 +108,7 @@ struct Call {
 template <class Dev>
 struct Collective {
   Call call;
-  ConstView<Dev> in{};  ///< what this rank brings
+  ConstView<Dev> in{};  ///< this rank's input
   View<Dev> out{};      ///< output; of all_reduce and broadcast the same memory
 
   /// In place. Sums of 16-bit types accumulate in float, sums of integers wrap.

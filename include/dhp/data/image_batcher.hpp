@@ -14,7 +14,7 @@
 namespace dhp {
 
 struct ImageBatcherOptions {
-  int height = 0;  ///< of the model's input
+  int height = 0;  ///< height of the model's input
   int width = 0, channels = 3;
   DType dtype = DType::f32;                    ///< a floating-point type
   std::vector<double> mean = {};               ///< per channel, in units of [0, 1]; empty: 0

@@ -13,10 +13,10 @@ struct ShardOptions {
   /// Checks and decodes every image while indexing, and skips and counts damaged parts. Without it, indexing checks
   /// framing and labels, and a damaged image fails when it is read.
   bool skip_bad = false;
-  int threads = 1;                              ///< of the scan
+  int threads = 1;                              ///< threads that scan the shards
   std::string index_folder = {};                ///< folder of the index; empty: next to the shards
   detail::LabelOfJson label_of_json = nullptr;  ///< for tar shards with .json
-  std::shared_ptr<detail::BlockCache> cache = {};  ///< of shards on slow storage; null: none
+  std::shared_ptr<detail::BlockCache> cache = {};  ///< cache for shards on slow storage; null: none
   /// The label of class 0; unset: 1 if that is the smallest label, otherwise 0.
   std::optional<int> first_label = {};
 };

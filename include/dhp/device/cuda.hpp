@@ -51,7 +51,7 @@ struct CudaOptions {
   /// Host threads for preparing a run: initial weights, cuDNN's plans. 0: this process's share of the cores, by
   /// visible GPUs.
   int host_threads = 0;
-  std::shared_ptr<Trace> trace{};  ///< of the rank; null: none
+  std::shared_ptr<Trace> trace{};  ///< the rank's trace; null: none
 };
 
 namespace detail {

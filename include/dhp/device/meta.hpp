@@ -78,19 +78,20 @@ class MetaMemory : public MemoryCount, public std::enable_shared_from_this<MetaM
  private:
   friend class Meta;
   std::size_t least_step_;
-  std::map<std::size_t, std::int64_t> cached_;               // free blocks by size
-  std::map<std::size_t, std::vector<std::byte*>> spaces_{};  // of them those that have no memory
+  std::map<std::size_t, std::int64_t> cached_;  // free blocks by size
+  std::map<std::size_t, std::vector<std::byte*>>
+      spaces_{};  // those of the free blocks that have no memory
   std::size_t most_in_use_ = 0;
   std::vector<std::string> scopes_, most_in_use_in_;
 };
 
 /// Work operations would do.
 struct MetaCount {
-  double flop = 0;           ///< of products, convolutions and attention
+  double flop = 0;           ///< FLOP of products, convolutions and attention
   double product_bytes = 0;  ///< that these read and write
   double bytes = 0;          ///< that all other operations read and write
   double launches = 0;
-  double calls = 0;  ///< of communicators
+  double calls = 0;  ///< calls of communicators
   double sent_bytes = 0;
   MetaCount& add(const MetaCount& o, double times = 1) {
     flop += times * o.flop, product_bytes += times * o.product_bytes, bytes += times * o.bytes;
@@ -108,7 +109,7 @@ struct MetaSpan {
 }  // namespace detail
 
 struct MetaOptions {
-  std::size_t least_step = 64;  ///< of size classes, in bytes
+  std::size_t least_step = 64;  ///< least step of size classes, in bytes
 };
 
 /// For one thread.

@@ -14,7 +14,7 @@ struct LinearOptions {
   bool bias = true;
   Initializer weight_init{Initializer::Kind::normal, 0.02};
   Initializer bias_init{};
-  int fused = 0;  ///< of weight and bias, as in ParameterSpec
+  int fused = 0;  ///< as ParameterSpec::fused, for weight and bias
 };
 
 struct TiedLinearOptions {
@@ -286,8 +286,8 @@ class Linear final {
   ParameterList<Dev> weights_, biases_;  // this rank's pieces
   bool by_rows_ = false, padded_ = false;
   bool uneven_ = false;     // pieces are not equally wide
-  std::int64_t width_ = 0;  // of the widest piece of y, without padding
-  GroupSum<Dev> sum_;       // of y by rows, else of the gradient of x
+  std::int64_t width_ = 0;  // columns of the widest piece of y, without padding
+  GroupSum<Dev> sum_;       // sums y by rows, else the gradient of x
   std::shared_ptr<detail::Adapter<Dev>> adapter_;
 };
 

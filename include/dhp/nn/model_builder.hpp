@@ -239,7 +239,7 @@ class ModelBuilder {
   std::shared_ptr<Progress<Dev>> around_context_;
   LowRankOptions low_rank_;
   decltype(&detail::make_low_rank<Dev>) make_adapter_ = nullptr;
-  std::vector<std::string> adapted_;  // its entries that have found a layer
+  std::vector<std::string> adapted_;  // entries of the adapter options that have found a layer
 };
 
 }  // namespace dhp

@@ -26,11 +26,11 @@ struct ParameterSpec {
   /// On the tensor axis, by the model's table. With ranks to split over, split_dim and part follow from it.
   Placement placement = Placement::replicated;
   int split_dim = -1;      ///< split over the tensor axis; -1: replicated
-  Range part{};            ///< of split_dim: what this rank, or this piece, has
-  int group = 0;           ///< which of the model's tensor groups has this piece
-  int groups = 1;          ///< how many there are
+  Range part{};            ///< range of split_dim that this rank, or this piece, has
+  int group = 0;           ///< index of the tensor group that has this piece
+  int groups = 1;          ///< number of tensor groups
   bool decays = true;      ///< false for biases and norms: no weight decay, no trust ratio
-  bool keep_fp32 = false;  ///< in the accumulation type even if the model computes in 16 bits
+  bool keep_fp32 = false;  ///< kept in the accumulation type even if the model computes in 16 bits
   bool buffer = false;     ///< not trained: batch norm's running statistics
   bool frozen = false;     ///< not trained: it has no gradient and no optimizer state
   FileOrder file_order = FileOrder::same;
@@ -192,7 +192,7 @@ struct ParameterCount {
 template <class Dev>
 struct HeldPart {
   Parameter<Dev> parameter;
-  Range range{};           ///< in optimizer state buffers
+  Range range{};           ///< elements of the optimizer's state buffers
   std::int64_t first = 0;  ///< first element of the part
   View<Dev> value{};       ///< [range.size()]
   bool sharded = false;    ///< replicas shard this parameter

@@ -16,11 +16,11 @@ namespace dhp {
 /// ones their inputs; a pair of them exchanges nothing in between.
 enum class Placement {
   replicated,  ///< all of it
-  columns,  ///< of some outputs or channels: each rank has them in y, and the gradient of x is summed
-  rows,     ///< of some inputs: y is summed
+  columns,  ///< some outputs or channels: each rank has them in y, and the gradient of x is summed
+  rows,     ///< some inputs: y is summed
   heads,    ///< columns, whole attention heads
-  words,    ///< of some entries of a vocabulary
-  shares,  ///< all of it, for a share of the rows: its gradient is summed (nn/row_shares.hpp)
+  words,    ///< some entries of a vocabulary
+  shares,   ///< all of it, for a share of the rows: its gradient is summed (nn/row_shares.hpp)
 };
 [[nodiscard]] inline std::string to_text(Placement placement) {
   switch (placement) {
@@ -118,7 +118,7 @@ class PlacementTable {
 
  private:
   Placements rows_;
-  std::vector<bool> decides_;  // which rows have
+  std::vector<bool> decides_;  // whether each row has decided a placement
 };
 
 }  // namespace detail

@@ -17,7 +17,7 @@ namespace detail {
 /// The tanh form, x (1 + tanh(v / 2)) / 2, is x times the sigmoid of v, which keeps the digits of small values.
 template <class A>
 struct GeluTanhTerm {
-  A v, slope;  // and its derivative
+  A v, slope;  // v and its derivative
   explicit constexpr GeluTanhTerm(A x)
       : v(A(1.5957691216057307117) * (x + A(0.044715) * x * x * x)),
         slope(A(1.5957691216057307117) * (A(1) + A(0.134145) * x * x)) {}

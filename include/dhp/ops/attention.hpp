@@ -58,9 +58,9 @@ using TokenRuns = std::array<TokenRun, 2>;
 /// A part of the queries of each sample that meets a part of its keys.
 template <class Dev>
 struct AttentionParts {
-  std::vector<TokenRuns> queries, keys;  ///< by sample
-  ConstView<Dev> row_numbers;            ///< i64, of the queries
-  std::int64_t max_length = 0;           ///< as of Sequences
+  std::vector<TokenRuns> queries, keys;  ///< one for each sample
+  ConstView<Dev> row_numbers;            ///< i64: the queries' row numbers
+  std::int64_t max_length = 0;           ///< the longest sample's
   bool more = false;  ///< the outputs hold results with other parts, to which these are added
 };
 

@@ -12,7 +12,7 @@ namespace dhp {
 
 struct CrossEntropyOptions {
   std::int64_t classes = 0;      ///< global
-  std::int64_t first_class = 0;  ///< of these logits [M, V]
+  std::int64_t first_class = 0;  ///< class of the first column of these logits [M, V]
   double smoothing = 0;          ///< target = (1 - s) on the label + s / classes on every class
   /// How many of the V columns are classes; the others are padding. -1: all.
   std::int64_t local_classes = -1;

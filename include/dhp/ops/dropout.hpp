@@ -17,10 +17,10 @@ struct RowNumbers {
 }  // namespace detail
 
 struct DropoutOptions {
-  double probability = 0;  ///< of dropping an element
+  double probability = 0;  ///< that an element is dropped
   RandomStream random{};
-  std::int64_t first_column = 0;   ///< of the local columns
-  std::int64_t total_columns = 0;  ///< of the unsharded tensor
+  std::int64_t first_column = 0;   ///< the first local column, in the unsharded tensor
+  std::int64_t total_columns = 0;  ///< columns of the unsharded tensor
 };
 
 namespace detail {

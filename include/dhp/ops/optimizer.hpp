@@ -12,7 +12,7 @@ namespace dhp {
 namespace detail {
 struct SgdUpdate {
   double momentum = 0;
-  double weight_decay = 0;  ///< of segments that decay
+  double weight_decay = 0;  ///< applied to segments that decay
   bool nesterov = false;
   /// LARS: the momentum accumulates rate * gradient, because the rate changes from step to step.
   bool rate_in_momentum = false;
@@ -20,7 +20,7 @@ struct SgdUpdate {
 
 struct AdamUpdate {
   double beta1 = 0.9, beta2 = 0.999, epsilon = 1e-8;
-  double weight_decay = 0;  ///< of segments that decay
+  double weight_decay = 0;  ///< applied to segments that decay
 };
 
 struct LarsRule {

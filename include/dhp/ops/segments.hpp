@@ -52,7 +52,7 @@ struct SegmentTile {
 /// The sums of the tiles of one parameter, or of a piece of it.
 struct TileSums {
   std::int64_t first = 0, last = 0, parameter = 0;
-  std::int64_t group = 0;  ///< of tensor groups: which has the piece
+  std::int64_t group = 0;  ///< the tensor group that has the piece
 };
 
 template <class Dev>

@@ -25,8 +25,8 @@ struct StepState {
   double learning_rate = 0;
   std::int64_t updates = 0;     ///< optimizer updates, this one included
   double gradient_scale = 1;    ///< multiplies every gradient: clipping, and 1 / loss scale
-  double loss_scale = 1;        ///< of the next step
-  double used_loss_scale = 1;   ///< of the step that was decided last
+  double loss_scale = 1;        ///< what the next step uses
+  double used_loss_scale = 1;   ///< what the step that was decided last has used
   double norm = 0;              ///< global gradient norm before clipping
   double usual_norm = 0;        ///< moving average over applied steps, for detecting spikes
   std::int32_t good_steps = 0;  ///< since the last skip or change of the loss scale

@@ -75,7 +75,7 @@ class Norms {
  private:
   Comm<Dev> tensor_, pipeline_;
   int parameters_, groups_;
-  std::vector<detail::TreeAdd> adds_;  // of the groups
+  std::vector<detail::TreeAdd> adds_;  // how the groups' sums are added
   Replicas<Dev>* replicas_;
 };
 

@@ -387,7 +387,7 @@ class PipelineParallel {
   ParameterStoreOptions store_options_;
   detail::ReplicaOf replica_;
   Comm<Dev> tensor_, context_;
-  std::array<Comm<Dev>, 2> forward_, backward_;  // by whether the chunk goes back
+  std::array<Comm<Dev>, 2> forward_, backward_;  // [1]: for chunks that go back
   int stages_, stage_;
   detail::StageLayers<Dev> layers_;
   std::map<std::pair<int, detail::Pass>, StageLists> proven_;

@@ -171,9 +171,9 @@ class Tape {
   std::vector<Tensor<Dev>> tensors_;
   std::vector<Shape> shapes_;
   std::vector<detail::Work<Dev>>* defer_ = nullptr;
-  std::vector<Mark> marks_;            // of parts awaiting backward
-  Mark bottom_;                        // of the part running backward
-  const std::string* part_ = nullptr;  // its name
+  std::vector<Mark> marks_;            // marks of parts that await backward
+  Mark bottom_;                        // bottom of the part that runs backward
+  const std::string* part_ = nullptr;  // name of the part that runs
 };
 
 }  // namespace dhp

@@ -25,7 +25,7 @@ struct LoadedCheckpoint {
   std::string from;  ///< the folder or file
   /// For people: damage that was passed over, tensors that nobody read.
   std::vector<std::string> remarks{};
-  nlohmann::ordered_json about = nlohmann::ordered_json::object();  ///< as RunRecord::about
+  nlohmann::ordered_json about = nlohmann::ordered_json::object();  ///< the saved RunRecord::about
 };
 
 /// A save has failed on some rank. All ranks throw it; what was saved before is as it was.
@@ -68,7 +68,7 @@ class Checkpoint {
     const std::filesystem::path from(loaded);
     const bool same = !loaded.empty() && (std::filesystem::equivalent(from, path, error) ||
                                           std::filesystem::equivalent(from / "..", path, error));
-    if (same) {  // what was saved after the step that this run goes on from
+    if (same) {  // names of checkpoints after the step that this run goes on from
       const auto name = from.filename().string();
       std::erase_if(names,
                     [&](const auto& other) { return other.size() < name.size() || other <= name; });

@@ -46,9 +46,9 @@ struct StoredPiece {
 }  // namespace detail
 
 struct CheckpointIndex {
-  nlohmann::ordered_json about = nlohmann::ordered_json::object();  ///< what the run says of itself
-  std::map<std::string, detail::CheckedBytes>
-      files;  ///< by name: heads of shards, and other files whole
+  nlohmann::ordered_json about = nlohmann::ordered_json::object();  ///< the run's own words
+  /// By the name of the file: the checksum of a shard's head, or of another file.
+  std::map<std::string, detail::CheckedBytes> files;
   std::map<std::string, std::vector<detail::StoredPiece>> tensors;
 
   void add(const CheckpointIndex& other) {

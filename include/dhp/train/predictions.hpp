@@ -24,7 +24,7 @@ struct Prediction {
 /// The place of a micro-batch's prediction.
 struct PredictionPlace {
   int holders = 0;
-  int rank = 0;  ///< of the last one, in the world
+  int rank = 0;  ///< world rank of the last holder
   Shape shape{};
 };
 

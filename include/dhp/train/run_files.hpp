@@ -86,9 +86,9 @@ class RunFiles {
  private:
   TrainingRun<Dev>& run_;
   Checkpoint<Dev> checkpoint_;
-  std::unique_ptr<detail::FileLock> lock_;  // of held_
+  std::unique_ptr<detail::FileLock> lock_;  // lock of the folder held_
   BackgroundSaver<Dev> saver_;
-  std::string from_;                   // what was loaded
+  std::string from_;                   // the folder or file that was loaded
   std::string held_, prepared_;        // the folder that is saved to
   std::vector<std::string> replaced_;  // checkpoints that go with the first save
 };

@@ -121,7 +121,7 @@ class ProcessComm {
     struct {
       Tensor<Cpu> message{};
       Messages::Handle transfer{};  // ends before its memory
-    } expected{};                   // by the next recv
+    } expected{};                   // what the next recv expects
     std::uint64_t sent = 0, received = 0;
     std::atomic<bool> sending = false, receiving = false;
   };
@@ -176,7 +176,7 @@ class ProcessComm {
     std::vector<int> members;  // ranks of the world
     int rank;
     std::shared_ptr<std::uint32_t> next_group;  // shared by all groups of this rank
-    std::vector<Edge> edges;                    // by the other rank
+    std::vector<Edge> edges;                    // index: the other rank
     std::uint64_t collectives = 0;
     std::atomic<bool> taken = false;
     Scratch scratch{};

@@ -292,7 +292,7 @@ class Watchdog : public Latch {
     return *left == 0;
   }
 
-  std::vector<std::uint64_t> calls_before_;  // by recorder: calls of earlier worlds
+  std::vector<std::uint64_t> calls_before_;  // calls of earlier worlds, per recorder
   Channels channels_;
   bool hurry_ = false, stop_ = false;
   std::thread watch_;
