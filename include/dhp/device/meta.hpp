@@ -21,6 +21,7 @@
 
 namespace dhp {
 
+class Meta;
 namespace detail {
 /// Counts as the caching allocators of Cpu and Cuda do. Not thread-safe.
 class MetaMemory : public MemoryCount, public std::enable_shared_from_this<MetaMemory> {
@@ -76,7 +77,7 @@ class MetaMemory : public MemoryCount, public std::enable_shared_from_this<MetaM
   [[nodiscard]] const std::vector<std::string>& most_in_use_in() const { return most_in_use_in_; }
 
  private:
-  friend class Meta;
+  friend dhp::Meta;
   std::size_t least_step_;
   std::map<std::size_t, std::int64_t> cached_;  // free blocks by size
   std::map<std::size_t, std::vector<std::byte*>>
