@@ -36,19 +36,11 @@ enum class CallKind {
   recv
 };
 [[nodiscard]] constexpr const char* name_of(CallKind kind) {
-  switch (kind) {
-    case CallKind::all_reduce: return "all_reduce";
-    case CallKind::reduce_scatter: return "reduce_scatter";
-    case CallKind::all_gather: return "all_gather";
-    case CallKind::broadcast: return "broadcast";
-    case CallKind::all_to_all: return "all_to_all";
-    case CallKind::shift: return "shift";
-    case CallKind::barrier: return "barrier";
-    case CallKind::split: return "split";
-    case CallKind::send: return "send";
-    case CallKind::recv: return "recv";
-  }
-  return "?";
+  constexpr const char* names[] = {
+      "all_reduce", "reduce_scatter", "all_gather", "broadcast", "all_to_all",
+      "shift",      "barrier",        "split",      "send",      "recv"};
+  static_assert(std::size(names) == detail::as_size(CallKind::recv) + 1);
+  return names[static_cast<int>(kind)];
 }
 
 /// Bytes sent per rank, averaged over n ranks, for calls with this many bytes each, by the optimal ring algorithms

@@ -23,15 +23,9 @@ enum class Placement {
   shares,   ///< all of it, for a share of the rows: its gradient is summed (nn/row_shares.hpp)
 };
 [[nodiscard]] inline std::string to_text(Placement placement) {
-  switch (placement) {
-    case Placement::replicated: return "replicated";
-    case Placement::columns: return "columns";
-    case Placement::rows: return "rows";
-    case Placement::heads: return "heads";
-    case Placement::words: return "words";
-    case Placement::shares: return "shares";
-  }
-  return "?";
+  constexpr const char* names[] = {"replicated", "columns", "rows", "heads", "words", "shares"};
+  static_assert(std::size(names) == detail::as_size(Placement::shares) + 1);
+  return names[static_cast<int>(placement)];
 }
 
 /// In a pattern * stands for any characters, and {a,b} for a or b.
@@ -48,15 +42,9 @@ struct PlacementDims {
   bool shares = false;  ///< whether the layer can work on a share of the rows
 
   [[nodiscard]] constexpr int of(Placement placement) const {
-    switch (placement) {
-      case Placement::columns: return columns;
-      case Placement::rows: return rows;
-      case Placement::heads: return heads;
-      case Placement::words: return words;
-      case Placement::replicated:
-      case Placement::shares: return -1;
-    }
-    return -1;
+    const int dims[] = {-1, columns, rows, heads, words, -1};  // in the order of Placement
+    static_assert(std::size(dims) == detail::as_size(Placement::shares) + 1);
+    return dims[static_cast<int>(placement)];
   }
 };
 

@@ -9,9 +9,8 @@
 #include <cmath>
 #include <optional>
 
-namespace dhp {
+namespace dhp::detail {
 
-namespace detail {
 /// The vectors [C] of y = (x - mean) * inv_std * gamma + beta.
 template <class Dev>
 struct BatchNormVectors {
@@ -168,11 +167,9 @@ template <Device Dev>
   if (relu == signs.empty() || (residual && !relu)) return {};
   return batch_norm_fused_backward_on(dev, dy, x, vectors, signs, residual);
 }
-}  // namespace detail
 
 // The arithmetic per channel, shared by all devices.
 
-namespace detail {
 struct NormFromSums {
   constexpr NormFromSums(double sum, double sum_of_squares, double rows, double epsilon)
       : mean(sum / rows) {
@@ -183,6 +180,5 @@ struct NormFromSums {
   }
   double mean, inv_std = 0, squared_deviations = 0;
 };
-}  // namespace detail
 
-}  // namespace dhp
+}  // namespace dhp::detail

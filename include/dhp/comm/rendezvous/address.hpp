@@ -14,9 +14,7 @@
 #include <string>
 #include <string_view>
 
-namespace dhp {
-
-namespace detail {
+namespace dhp::detail {
 
 /// This machine's host name; "?" if unknown.
 [[nodiscard]] inline std::string host_name() {
@@ -113,6 +111,4 @@ inline void check_own_address(const std::string& host) {
                "this machine cannot listen at ", host);
 }
 
-}  // namespace detail
-
-}  // namespace dhp
+}  // namespace dhp::detail
