@@ -113,7 +113,7 @@ struct MetaOptions {
   std::size_t least_step = 64;  ///< least step of size classes, in bytes
 };
 
-/// For one thread.
+/// Not thread-safe.
 class Meta : detail::Kernels {
  public:
   static constexpr bool host_accessible = false;

@@ -89,7 +89,7 @@ class ModelBuilder {
   [[nodiscard]] int groups() const { return groups_; }
   /// Groups of a sample's rows, the same in every layout: attention adds up in their order. 1 and less: it does not.
   [[nodiscard]] int context_groups() const { return context_groups_; }
-  /// For what layers pass around the context axis while they compute; one for all of them. Collective.
+  /// The progress of what layers pass around the context axis while they compute; one for all of them. Collective.
   [[nodiscard]] std::shared_ptr<Progress<Dev>> around_context() {
     if (!around_context_) around_context_ = std::make_shared<Progress<Dev>>(context);
     return around_context_;

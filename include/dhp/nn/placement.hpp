@@ -28,7 +28,7 @@ enum class Placement {
   return names[static_cast<int>(placement)];
 }
 
-/// In a pattern * stands for any characters, and {a,b} for a or b.
+/// A name, in which * stands for any characters, and {a,b} for a or b.
 struct PlacementRow {
   std::string pattern;
   Placement placement;

@@ -80,7 +80,7 @@ class RingAttention {
     std::optional<RingTransfer<Dev>> gradients;
     for (int step = 0; step < ranks_; ++step) {
       const auto next = begin(step, held);
-      // Those of the ranks before are under way meanwhile.
+      // The gradients of the ranks before are under way meanwhile.
       Tensor<Dev> own(dev_, accumulation_type(q.dtype()), held.shape());  // [2, most rows, columns]
       if (step > 0) dev_.fill_zero(own.mut().bytes(), own.size_bytes());
       if constexpr (AttendsToParts<Dev>)

@@ -52,7 +52,7 @@ struct TokenRun {
   std::int64_t length = 0;    ///< tokens
   std::int64_t position = 0;  ///< the first one's, in its sample
 };
-/// In the order of their positions; a run may be empty.
+/// Two runs of a sample in the order of their positions; a run may be empty.
 using TokenRuns = std::array<TokenRun, 2>;
 
 /// A part of the queries of each sample that meets a part of its keys.

@@ -91,7 +91,7 @@ class SegmentTable {
   [[nodiscard]] std::int64_t groups() const { return groups_; }
   [[nodiscard]] bool has_narrow() const { return has_narrow_; }
 
-  /// In device memory.
+  /// The tiles, in device memory.
   [[nodiscard]] const SegmentTile* tiles() const {
     return reinterpret_cast<const SegmentTile*>(tiles_.view().bytes());
   }

@@ -183,7 +183,7 @@ class ScheduleChecker {
   struct Runner {
     Position next = 0;
     bool sending = false;  ///< the message of the action before `next` waits for room on its edge
-    /// On the edges into this stage: of backwards and of forwards, from an earlier and from a later stage.
+    /// Messages on the edges into this stage: of backwards and of forwards, from an earlier and from a later stage.
     int messages[2][2] = {};
   };
 

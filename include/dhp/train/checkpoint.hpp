@@ -173,7 +173,7 @@ class Checkpoint {
   [[nodiscard]] int rank() const { return mesh_.world().rank(); }
 
  private:
-  /// By axis: how many groups it is computed in.
+  /// Each axis, and how many groups it is computed in.
   [[nodiscard]] static std::vector<std::pair<std::string, int>> groups_of(
       const ParameterStoreOptions& store) {
     return {{"tensor", store.tensor_groups}, {"context", store.context_groups}};
@@ -205,7 +205,7 @@ class Checkpoint {
     return state_pieces(store_, optimizer_);
   }
 
-  /// As rank 0 sees them. Collective.
+  /// The checkpoints in a folder as rank 0 sees them. Collective.
   [[nodiscard]] detail::StatePlaces places_in(Dev& dev, const std::string& path) {
     const auto seen = rank() == 0 ? detail::state_places(path) : detail::StatePlaces();
     return detail::gather_values(dev, mesh_.world(), seen).front();

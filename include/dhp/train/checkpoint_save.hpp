@@ -38,7 +38,7 @@ class CheckpointSave {
         rank_(rank),
         ranks_(ranks) {}
 
-  /// For rank 0, before any rank writes.
+  /// Rank 0 calls it before any rank writes.
   void begin() {
     folder_.make();
     (void)folder_.begin(step_);
@@ -54,7 +54,7 @@ class CheckpointSave {
       if (!std::filesystem::exists(index_of(rank))) return false;
     return true;
   }
-  /// For rank 0, when every rank has written.
+  /// Rank 0 calls it when every rank has written.
   void commit(const RunRecord& record) {
     CheckpointIndex index{record.about, {}, {}};
     for (const auto& [name, value] : record.measures) index.about["run"]["measures"][name] = value;

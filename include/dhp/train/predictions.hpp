@@ -28,7 +28,7 @@ struct PredictionPlace {
   Shape shape{};
 };
 
-/// By micro-batch, the same on all ranks. Collective.
+/// The place of each micro-batch's prediction, the same on all ranks. Collective.
 template <class Dev>
 [[nodiscard]] std::vector<PredictionPlace> find_predictions(
     Dev& dev, Mesh<Dev>& mesh, const std::vector<Tensor<Dev>>& mine,

@@ -50,7 +50,7 @@ class RunFiles {
     record.replaced.insert(record.replaced.end(), names.begin(), names.end());
     saver_.start(run_.device(), folder, run_.trainer().state(), record);
   }
-  /// For the save that is under way.
+  /// Waits for the save that is under way.
   void wait() { saver_.wait(run_.device()); }
   /// The save under way ends unfinished. Returns whether there was one, on rank 0.
   bool give_up() { return saver_.give_up(); }

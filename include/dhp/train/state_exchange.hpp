@@ -27,7 +27,7 @@ class StateExchange {
   };
 
   /// Collective. held: the pieces that this rank has; needed: the pieces that it is to get, in memory of their own.
-  /// Those that are missing are left unwritten.
+  /// Pieces that are missing are left unwritten.
   [[nodiscard]] static Outcome run(Dev& dev, Comm<Dev>& world, const Pieces& held,
                                    const Pieces& needed) {
     StateExchange exchange(dev, world, held, needed);

@@ -115,7 +115,7 @@ class ProcessComm {
   static constexpr std::size_t capacity = 4;  // unreceived messages to one rank
   static constexpr std::uint64_t collective_kind = 0, message_kind = 1;
 
-  /// With one other rank.
+  /// What is exchanged with one other rank.
   struct Edge {
     std::deque<Messages::Handle> under_way{};  // sent and not yet received
     struct {
