@@ -20,8 +20,8 @@ namespace examples {
 
 struct TextOptions {
   SentenceRule sentences = SentenceRule::automatic;
-  std::string column{};          ///< of .csv, .tsv and .jsonl files: the text
-  dhp::Unpack unpack = nullptr;  ///< for .gz: gunzip of data/gzip.hpp
+  std::string column{};                  ///< of .csv, .tsv and .jsonl files: the text
+  dhp::detail::Unpack unpack = nullptr;  ///< for .gz: gunzip of data/gzip.hpp
   std::size_t file_limit_bytes = dhp::default_file_limit_bytes;
 };
 
@@ -37,7 +37,7 @@ inline void check_is_prose(const std::string& path, const std::string& model) {
   for (const auto& file : text_files(path)) {
     const auto is = [&](std::initializer_list<const char*> endings) {
       return std::any_of(endings.begin(), endings.end(),
-                         [&](const char* ending) { return dhp::ends_in(file, ending); });
+                         [&](const char* ending) { return dhp::detail::ends_in(file, ending); });
     };
     dhp::check(!is({".json", ".json.gz"}), "", file,
                ": is JSON, whose names and brackets would be read as prose; write an object a line "

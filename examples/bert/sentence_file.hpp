@@ -111,10 +111,10 @@ class SentenceFile {
 
  private:
   [[nodiscard]] static std::string kind_of(const std::string& name) {
-    const auto plain = dhp::ends_in(name, ".gz") ? name.substr(0, name.size() - 3) : name;
+    const auto plain = dhp::detail::ends_in(name, ".gz") ? name.substr(0, name.size() - 3) : name;
     for (const auto* const kind : {"csv", "tsv", "jsonl"})
-      if (dhp::ends_in(plain, std::string(".") + kind)) return kind;
-    return dhp::ends_in(plain, ".ndjson") ? "jsonl" : "";
+      if (dhp::detail::ends_in(plain, std::string(".") + kind)) return kind;
+    return dhp::detail::ends_in(plain, ".ndjson") ? "jsonl" : "";
   }
   template <class... Parts>
   [[noreturn]] void wrong(std::size_t line, const Parts&... parts) const {
@@ -156,7 +156,7 @@ class SentenceFile {
   std::vector<std::string> members(std::string_view text, const std::vector<std::string>& columns,
                                    std::size_t values) const {
     std::string twice;
-    const auto json = dhp::parse_strictly(std::string(text), twice);
+    const auto json = dhp::detail::parse_strictly(std::string(text), twice);
     if (json.is_discarded()) no_json(text);
     if (!json.is_object()) wrong(line_, "is of type ", json.type_name(), ", and no JSON object");
     std::vector<std::string> found;
@@ -258,7 +258,8 @@ class SentenceFile {
 };
 
 /// A file in memory, unpacked if that is needed.
-[[nodiscard]] inline std::string read_text_file(const std::string& path, dhp::Unpack unpack = {}) {
+[[nodiscard]] inline std::string read_text_file(const std::string& path,
+                                                dhp::detail::Unpack unpack = {}) {
   const auto bytes = dhp::detail::read_unpacked(path, unpack, std::size_t{1} << 34);
   return {reinterpret_cast<const char*>(bytes.data()), bytes.size()};
 }

@@ -23,8 +23,8 @@ enum class Pairing {
 };
 
 struct SentencePair {
-  std::int64_t first = 0;   ///< number of a sentence of the text
-  std::int64_t second = 0;  ///< of its successor
+  std::int64_t first = 0;   ///< index of the sentence that is first
+  std::int64_t second = 0;  ///< index of the sentence that is second
   std::int64_t part = 0;    ///< the document, or piece of one, of both
 };
 

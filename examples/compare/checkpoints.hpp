@@ -166,7 +166,7 @@ class CheckpointComparison {
 
   dhp::SavedPieces a_, b_;
   std::set<std::string, InNaturalOrder> names_;
-  std::vector<std::string> unlike_;  // of one alone, or of two shapes
+  std::vector<std::string> unlike_;  // tensors of one side alone, or of two shapes
   std::vector<std::pair<std::string, TensorDifference>> different_;
 };
 

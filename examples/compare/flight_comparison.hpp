@@ -57,8 +57,8 @@ using Files = std::map<int, FlightRecordFile>;  // by rank
 /// An entry's key: calls of one series come one after the other on each of its ranks.
 struct CallKey {
   std::string series;        // "world", "world:2>1"
-  std::uint64_t number = 0;  // in the series
-  int from = -1, to = -1;    // of messages
+  std::uint64_t number = 0;  // position in the series
+  int from = -1, to = -1;    // sender and receiver of a message
 
   explicit CallKey(const FlightRecordFile::Call& call)
       : series(call.key.substr(0, call.key.rfind('#'))) {

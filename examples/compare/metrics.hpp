@@ -44,7 +44,7 @@ class MetricsFile {
   /// Whether a file begins like one.
   [[nodiscard]] static bool is_one(const std::string& path) { return first_line_has(path, "step"); }
 
-  /// As they came.
+  /// Entries in the order in which they came.
   [[nodiscard]] const std::vector<Entry>& entries() const { return entries_; }
   [[nodiscard]] const double* find(std::int64_t step, const std::string& measure) const {
     const auto found = values_.find({step, measure});

@@ -21,7 +21,7 @@ class Documents {
  public:
   struct Arrays {
     std::span<const Item> items;
-    std::span<const std::int64_t> sentences;  ///< where in items each begins, and the end
+    std::span<const std::int64_t> sentences;  ///< indices in items: begins of sentences, the end
     std::span<const std::int64_t> documents;  ///< which sentence each begins with, and the end
   };
 

@@ -19,7 +19,7 @@ namespace examples {
 inline constexpr auto without_utf8proc =
     "this program was built without utf8proc, which text needs (Debian: libutf8proc-dev)";
 
-[[nodiscard]] inline dhp::Unpack unpacker() {
+[[nodiscard]] inline dhp::detail::Unpack unpacker() {
 #ifdef DHP_HAS_ZLIB
   return &dhp::gunzip;
 #else

@@ -199,7 +199,7 @@ void find_ends(const BytePairs& pairs, const std::string& name, GptConfig& confi
       {"tokenizer", "byte pairs 1"},  // to be counted up when other tokens are made
       {"begin", config.begin},
       {"unicode", utf8proc_unicode_version()}};
-  if (given) rules["words"] = dhp::fnv1a(*given);
+  if (given) rules["words"] = dhp::detail::fnv1a(*given);
   else rules["vocabulary_size"] = options.vocabulary_size;
   auto [words, tokens] =
       options.text_cache.empty()

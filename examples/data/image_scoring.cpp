@@ -65,7 +65,7 @@ class ImageFiles {
     decoding.channels = static_cast<int>(saved.config.image_channels);
     return batcher_of(ImageFiles(std::move(files), decoding), saved, precision);
   }
-  if (dhp::ends_in(path, ".npy"))
+  if (dhp::detail::ends_in(path, ".npy"))
     return batcher_of(without_labels(dhp::load_npy(path), path), saved, precision);
   return batcher_of(without_labels(dhp::load_idx(path, unpacker()), path), saved, precision);
 }

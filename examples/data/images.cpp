@@ -26,7 +26,7 @@ std::optional<std::string> file_named(const std::string& directory, const std::s
   std::error_code error;
   for (std::filesystem::directory_iterator at(directory, error), end; !error && at != end;
        at.increment(error))
-    if (dhp::lower_case(at->path().filename().string()) == name) return at->path().string();
+    if (dhp::detail::lower_case(at->path().filename().string()) == name) return at->path().string();
   return std::nullopt;
 }
 /// `name` or `name`.gz in a directory.

@@ -65,7 +65,7 @@ void look_at_labels(Labelled& data, std::vector<std::string>& warnings) {
     label = without_spaces(label);
     dhp::check(!label.empty(), where, "its label is empty; give it one, or leave the row out");
     if (label.size() < written.size()) remarks.add("spaces around a label are left out", where);
-    const auto small = dhp::lower_case(label);
+    const auto small = dhp::detail::lower_case(label);
     for (const auto* const none : {"nan", "na", "n/a", "#n/a", "<na>", "null", "none"})
       if (small == none)
         remarks.add("the label " + label + " looks like a missing one, and is taken for a class",
@@ -145,7 +145,7 @@ void look_at_labels(Labelled& data, std::vector<std::string>& warnings) {
       dhp::check(fresh, data.path, ", line ", line, ": the label ", label, " is the number ",
                  same->second, " of line ", found[same->second], "; write one of them");
     }
-    const auto [same, fresh] = small.emplace(dhp::lower_case(label), label);
+    const auto [same, fresh] = small.emplace(dhp::detail::lower_case(label), label);
     if (!fresh)
       warnings.push_back(dhp::concat(data.path, ", line ", line, ": the labels ", label, " and ",
                                      same->second, " differ in capitals, and are two classes"));
@@ -161,7 +161,8 @@ void look_at_labels(Labelled& data, std::vector<std::string>& warnings) {
   const auto as_first = std::count_if(data.rows.begin(), data.rows.end(), [&](const TableRow& row) {
     return row.fields.back() == first.fields.back();
   });
-  if (classes.size() > 2 && as_first == 1 && first.line == 1 && !dhp::ends_in(data.path, ".jsonl"))
+  if (classes.size() > 2 && as_first == 1 && first.line == 1 &&
+      !dhp::detail::ends_in(data.path, ".jsonl"))
     warnings.push_back(dhp::concat(data.path, ", line 1: no other row has the label ",
                                    first.fields.back(),
                                    "; if this is a line of names, give these"));

@@ -20,7 +20,7 @@ class MappedFile : dhp::detail::NonCopyable {
   /// who cuts it off ends the process.
   explicit MappedFile(const std::string& path) {
     const int file = ::open(path.c_str(), O_RDONLY | O_CLOEXEC);
-    dhp::check_system(file >= 0, "cannot open ", path);
+    dhp::detail::check_system(file >= 0, "cannot open ", path);
     struct stat status {};
     const bool known = ::fstat(file, &status) == 0 && S_ISREG(status.st_mode) && status.st_size > 0;
     auto* const space = known ? ::mmap(nullptr, static_cast<std::size_t>(status.st_size), PROT_READ,
@@ -28,7 +28,7 @@ class MappedFile : dhp::detail::NonCopyable {
                               : MAP_FAILED;
     ::close(file);
     dhp::check(known, path, " is no file, or an empty one");
-    dhp::check_system(space != MAP_FAILED, "cannot map ", path);
+    dhp::detail::check_system(space != MAP_FAILED, "cannot map ", path);
     bytes_ = {static_cast<const std::byte*>(space), static_cast<std::size_t>(status.st_size)};
   }
   ~MappedFile() { ::munmap(const_cast<std::byte*>(bytes_.data()), bytes_.size()); }

@@ -81,7 +81,8 @@ TextCache cache_of(const BertOptions& options, const std::optional<WordPiece>& g
                        {"columns", options.text_columns},
                        {"tokenizer", 2},  // to be counted up when other tokens are made
                        {"unicode", utf8proc_unicode_version()}};
-  if (given) rules["words"] = {dhp::fnv1a(vocabulary_text(given->vocabulary())), given->rules()};
+  if (given)
+    rules["words"] = {dhp::detail::fnv1a(vocabulary_text(given->vocabulary())), given->rules()};
   else rules["vocabulary_size"] = options.vocabulary_size;
   return text_cache_of(options.text_cache, files, rules, options.run.speaks());
 }

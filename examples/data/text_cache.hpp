@@ -116,11 +116,11 @@ class TextCache {
                " is damaged: it does not begin as a text cache does");
     const auto head = take(2, numbers);
     const auto text = take(head[0], letters);
-    dhp::check(dhp::crc32c(std::as_bytes(text)) == head[1], path_,
+    dhp::check(dhp::detail::crc32c(std::as_bytes(text)) == head[1], path_,
                " is damaged: its header has another checksum");
     const auto header = nlohmann::json::parse(text.begin(), text.end());
     if (header.at("made_of") != options_.made_of) return std::nullopt;
-    dhp::check(dhp::crc32c(rest) == header.at("crc32c").get<std::uint32_t>(), path_,
+    dhp::check(dhp::detail::crc32c(rest) == header.at("crc32c").get<std::uint32_t>(), path_,
                " is damaged: its tokens have another checksum");
     const auto count = [&](const char* name) { return header.at(name).get<std::uint64_t>(); };
     const auto documents = take(count("documents"), places);
@@ -140,7 +140,7 @@ class TextCache {
         std::as_bytes(arrays.documents), std::as_bytes(arrays.sentences),
         std::as_bytes(arrays.items), std::as_bytes(std::span(made.words))};
     std::uint32_t sum = 0;
-    for (const auto part : parts) sum = dhp::crc32c(part, sum);
+    for (const auto part : parts) sum = dhp::detail::crc32c(part, sum);
     auto header = nlohmann::json{
         {"made_of", options_.made_of},
         {"documents", arrays.documents.size()},
@@ -149,7 +149,8 @@ class TextCache {
         {"crc32c",
          sum}}.dump();
     header.resize((before_header + header.size() + 7) / 8 * 8 - before_header, ' ');  // aligned
-    const std::uint64_t head[] = {header.size(), dhp::crc32c(std::as_bytes(std::span(header)))};
+    const std::uint64_t head[] = {header.size(),
+                                  dhp::detail::crc32c(std::as_bytes(std::span(header)))};
     try {
       dhp::replace_file(path_, [&](dhp::OpenFile& file) {
         file.write(magic);
@@ -204,7 +205,7 @@ class TextCache {
                                              const std::vector<std::string>& files,
                                              const nlohmann::json& rules, bool speaks) {
   std::ostringstream name;
-  name << std::hex << std::setw(16) << std::setfill('0') << dhp::fnv1a(rules.dump());
+  name << std::hex << std::setw(16) << std::setfill('0') << dhp::detail::fnv1a(rules.dump());
   return TextCache({.folder = folder,
                     .name = name.str(),
                     .made_of = {{"rules", rules}, {"files", state_of_files(files)}},

@@ -39,7 +39,7 @@ struct CodePoint {
 /// Throws unless the bytes are text: UTF-8 without a zero byte. The error names `name` and the
 /// byte.
 inline void check_utf8(std::string_view bytes, const std::string& name) {
-  const auto known = dhp::known_file(bytes);
+  const auto known = dhp::detail::known_file(bytes);
   const bool sent = known.starts_with("a Git LFS") || known.starts_with("an HTML");
   dhp::check(!sent, "", name, ", byte 0: is ", known, ", not the text");
   dhp::check(!bytes.starts_with("\xFF\xFE") && !bytes.starts_with("\xFE\xFF"), "", name,

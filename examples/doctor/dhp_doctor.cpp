@@ -23,7 +23,7 @@ using Dev = dhp::DefaultDevice;
 [[nodiscard]] Examination<Dev> introduced(Dev& dev, dhp::Comm<Dev> world,
                                           const DoctorOptions& options) {
   Examination<Dev> exam{dev, std::move(world), options};
-  exam.hosts = gather_texts(dev, exam.world, dhp::host_name());
+  exam.hosts = gather_texts(dev, exam.world, dhp::detail::host_name());
   exam.kinds = gather_texts(dev, exam.world,
                             value_in("/proc/cpuinfo", "model name") + ", " + device_name(dev));
   return exam;

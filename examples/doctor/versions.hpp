@@ -41,7 +41,7 @@ namespace examples::doctor {
 
 /// A hash of this very program file.
 [[nodiscard]] inline std::string program_hash() {
-  return dhp::concat(dhp::fnv1a(dhp::text_of("/proc/self/exe")));
+  return dhp::concat(dhp::detail::fnv1a(dhp::text_of("/proc/self/exe")));
 }
 
 [[nodiscard]] inline std::vector<Fact> host_facts() {

@@ -15,7 +15,7 @@ namespace examples {
 struct Sampling {
   double temperature = 0;  ///< scores are divided by it; 0: the likeliest token is taken
   std::int64_t top_k = 0;  ///< the number of likeliest tokens that are chosen from; 0: all
-  double top_p = 1;        ///< of these the likeliest, until they have this share together
+  double top_p = 1;        ///< only the likeliest tokens that together have this share
 };
 
 /// drawn: uniform in [0, 1). Of equal scores the token of the lower id comes first.

@@ -72,9 +72,9 @@ class OnnxWeights {
     dhp::check(found != held_.end(), "this model has no weights ", name);
     const auto& piece = found->second.piece;
     const auto* const from = found->second.data.data<float>();
-    Tensor made{dhp::file_shape(piece.shape, piece.file_order), {}};
+    Tensor made{dhp::detail::file_shape(piece.shape, piece.file_order), {}};
     made.values.resize(static_cast<std::size_t>(piece.count()));
-    dhp::for_file_runs(piece, [&](std::int64_t to, std::int64_t at, std::int64_t count) {
+    dhp::detail::for_file_runs(piece, [&](std::int64_t to, std::int64_t at, std::int64_t count) {
       std::copy_n(from + at, count, made.values.begin() + to);
     });
     return made;

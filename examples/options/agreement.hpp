@@ -77,12 +77,12 @@ void check_same(D& dev, dhp::Comm<D>& world, const Common& common, bool elastic 
     for (std::int64_t part = 0; part < std::min<std::int64_t>(size, 4); ++part) {
       const std::vector<std::int64_t> index{size * part / 4};
       for (const auto& [side, array] : data->labels_only().collate(index, 0).side)
-        sum = 31 * sum + dhp::crc32c(array.bytes());
+        sum = 31 * sum + dhp::detail::crc32c(array.bytes());
     }
     facts[name] = dhp::concat(size, " ", name, " of checksum ", sum);
   }
   for (const auto& [name, text] : setup.files)
-    facts[name] = dhp::concat("a ", name, " of checksum ", dhp::fnv1a_text(text));
+    facts[name] = dhp::concat("a ", name, " of checksum ", dhp::detail::fnv1a_text(text));
   return {facts.dump(), "read data with", "give all ranks the same data"};
 }
 

@@ -10,7 +10,7 @@
 
 namespace examples {
 
-/// A flag and its opposite, or neither. CLI11 takes an optional for a count, and sets it to 0.
+/// A flag and its opposite, or neither. Not add_flag on an optional: CLI11 takes it for a counter, 0 if absent.
 inline CLI::Option* add_choice(CommandLine& app, const std::string& flags,
                                std::optional<bool>& choice, const std::string& help) {
   return app.add_flag_function(

@@ -1,4 +1,5 @@
-// Options that all ranks of a job must share: they compare them when they have met (agreement.hpp).
+// Which options all ranks of a job must share, and compare when they have met (agreement.hpp); and which a checkpoint
+// remembers. Both hold for options that no list here names.
 #pragma once
 
 #include <dhp/core/config.hpp>
@@ -14,6 +15,7 @@
 #include <charconv>
 #include <string>
 #include <string_view>
+#include <vector>
 
 namespace examples {
 
@@ -30,6 +32,26 @@ inline constexpr std::array options_of_a_rank{
 inline constexpr std::array paths_of_a_host{"--data", "--test-data", "--vocabulary", "--trace",
                                             "--trace-values"};
 
+/// Options of these groups say what is trained, except for those that say where and how fast.
+inline constexpr std::array groups_of_the_run{"Model", "Data", "Training", "Optimizer"};
+inline constexpr std::array options_of_how_it_runs{
+    "--threads",           "--device",         "--cuda-graphs",
+    "--offload",           "--loader-threads", "--comm-timeout",
+    "--check-collectives", "--memory-limit",   "--verify-every",
+    "--stop-after",        "--index",          "--cache",
+    "--cache-gb",          "--text-cache"};
+
+[[nodiscard]] inline bool is_in(const auto& names, std::string_view name) {
+  return std::find(names.begin(), names.end(), name) != names.end();
+}
+/// What a checkpoint remembers.
+[[nodiscard]] inline std::vector<CLI::Option*> options_of_the_run(CLI::App& app) {
+  return app.get_options([](const CLI::Option* option) {
+    return is_in(groups_of_the_run, option->get_group()) &&
+           !is_in(options_of_how_it_runs, option->get_name());
+  });
+}
+
 /// A number has one spelling: 1e-3 is 0.001. Whole numbers stay as they are.
 [[nodiscard]] inline std::string one_spelling(const std::string& text) {
   double value = 0;
@@ -41,9 +63,6 @@ inline constexpr std::array paths_of_a_host{"--data", "--test-data", "--vocabula
 
 /// JSON of the program's version and of its options, given or not: by name, as a sentence calls them.
 [[nodiscard]] inline std::string common_options(const CLI::App& app) {
-  const auto is_in = [](const auto& names, const std::string& name) {
-    return std::find(names.begin(), names.end(), std::string_view(name)) != names.end();
-  };
   nlohmann::ordered_json made;
   std::string program;
   try {

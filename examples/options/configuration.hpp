@@ -41,7 +41,7 @@ inline constexpr const char* resnet_examples =
 /// Throws where it is clear from the name that --load cannot read it.
 inline void check_load(const std::string& path) {
   for (const auto* ending : {".pth", ".pt", ".bin", ".ckpt", ".h5", ".onnx", ".msgpack"})
-    dhp::check(!dhp::ends_in(path, ending), "--load ", path, ": dhp reads no ", ending,
+    dhp::check(!dhp::detail::ends_in(path, ending), "--load ", path, ": dhp reads no ", ending,
                " files, only its own checkpoints and .safetensors; in Python, "
                "safetensors.torch.save_file(weights, \"weights.safetensors\") writes one");
 }

@@ -76,11 +76,10 @@ void add_run_options(CommandLine& app, RunOptions& options, Words& words) {
   const auto not_negative = not_negative_number();
 
   add_mesh_options(app, options);
-  add_name(
-      app, "--schedule", "1f1b",
-      "gpipe, 1f1b, interleaved, zero-bubble, zero-bubble-v, dual-pipe-v, or a .csv file of each "
-      "stage's actions",
-      [&](const auto& name) { options.pipeline.schedule = schedule_of(name); });
+  std::string schedules;
+  for (const auto& each : dhp::built_in_schedules()) schedules += each.name() + ", ";
+  add_name(app, "--schedule", "1f1b", schedules + "or a .csv file of each stage's actions",
+           [&](const auto& name) { options.pipeline.schedule = schedule_of(name); });
   app.add_option("--pipeline-chunks", options.pipeline.chunks,
                  "Parts of the model per stage (interleaved)", number_from_to(1, 1000));
   app.add_flag_callback(
@@ -297,22 +296,6 @@ void finish(RunOptions& options, const Words& words) {
       no_best || (options.evaluate_every > 0 && options.save_every % options.evaluate_every == 0),
       "--keep-best needs an evaluation before each save: --save-every ", options.save_every,
       " is no multiple of --evaluate-every ", options.evaluate_every);
-}
-
-/// Options for what is trained, not for where and how fast: a checkpoint remembers them.
-[[nodiscard]] std::vector<CLI::Option*> options_of_the_run(CLI::App& app) {
-  static constexpr std::array groups{"Model", "Data", "Training", "Optimizer"};
-  static constexpr std::array others{"--threads",           "--device",         "--cuda-graphs",
-                                     "--offload",           "--loader-threads", "--comm-timeout",
-                                     "--check-collectives", "--memory-limit",   "--verify-every",
-                                     "--stop-after",        "--index",          "--cache",
-                                     "--cache-gb",          "--text-cache"};
-  std::vector<CLI::Option*> of_the_run;
-  for (auto* option : app.get_options())
-    if (std::find(groups.begin(), groups.end(), option->get_group()) != groups.end() &&
-        std::find(others.begin(), others.end(), option->get_name()) == others.end())
-      of_the_run.push_back(option);
-  return of_the_run;
 }
 
 /// Options that belong to one reducer alone.

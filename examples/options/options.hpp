@@ -34,7 +34,7 @@ struct RunOptions {
   dhp::PipelineOptions pipeline{};
   std::optional<dhp::SyntheticGradients> synthetic_gradients{};
   dhp::ReducerChoice reducer = dhp::Bucketed{};
-  std::string reducer_name = "bucketed";  ///< as --reducer has it
+  std::string reducer_name = "bucketed";  ///< the word given to --reducer
   dhp::Sharding sharding{};
   bool state_on_host = false;
 
@@ -61,7 +61,7 @@ struct RunOptions {
   double memory_limit_gb = 0;  ///< of a rank; 0: what the host or the GPU has
 
   dhp::OptimizerChoice optimizer;
-  dhp::LearningRate learning_rate{};  ///< but for the number of steps
+  dhp::LearningRate learning_rate{};  ///< complete except for the total number of steps
   double clip = 0;
   double skip_spikes = 0;  ///< times the usual gradient norm; 0: no step is skipped for it
 
@@ -70,7 +70,7 @@ struct RunOptions {
   double held_out = 0.02;
   std::int64_t evaluate_every = 0;    ///< steps; 0: at the start and the end only
   std::int64_t evaluate_samples = 0;  ///< 0: the whole held-out set
-  bool evaluate_only = false;         ///< what is loaded, and the run is over
+  bool evaluate_only = false;         ///< evaluate what is loaded, and end
   bool skip_bad = false;
   std::int64_t shuffle_window = 0;  ///< samples; 0: over all
 
@@ -86,7 +86,7 @@ struct RunOptions {
   std::string keep_best;   ///< a measure of evaluations: the best checkpoint is kept, too
   bool overwrite = false;  ///< --save and --metrics may replace what is another run's
   std::string export_to;   ///< directory of weights for other programs; empty: none
-  double grace_s = 60;     ///< from SIGTERM and its like: so long it may take to save
+  double grace_s = 60;     ///< seconds from SIGTERM and its like in which it may save
   std::shared_ptr<Stopping> stopping{};  ///< made by main, before data are read
   std::string load;
   dhp::DataPosition from{};  ///< of the checkpoint in load

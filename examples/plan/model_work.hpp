@@ -11,7 +11,7 @@ namespace examples {
 
 using Work = dhp::detail::MetaCount;
 
-/// For one rank of a tensor axis.
+/// The work of one rank of a tensor axis.
 struct LayerWork {
   Work forward{}, backward{};
   double kept_bytes = 0;                       ///< from the forward pass to the backward one

@@ -65,7 +65,7 @@ std::string trainer_of(const std::string& checkpoint) {
   for (auto& word : words) pointers.push_back(word.data());
   pointers.push_back(nullptr);
   ::execv(pointers[0], pointers.data());
-  dhp::check_system(false, "cannot start ", words[0]);
+  dhp::detail::check_system(false, "cannot start ", words[0]);
   std::abort();
 }
 

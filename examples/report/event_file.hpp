@@ -64,7 +64,7 @@ class Message {
   };
   put(static_cast<std::uint64_t>(data.size()));
   const auto checksum = [](std::string_view text) {
-    return dhp::masked_crc32c(std::as_bytes(std::span(text.data(), text.size())));
+    return dhp::detail::masked_crc32c(std::as_bytes(std::span(text.data(), text.size())));
   };
   put(checksum(made));
   made += data;

@@ -34,8 +34,8 @@ class FlightRecordOutput : dhp::detail::NonCopyable {
     for (int rank = first; rank < first + ranks; ++rank) {
       paths_.push_back(flight_record_path(file, rank));
       const auto folder = std::filesystem::path(paths_.back()).parent_path().string();
-      dhp::check_system(::access(folder.empty() ? "." : folder.c_str(), W_OK) == 0,
-                        "cannot write --flight-record ", paths_.back());
+      dhp::detail::check_system(::access(folder.empty() ? "." : folder.c_str(), W_OK) == 0,
+                                "cannot write --flight-record ", paths_.back());
       // A record of an earlier run would mislead, and a rank that hangs may not be able to replace it.
       ::unlink(paths_.back().c_str());
     }
@@ -58,7 +58,7 @@ class FlightRecordOutput : dhp::detail::NonCopyable {
     for (std::size_t at = 0; at < paths_.size(); ++at) {
       const int rank = first_ + static_cast<int>(at);
       try {
-        FlightRecordFile::of(*recorders_[at], rank, world_size_, dhp::process_name())
+        FlightRecordFile::of(*recorders_[at], rank, world_size_, dhp::detail::process_name())
             .write(paths_[at]);
       } catch (const std::exception& error) {  // no reason to end a run
         std::fprintf(stderr, "rank %d: %s\n", rank, error.what());

@@ -5,7 +5,7 @@
 
 namespace examples {
 namespace {
-/// The number of micro-batches that a plan is made of where their shapes differ.
+/// Micro-batches that a plan looks at if their shapes differ.
 constexpr std::int64_t different_shapes = 16;
 
 /// The options that differ.

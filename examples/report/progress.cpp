@@ -189,7 +189,7 @@ void Metrics::put(const std::string& line) {
   if (!file_.is_open()) return;
   errno = 0;
   file_ << line << std::endl;
-  dhp::check_system(file_.good(), "cannot write --metrics ", path_);
+  dhp::detail::check_system(file_.good(), "cannot write --metrics ", path_);
 }
 
 int exit_status_of(const std::function<int()>& body) {

@@ -16,7 +16,7 @@ namespace {
 [[nodiscard]] std::string kind_of(const std::string& path) {
   if (path.empty()) return "jsonl";
   for (const auto* const kind : {"csv", "jsonl", "npy"})
-    if (dhp::ends_in(path, dhp::concat(".", kind))) return kind;
+    if (dhp::detail::ends_in(path, dhp::concat(".", kind))) return kind;
   dhp::fail("--output ", path, ": its name ends in none of .csv, .jsonl and .npy");
 }
 
@@ -123,8 +123,8 @@ void RowFile::finish() {
   }
   file_->sync();
   file_.reset();
-  dhp::check_system(::rename(part_.c_str(), options_.path.c_str()) == 0, "cannot rename ", part_,
-                    " to ", options_.path);
+  dhp::detail::check_system(::rename(part_.c_str(), options_.path.c_str()) == 0, "cannot rename ",
+                            part_, " to ", options_.path);
 }
 
 void RowFile::write(const std::string& text) {

@@ -19,8 +19,8 @@ namespace examples {
 
 /// The difference between one rank's clock and rank 0's.
 struct ClockOffset {
-  double ahead_s = 0;       ///< of rank 0's
-  double round_trip_s = 0;  ///< of the shortest trip; ahead_s is wrong by at most half of it
+  double ahead_s = 0;       ///< how far this clock is ahead of rank 0's
+  double round_trip_s = 0;  ///< the shortest round trip; ahead_s is wrong by at most half of it
 };
 
 /// now(): a clock that runs on all ranks at the same rate, in seconds. Collective. Of several round trips the shortest

@@ -27,7 +27,7 @@ class TraceReport {
       : dev_(dev), world_(std::move(world)), path_(std::move(path)) {
     if (!dev_.trace()) return;
     if (world_.rank() == 0)
-      write_trace(dev_, dhp::Comm<Dev>(), dhp::Trace(), path_, dhp::host_name(), 0);
+      write_trace(dev_, dhp::Comm<Dev>(), dhp::Trace(), path_, dhp::detail::host_name(), 0);
     clock_offset_s_ = clock_offset(dev_, world_, [&] { return dev_.trace()->now_s(); }).ahead_s;
   }
 
@@ -46,7 +46,7 @@ class TraceReport {
     const auto& trace = *dev_.trace();
     const auto exposure = dhp::exposure_of(trace);
     const auto shares = dhp::gather(dev_, world_, {exposure.share()});
-    write_trace(dev_, world_, trace, path_, dhp::host_name(), clock_offset_s_);
+    write_trace(dev_, world_, trace, path_, dhp::detail::host_name(), clock_offset_s_);
     const auto least = std::min_element(shares.begin(), shares.end());
     const auto most = std::max_element(shares.begin(), shares.end());
     const double mean =

@@ -14,7 +14,7 @@ struct TracedValue {
   std::int64_t step = 0;         ///< counted from 1
   std::int64_t micro_batch = 0;  ///< index in the global batch
   int layer = 0;                 ///< index in the model; the loss comes after the last one
-  std::string name{};            ///< of the layer
+  std::string name{};            ///< name of the layer
   bool gradient = false;         ///< that of the layer's input; otherwise the layer's output
   int tensor_rank = 0;           ///< on the tensor axis; ranks hold parts of some values
   std::string shape{};

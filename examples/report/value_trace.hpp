@@ -123,7 +123,7 @@ class ValueTrace {
     const auto copy = dev.start_copy_to_host(tensor.view().bytes(), tensor.size_bytes());
     const auto bytes = copy.template wait<std::byte>();
     value.fingerprint =
-        dhp::fnv1a_text({reinterpret_cast<const char*>(bytes.data()), bytes.size()});
+        dhp::detail::fnv1a_text({reinterpret_cast<const char*>(bytes.data()), bytes.size()});
     dhp::Tensor<Dev> wide(dev, dhp::DType::f64, tensor.shape());
     cast(dev, tensor.view(), wide.mut());
     double squares = 0;

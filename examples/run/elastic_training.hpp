@@ -125,7 +125,7 @@ class ElasticTraining : dhp::detail::NonCopyable {
       stopped_ = end == RunEnd::stopped;
       return stopped_ ? dhp::GenerationEnd::stopped : dhp::GenerationEnd::finished;
     }
-    rank.report.steps = program.training().trainer().steps_done();
+    rank.report.steps = program.training().trainer().steps_started();
     since_ = Clock::now();
     return dhp::GenerationEnd::changed;
   }
@@ -164,7 +164,7 @@ class ElasticTraining : dhp::detail::NonCopyable {
   [[nodiscard]] static std::vector<dhp::HeldPiece<Dev>> own_state(dhp::TrainingRun<Dev>& run) {
     return dhp::state_pieces(run.store(), run.optimizer(), true);
   }
-  /// Position of the ranks that have the state.
+  /// Which step the ranks that still hold the state have reached.
   struct Position {
     dhp::RunState state{.step = -1};
     Measures last_step{};     ///< its line of metrics, for whichever rank writes from now on

@@ -31,18 +31,18 @@ class Patience {
     for (const auto& one : found) names += (names.empty() ? "" : ", ") + one.first;
     dhp::check(named != found.end(), "--stop-early ", measure_,
                ": this model's evaluations measure ", names);
-    if (!waits()) best_ = {.measure = measure_, .value = named->second, .step = step};
-    else if (step == best_.evaluated) return;  // a run that goes on begins with its last one
+    if (!waits()) best_ = {.measure = measure_, .best = named->second, .best_step = step};
+    else if (step == best_.step) return;  // a run that goes on begins with its last one
     else if (is_better(named->second))
-      best_ = {.measure = measure_, .value = named->second, .step = step};
+      best_ = {.measure = measure_, .best = named->second, .best_step = step};
     else ++best_.without_better;
-    best_.evaluated = step;
+    best_.step = step;
   }
   [[nodiscard]] bool is_over() const { return waits() && best_.without_better >= evaluations_; }
   /// Why it is over.
   [[nodiscard]] std::string sentence() const {
-    return dhp::concat(measure_, " was best after step ", best_.step, " (",
-                       short_number(best_.value), "), and no better in ", best_.without_better,
+    return dhp::concat(measure_, " was best after step ", best_.best_step, " (",
+                       short_number(best_.best), "), and no better in ", best_.without_better,
                        best_.without_better == 1 ? " evaluation since" : " evaluations since");
   }
 
@@ -50,8 +50,8 @@ class Patience {
   [[nodiscard]] bool waits() const { return !measure_.empty() && best_.measure == measure_; }
   /// NaN is worse than any number.
   [[nodiscard]] bool is_better(double value) const {
-    if (std::isnan(best_.value)) return !std::isnan(value);
-    return dhp::lower_is_better(measure_) ? value < best_.value : value > best_.value;
+    if (std::isnan(best_.best)) return !std::isnan(value);
+    return dhp::lower_is_better(measure_) ? value < best_.best : value > best_.best;
   }
 
   std::string measure_;

@@ -383,8 +383,8 @@ class Program {
     if (!options_.process() && options_.min_bandwidth_gb_s == 0) return;
     // Less than what training takes beside its state.
     const auto bytes = std::clamp<std::size_t>(run_.store().weight_bytes() / 4, 1 << 20, 8 << 20);
-    const auto measured =
-        measure_transports(dev_, run_.mesh(), dhp::host_name(), static_cast<std::int64_t>(bytes));
+    const auto measured = measure_transports(dev_, run_.mesh(), dhp::detail::host_name(),
+                                             static_cast<std::int64_t>(bytes));
     for (const auto& line : measured.lines()) report_.say(line);
     measured.check_bandwidth(options_.min_bandwidth_gb_s * 1e9);
   }
@@ -406,8 +406,8 @@ class Program {
     }
     const auto measures =
         setup_.predicted_measures ? predicted_measures(predictions) : setup_.measures(loss.terms);
-    patience_.take(run_.trainer().steps_done(), measures);
-    report_.evaluation(when, run_.trainer().steps_done(), measures);
+    patience_.take(run_.trainer().steps_started(), measures);
+    report_.evaluation(when, run_.trainer().steps_started(), measures);
     saved_.evaluated(measures);
   }
 

@@ -38,7 +38,7 @@ class RankWork {
     const auto work = dhp::detail::gather_values(dev_, world, mine);
     const auto slow = stragglers_.found(options.mesh, work);
     if (slow.empty()) return {};
-    const auto names = dhp::gather_texts(dev_, world, dhp::process_name());
+    const auto names = dhp::gather_texts(dev_, world, dhp::detail::process_name());
     std::vector<std::string> sentences;
     for (const auto rank : slow) {
       const auto at = static_cast<std::size_t>(rank);

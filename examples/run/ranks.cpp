@@ -1,8 +1,8 @@
 #include "ranks.hpp"
 
-#if defined(DHP_HAS_NCCL) && defined(DHP_HAS_PROCESSES)
+#if defined(DHP_HAS_ENGINE) && defined(DHP_HAS_NCCL)
 #include <dhp/comm/nccl/connect.hpp>
-#elif defined(DHP_HAS_GLOO)
+#elif defined(DHP_HAS_ENGINE)
 #include <dhp/comm/gloo/connect.hpp>
 #endif
 #if defined(DHP_HAS_MPI) && !defined(DHP_HAS_NCCL)
@@ -51,7 +51,7 @@ struct ProcessSetup {
   }
 };
 
-#if (defined(DHP_HAS_NCCL) && defined(DHP_HAS_PROCESSES)) || defined(DHP_HAS_GLOO)
+#ifdef DHP_HAS_ENGINE
 /// Refers to the setup.
 [[nodiscard]] dhp::ProcessOptions process_options(const ProcessSetup& setup) {
   dhp::ProcessOptions made;
@@ -105,7 +105,7 @@ void start_rank(const dhp::ProcessRank& me, const RunOptions& options,
   const ProcessSetup setup{me, options, std::move(deadlines), records};
   if constexpr (Dev::host_accessible)
     if (run_over_mpi(setup, body)) return;
-#if (defined(DHP_HAS_NCCL) && defined(DHP_HAS_PROCESSES)) || defined(DHP_HAS_GLOO)
+#ifdef DHP_HAS_ENGINE
   const auto process = process_options(setup);
 #if defined(DHP_HAS_NCCL)
   dhp::run_process_rank(me, dhp::connect_nccl, body, process);
@@ -122,7 +122,7 @@ void start_rank(const dhp::ProcessRank& me, const RunOptions& options,
 template <class D>
 void begin_with_gpu(const RunOptions& options, int local_rank, [[maybe_unused]] int ranks) {
   if constexpr (requires { D::begin(local_rank); }) {
-#if defined(DHP_HAS_NCCL) && defined(DHP_HAS_PROCESSES)
+#if defined(DHP_HAS_ENGINE) && defined(DHP_HAS_NCCL)
     if (ranks > 1) dhp::detail::prepare_process_for_nccl();
 #endif
     try {
@@ -141,7 +141,7 @@ void begin_with_gpu(const RunOptions& options, int local_rank, [[maybe_unused]] 
 
 }  // namespace
 
-#if (defined(DHP_HAS_NCCL) && defined(DHP_HAS_PROCESSES)) || defined(DHP_HAS_GLOO)
+#ifdef DHP_HAS_ENGINE
 void start_elastic_rank(const dhp::ProcessRank& me, const RunOptions& options,
                         std::shared_ptr<const dhp::Deadlines> deadlines,
                         const dhp::ElasticOptions& elastic, const GenerationBody& body) {
@@ -168,7 +168,7 @@ void start_elastic_rank(const dhp::ProcessRank& me, const RunOptions& options,
 int end_before_rendezvous(const RunOptions& options, int status) {
   if (status == 0) return status;
   try {
-    RunOptions meeting;  // of the wrong ones only what is needed
+    RunOptions meeting;  // only what is needed of the wrong options
     meeting.comm_timeout = soon_s;
     meeting.transport = options.transport;
     meeting.network_interface = options.network_interface;

@@ -6,7 +6,7 @@
 #include <dhp/comm/observe/trace.hpp>
 #include <dhp/default_device.hpp>
 #include <dhp/watch.hpp>
-#if (defined(DHP_HAS_NCCL) && defined(DHP_HAS_PROCESSES)) || defined(DHP_HAS_GLOO)
+#ifdef DHP_HAS_ENGINE
 #include <dhp/comm/elastic/run_elastic.hpp>
 #endif
 
@@ -38,7 +38,7 @@ template <class D>
 [[nodiscard]] dhp::Comm<D> observed(D& dev, dhp::Comm<D> world, const RunOptions& options) {
   if (world.size() == 1) return world;
   if constexpr (D::host_accessible)
-    world = dhp::observe<D>(world, std::make_shared<dhp::CallTiming>(dev.waits()));
+    world = dhp::observe<D>(world, std::make_shared<dhp::detail::CallTiming>(dev.waits()));
   if (options.check_collectives)
     world = dhp::observe<D>(world, std::make_shared<dhp::CallChecking<D>>(dev, world));
   if (dev.trace())
@@ -64,7 +64,7 @@ void start_ranks(const RunOptions& options, const RankBody& body);
 /// and need not wait for it. Returns the exit status.
 [[nodiscard]] int end_before_rendezvous(const RunOptions& options, int status);
 
-#if (defined(DHP_HAS_NCCL) && defined(DHP_HAS_PROCESSES)) || defined(DHP_HAS_GLOO)
+#ifdef DHP_HAS_ENGINE
 using GenerationBody =
     std::function<dhp::GenerationEnd(dhp::GenerationRank<dhp::DefaultDevice>& rank)>;
 

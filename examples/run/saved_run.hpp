@@ -67,7 +67,7 @@ class SavedRun : dhp::detail::NonCopyable {
   }
   /// Takes measures of an evaluation before the next step.
   void evaluated(const Measures& found) {
-    measures_ = {run_.trainer().steps_done(), found};
+    measures_ = {run_.trainer().steps_started(), found};
     const auto named = [&](const auto& measure) { return measure.first == options_.keep_best; };
     if (options_.keep_best.empty() || std::any_of(found.begin(), found.end(), named)) return;
     std::string names;
@@ -95,7 +95,7 @@ class SavedRun : dhp::detail::NonCopyable {
     if (options_.save.empty()) return;
     const double stalled_s = files_.stalled_s();
     attempt([&] { files_.wait(); });
-    if (saved_step_ != run_.trainer().steps_done()) start();
+    if (saved_step_ != run_.trainer().steps_started()) start();
     files_.wait();
     report_.say("saved ", folder());
     if (options_.save_every > 0)
@@ -167,7 +167,7 @@ class SavedRun : dhp::detail::NonCopyable {
     return made;
   }
   [[nodiscard]] std::string folder() {
-    return options_.save + "/" + dhp::CheckpointFolder::name_of(run_.trainer().steps_done());
+    return options_.save + "/" + dhp::CheckpointFolder::name_of(run_.trainer().steps_started());
   }
   void export_from(const std::string& checkpoint) {
     if (!options_.export_to.empty()) export_weights(checkpoint);
@@ -204,7 +204,7 @@ class SavedRun : dhp::detail::NonCopyable {
   Patience& patience_;
   std::function<void()> may_commit_;
   bool done_ = false;                                   // by what was loaded
-  std::int64_t saved_step_ = -1;                        // of the last save
+  std::int64_t saved_step_ = -1;                        // step of the last save
   std::pair<std::int64_t, Measures> measures_{-1, {}};  // the last evaluation's, and its step
 };
 

@@ -3,14 +3,14 @@
 #include "../options/agreement.hpp"
 #include "../report/memory_use.hpp"
 #include "program.hpp"
-#if (defined(DHP_HAS_NCCL) && defined(DHP_HAS_PROCESSES)) || defined(DHP_HAS_GLOO)
+#ifdef DHP_HAS_ENGINE
 #include "elastic_training.hpp"
 #endif
 
 namespace examples {
 namespace {
 
-#if (defined(DHP_HAS_NCCL) && defined(DHP_HAS_PROCESSES)) || defined(DHP_HAS_GLOO)
+#ifdef DHP_HAS_ENGINE
 int run_elastic_training(const TrainingSetup& setup) {
   const auto& options = setup.options;
   const auto me = options.process();

@@ -36,7 +36,7 @@ struct ScheduleProblem {
   [[nodiscard]] int parts() const { return stages * chunks(); }
 };
 
-/// In slots. Proven if both are the same.
+/// Bounds in slots. Proven if both are the same.
 struct ShortestSchedule {
   int at_least = 0;
   std::string because{};  ///< what no shorter schedule can avoid

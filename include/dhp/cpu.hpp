@@ -28,9 +28,9 @@
 #include <dhp/cpu/tree_sum.hpp>
 #include <dhp/dhp.hpp>
 
-namespace dhp {
+namespace dhp::detail {
 
 /// Never called: its declaration says that the kernels of the Cpu are included (nn/layer.hpp).
 void kernels_are_included(const Cpu&);
 
-}  // namespace dhp
+}  // namespace dhp::detail

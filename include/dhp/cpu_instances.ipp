@@ -18,8 +18,8 @@ DHP_INSTANCE decltype(detail::swiglu_backward_on<Cpu>) detail::swiglu_backward_o
 // cpu/attention
 DHP_INSTANCE decltype(detail::attention_forward_on<Cpu>) detail::attention_forward_on<Cpu>;
 DHP_INSTANCE decltype(detail::attention_backward_on<Cpu>) detail::attention_backward_on<Cpu>;
-DHP_INSTANCE decltype(detail::attend_to_part_forward<Cpu>) detail::attend_to_part_forward<Cpu>;
-DHP_INSTANCE decltype(detail::attend_to_part_backward<Cpu>) detail::attend_to_part_backward<Cpu>;
+DHP_INSTANCE decltype(detail::attend_to_part_forward_on<Cpu>) detail::attend_to_part_forward_on<Cpu>;
+DHP_INSTANCE decltype(detail::attend_to_part_backward_on<Cpu>) detail::attend_to_part_backward_on<Cpu>;
 // cpu/batch_norm
 DHP_INSTANCE decltype(detail::batch_norm_sums_on<Cpu>) detail::batch_norm_sums_on<Cpu>;
 DHP_INSTANCE decltype(detail::batch_norm_squared_deviations_on<Cpu>)
@@ -184,7 +184,7 @@ DHP_INSTANCE class PlainReducer<Cpu>;
 DHP_INSTANCE class BucketedReducer<Cpu>;
 DHP_INSTANCE class detail::AnyReducer<Cpu>;
 DHP_INSTANCE class GroupSum<Cpu>;
-DHP_INSTANCE class Work<Cpu>;
+DHP_INSTANCE class detail::Work<Cpu>;
 DHP_INSTANCE class Tape<Cpu>;
 DHP_INSTANCE class TrainingRun<Cpu>;
 DHP_INSTANCE class detail::InitialValues<Cpu>;

@@ -30,10 +30,10 @@ struct DLTensor {
   DLDevice device;
   std::int32_t ndim;
   DLDataType dtype;
-  std::int64_t *shape, *strides;  ///< in elements; no strides: row-major
+  std::int64_t *shape, *strides;  ///< counted in elements; no strides: row-major
   std::uint64_t byte_offset;
 };
-struct Context;  ///< of the side that has made the struct
+struct Context;  ///< belongs to the side that has made the struct
 
 struct DLManagedTensor {
   DLTensor dl_tensor;
@@ -50,7 +50,7 @@ struct DLManagedTensorVersioned {
 static_assert(sizeof(DLTensor) == 48 && sizeof(DLManagedTensor) == 64 &&
               sizeof(DLManagedTensorVersioned) == 80);
 
-inline constexpr std::uint64_t read_only = 1;  ///< of flags
+inline constexpr std::uint64_t read_only = 1;  ///< a bit of flags
 inline constexpr std::int32_t cpu = 1, cuda = 2, cuda_host = 3, cuda_managed = 13;
 
 struct Element {
@@ -83,7 +83,7 @@ struct Export {
 /// The tensor for another library, which owns it until it calls the struct's deleter, on any thread. If others have the
 /// elements too (share()), the struct says that they are read-only; a DLManagedTensor cannot say that, but it holds.
 template <class Managed = dlpack::DLManagedTensorVersioned, class Dev>
-  requires(has_data<Dev>)
+  requires(detail::has_data<Dev>)
 [[nodiscard]] Managed* to_dlpack(const Dev& dev, Tensor<Dev> tensor) {
   using Export = dlpack::Export<Managed, Dev>;
   check(!tensor.empty(), "to_dlpack: there is no tensor");
@@ -121,7 +121,7 @@ template <class Managed = dlpack::DLManagedTensorVersioned, class Dev>
 /// Another library's tensor, row-major, on this device. The struct's deleter is called when the last owner of the
 /// elements goes. Read-only ones cannot be written to (Tensor::mut). If this throws, the caller keeps the struct.
 template <class Dev, class Managed>
-  requires(has_data<Dev>)
+  requires(detail::has_data<Dev>)
 [[nodiscard]] Tensor<Dev> from_dlpack(Dev& dev, Managed* managed) {
   check(managed != nullptr, "from_dlpack: there is no tensor");
   bool writable = true;

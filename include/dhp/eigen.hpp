@@ -103,7 +103,7 @@ inline constexpr bool owns_memory = std::is_base_of_v<Eigen::PlainObjectBase<M>,
 template <class S, int rank, int options, class Index>
 inline constexpr bool owns_memory<Eigen::Tensor<S, rank, options, Index>> = true;
 
-// False for expressions that Eigen evaluates lazily.
+// True if the elements of M lie in memory; false for expressions that Eigen evaluates lazily.
 template <class M>
 constexpr bool has_memory() {
   if constexpr (is_matrix<M>) return (M::Flags & Eigen::DirectAccessBit) != 0;

@@ -5,7 +5,7 @@
 
 int main() {
   try {
-    std::printf("%d GPUs\n", dhp::usable_gpus());
+    std::printf("%d GPUs\n", dhp::detail::usable_gpus());
   } catch (const dhp::Error& error) {
     std::printf("%s\n", error.sentence().c_str());
   }

@@ -18,7 +18,7 @@ struct CountUp {
 
 int main() {
   try {
-    static_cast<void>(dhp::usable_gpus());
+    static_cast<void>(dhp::detail::usable_gpus());
   } catch (const dhp::Error& error) {  // as on most machines that compile this
     std::printf("%s\n", error.sentence().c_str());
     return 0;

@@ -13,20 +13,21 @@ std::string changes_errno() {
 
 TEST_CASE("system errors: errno is that of the call, whatever stood there or is evaluated") {
   errno = EDOM;
-  CHECK_THROWS_WITH_AS(check_system(::close(-1) == 0, "cannot close ", changes_errno(), " of ", -1),
-                       Contains("cannot close a descriptor of -1: Bad file descriptor"),
-                       dhp::Error);
+  CHECK_THROWS_WITH_AS(
+      detail::check_system(::close(-1) == 0, "cannot close ", changes_errno(), " of ", -1),
+      Contains("cannot close a descriptor of -1: Bad file descriptor"), dhp::Error);
   errno = EDOM;
-  CHECK_THROWS_WITH_AS(check_system(::close(-1) == 0, changes_errno() + " cannot be closed"),
-                       Contains("cannot be closed: Bad file descriptor"), dhp::Error);
+  CHECK_THROWS_WITH_AS(
+      detail::check_system(::close(-1) == 0, changes_errno() + " cannot be closed"),
+      Contains("cannot be closed: Bad file descriptor"), dhp::Error);
 }
 
 TEST_CASE("system errors: no error where the call went well, and the place is that of the caller") {
   errno = EDOM;
-  check_system(::access("/", F_OK) == 0, "cannot see /");
+  detail::check_system(::access("/", F_OK) == 0, "cannot see /");
   const auto line = __LINE__ + 2;
   try {
-    check_system(::close(-1) == 0, "cannot close it");
+    detail::check_system(::close(-1) == 0, "cannot close it");
     FAIL("no error");
   } catch (const dhp::Error& error) {
     CHECK(error.where().line() == line);

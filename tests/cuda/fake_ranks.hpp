@@ -19,7 +19,7 @@ template <class Body>
       *shared, n,
       [&](int rank) {
         Cuda dev({.device = rank, .pinned_bytes = 1 << 20, .workspace_bytes = 256});
-        auto world = Comm<Cuda>::of(NcclComm(shared, rank, rank, n, id));
+        auto world = Comm<Cuda>::of(detail::NcclComm(shared, rank, rank, n, id));
         results[static_cast<std::size_t>(rank)] = body(world, dev);
       },
       CallSite::current());

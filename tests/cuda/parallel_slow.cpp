@@ -5,11 +5,11 @@
 #include <tests/extra/compressed_reducer.hpp>
 #include <tests/nn/channels.hpp>
 #include <tests/nn/global_loss.hpp>
+#include <tests/nn/group_sum.hpp>
 #include <tests/parallel/data.hpp>
 #include <tests/parallel/pipeline.hpp>
 #include <tests/parallel/reducer.hpp>
 #include <tests/parallel/sharded_reducer.hpp>
-#include <tests/parallel/tensor.hpp>
 #include <tests/parallel/tied.hpp>
 #include <tests/train/step_recorder.hpp>
 #include <tests/train/trainer.hpp>

@@ -45,7 +45,7 @@ TEST_CASE("choices come back from their file, and only whole and for their own m
   CHECK(TunedChoices(file.path, "GPU 1, driver 2").size() == 2);
 
   const std::string before = "dhp tuned choices 1\nGPU 1, driver 2\ngemm 1 = a\n";
-  file.write(concat(before, "sum ", fnv1a(before), "\n"));
+  file.write(concat(before, "sum ", detail::fnv1a(before), "\n"));
   CHECK(TunedChoices(file.path, "GPU 1, driver 2").size() == 0);
 }
 

@@ -119,7 +119,7 @@ TEST_CASE("block cache: a folder that cannot be written to is one warning, and a
   dhp::detail::BlockCache full(
       folder / "full", 1000, [&](auto& sentence) { warnings.push_back(sentence); }, 16);
   const auto other = full.add("a", 64);
-  std::filesystem::create_directories(folder / "full/dhp-cache-" + dhp::fnv1a_text("a") +
+  std::filesystem::create_directories(folder / "full/dhp-cache-" + dhp::detail::fnv1a_text("a") +
                                       "-0.part");
   full.remove_others();
   slow.check_all(full, other);

@@ -47,7 +47,7 @@ inline std::string imagenet(const std::string& image, int label, const std::stri
 }
 
 inline std::uint32_t masked(const std::string& text) {
-  return dhp::masked_crc32c(std::as_bytes(std::span(text.data(), text.size())));
+  return dhp::detail::masked_crc32c(std::as_bytes(std::span(text.data(), text.size())));
 }
 inline std::string record(const std::string& text) {
   const auto length = little_endian(text.size(), 8);

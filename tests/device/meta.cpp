@@ -31,7 +31,7 @@ TEST_CASE("meta: persistent blocks have their size, and are not kept") {
 
 TEST_CASE("meta: a few numbers are there, many are not") {
   Meta dev;
-  for (const std::size_t bytes : {std::size_t{64}, 2 * dhp::MetaMemory::small_bytes}) {
+  for (const std::size_t bytes : {std::size_t{64}, 2 * dhp::detail::MetaMemory::small_bytes}) {
     std::vector<std::byte> from(bytes, std::byte{7}), to(bytes);
     const auto there = dev.allocate(bytes);
     dev.copy_from_host(there.get(), from.data(), bytes);

@@ -83,13 +83,24 @@ check_links() {
         } }' "$page")
   done
   [ "$count" -gt 0 ] || say "no page has a link"
-  # The tests that tests/README.md names are there: by their path, or by a name of its own.
-  grep -oE '`[a-z0-9_{},/]+\.(cpp|py|sh|hpp)`' "$root/tests/README.md" | tr -d '`' | sort -u | while read -r name; do
-    case $name in
-      */*) eval "ls -- $root/tests/$name" >/dev/null 2>&1 || [ -e "$root/$name" ] || [ -e "$root/include/dhp/$name" ] ;;
-      *) find "$root/tests" "$root/examples" "$root/include" -name "$name" | grep -q . ;;
-    esac || echo "tests/README.md: there is no $name"
+  # The files that these two name are there: by their path, or by a name of its own.
+  for page in tests/README.md docs/README.md; do
+    [ -e "$root/$page" ] || continue
+    grep -oE '`[a-z0-9_{},/]+\.(cpp|py|sh|[hic]pp|cmake)`' "$root/$page" | tr -d '`' | sort -u | while read -r name; do
+      case $name in
+        */*) eval "ls -- $root/tests/$name" >/dev/null 2>&1 || [ -e "$root/$name" ] || [ -e "$root/include/dhp/$name" ] || [ -e "$root/examples/$name" ] ;;
+        *) find "$root/tests" "$root/examples" "$root/include" "$root/docs" -name "$name" | grep -q . ;;
+      esac || echo "$page: there is no $name"
+    done
   done >"$work/tests"
+  # Functions of the walk, in the last column of a table, stand in the files that are linked before them.
+  awk -F'|' '/^\| step \| where \|/ { inside = 1 } !/^\|/ { inside = 0 } inside { print $3 "|" $4 }' "$root/docs/README.md" 2>/dev/null |
+    while IFS='|' read -r where functions; do
+      files=$(grep -oE '\.\./include/[a-z0-9_/.]+' <<<"$where" | sed "s|^\.\.|$root|")
+      for function in $(grep -oE '`[a-z_0-9]+`' <<<"$functions" | tr -d '`'); do
+        grep -qE "\b$function\(" $files || echo "docs/README.md: $function() is not in" $files
+      done
+    done >>"$work/tests"
   if [ -s "$work/tests" ]; then cat "$work/tests"; wrong=1; fi
   echo "$count links"
 }

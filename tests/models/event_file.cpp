@@ -17,7 +17,7 @@ std::uint64_t little_endian(const std::string& bytes, std::size_t at, int count)
 std::vector<std::string> records_of(const std::string& file) {
   const auto right = [](const std::string& data, std::uint64_t masked) {
     const auto moved = static_cast<std::uint32_t>(masked) - 0xa282ead8u;
-    return crc32c(std::as_bytes(std::span(data))) == (moved >> 17 | moved << 15);
+    return detail::crc32c(std::as_bytes(std::span(data))) == (moved >> 17 | moved << 15);
   };
   std::vector<std::string> found;
   for (std::size_t at = 0; at < file.size();) {

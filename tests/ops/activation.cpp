@@ -66,7 +66,7 @@ TEST_CASE_TEMPLATE("forward and backward, in place or not", T, double, float, bf
         CHECK(worst < epsilon<T>());
 
         Tensor<Cpu> dx(dev, dtype_of<T>(), {size});
-        const auto& saved = saves_output(kind) ? y : x;
+        const auto& saved = detail::saves_output(kind) ? y : x;
         activation_backward(dev, kind, saved, dy, dx.mut());
         const auto back = widened(dx);
         worst = 0;

@@ -10,7 +10,7 @@ using Kind = Action::Kind;
 
 /// The sentence of the checker, or "".
 std::string complaint(const StageLists& lists, int chunks, int micro_batches, int capacity = 1,
-                      Pass pass = Pass::training) {
+                      detail::Pass pass = detail::Pass::training) {
   const auto said = tests::message_of(
       [&] { (void)dhp::check_schedule(lists, chunks, micro_batches, capacity, pass); });
   return said == "no error" ? "" : said;
@@ -58,7 +58,7 @@ TEST_CASE("schedule_check: evaluation is right with one message per edge") {
         for (const bool v_shaped : {false, chunks == 2}) {
           const dhp::detail::ForwardOnly forwards{v_shaped};
           const auto lists = dhp::all_stages(forwards, stages, m, chunks);
-          CHECK(complaint(lists, chunks, m, 1, Pass::evaluation) == "");
+          CHECK(complaint(lists, chunks, m, 1, detail::Pass::evaluation) == "");
           if (m > 0) CHECK(has(complaint(lists, chunks, m), "without the backward of"));
         }
 }
@@ -115,7 +115,7 @@ TEST_CASE("schedule_check: messages on an edge, however slow a stage is") {
   // In evaluation all gathers before a stage that is slower than those before it, be it the last.
   for (const int stages : {2, 3}) {
     const auto lists = dhp::all_stages(dhp::detail::ForwardOnly{}, stages, 6);
-    CHECK(dhp::check_schedule(lists, 1, 6, 100, Pass::evaluation).most_messages == 6);
+    CHECK(dhp::check_schedule(lists, 1, 6, 100, detail::Pass::evaluation).most_messages == 6);
   }
 }
 
@@ -238,10 +238,10 @@ TEST_CASE("schedule_check: lists that need more room than an edge has") {
     for (const int chunk : {0, 1})
       for (int m = 0; m < 6; ++m) list.push_back({Kind::forward, chunk, m});
   CHECK(
-      has(complaint(lists, 2, 6, 1, Pass::evaluation),
+      has(complaint(lists, 2, 6, 1, detail::Pass::evaluation),
           "stage 0, position 3 (forward of micro-batch 3 in chunk 0) for a full edge to stage 1"));
-  CHECK(complaint(lists, 2, 6, 2, Pass::evaluation) != "");
-  CHECK(complaint(lists, 2, 6, 3, Pass::evaluation) == "");
+  CHECK(complaint(lists, 2, 6, 2, detail::Pass::evaluation) != "");
+  CHECK(complaint(lists, 2, 6, 3, detail::Pass::evaluation) == "");
 }
 
 TEST_CASE("schedule_check: numbers that do not fit the lists are refused") {
@@ -256,7 +256,7 @@ TEST_CASE("schedule_check: numbers that do not fit the lists are refused") {
   CHECK(complaint(lists, 1, 1) != "");
   CHECK(complaint(lists, 1 << 30, 1 << 30) ==
         "schedule: stage 0 has only 4 actions for 1073741824 micro-batches in 1073741824 chunks");
-  CHECK(complaint(lists, 1, 2, 1, Pass::evaluation) ==
+  CHECK(complaint(lists, 1, 2, 1, detail::Pass::evaluation) ==
         "schedule: stage 0, position 2 (backward of micro-batch 0 in chunk 0) is no forward, but "
         "evaluation has no others");
 }

@@ -6,7 +6,7 @@
 
 int main(int count, char** words) {
   try {
-    const int gpus = dhp::usable_gpus();
+    const int gpus = dhp::detail::usable_gpus();
     const int needed = count > 1 ? std::atoi(words[1]) : 1;
     std::printf("%d GPU%s\n", gpus, gpus == 1 ? "" : "s");
     if (gpus >= needed) return 0;

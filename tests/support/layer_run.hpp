@@ -61,7 +61,7 @@ inline LayerRun run_layer(Sequential<Cpu> layer, const LayerCase& each) {
     const auto values = widened(tensor);
     all.insert(all.end(), values.begin(), values.end());
   };
-  std::vector<Work<Cpu>> deferred;
+  std::vector<detail::Work<Cpu>> deferred;
   for (const std::uint32_t micro_batch : {0u, 1u}) {
     Tape<Cpu> tape({.mode = each.mode, .seed = 3, .step = 9}, &batch);
     if (each.defer) tape.defer_to(&deferred);

@@ -47,7 +47,7 @@ TEST_CASE("tape: a weight gradient runs at once, or once later, and lets go of w
   auto x = number(dev, 5);
   double seen = 0;
   {
-    std::vector<Work<Cpu>> later;
+    std::vector<detail::Work<Cpu>> later;
     tape.defer_to(&later);
     tape.weight_gradient(dev, [&seen, shared = x.share()](Cpu&) { seen = value_of(shared); });
     // A tape inside this one puts its work off too.

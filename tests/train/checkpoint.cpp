@@ -338,7 +338,8 @@ TEST_CASE("checkpoint: the format of two files and a state is still read") {
     const auto& piece = pieces.front().piece;
     if (name.starts_with("optimizer/momentum_buffer/"))
       state.add("momentum_buffer." + name.substr(26), piece.dtype,
-                file_shape(piece.shape, piece.file_order), dhp::detail::whole_tensor(saved, piece));
+                detail::file_shape(piece.shape, piece.file_order),
+                dhp::detail::whole_tensor(saved, piece));
   }
   state.write(old + "/optimizer.safetensors");
   std::ofstream(old + "/state.json") << R"({"format": 1, "steps": 2, "updates": 2, "loss_scale": 1,

@@ -38,17 +38,17 @@ class CheckpointCases {
           }
           BackgroundSaver<Dev> saver(checkpoint, trainer.may_record());
           trainer.before_update([&] { saver.before_update(dev); });
-          while (trainer.steps_done() < last) {
-            if (trainer.steps_done() == beside) saver.start(dev, save, trainer.state());
+          while (trainer.steps_started() < last) {
+            if (trainer.steps_started() == beside) saver.start(dev, save, trainer.state());
             const auto batches = assigned(mesh, settings.micro_batches, [&](std::int64_t k) {
-              return everything_batch(dev, static_cast<int>(trainer.steps_done()), k,
+              return everything_batch(dev, static_cast<int>(trainer.steps_started()), k,
                                       model_.vocabulary);
             });
             const auto report = trainer.step(batches);
             if (mesh.world().rank() == 0) result.losses.push_back(report.loss);
           }
+          if (!save.empty() && beside < 0) saver.start(dev, save, trainer.state());
           saver.wait(dev);
-          if (!save.empty() && beside < 0) checkpoint.save(dev, save, trainer.state());
           auto& store = pipeline.store();
           if (auto* replicas = trainer.replicas()) replicas->gather(dev, store.parameters());
           mesh.world().barrier();

@@ -155,7 +155,7 @@ class TrainerCases {
     const Case run{.options = {.learning_rate = {.peak = 0.1, .warmup_steps = 10}}};
     on_ranks(run, [](Dev&, Trained& trainer, Batches& batches, const auto&) {
       trainer.resume_after({.step = 4, .device = {.updates = 4}});
-      CHECK(trainer.steps_done() == 4);
+      CHECK(trainer.steps_started() == 4);
       const auto report = trainer.step(batches);
       CHECK(report.step == 5);
       CHECK(report.learning_rate == Approx(0.05));

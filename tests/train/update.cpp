@@ -184,7 +184,7 @@ std::vector<std::vector<std::byte>> after_three(const Layout& layout, const RunS
             CHECK_FALSE(trainer.finish_interrupted(1).has_value());
             step(1);
           }
-          CHECK(trainer.steps_done() == 2);
+          CHECK(trainer.steps_started() == 2);
           step(2);
           if (auto* replicas = trainer.replicas()) replicas->synchronize(dev);
           state = written(store, trainer.optimizer());

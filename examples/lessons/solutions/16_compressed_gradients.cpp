@@ -29,7 +29,7 @@ dhp::CompressedReducer<Dev, ForgetfulCompressor> make_reducer(Dev& dev,
 }
 
 /// Two replicas have one gradient each, the same in every step. How far is the mean of what was summed in so many
-/// steps from the true sum? Over its length.
+/// steps from the true sum? Relative error: |mean - true| / |true|.
 double mean_error(dhp::Comm<Dev> world, auto options, int steps) {
   Dev dev;
   dhp::ModelBuilder<Dev> build(dhp::Comm<Dev>{});

@@ -39,6 +39,7 @@ enum class CallKind {
   constexpr const char* names[] = {
       "all_reduce", "reduce_scatter", "all_gather", "broadcast", "all_to_all",
       "shift",      "barrier",        "split",      "send",      "recv"};
+  static_assert(std::size(names) == detail::as_size(CallKind::recv) + 1);
   return names[static_cast<int>(kind)];
 }
 
@@ -99,7 +100,7 @@ struct Call {
 template <class Dev>
 struct Collective {
   Call call;
-  ConstView<Dev> in{};  ///< what this rank brings
+  ConstView<Dev> in{};  ///< this rank's input
   View<Dev> out{};      ///< output; of all_reduce and broadcast the same memory
 
   /// In place. Sums of 16-bit types accumulate in float, sums of integers wrap.

@@ -44,25 +44,16 @@ class Comm {
 
   template <class C>
   [[nodiscard]] static Comm of(C comm) {
-    static_assert(
-        requires(C & c) { c.rank() + c.size() + c.send_capacity(); },
-        "a communicator lacks rank(), size() or send_capacity()");
-    static_assert(
-        requires(C & c, Dev & dev, const Collective<Dev>& collective) {
-          { c.start(dev, collective) } -> std::same_as<Event<Dev>>;
-        },
-        "a communicator lacks Event<Dev> start(Dev&, const Collective<Dev>&)");
-    static_assert(
-        requires(C & c, Dev & dev, Tensor<Dev> message, View<Dev> buffer, CallSite where) {
-          c.send(dev, std::move(message), 0, where);
-          c.recv(dev, buffer, 0, where);
-        },
-        "a communicator lacks send(Dev&, Tensor<Dev>, int, CallSite) or recv(Dev&, View<Dev>, int, "
-        "CallSite)");
-    static_assert(
-        Communicator<C, Dev>,
-        "a communicator lacks barrier(CallSite), split(int, int, CallSite) that gives its "
-        "own kind, abort(std::string) or transport()");
+    static_assert(detail::HasRankAndSize<C>,
+                  "a communicator lacks rank(), size() or send_capacity()");
+    static_assert(detail::HasStart<C, Dev>,
+                  "a communicator lacks Event<Dev> start(Dev&, const Collective<Dev>&)");
+    static_assert(detail::HasSendAndRecv<C, Dev>,
+                  "a communicator lacks send(Dev&, Tensor<Dev>, int, CallSite) or recv(Dev&, "
+                  "View<Dev>, int, CallSite)");
+    static_assert(detail::HasGroupCalls<C>,
+                  "a communicator lacks barrier(CallSite), split(int, int, CallSite) that gives "
+                  "its own kind, abort(std::string) or transport()");
     return Comm(std::make_shared<Model<C>>(std::move(comm)));
   }
 

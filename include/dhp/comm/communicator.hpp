@@ -18,6 +18,32 @@
 
 namespace dhp {
 
+namespace detail {
+template <class C>
+concept HasRankAndSize = requires(C& comm) {
+  { comm.rank() } -> std::same_as<int>;
+  { comm.size() } -> std::same_as<int>;
+  { comm.send_capacity() } -> std::same_as<int>;
+};
+template <class C, class Dev>
+concept HasStart = requires(C& comm, Dev& dev, const Collective<Dev>& collective) {
+  { comm.start(dev, collective) } -> std::same_as<Event<Dev>>;
+};
+template <class C, class Dev>
+concept HasSendAndRecv = requires(C& comm, Dev& dev, Tensor<Dev> message, View<Dev> buffer,
+                                  CallSite where) {
+  comm.send(dev, std::move(message), 0, where);
+  comm.recv(dev, buffer, 0, where);
+};
+template <class C>
+concept HasGroupCalls = requires(C& comm, CallSite where) {
+  { comm.transport() } -> std::same_as<std::string>;
+  comm.barrier(where);
+  { comm.split(0, 0, where) } -> std::same_as<C>;
+  comm.abort(std::string());
+};
+}  // namespace detail
+
 /// start: begins a collective and returns its event; `in` and `out` must stay in place until then.
 /// send: takes the tensor without a copy; message.share() keeps a second owner, which may only read. It is asynchronous
 /// until send_capacity() messages to one rank are unreceived, then it blocks. Messages between two ranks stay in order.
@@ -28,19 +54,8 @@ namespace dhp {
 /// next recv. Engines whose collectives are work of the device also have synchronize(dev): the host waits for it. That
 /// throws if the world has ended, because received data may then be garbage.
 template <class C, class Dev>
-concept Communicator = requires(C& comm, Dev& dev, const Collective<Dev>& collective,
-                                Tensor<Dev> message, View<Dev> buffer, CallSite where) {
-  { comm.rank() } -> std::same_as<int>;
-  { comm.size() } -> std::same_as<int>;
-  { comm.send_capacity() } -> std::same_as<int>;
-  { comm.transport() } -> std::same_as<std::string>;
-  { comm.start(dev, collective) } -> std::same_as<Event<Dev>>;
-  comm.send(dev, std::move(message), 0, where);
-  comm.recv(dev, buffer, 0, where);
-  comm.barrier(where);
-  { comm.split(0, 0, where) } -> std::same_as<C>;
-  comm.abort(std::string());
-};
+concept Communicator = detail::HasRankAndSize<C> && detail::HasStart<C, Dev> &&
+    detail::HasSendAndRecv<C, Dev> && detail::HasGroupCalls<C>;
 
 static_assert(!Communicator<int, int>);
 

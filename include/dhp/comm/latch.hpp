@@ -21,7 +21,7 @@ class Aborted : public Error {
   using Error::Error;
 };
 
-/// For any thread.
+/// Thread-safe.
 class Latch : detail::NonCopyable {
  public:
   virtual ~Latch() = default;

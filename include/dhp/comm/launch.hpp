@@ -78,7 +78,7 @@ template <class Dev>
 void detail::RankLauncher<Dev>::run(int ranks, const Body& body, CallSite where) {
   if constexpr (std::is_same_v<Dev, Cpu>) {
     const auto latch = std::make_shared<Latch>();
-    const auto comms = ThreadComm::all_of(latch, ranks);
+    const auto comms = detail::ThreadComm::all_of(latch, ranks);
     detail::run_rank_threads(
         *latch, ranks, [&](int rank) { body(Comm<Dev>::of(comms[detail::as_size(rank)])); }, where);
   } else {

@@ -32,7 +32,7 @@ struct ProcessOptions {
     return {.timeout_s = timeout_s,
             .deadlines = deadlines,
             .recorders = {recorder},
-            .name = process_name(),
+            .name = detail::process_name(),
             .stuck = stuck,
             .stuck_after_s = stuck_after_s};
   }

@@ -70,9 +70,9 @@ class Mesh {
   [[nodiscard]] Comm<Dev>& pipeline() { return pipeline_; }
   /// The same ranks as pipeline(), for the opposite direction.
   [[nodiscard]] Comm<Dev>& pipeline_backward() { return pipeline_backward_; }
-  /// Whose samples this replica has.
+  /// Index of the part of all samples that this replica has.
   [[nodiscard]] int data_index() const { return data_index_; }
-  /// Which rows of them.
+  /// Index of the part of their rows that this rank has.
   [[nodiscard]] int context_index() const { return context_index_; }
   [[nodiscard]] int tensor_index() const { return tensor_index_; }
   [[nodiscard]] int pipeline_index() const { return pipeline_index_; }

@@ -77,7 +77,7 @@ class MetaComm {
   bool threads_;
   std::size_t next_ = 0;
   struct Messages {
-    std::map<int, std::deque<Tensor<Dev>>> sent{};  // by the other rank
+    std::map<int, std::deque<Tensor<Dev>>> sent{};  // key: the receiver
     std::map<int, Tensor<Dev>> expected{};
   };
   std::shared_ptr<Messages> messages_ = std::make_shared<Messages>();

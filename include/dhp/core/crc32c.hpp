@@ -9,9 +9,7 @@
 #include <cstring>
 #include <span>
 
-namespace dhp {
-
-namespace detail {
+namespace dhp::detail {
 
 inline constexpr auto crc32c_table = [] {
   std::array<std::uint32_t, 256> table{};
@@ -42,19 +40,17 @@ inline std::uint32_t crc32c_bytes(std::uint32_t state, std::span<const std::byte
 }
 #endif
 
-}  // namespace detail
-
 /// The checksum of `bytes` after data with checksum `before`.
 [[nodiscard]] inline std::uint32_t crc32c(std::span<const std::byte> bytes,
                                           std::uint32_t before = 0) {
   auto state = ~before;
 #if defined(__x86_64__)
   if (__builtin_cpu_supports("sse4.2")) {
-    state = detail::crc32c_words(state, bytes);
+    state = crc32c_words(state, bytes);
     bytes = bytes.subspan(bytes.size() / 8 * 8);
   }
 #endif
-  return ~detail::crc32c_bytes(state, bytes);
+  return ~crc32c_bytes(state, bytes);
 }
 
 /// TFRecord's checksum: rotated and offset, so that it also protects data containing checksums.
@@ -63,4 +59,4 @@ inline std::uint32_t crc32c_bytes(std::uint32_t state, std::span<const std::byte
   return (crc >> 15 | crc << 17) + 0xa282ead8u;
 }
 
-}  // namespace dhp
+}  // namespace dhp::detail

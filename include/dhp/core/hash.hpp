@@ -7,7 +7,7 @@
 #include <string>
 #include <string_view>
 
-namespace dhp {
+namespace dhp::detail {
 
 /// FNV-1a, 64 bits (Fowler, Noll, Vo).
 [[nodiscard]] constexpr std::uint64_t fnv1a(std::string_view text) {
@@ -19,7 +19,6 @@ namespace dhp {
   return hash;
 }
 
-namespace detail {
 /// With leading zeros up to `least` digits: "002a" for 42, 4 and base 16.
 [[nodiscard]] inline std::string digits_of(std::uint64_t number, std::size_t least, unsigned base) {
   std::string text;
@@ -27,11 +26,10 @@ namespace detail {
     text.insert(text.begin(), "0123456789abcdef"[number % base]);
   return text;
 }
-}  // namespace detail
 
 /// The same in 16 hexadecimal digits, for names of files.
 [[nodiscard]] inline std::string fnv1a_text(std::string_view text) {
-  return detail::digits_of(fnv1a(text), 16, 16);
+  return digits_of(fnv1a(text), 16, 16);
 }
 
-}  // namespace dhp
+}  // namespace dhp::detail

@@ -28,7 +28,7 @@ struct NormalBlock {
     }
     transform(u, v);
   }
-  /// From given random words.
+  /// Makes them of given random words.
   NormalBlock(const std::uint32_t (&u)[count], const std::uint32_t (&v)[count]) { transform(u, v); }
 
  private:

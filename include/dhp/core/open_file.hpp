@@ -25,13 +25,13 @@ class OpenFile : detail::NonCopyable {
   /// flags: as for open(2). The umask limits the permissions of a new file.
   OpenFile(const std::string& path, int flags)
       : path_(path), fd_(::open(path.c_str(), flags | O_CLOEXEC, 0666)) {
-    check_system(fd_ >= 0, "cannot open ", path);
+    detail::check_system(fd_ >= 0, "cannot open ", path);
   }
   ~OpenFile() { ::close(fd_); }
 
   [[nodiscard]] std::uint64_t size() const {
     struct stat status {};
-    check_system(::fstat(fd_, &status) == 0, "cannot look at ", path_);
+    detail::check_system(::fstat(fd_, &status) == 0, "cannot look at ", path_);
     check(S_ISREG(status.st_mode), path_, " is not a file");
     return static_cast<std::uint64_t>(status.st_size);
   }
@@ -39,7 +39,7 @@ class OpenFile : detail::NonCopyable {
     while (!to.empty()) {
       const auto got = ::pread(fd_, to.data(), to.size(), static_cast<off_t>(at));
       if (got < 0 && errno == EINTR) continue;
-      check_system(got >= 0, "cannot read ", path_, " at byte ", at);
+      detail::check_system(got >= 0, "cannot read ", path_, " at byte ", at);
       check(got > 0, "cannot read ", path_, " at byte ", at, ": end of file");
       at += static_cast<std::uint64_t>(got);
       to = to.subspan(detail::as_size(got));
@@ -54,7 +54,7 @@ class OpenFile : detail::NonCopyable {
     while (!from.empty()) {
       const auto put = ::write(fd_, from.data(), from.size());
       if (put < 0 && errno == EINTR) continue;
-      check_system(put >= 0, "cannot write ", path_);
+      detail::check_system(put >= 0, "cannot write ", path_);
       from = from.subspan(detail::as_size(put));
     }
   }
@@ -65,7 +65,7 @@ class OpenFile : detail::NonCopyable {
     while (::flock(fd_, LOCK_EX) != 0 && errno == EINTR) continue;
   }
   /// Returns after all written bytes are on the disk.
-  void sync() { check_system(::fsync(fd_) == 0, "cannot write ", path_); }
+  void sync() { detail::check_system(::fsync(fd_) == 0, "cannot write ", path_); }
 
  private:
   std::string path_;
@@ -94,7 +94,8 @@ void replace_file(std::string path, Write write) {
     OpenFile file(part, O_WRONLY | O_CREAT | O_TRUNC);
     write(file);
     file.sync();
-    check_system(::rename(part.c_str(), path.c_str()) == 0, "cannot rename ", part, " to ", path);
+    detail::check_system(::rename(part.c_str(), path.c_str()) == 0, "cannot rename ", part, " to ",
+                         path);
   } catch (...) {
     ::unlink(part.c_str());
     throw;

@@ -7,9 +7,8 @@
 #include <concepts>
 #include <cstring>
 
-namespace dhp {
+namespace dhp::detail {
 
-namespace detail {
 /// The success of a system call and its errno. The implicit conversion reads errno right after the
 /// call, before other arguments can change it.
 struct SystemResult {
@@ -17,13 +16,12 @@ struct SystemResult {
   int error;
   SystemResult(std::same_as<bool> auto went_well) : good(went_well), error(errno) {}
 };
-}  // namespace detail
 
 /// check_system(::close(file) == 0, "cannot close ", path): throws Error("cannot close PATH: No
 /// space left on device") on failure.
-void check_system(detail::SystemResult result, detail::Located first, const auto&... rest) {
+void check_system(SystemResult result, Located first, const auto&... rest) {
   if (!result.good) [[unlikely]]
     fail(first, rest..., ": ", std::strerror(result.error));
 }
 
-}  // namespace dhp
+}  // namespace dhp::detail

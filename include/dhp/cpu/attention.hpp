@@ -350,18 +350,18 @@ void attention_backward_on(std::same_as<Cpu> auto& dev, ConstView<Cpu> dy, Const
     cpu::attend_backward<T, T>(dev, dy, q, k, v, y, logsumexp, all, options, dq, dk, dv);
   });
 }
-void attend_to_part_forward(std::same_as<Cpu> auto& dev, ConstView<Cpu> q, ConstView<Cpu> k,
-                            ConstView<Cpu> v, const AttentionParts<Cpu>& parts,
-                            const AttentionOptions& options, View<Cpu> y, View<Cpu> logsumexp) {
+void attend_to_part_forward_on(std::same_as<Cpu> auto& dev, ConstView<Cpu> q, ConstView<Cpu> k,
+                               ConstView<Cpu> v, const AttentionParts<Cpu>& parts,
+                               const AttentionOptions& options, View<Cpu> y, View<Cpu> logsumexp) {
   visit_floating(q.dtype(), [&]<class T>(Tag<T>) {
     cpu::attend<T, Accumulator<T>>(dev, q, k, v, parts, options, y, logsumexp);
   });
 }
-void attend_to_part_backward(std::same_as<Cpu> auto& dev, ConstView<Cpu> dy, ConstView<Cpu> q,
-                             ConstView<Cpu> k, ConstView<Cpu> v, ConstView<Cpu> y,
-                             ConstView<Cpu> logsumexp, const AttentionParts<Cpu>& parts,
-                             const AttentionOptions& options, View<Cpu> dq, View<Cpu> dk,
-                             View<Cpu> dv) {
+void attend_to_part_backward_on(std::same_as<Cpu> auto& dev, ConstView<Cpu> dy, ConstView<Cpu> q,
+                                ConstView<Cpu> k, ConstView<Cpu> v, ConstView<Cpu> y,
+                                ConstView<Cpu> logsumexp, const AttentionParts<Cpu>& parts,
+                                const AttentionOptions& options, View<Cpu> dq, View<Cpu> dk,
+                                View<Cpu> dv) {
   visit_floating(q.dtype(), [&]<class T>(Tag<T>) {
     using A = Accumulator<T>;
     cpu::attend_backward<T, A>(dev, dy, q, k, v, y, logsumexp, parts, options, dq, dk, dv);

@@ -67,7 +67,7 @@ struct AttentionPlace {
     const auto number = first_number(head, query) + static_cast<std::uint64_t>(key);
     return (random.bits(number) >> 8) >= threshold;
   }
-  /// With the step loaded once instead of per block.
+  /// The same, with the step loaded once instead of per block.
   [[nodiscard]] constexpr RandomStream stream() const {
     return {.seed = random.seed, .series = random.now(), .use = random.use};
   }

@@ -49,7 +49,7 @@ struct DropoutMask {
       x.at[at] = apply(word, x.at[at]);
     }
   }
-  /// With the step loaded once instead of per block.
+  /// The same, with the step loaded once instead of per block.
   [[nodiscard]] constexpr RandomStream stream() const {
     return {.seed = random.seed, .series = random.now(), .use = random.use};
   }

@@ -13,7 +13,7 @@ struct AugmentOptions {
   int crop_padding = 0;  ///< black pixels on each side, before a random crop to the original size
   bool flip = false;     ///< horizontal, with probability 1/2
   bool random_resized_crop = false;  ///< random area and aspect ratio, resized ("Inception" crop)
-  double area_min = 0.08;            ///< of the image's area
+  double area_min = 0.08;            ///< as a share of the image's area
   double area_max = 1.0;
   double ratio_min = 3.0 / 4.0;  ///< width over height
   double ratio_max = 4.0 / 3.0;

@@ -20,13 +20,13 @@ concept Dataset = std::copy_constructible<D> && requires(const D& data, std::int
   { data.get(index) } -> std::same_as<typename D::Sample>;
 };
 
+namespace detail {
 /// A dataset that can read a sample's label alone.
 template <class D>
 concept HasLabels = requires(const D& data, std::int64_t index) {
   { data.label(index) } -> std::same_as<std::int32_t>;
 };
 
-namespace detail {
 inline void check_sample_index(std::int64_t index, std::int64_t size) {
   check(index >= 0 && index < size, "no sample ", index, " in a dataset of ", size);
 }

@@ -17,7 +17,7 @@
 namespace dhp {
 
 struct DecodeOptions {
-  int channels = 3;  ///< of the output: 1 or 3
+  int channels = 3;  ///< channels of the output: 1 or 3
   /// A larger image is an error, before decoding.
   std::int64_t pixel_limit = std::int64_t{1} << 26;
   /// JPEGs may be decoded at 1/2, 1/4 or 1/8 size, which is faster, if both sides keep this many pixels; 0: full size.

@@ -26,7 +26,7 @@ namespace dhp::detail {
   return 1;
 }
 
-/// For a JPEG.
+/// The orientation of a JPEG.
 [[nodiscard]] inline int jpeg_orientation(std::span<const std::byte> bytes) {
   constexpr std::string_view exif("Exif\0\0", 6);
   for (std::size_t at = 2; at + 4 <= bytes.size() && bytes[at] == std::byte{0xff};) {

@@ -64,11 +64,11 @@ inline constexpr std::size_t default_file_limit_bytes = std::size_t{64} << 30;
   return bytes;
 }
 
+namespace detail {
 /// Decompresses: (bytes, name for errors, limit) -> bytes.
 using Unpack = Bytes (*)(std::span<const std::byte> packed, const std::string& name,
                          std::size_t limit_bytes);
 
-namespace detail {
 [[nodiscard]] inline bool is_gzip(std::span<const std::byte> bytes) {
   return bytes.size() >= 2 && bytes[0] == std::byte{0x1f} && bytes[1] == std::byte{0x8b};
 }

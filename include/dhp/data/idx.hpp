@@ -31,7 +31,7 @@ namespace detail {
 }  // namespace detail
 
 /// Reads a plain file, or a compressed one with unpack = gunzip (data/gzip.hpp).
-[[nodiscard]] inline HostArray load_idx(const std::string& path, Unpack unpack = nullptr,
+[[nodiscard]] inline HostArray load_idx(const std::string& path, detail::Unpack unpack = nullptr,
                                         std::size_t limit_bytes = default_file_limit_bytes) {
   return detail::parse_idx(detail::read_unpacked(path, unpack, limit_bytes), path, limit_bytes);
 }

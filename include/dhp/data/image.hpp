@@ -124,7 +124,7 @@ class ImageArray {
 /// An IDX pair: images u8 [N, H, W] and labels u8 [N], plain or (unpack = gunzip) compressed.
 [[nodiscard]] inline ImageArray load_idx_images(const std::string& images,
                                                 const std::string& labels, int classes,
-                                                Unpack unpack = nullptr) {
+                                                detail::Unpack unpack = nullptr) {
   return {load_idx(images, unpack), load_idx(labels, unpack), classes, images, labels};
 }
 

@@ -14,7 +14,7 @@
 namespace dhp {
 
 struct ImageBatcherOptions {
-  int height = 0;  ///< of the model's input
+  int height = 0;  ///< height of the model's input
   int width = 0, channels = 3;
   DType dtype = DType::f32;                    ///< a floating-point type
   std::vector<double> mean = {};               ///< per channel, in units of [0, 1]; empty: 0
@@ -48,7 +48,7 @@ class ImageBatcher {
   /// labels are stored separately.
   [[nodiscard]] ImageBatcher labels_only() const {
     ImageBatcher made = *this;
-    made.labels_only_ = HasLabels<D>;
+    made.labels_only_ = detail::HasLabels<D>;
     return made;
   }
 
@@ -60,7 +60,7 @@ class ImageBatcher {
     HostArray labels(DType::i32, {n});
     for (std::size_t at = 0; at < indices.size(); ++at)
       naming_sample(indices[at], [&] {
-        if constexpr (HasLabels<D>)
+        if constexpr (detail::HasLabels<D>)
           if (labels_only_) {
             labels.values<std::int32_t>()[at] = data_.label(indices[at]);
             return;

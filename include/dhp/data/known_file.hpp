@@ -7,7 +7,7 @@
 #include <string>
 #include <string_view>
 
-namespace dhp {
+namespace dhp::detail {
 
 [[nodiscard]] inline std::string lower_case(std::string text) {
   for (char& letter : text)
@@ -60,4 +60,4 @@ namespace dhp {
   return word.starts_with("<svg") || word.starts_with("<?xml") ? "XML, such as an SVG drawing" : "";
 }
 
-}  // namespace dhp
+}  // namespace dhp::detail

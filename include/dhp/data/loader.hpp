@@ -24,7 +24,7 @@ struct LoaderOptions {
   std::int64_t micro_batch = 8;     ///< samples; divides the global batch
   DataReader reader{};              ///< a training run fills it in
   bool shuffle = true;              ///< anew each epoch; false: in dataset order
-  std::int64_t shuffle_window = 0;  ///< in samples, see EpochOrder: local reads; 0: over all
+  std::int64_t shuffle_window = 0;  ///< samples shuffled at a time (EpochOrder); 0: all
   std::int64_t epochs = 0;          ///< passes over the dataset; 0: without end
   DataPosition from{};              ///< where to begin, for a resumed run
   int threads = 1;                  ///< prefetch threads; 0: next() reads

@@ -13,10 +13,10 @@ struct ShardOptions {
   /// Checks and decodes every image while indexing, and skips and counts damaged parts. Without it, indexing checks
   /// framing and labels, and a damaged image fails when it is read.
   bool skip_bad = false;
-  int threads = 1;                              ///< of the scan
+  int threads = 1;                              ///< threads that scan the shards
   std::string index_folder = {};                ///< folder of the index; empty: next to the shards
   detail::LabelOfJson label_of_json = nullptr;  ///< for tar shards with .json
-  std::shared_ptr<detail::BlockCache> cache = {};  ///< of shards on slow storage; null: none
+  std::shared_ptr<detail::BlockCache> cache = {};  ///< cache for shards on slow storage; null: none
   /// The label of class 0; unset: 1 if that is the smallest label, otherwise 0.
   std::optional<int> first_label = {};
 };
@@ -84,7 +84,7 @@ class ShardImages {
       names +=
           (folder.empty() ? shard.name() : std::filesystem::absolute(shard.path).string()) + '\n';
     const auto beside = std::filesystem::absolute(shards.front().path).parent_path().string();
-    return concat(folder.empty() ? beside : folder, "/dhp-index-", fnv1a_text(names));
+    return concat(folder.empty() ? beside : folder, "/dhp-index-", detail::fnv1a_text(names));
   }
 
  private:
@@ -183,7 +183,7 @@ class ShardImages {
       found.reader->read(sample.shard, sample.at - sample.before, bytes);
       const auto record = std::span<const std::byte>(bytes).first(record_bytes);
       check(tar || detail::ByteCursor(std::span(bytes).last(checksum_bytes), {})
-                           .little_endian(checksum_bytes, "") == masked_crc32c(record),
+                           .little_endian(checksum_bytes, "") == detail::masked_crc32c(record),
             "", name_of(found, sample),
             ": the checksum of its record is wrong, so that it is damaged");
       auto decode = options_.decode;

@@ -59,7 +59,7 @@ class ScannedFile {
   std::string path_;
   OpenFile file_;
   std::uint64_t size_;
-  std::uint64_t first_ = 0;  // of the window
+  std::uint64_t first_ = 0;  // first byte of the window
   std::vector<std::byte> window_;
 };
 

@@ -12,7 +12,7 @@ namespace dhp {
 /// The reader of a source. A training run fills it in.
 struct DataReader {
   std::uint64_t seed = 0;
-  int replica = 0;  ///< of the data axis
+  int replica = 0;  ///< index on the data axis
   int replicas = 1;
   bool reads_input = true;  ///< false: a later stage, which needs side inputs alone
 

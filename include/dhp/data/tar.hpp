@@ -143,8 +143,8 @@ inline void scan_tar(const std::string& path, std::span<const Decoder> decoders,
   struct Found {
     std::string key;
     std::uint64_t header = 0;
-    std::string names{};      // of its members
-    SkippedSample members{};  // if it is no sample
+    std::string names{};      // names of the sample's members
+    SkippedSample members{};  // described, if it is no sample
     std::optional<TarMember> image{};
     std::optional<std::int32_t> label{};
     bool damaged = false;

@@ -103,8 +103,8 @@ class CpuMemory : public MemoryCount, public std::enable_shared_from_this<CpuMem
   }
 
   std::pmr::memory_resource* hosts_;
-  std::mutex mutex_;              // of free_
-  std::vector<FreeBlocks> free_;  // by size
+  std::mutex mutex_;              // protects free_
+  std::vector<FreeBlocks> free_;  // one list for each size
 };
 }  // namespace detail
 
@@ -112,8 +112,8 @@ struct CpuOptions {
   int threads = 1;  ///< per op; the number changes no bit of a result
   /// The host program's memory for tensors; null: the system's. It must be thread-safe and outlive the tensors.
   std::pmr::memory_resource* memory = nullptr;
-  std::shared_ptr<Trace> trace{};      ///< of the rank; null: none
-  std::shared_ptr<WaitClock> waits{};  ///< of the rank's thread; null: none
+  std::shared_ptr<Trace> trace{};      ///< the rank's trace; null: none
+  std::shared_ptr<WaitClock> waits{};  ///< clock of the rank's thread; null: none
   /// Multiply bf16 by AVX512_BF16 where the machine has it. It takes subnormal numbers for 0; no other
   /// bit of a result differs.
   bool bf16_pairs = true;

@@ -51,7 +51,7 @@ struct CudaOptions {
   /// Host threads for preparing a run: initial weights, cuDNN's plans. 0: this process's share of the cores, by
   /// visible GPUs.
   int host_threads = 0;
-  std::shared_ptr<Trace> trace{};  ///< of the rank; null: none
+  std::shared_ptr<Trace> trace{};  ///< the rank's trace; null: none
 };
 
 namespace detail {
@@ -59,20 +59,18 @@ namespace detail {
 struct CudaCached : NonCopyable {
   virtual ~CudaCached() = default;
 };
-}  // namespace detail
 
 /// The number of GPUs that this process can use. Throws Error if CUDA does not work.
 [[nodiscard]] inline int usable_gpus() {
   int count = 0;
   const auto code = cudaGetDeviceCount(&count);
   if (code == cudaSuccess && count > 0) return count;
-  detail::quietly(code);
+  quietly(code);
   fail("no NVIDIA GPU is usable (",
        code == cudaSuccess ? "none is visible" : cudaGetErrorString(code),
        "); on this machine use a build for the CPU: cmake --preset release");
 }
 
-namespace detail {
 /// A process's cost to begin with a GPU: seconds, most of them for kernels that are loaded beforehand
 /// (CUDA_MODULE_LOADING=EAGER), and bytes of its memory that are then in use, other processes' included.
 struct CudaStart {
@@ -100,7 +98,7 @@ class Cuda : detail::Kernels {
   /// Begins with a GPU, which becomes the thread's current one. Only a process's first call for it takes long.
   [[nodiscard]] static detail::CudaStart begin(int device) {
     const auto from = std::chrono::steady_clock::now();
-    const int gpus = usable_gpus();
+    const int gpus = detail::usable_gpus();
     check(device < gpus, "no GPU ", device, ": this process sees ", gpus);
     check_cuda(cudaSetDevice(device), "cudaSetDevice");
     std::size_t free = 0, total = 0;
@@ -113,7 +111,7 @@ class Cuda : detail::Kernels {
     check(!options.deterministic || !options.library_dropout,
           "a deterministic device draws the dropout of attention itself: leave out one of "
           "deterministic and library_dropout");
-    const int gpus = usable_gpus();
+    const int gpus = detail::usable_gpus();
     int& device = options_.device;
     if (device < 0) check_cuda(cudaGetDevice(&device), "cudaGetDevice");
     check(device < gpus, "no GPU ", device, ": this process sees ", gpus,

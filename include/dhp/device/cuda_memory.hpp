@@ -176,7 +176,7 @@ class CudaMemory : public MemoryCount,
   int device_;
   CudaStream stream_;  // outlives the blocks
   CudaAllocator hosts_;
-  std::mutex mutex_;  // of arenas_ and current_
+  std::mutex mutex_;  // protects arenas_ and current_
   std::vector<Arena> arenas_{1};
   std::size_t current_ = 0;
 };

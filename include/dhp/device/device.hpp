@@ -87,12 +87,11 @@ concept Device = requires(Dev& dev, std::size_t bytes, std::byte* to, const std:
   { Dev::host_accessible } -> std::convertible_to<bool>;
 };
 
+class Cpu;
+namespace detail {
 /// Whether tensors have values; those of the device Meta have none.
 template <class Dev>
 inline constexpr bool has_data = true;
-
-class Cpu;
-namespace detail {
 /// Whether the device works asynchronously: the host only issues work.
 template <class Dev>
 inline constexpr bool works_by_itself = !Dev::host_accessible;

@@ -21,8 +21,10 @@
 
 namespace dhp {
 
+class Meta;
+namespace detail {
 /// Counts as the caching allocators of Cpu and Cuda do. Not thread-safe.
-class MetaMemory : public detail::MemoryCount, public std::enable_shared_from_this<MetaMemory> {
+class MetaMemory : public MemoryCount, public std::enable_shared_from_this<MetaMemory> {
  public:
   static constexpr std::size_t small_bytes = 1 << 16;
 
@@ -31,7 +33,7 @@ class MetaMemory : public detail::MemoryCount, public std::enable_shared_from_th
 
   [[nodiscard]] std::shared_ptr<std::byte> allocate(std::size_t bytes, bool persistent = false) {
     const std::size_t size =
-        persistent ? bytes : std::max<std::size_t>(detail::size_class(bytes, least_step_), 512);
+        persistent ? bytes : std::max<std::size_t>(size_class(bytes, least_step_), 512);
     auto& cached = cached_[size];
     const bool fresh = persistent || cached == 0;
     if (!fresh) --cached;
@@ -75,22 +77,22 @@ class MetaMemory : public detail::MemoryCount, public std::enable_shared_from_th
   [[nodiscard]] const std::vector<std::string>& most_in_use_in() const { return most_in_use_in_; }
 
  private:
-  friend class Meta;
+  friend dhp::Meta;
   std::size_t least_step_;
-  std::map<std::size_t, std::int64_t> cached_;               // free blocks by size
-  std::map<std::size_t, std::vector<std::byte*>> spaces_{};  // of them those that have no memory
+  std::map<std::size_t, std::int64_t> cached_;  // free blocks by size
+  std::map<std::size_t, std::vector<std::byte*>>
+      spaces_{};  // those of the free blocks that have no memory
   std::size_t most_in_use_ = 0;
   std::vector<std::string> scopes_, most_in_use_in_;
 };
 
-namespace detail {
 /// Work operations would do.
 struct MetaCount {
-  double flop = 0;           ///< of products, convolutions and attention
+  double flop = 0;           ///< FLOP of products, convolutions and attention
   double product_bytes = 0;  ///< that these read and write
   double bytes = 0;          ///< that all other operations read and write
   double launches = 0;
-  double calls = 0;  ///< of communicators
+  double calls = 0;  ///< calls of communicators
   double sent_bytes = 0;
   MetaCount& add(const MetaCount& o, double times = 1) {
     flop += times * o.flop, product_bytes += times * o.product_bytes, bytes += times * o.bytes;
@@ -108,16 +110,16 @@ struct MetaSpan {
 }  // namespace detail
 
 struct MetaOptions {
-  std::size_t least_step = 64;  ///< of size classes, in bytes
+  std::size_t least_step = 64;  ///< least step of size classes, in bytes
 };
 
-/// For one thread.
+/// Not thread-safe.
 class Meta : detail::Kernels {
  public:
   static constexpr bool host_accessible = false;
 
   explicit Meta(MetaOptions options = {})
-      : memory_(std::make_shared<MetaMemory>(options.least_step)) {}
+      : memory_(std::make_shared<detail::MetaMemory>(options.least_step)) {}
 
   [[nodiscard]] std::shared_ptr<std::byte> allocate(std::size_t bytes) {
     return memory_->allocate(bytes);
@@ -126,7 +128,7 @@ class Meta : detail::Kernels {
     return memory_->allocate(bytes, true);
   }
   void copy(std::byte* to, const std::byte* from, std::size_t bytes) {
-    if (bytes <= MetaMemory::small_bytes && bytes > 0) std::memcpy(to, from, bytes);
+    if (bytes <= detail::MetaMemory::small_bytes && bytes > 0) std::memcpy(to, from, bytes);
   }
   void copy_from_host(std::byte* to, const std::byte* from, std::size_t bytes) {
     copy(to, from, bytes);
@@ -135,7 +137,7 @@ class Meta : detail::Kernels {
     copy(to, from, bytes);
   }
   void fill_zero(std::byte* to, std::size_t bytes) {
-    if (bytes <= MetaMemory::small_bytes && bytes > 0) std::memset(to, 0, bytes);
+    if (bytes <= detail::MetaMemory::small_bytes && bytes > 0) std::memset(to, 0, bytes);
   }
   [[nodiscard]] HostCopy start_copy_to_host(const std::byte* from, std::size_t bytes) {
     HostCopy made = HostCopy::on_heap(bytes);
@@ -179,7 +181,7 @@ class Meta : detail::Kernels {
   }
   [[nodiscard]] Scope scope(const char* name, const std::source_location&) { return {*this, name}; }
 
-  [[nodiscard]] const MetaMemory& memory() const { return *memory_; }
+  [[nodiscard]] const detail::MetaMemory& memory() const { return *memory_; }
 
   /// Multiplications and additions of all matrix products, convolutions and attentions.
   [[nodiscard]] double flop() const { return count_.flop; }
@@ -207,13 +209,13 @@ class Meta : detail::Kernels {
   }
 
  private:
-  std::shared_ptr<MetaMemory> memory_;
+  std::shared_ptr<detail::MetaMemory> memory_;
   detail::MetaCount count_;
   std::vector<detail::MetaSpan> spans_;
 };
 
 template <>
-inline constexpr bool has_data<Meta> = false;
+inline constexpr bool detail::has_data<Meta> = false;
 
 static_assert(Device<Meta>);
 

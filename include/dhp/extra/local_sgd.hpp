@@ -130,8 +130,8 @@ class LocalSgdReducer final : public Replicas<Dev> {
   LocalSgd options_;
   PackedSum<Dev> statistics_;
   Tensor<Dev> flat_;      // weights or differences, in the store's numbering
-  Tensor<Dev> before_;    // of an outer step: the weights after the last one
-  Tensor<Dev> momentum_;  // of the outer steps
+  Tensor<Dev> before_;    // the weights after the last outer step
+  Tensor<Dev> momentum_;  // momentum of the outer steps
   Tensor<Dev> outer_;     // StepState of the outer steps
   int since_average_ = 0;
   bool in_step_ = false;  // between finish() and the update

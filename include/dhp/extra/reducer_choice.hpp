@@ -13,7 +13,7 @@
 
 namespace dhp {
 
-/// For unsharded stores.
+/// What can reduce the gradients of an unsharded store.
 using ReducerChoice =
     std::variant<Bucketed, Plain, SixteenBit, TopK, PowerSgd, OneBit, Delayed, LocalSgd>;
 

@@ -100,9 +100,9 @@ class BoundaryPredictor final : public OutputGradients<Dev> {
   std::size_t most_late_;  // true gradients that may be outstanding
   double rate_;
   Tensor<Dev> weights_;
-  Tensor<Dev> gradient_;             // of half the squared error by the weights, summed
-  Tensor<Dev> squares_;              // of the activations, summed
-  std::map<int, Tensor<Dev>> sent_;  // by micro-batch
+  Tensor<Dev> gradient_;             // gradient of half the squared error by the weights, summed
+  Tensor<Dev> squares_;              // squares of the activations, summed
+  std::map<int, Tensor<Dev>> sent_;  // one for each micro-batch
   std::deque<Late> late_;
 };
 }  // namespace detail

@@ -27,10 +27,10 @@ namespace detail::verification {
 /// Fingerprints of a verified step that a rank sends to the others.
 struct Signatures {
   struct Pass {
-    std::int64_t given = 0;  ///< what it gave to the sums over replicas, and its losses
-    std::int64_t sums = 0;   ///< what came out of them
+    std::int64_t given = 0;  ///< fingerprint of its summands and losses
+    std::int64_t sums = 0;   ///< fingerprint of the sums over replicas
   };
-  std::int64_t weights = 0;  ///< those that all replicas hold
+  std::int64_t weights = 0;  ///< fingerprint of the weights that all replicas hold
   /// Pass k has the micro-batches of the replica that comes k places after this one, modulo replicas.
   std::vector<Pass> passes{};
   void pass(Fields& fields) { fields(weights, passes); }
@@ -38,7 +38,7 @@ struct Signatures {
 
 struct Verdict {
   bool agrees = true;
-  std::string what{};        ///< in which they differ
+  std::string what{};        ///< what differs
   std::vector<int> wrong{};  ///< ranks, all of one replica; empty: it can't be told which
 };
 

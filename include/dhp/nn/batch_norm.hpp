@@ -67,7 +67,7 @@ class BatchNorm : public ElementwiseLayer<Dev, 8> {
     return backward_of(dev, std::move(dy), false, tape).dx;
   }
 
-  /// With a residual of x's shape.
+  /// The same with a residual of x's shape.
   Tensor<Dev> forward(Dev& dev, Tensor<Dev> x, Tensor<Dev> residual, Tape<Dev>& tape) {
     const bool adds = !residual.empty();
     check(!adds || residual.shape() == x.shape(), "batch norm: a residual of ", residual.shape(),

@@ -36,7 +36,7 @@ class GatherChannels {
 
  protected:
   Comm<Dev> group_;
-  int pieces_;  ///< of this rank
+  int pieces_;  ///< pieces of this rank
   std::int64_t channels_;
   Range part_;  ///< the channels of its first piece
 };

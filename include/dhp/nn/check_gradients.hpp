@@ -108,7 +108,7 @@ template <class Dev, Layer<Dev> L>
 [[nodiscard]] GradientGap check_gradients(Dev& dev, L& layer, const Tensor<Dev>& x,
                                           const MicroBatch<Dev>& batch) {
   Shape shape;
-  std::vector<double> weights;  // of the output's elements in the sum
+  std::vector<double> weights;  // by which the output's elements are summed
   return detail::gradient_gap(
       dev, batch, layer, x,
       [&](Tensor<Dev> input, Tape<Dev>& tape) {

@@ -45,7 +45,7 @@ namespace dhp::detail {
 
 struct ContextCut {
   int groups = 0;  ///< into which all layouts cut; 0: one for each rank, of any number of rows
-  std::int64_t multiple = 1;  ///< of which the rows of such a group are one
+  std::int64_t multiple = 1;  ///< the rows of such a group are a multiple of this
 };
 
 /// The rows of each group, at least one. Where all layouts have the same groups, padding makes them equally long.
@@ -72,7 +72,7 @@ struct ContextRows {
   }
   [[nodiscard]] int groups() const { return static_cast<int>(std::ssize(by_group)); }
 
-  std::vector<std::int32_t> offsets;  // of the whole samples
+  std::vector<std::int32_t> offsets;  // offsets of the whole samples
   std::vector<std::vector<TokenRuns>> by_group;
   std::int64_t most = 0;  // rows of a group
   bool equally_long = false;
@@ -173,7 +173,7 @@ template <class Dev>
   MicroBatch<Dev> share{whole.index, whole.first_sample, whole.samples, {}, {}, whole.counts};
   share.context = std::make_shared<const ContextRows>(dev, whole, context.size(), cut);
   const auto& all = *share.context;
-  const int groups = all.groups() / context.size();  // of this rank
+  const int groups = all.groups() / context.size();  // groups of this rank
   if (all.equally_long) share.row_groups = groups;
   const int first = context.rank() * groups;
   const auto listed = add_listed_rows(dev, whole, {first, first + groups}, share);
@@ -270,7 +270,7 @@ class HeadExchange {
   Dev& dev_;
   Comm<Dev>& context_;
   const ContextRows& rows_;
-  std::int64_t most_;  // of a rank
+  std::int64_t most_;  // the most rows of a rank
 };
 
 /// Holds sums of parts of a result: in the result, or beside it if their type is wider.

@@ -212,7 +212,7 @@ class Conv2d final {
   Conv2dGeometry geometry_;
   bool input_gradient_, column_sums_, by_rows_ = false;
   ParameterList<Dev> weights_;  // this rank's pieces
-  GroupSum<Dev> sum_;           // of y by rows, else of the gradient of x
+  GroupSum<Dev> sum_;           // sums y by rows, else the gradient of x
 };
 
 }  // namespace dhp

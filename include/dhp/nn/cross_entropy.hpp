@@ -127,7 +127,7 @@ class CrossEntropy {
     return detail::piece(all, count(), at);
   }
 
-  std::vector<CrossEntropyOptions> pieces_;  // of this rank
+  std::vector<CrossEntropyOptions> pieces_;  // this rank's pieces
   Comm<Dev> group_;
   GroupSum<Dev> sum_;
 };

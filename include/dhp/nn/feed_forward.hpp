@@ -8,7 +8,7 @@
 namespace dhp {
 
 struct FeedForwardOptions {
-  std::int64_t columns = 0;  ///< of x and y
+  std::int64_t columns = 0;  ///< columns of x and y
   std::int64_t inner = 0;    ///< hidden columns of the whole layer
   Initializer weight_init = LinearOptions{}.weight_init;
 };

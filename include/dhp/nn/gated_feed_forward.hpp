@@ -9,9 +9,9 @@
 namespace dhp {
 
 struct GatedFeedForwardOptions {
-  std::int64_t columns = 0;  ///< of x and y
+  std::int64_t columns = 0;  ///< columns of x and y
   std::int64_t inner = 0;    ///< hidden columns of the whole layer
-  bool bias = false;         ///< of all three
+  bool bias = false;         ///< all three layers have one
   Initializer weight_init = LinearOptions{}.weight_init;
 };
 

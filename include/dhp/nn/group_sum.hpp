@@ -126,11 +126,11 @@ class GroupSum {
   struct Plan {
     std::vector<detail::TreeAdd> own_adds, adds;
     std::vector<std::int64_t> sent;  // this rank's sums
-    std::int64_t most_sent = 0;      // by any rank: the rows of each rank in what is received
+    std::int64_t most_sent = 0;      // by any rank; what is received has so many rows of each
   };
   [[nodiscard]] static std::shared_ptr<const Plan> plan_of(int rank, int ranks, int groups) {
     auto plan = std::make_shared<Plan>();
-    std::vector<std::vector<Range>> nodes;  // by rank
+    std::vector<std::vector<Range>> nodes;  // each rank's
     for (int of = 0; of < ranks; ++of) {
       const detail::TreeSum own(groups, part_of(groups, ranks, of));
       nodes.emplace_back();
@@ -189,7 +189,7 @@ class GroupSum {
       Tensor<Dev> sums(dev, accumulation_type(type), {pieces(), block.size() * row});
       for (int at = 0; at < pieces(); ++at)
         write(at, block, row_of(sums, at).as(shape.with(0, block.size())), 0);
-      View<Dev> to;  // of the sum in row 0
+      View<Dev> to;  // where the sum of row 0 goes
       if (!exchanges) to = of_block(onto.mut());
       else if (roots == 1) to = of_block(own.mut());
       detail::tree_sum(dev, sums.mut(), plan_->own_adds, to, exchanges ? 0 : beta);
@@ -260,7 +260,7 @@ class GroupSum {
   Comm<Dev> group_;
   int groups_ = 0;
   RowShares<Dev> shares_;
-  std::shared_ptr<const Plan> plan_;  // with groups
+  std::shared_ptr<const Plan> plan_;  // null without groups
 };
 
 }  // namespace dhp

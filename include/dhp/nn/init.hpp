@@ -26,8 +26,7 @@ struct Initializer {
     }
     return 0;
   }
-  /// The elements from `first` on, each rounded once: the same bits as one by one, and several times as fast for
-  /// normal values narrower than double.
+  /// Fills from element `first` on. Same bits as element by element, and faster for normal values narrower than double.
   template <class T>
   void fill(const RandomStream& stream, std::int64_t first, std::span<T> to) const {
     const auto one = [&](std::size_t at) {

@@ -14,7 +14,7 @@ struct LinearOptions {
   bool bias = true;
   Initializer weight_init{Initializer::Kind::normal, 0.02};
   Initializer bias_init{};
-  int fused = 0;  ///< of weight and bias, as in ParameterSpec
+  int fused = 0;  ///< as ParameterSpec::fused, for weight and bias
 };
 
 struct TiedLinearOptions {
@@ -105,13 +105,15 @@ class Linear final {
   static Tensor<Dev> backward_of_all(Dev& dev, std::span<Linear> layers, std::span<Tensor<Dev>> dy,
                                      Tensor<Dev> onto, Tape<Dev>& tape) {
     auto& any = layers[0];
-    auto all = any.sum_.shares().start_gather(dev, tape.pop(), tape);
+    auto kept = tape.pop();
+    auto all = any.sum_.shares().start_gather(dev, std::move(kept), tape);
     auto sum =
         any.sum_.start_by_rows(dev, dy[0].dtype(), any.x_shape(dy[0].shape()), std::move(onto),
                                [&](int at, Range block, View<Dev> to, double beta) {
-                                 for (auto of = layers.size(); of-- > 0; beta = 1) {
+                                 for (auto of = layers.size(); of-- > 0;) {
                                    const auto part = any.piece(dy[of].view(), at).slice(block);
                                    layers[of].input_gradient(dev, part, at, to, beta);
+                                   beta = 1;  // added to what `to` has now
                                  }
                                });
     const auto x = std::move(all).wait();
@@ -284,8 +286,8 @@ class Linear final {
   ParameterList<Dev> weights_, biases_;  // this rank's pieces
   bool by_rows_ = false, padded_ = false;
   bool uneven_ = false;     // pieces are not equally wide
-  std::int64_t width_ = 0;  // of the widest piece of y, without padding
-  GroupSum<Dev> sum_;       // of y by rows, else of the gradient of x
+  std::int64_t width_ = 0;  // columns of the widest piece of y, without padding
+  GroupSum<Dev> sum_;       // sums y by rows, else the gradient of x
   std::shared_ptr<detail::Adapter<Dev>> adapter_;
 };
 

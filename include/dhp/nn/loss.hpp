@@ -18,7 +18,7 @@ namespace dhp {
 /// One term of the loss of one micro-batch, or of many.
 struct LossTerm {
   double sum = 0;                    ///< sum of the loss over tokens or samples
-  std::int64_t count = 0;            ///< of tokens or samples
+  std::int64_t count = 0;            ///< number of tokens or samples
   std::int64_t correct = 0;          ///< top-1; counted in evaluation only
   std::int64_t correct_in_five = 0;  ///< top-5
   LossTerm& operator+=(const LossTerm& more) {
@@ -159,7 +159,7 @@ struct Model {
 
 struct GlobalLoss {
   std::vector<LossTerm> terms;     ///< summed over all micro-batches
-  std::int64_t micro_batches = 0;  ///< of all replicas
+  std::int64_t micro_batches = 0;  ///< number of all replicas' micro-batches
   /// Index of the first micro-batch with a non-finite loss.
   std::int64_t first_bad_micro_batch = -1;
 

@@ -145,7 +145,7 @@ class LowRank final : public detail::Adapter<Dev> {
 
   bool by_rows_;
   double scale_;
-  std::int64_t columns_;  // of the whole layer's inputs
+  std::int64_t columns_;  // inputs of the whole layer
   detail::DropoutUse<Dev> dropout_;
   RowShares<Dev> shares_;     // of y by rows, else of dx
   ParameterList<Dev> a_, b_;  // this rank's pieces

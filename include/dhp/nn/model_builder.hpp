@@ -89,7 +89,7 @@ class ModelBuilder {
   [[nodiscard]] int groups() const { return groups_; }
   /// Groups of a sample's rows, the same in every layout: attention adds up in their order. 1 and less: it does not.
   [[nodiscard]] int context_groups() const { return context_groups_; }
-  /// For what layers pass around the context axis while they compute; one for all of them. Collective.
+  /// The progress of what layers pass around the context axis while they compute; one for all of them. Collective.
   [[nodiscard]] std::shared_ptr<Progress<Dev>> around_context() {
     if (!around_context_) around_context_ = std::make_shared<Progress<Dev>>(context);
     return around_context_;
@@ -239,7 +239,7 @@ class ModelBuilder {
   std::shared_ptr<Progress<Dev>> around_context_;
   LowRankOptions low_rank_;
   decltype(&detail::make_low_rank<Dev>) make_adapter_ = nullptr;
-  std::vector<std::string> adapted_;  // its entries that have found a layer
+  std::vector<std::string> adapted_;  // entries of the adapter options that have found a layer
 };
 
 }  // namespace dhp

@@ -26,11 +26,11 @@ struct ParameterSpec {
   /// On the tensor axis, by the model's table. With ranks to split over, split_dim and part follow from it.
   Placement placement = Placement::replicated;
   int split_dim = -1;      ///< split over the tensor axis; -1: replicated
-  Range part{};            ///< of split_dim: what this rank, or this piece, has
-  int group = 0;           ///< which of the model's tensor groups has this piece
-  int groups = 1;          ///< how many there are
+  Range part{};            ///< range of split_dim that this rank, or this piece, has
+  int group = 0;           ///< index of the tensor group that has this piece
+  int groups = 1;          ///< number of tensor groups
   bool decays = true;      ///< false for biases and norms: no weight decay, no trust ratio
-  bool keep_fp32 = false;  ///< in the accumulation type even if the model computes in 16 bits
+  bool keep_fp32 = false;  ///< kept in the accumulation type even if the model computes in 16 bits
   bool buffer = false;     ///< not trained: batch norm's running statistics
   bool frozen = false;     ///< not trained: it has no gradient and no optimizer state
   FileOrder file_order = FileOrder::same;
@@ -166,13 +166,6 @@ class ParameterState {
   bool fresh_ = false;  // no value yet: the first contribution overwrites the gradient
 };
 
-/// The parameters of a model, and the pieces that each may have on the tensor axis.
-struct ParameterCount {
-  ParameterCount(int parameters_in_model, int tensor_groups = 1)
-      : parameters(parameters_in_model), groups(tensor_groups) {}
-  int parameters, groups;
-};
-
 template <class Dev>
 using Parameter = std::shared_ptr<ParameterState<Dev>>;
 template <class Dev>
@@ -188,11 +181,18 @@ template <class Dev>
 
 namespace detail {
 
+/// The parameters of a model, and the pieces that each may have on the tensor axis.
+struct ParameterCount {
+  ParameterCount(int parameters_in_model, int tensor_groups = 1)
+      : parameters(parameters_in_model), groups(tensor_groups) {}
+  int parameters, groups;
+};
+
 /// The part of a parameter that this rank holds, with its optimizer state.
 template <class Dev>
 struct HeldPart {
   Parameter<Dev> parameter;
-  Range range{};           ///< in optimizer state buffers
+  Range range{};           ///< elements of the optimizer's state buffers
   std::int64_t first = 0;  ///< first element of the part
   View<Dev> value{};       ///< [range.size()]
   bool sharded = false;    ///< replicas shard this parameter

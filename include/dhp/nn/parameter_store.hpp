@@ -24,7 +24,7 @@ struct ParameterStoreOptions {
   /// Exact integer sums of gradients, whose order changes no bit, and tensor groups.
   bool deterministic = false;
   int tensor_groups = 0;   ///< 0: see ModelBuilder::group; of a store: as many as the model has
-  int context_groups = 0;  ///< of each sample's rows; 0: as many as the context axis has ranks
+  int context_groups = 0;  ///< groups of a sample's rows; 0: as many as context ranks
   std::uint64_t seed = 0;  ///< seeds the initial values
   bool initialize = true;  ///< false: values are zero until a checkpoint is loaded
   Sharding sharding{};     ///< over replicas
@@ -374,17 +374,17 @@ class ParameterStore {
   ParameterStoreOptions options_;
   detail::ReplicaOf replica_;
   ParameterList<Dev> parameters_;
-  std::vector<ParameterState<Dev>*> by_first_;  // by the begin of their ranges
+  std::vector<ParameterState<Dev>*> by_first_;  // sorted by the begin of their ranges
   bool has_buffers_ = false;
   std::vector<std::unique_ptr<detail::ShardedBucket<Dev>>> buckets_;
   std::vector<detail::HeldPart<Dev>> held_;
   std::int64_t whole_ = 0;             // elements that every replica holds
   std::int64_t summed_ = 0;            // the same plus this replica's shares
-  std::int64_t size_ = 0;              // of buffers, including redundant shares
+  std::int64_t size_ = 0;              // size of the buffers, including redundant shares
   detail::SegmentTable<Dev> running_;  // replicated statistics
   detail::SegmentTable<Dev> trained_, owned_;
-  detail::SegmentTable<Dev> owned_parts_;  // those split over the tensor axis
-  Tensor<Dev> values_;                     // in bytes, since types differ
+  detail::SegmentTable<Dev> owned_parts_;  // owned segments that are split over the tensor axis
+  Tensor<Dev> values_;                     // u8, since types differ
   Tensor<Dev> gradients_, high_, low_, overflow_;
   SumWatcher watcher_;
 };

@@ -18,10 +18,10 @@ enum class FileOrder { same, out_kernel_in_as_out_in_kernel };
 /// rank of the tensor axis). The range counts the elements of the box in row-major order (ZeRO cuts there).
 struct Piece {
   std::string name;          ///< global and unique
-  Shape shape{};             ///< of the whole tensor
-  DType dtype = DType::f32;  ///< of the held elements
+  Shape shape{};             ///< the whole tensor's shape
+  DType dtype = DType::f32;  ///< type of the held elements
   int split_dim = -1;  ///< the dim that the box is a range of; -1: the box is the whole tensor
-  Range part{};        ///< that range
+  Range part{};        ///< the range of split_dim
   Range range{};       ///< elements of the box
   FileOrder file_order = FileOrder::same;
 
@@ -76,7 +76,7 @@ class Extents {
 
  private:
   std::int64_t first_, last_, at_;  // elements of the box
-  std::int64_t stretch_ = 1;        // of the box, contiguous in the whole tensor
+  std::int64_t stretch_ = 1;        // elements of the box that are contiguous in the whole tensor
   std::int64_t stride_ = 1;         // from one extent to the next, in the whole tensor
   std::int64_t offset_ = 0;
 };

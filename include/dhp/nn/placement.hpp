@@ -16,18 +16,19 @@ namespace dhp {
 /// ones their inputs; a pair of them exchanges nothing in between.
 enum class Placement {
   replicated,  ///< all of it
-  columns,  ///< of some outputs or channels: each rank has them in y, and the gradient of x is summed
-  rows,     ///< of some inputs: y is summed
+  columns,  ///< some outputs or channels: each rank has them in y, and the gradient of x is summed
+  rows,     ///< some inputs: y is summed
   heads,    ///< columns, whole attention heads
-  words,    ///< of some entries of a vocabulary
-  shares,  ///< all of it, for a share of the rows: its gradient is summed (nn/row_shares.hpp)
+  words,    ///< some entries of a vocabulary
+  shares,   ///< all of it, for a share of the rows: its gradient is summed (nn/row_shares.hpp)
 };
 [[nodiscard]] inline std::string to_text(Placement placement) {
   constexpr const char* names[] = {"replicated", "columns", "rows", "heads", "words", "shares"};
+  static_assert(std::size(names) == detail::as_size(Placement::shares) + 1);
   return names[static_cast<int>(placement)];
 }
 
-/// In a pattern * stands for any characters, and {a,b} for a or b.
+/// A name, in which * stands for any characters, and {a,b} for a or b.
 struct PlacementRow {
   std::string pattern;
   Placement placement;
@@ -42,6 +43,7 @@ struct PlacementDims {
 
   [[nodiscard]] constexpr int of(Placement placement) const {
     const int dims[] = {-1, columns, rows, heads, words, -1};  // in the order of Placement
+    static_assert(std::size(dims) == detail::as_size(Placement::shares) + 1);
     return dims[static_cast<int>(placement)];
   }
 };
@@ -104,7 +106,7 @@ class PlacementTable {
 
  private:
   Placements rows_;
-  std::vector<bool> decides_;  // which rows have
+  std::vector<bool> decides_;  // whether each row has decided a placement
 };
 
 }  // namespace detail

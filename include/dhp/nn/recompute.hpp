@@ -7,6 +7,7 @@
 
 namespace dhp {
 
+namespace detail {
 template <class Dev, Layer<Dev> Inner>
 class Recompute {
  public:
@@ -46,10 +47,11 @@ class Recompute {
 
   Inner inner_;
 };
+}  // namespace detail
 
 template <class Dev, Layer<Dev> Inner>
-[[nodiscard]] Recompute<Dev, Inner> recompute(Inner inner) {
-  return Recompute<Dev, Inner>(std::move(inner));
+[[nodiscard]] detail::Recompute<Dev, Inner> recompute(Inner inner) {
+  return detail::Recompute<Dev, Inner>(std::move(inner));
 }
 
 }  // namespace dhp

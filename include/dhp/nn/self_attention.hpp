@@ -22,13 +22,13 @@
 namespace dhp {
 
 struct SelfAttentionOptions {
-  int heads = 1;                ///< of the whole layer
-  std::int64_t columns = 0;     ///< of the whole layer; the head size is columns / heads
+  int heads = 1;                ///< heads of the whole layer
+  std::int64_t columns = 0;     ///< columns of the whole layer; the head size is columns / heads
   std::int64_t max_length = 0;  ///< longest sample; numbers the attention dropout
   double dropout = 0;
   int key_heads = 0;       ///< divides heads, which share keys and values; 0: as many as heads
   bool causal = false;     ///< a token sees itself and those before it in its sample
-  double rotary_base = 0;  ///< of rotary positions; 0: none
+  double rotary_base = 0;  ///< base of rotary positions; 0: none
   bool bias = true;        ///< of the projections
   /// On a context axis: ranks exchange rows for heads, as always on GPUs; else keys and values travel around a ring.
   bool exchange_heads = false;
@@ -352,9 +352,9 @@ class SelfAttention final {
   Comm<Dev> context_, alone_;
   std::shared_ptr<Progress<Dev>> ring_;  // null: keys and values do not travel
   bool exchanges_heads_ = false;
-  bool is_grouped_ = false;  // with the same groups of rows in every layout
+  bool is_grouped_ = false;  // rows are in the same groups in every layout
   int heads_of_piece_ = 0, key_heads_of_piece_ = 0;
-  int first_head_ = 0;                    // of this rank
+  int first_head_ = 0;                    // this rank's first head
   std::vector<Linear<Dev>> projections_;  // query, key, value
   bool apart_ = false;                    // q, k and v are separate matrices
   ParameterList<Dev> weights_, biases_;   // else, to be seen as one

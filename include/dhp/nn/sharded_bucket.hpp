@@ -227,10 +227,10 @@ class ShardedBucket : NonCopyable {
   bool deterministic_;
   Range range_;
   std::int64_t held_;
-  Range own_;                          // in the bucket
+  Range own_;                          // this rank's share of the bucket
   Tensor<Dev> weights_;                // all weights; in stage 3 this replica's share
-  Tensor<Dev> gathered_;               // of all, in stage 3
-  std::vector<Tensor<Dev>> summands_;  // of all: gradients, or the two limbs of exact sums
+  Tensor<Dev> gathered_;               // all weights, in stage 3
+  std::vector<Tensor<Dev>> summands_;  // all gradients, or the two limbs of their exact sums
   std::vector<Tensor<Dev>> leaving_;   // summands being reduced
   std::vector<View<Dev>> held_sums_;
   std::vector<Event<Dev>> sums_under_way_;

@@ -8,18 +8,18 @@ namespace dhp {
 
 enum class Activation { relu, gelu, gelu_tanh, tanh };
 
+namespace detail {
 /// Whether backward needs the output (relu, tanh) or the input (gelu).
 [[nodiscard]] constexpr bool saves_output(Activation kind) {
   return kind == Activation::relu || kind == Activation::tanh;
 }
 
-namespace detail {
 /// The tanh form, x (1 + tanh(v / 2)) / 2, is x times the sigmoid of v, which keeps the digits of small values.
 template <class A>
 struct GeluTanhTerm {
-  using Constant =
-      std::conditional_t<std::is_same_v<A, double>, double, float>;  // A may be a vector
-  A v, slope;                                                        // and its derivative
+  /// A may be a vector of floats.
+  using Constant = std::conditional_t<std::is_same_v<A, double>, double, float>;
+  A v, slope;  // v and its derivative
   explicit constexpr GeluTanhTerm(A x)
       : v(Constant(1.5957691216057307117) * (x + Constant(0.044715) * x * x * x)),
         slope(Constant(1.5957691216057307117) * (Constant(1) + Constant(0.134145) * x * x)) {}
@@ -30,14 +30,14 @@ struct GeluTanhTerm {
 };
 }  // namespace detail
 
-/// y = f(x); y may be x.
+/// y = f(x), each [..] of one count; y may be x.
 template <Device Dev>
 void activation_forward(Dev& dev, Activation kind, In<Dev> x, Out<Dev> y) {
   detail::check_like("activation:", x, y);
   activation_forward_on(dev, kind, x, y);
 }
 
-/// dx = dy f'(x), from the saved tensor; dx may be dy.
+/// dx = dy f'(x), from the saved x or y, each [..] of one count; dx may be dy.
 template <Device Dev>
 void activation_backward(Dev& dev, Activation kind, In<Dev> saved, In<Dev> dy, Out<Dev> dx) {
   detail::check_like("activation: the gradient", dy, saved);
@@ -46,7 +46,7 @@ void activation_backward(Dev& dev, Activation kind, In<Dev> saved, In<Dev> dy, O
 }
 
 namespace detail {
-/// y = gate sigmoid(gate) up; y may be one of them.
+/// y = gate sigmoid(gate) up, each [..] of one count; y may be one of them.
 template <Device Dev>
 void swiglu_forward(Dev& dev, In<Dev> gate, In<Dev> up, Out<Dev> y) {
   check_like("swiglu:", up, gate);
@@ -54,7 +54,7 @@ void swiglu_forward(Dev& dev, In<Dev> gate, In<Dev> up, Out<Dev> y) {
   swiglu_forward_on(dev, gate, up, y);
 }
 
-/// The gradients of both. dgate may be up, and dup may be dy.
+/// The gradients of both, each [..] of one count. dgate may be up, and dup may be dy.
 template <Device Dev>
 void swiglu_backward(Dev& dev, In<Dev> dy, In<Dev> gate, In<Dev> up, Out<Dev> dgate, Out<Dev> dup) {
   for (const auto& each : {dy, up, In<Dev>(dgate), In<Dev>(dup)})

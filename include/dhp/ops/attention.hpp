@@ -52,24 +52,25 @@ struct TokenRun {
   std::int64_t length = 0;    ///< tokens
   std::int64_t position = 0;  ///< the first one's, in its sample
 };
-/// In the order of their positions; a run may be empty.
+/// Two runs of a sample in the order of their positions; a run may be empty.
 using TokenRuns = std::array<TokenRun, 2>;
 
 /// A part of the queries of each sample that meets a part of its keys.
 template <class Dev>
 struct AttentionParts {
-  std::vector<TokenRuns> queries, keys;  ///< by sample
-  ConstView<Dev> row_numbers;            ///< i64, of the queries
-  std::int64_t max_length = 0;           ///< as of Sequences
+  std::vector<TokenRuns> queries, keys;  ///< one for each sample
+  ConstView<Dev> row_numbers;            ///< i64: the queries' row numbers
+  std::int64_t max_length = 0;           ///< the longest sample's
   bool more = false;  ///< the outputs hold results with other parts, to which these are added
 };
 
-/// Whether a device has attend_to_part_forward() and attend_to_part_backward(): attention_forward() and
-/// attention_backward() of such parts, with y, dq, dk and dv of the accumulation type.
+/// Optional on a device: attention_forward() and attention_backward() of such parts, with y, dq, dk and dv of the
+/// accumulation type.
 template <class Dev>
 concept AttendsToParts = requires(Dev& dev, ConstView<Dev> in, const AttentionParts<Dev>& parts,
                                   const AttentionOptions& options, View<Dev> out) {
-  attend_to_part_forward(dev, in, in, in, parts, options, out, out);
+  attend_to_part_forward_on(dev, in, in, in, parts, options, out, out);
+  attend_to_part_backward_on(dev, in, in, in, in, in, in, parts, options, out, out, out);
 };
 
 /// sharing: how many heads of q share one of the view.
@@ -123,7 +124,8 @@ void attention_forward(Dev& dev, In<Dev> q, In<Dev> k, In<Dev> v, const Sequence
   attention_forward_on(dev, q, k, v, sequences, options, y, logsumexp);
 }
 
-/// Overwrites dq, dk and dv. Recomputes the probabilities from logsumexp (Dao et al. 2022).
+/// dy, dq [R, heads * head size]; dk, dv [R, key heads * head size], overwritten; the rest as in attention_forward.
+/// Recomputes the probabilities from logsumexp [heads, R] (Dao et al. 2022).
 template <Device Dev>
 void attention_backward(Dev& dev, In<Dev> dy, In<Dev> q, In<Dev> k, In<Dev> v, In<Dev> y,
                         In<Dev> logsumexp, const Sequences<Dev>& sequences,

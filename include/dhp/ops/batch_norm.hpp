@@ -9,9 +9,8 @@
 #include <cmath>
 #include <optional>
 
-namespace dhp {
+namespace dhp::detail {
 
-namespace detail {
 /// The vectors [C] of y = (x - mean) * inv_std * gamma + beta.
 template <class Dev>
 struct BatchNormVectors {
@@ -24,14 +23,14 @@ void check_norm(ConstView<Dev> x, const BatchNormVectors<Dev>& vectors) {
   check_columns("batch_norm: gamma", vectors.gamma, x);
   check_columns("batch_norm: beta", vectors.beta, x);
 }
-/// sum[c] = sum over rows of x
+/// sum [C] = sum over rows of x [.., C]
 template <Device Dev>
 void batch_norm_sums(Dev& dev, In<Dev> x, Out<Dev> sum) {
   check_columns("batch_norm: the sum", sum, x);
   batch_norm_sums_on(dev, x, sum);
 }
 
-/// sum[c] = sum over rows of (x - mean)^2
+/// sum [C] = sum over rows of (x - mean)^2, x [.., C], mean [C]
 template <Device Dev>
 void batch_norm_squared_deviations(Dev& dev, In<Dev> x, In<Dev> mean, Out<Dev> sum) {
   check_columns("batch_norm: the mean", mean, x);
@@ -52,7 +51,8 @@ void batch_norm_from_sums(Dev& dev, In<Dev> sums, std::int64_t rows, double epsi
   batch_norm_from_sums_on(dev, sums, rows, epsilon, mean, inv_std, squared_deviations);
 }
 
-/// y = (x - mean) * inv_std * gamma + beta + residual, then ReLU if `relu`. residual may be empty; y may alias it.
+/// y = (x - mean) * inv_std * gamma + beta + residual, then ReLU if `relu`. x, residual, y [.., C], vectors [C].
+/// residual may be empty; y may alias it.
 template <Device Dev>
 void batch_norm_apply(Dev& dev, In<Dev> x, const BatchNormVectors<Dev>& vectors, In<Dev> residual,
                       bool relu, Out<Dev> y) {
@@ -62,7 +62,7 @@ void batch_norm_apply(Dev& dev, In<Dev> x, const BatchNormVectors<Dev>& vectors,
   batch_norm_apply_on(dev, x, vectors, residual, relu, y);
 }
 
-/// sum_dy[c] = sum over rows of dy; sum_dy_xhat[c] = sum over rows of dy * xhat, xhat = (x - mean)
+/// sum_dy [C] = sum over rows of dy [.., C]; sum_dy_xhat [C] = sum over rows of dy * xhat, xhat = (x - mean)
 /// * inv_std. With `relu`, dy is masked by the sign of the recomputed output (without a residual).
 template <Device Dev>
 void batch_norm_backward_sums(Dev& dev, In<Dev> dy, In<Dev> x, const BatchNormVectors<Dev>& vectors,
@@ -75,7 +75,8 @@ void batch_norm_backward_sums(Dev& dev, In<Dev> dy, In<Dev> x, const BatchNormVe
 }
 
 /// The same with a residual: dy is masked by y > 0, the forward result. Also writes the masked dy to dresidual: it is
-/// the residual's gradient and the dy for batch_norm_backward_apply without `relu`. dresidual may alias dy.
+/// the residual's gradient and the dy for batch_norm_backward_apply without `relu`. dy, y, x, dresidual [.., C], sums
+/// [C]. dresidual may alias dy.
 template <Device Dev>
 void batch_norm_residual_backward_sums(Dev& dev, In<Dev> dy, In<Dev> y, In<Dev> x,
                                        const BatchNormVectors<Dev>& vectors, Out<Dev> dresidual,
@@ -90,7 +91,8 @@ void batch_norm_residual_backward_sums(Dev& dev, In<Dev> dy, In<Dev> y, In<Dev> 
 }
 
 /// dx = gamma * inv_std * (dy - sum_dy / count - xhat * sum_dy_xhat / count), with dy masked as in
-/// batch_norm_backward_sums if `relu`. The sums and `count` (rows) may be reduced over ranks. dx may alias dy.
+/// batch_norm_backward_sums if `relu`. dy, x, dx [.., C]. The sums [C] and `count` (rows) may be reduced over ranks. dx
+/// may alias dy.
 template <Device Dev>
 void batch_norm_backward_apply(Dev& dev, In<Dev> dy, In<Dev> x,
                                const BatchNormVectors<Dev>& vectors, bool relu, In<Dev> sum_dy,
@@ -131,8 +133,8 @@ template <Device Dev>
   return {};
 }
 
-/// The fused forward pass with the statistics of these rows; inv_std = 1 / sqrt(variance +
-/// epsilon). nullopt if the device has none: use the unfused ops. residual may be empty.
+/// The fused forward pass with the statistics of these rows; inv_std = 1 / sqrt(variance + epsilon). x, residual (may
+/// be empty) [.., C]; gamma, beta [C]. nullopt if the device has none: use the unfused ops.
 template <Device Dev>
 [[nodiscard]] std::optional<BatchNormResult<Dev>> batch_norm_fused(Dev& dev, In<Dev> x,
                                                                    In<Dev> residual, In<Dev> gamma,
@@ -144,7 +146,7 @@ template <Device Dev>
   return batch_norm_fused_on(dev, x, residual, gamma, beta, epsilon, relu);
 }
 
-/// batch_norm_apply with the signs that the fused backward pass reads; the result has no statistics.
+/// batch_norm_apply, x [.., C], with the signs that the fused backward pass reads; the result has no statistics.
 /// nullopt if the device has none: use batch_norm_apply.
 template <Device Dev>
 [[nodiscard]] std::optional<BatchNormResult<Dev>> batch_norm_fused_apply(
@@ -154,7 +156,7 @@ template <Device Dev>
   return batch_norm_fused_apply_on(dev, x, vectors, residual, relu);
 }
 
-/// The fused backward pass, with the statistics of these rows; signs are empty without `relu`, or after
+/// The fused backward pass, dy, x [.., C], with the statistics of these rows; signs are empty without `relu`, or after
 /// an unfused forward pass. nullopt: use the unfused ops.
 template <Device Dev>
 [[nodiscard]] std::optional<BatchNormGradients<Dev>> batch_norm_fused_backward(
@@ -165,11 +167,9 @@ template <Device Dev>
   if (relu == signs.empty() || (residual && !relu)) return {};
   return batch_norm_fused_backward_on(dev, dy, x, vectors, signs, residual);
 }
-}  // namespace detail
 
 // The arithmetic per channel, shared by all devices.
 
-namespace detail {
 struct NormFromSums {
   constexpr NormFromSums(double sum, double sum_of_squares, double rows, double epsilon)
       : mean(sum / rows) {
@@ -180,6 +180,5 @@ struct NormFromSums {
   }
   double mean, inv_std = 0, squared_deviations = 0;
 };
-}  // namespace detail
 
-}  // namespace dhp
+}  // namespace dhp::detail

@@ -11,7 +11,7 @@
 
 namespace dhp::detail {
 /// After a step, in the loss scale of the next one: memory = fresh where the step was applied, else memory; both times
-/// loss_scale / used_loss_scale. All of one floating-point type.
+/// loss_scale / used_loss_scale. fresh, memory [n] of one floating-point type.
 template <Device Dev>
 void keep_if_applied(Dev& dev, In<Dev> state, In<Dev> fresh, Out<Dev> memory) {
   check_step_state<Dev>(state);

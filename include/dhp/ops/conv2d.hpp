@@ -72,7 +72,8 @@ template <Device Dev>
 }
 }  // namespace detail
 
-/// dx = beta dx + the input gradient; beta 0 reads nothing. Shapes and types as in conv2d_forward.
+/// dx [N, H, W, C] = beta dx + the input gradient, from dy [N, OH, OW, O] and w [O, K, K, C] of one type; beta 0 reads
+/// nothing.
 template <Device Dev>
 void conv2d_backward_data(Dev& dev, In<Dev> dy, In<Dev> w, Conv2dGeometry geometry, Out<Dev> dx,
                           double beta = 0) {

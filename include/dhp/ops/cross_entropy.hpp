@@ -12,7 +12,7 @@ namespace dhp {
 
 struct CrossEntropyOptions {
   std::int64_t classes = 0;      ///< global
-  std::int64_t first_class = 0;  ///< of these logits [M, V]
+  std::int64_t first_class = 0;  ///< class of the first column of these logits [M, V]
   double smoothing = 0;          ///< target = (1 - s) on the label + s / classes on every class
   /// How many of the V columns are classes; the others are padding. -1: all.
   std::int64_t local_classes = -1;
@@ -51,7 +51,7 @@ void check_label_rows(std::int64_t rows, DType type, In<Dev> labels, In<Dev> max
   check_class_rows<Dev>("sums", sums, {3, rows}, type);
 }
 
-/// max[m] = largest local logit. Then all-reduce with max.
+/// max [M] = each row's largest local logit of logits [M, V]. Then all-reduce with max.
 template <Device Dev>
 void cross_entropy_max(Dev& dev, In<Dev> logits, const CrossEntropyOptions& options, Out<Dev> max) {
   check_class_part(options, logits.columns());
@@ -61,8 +61,8 @@ void cross_entropy_max(Dev& dev, In<Dev> logits, const CrossEntropyOptions& opti
   cross_entropy_max_on(dev, logits, options, max);
 }
 
-/// sums [3, M]: sum of exp(x - max); x[label] if local, else 0; with smoothing the sum of x - max,
-/// else 0. Then all-reduce with sum.
+/// sums [3, M] of logits x [M, V], labels i32 [M], max [M]: sum of exp(x - max); x[label] if local, else 0; with
+/// smoothing the sum of x - max, else 0. Then all-reduce with sum.
 template <Device Dev>
 void cross_entropy_sums(Dev& dev, In<Dev> logits, In<Dev> labels, In<Dev> max,
                         const CrossEntropyOptions& options, Out<Dev> sums) {
@@ -71,7 +71,7 @@ void cross_entropy_sums(Dev& dev, In<Dev> logits, In<Dev> labels, In<Dev> max,
   cross_entropy_sums_on(dev, logits, labels, max, options, sums);
 }
 
-/// loss[m] = -sum over classes of target * log softmax; 0 if ignored.
+/// loss [M] = -sum over classes of target * log softmax, from max [M], sums [3, M], labels i32 [M]; 0 if ignored.
 template <Device Dev>
 void cross_entropy_loss(Dev& dev, In<Dev> max, In<Dev> sums, In<Dev> labels,
                         const CrossEntropyOptions& options, Out<Dev> loss) {
@@ -80,8 +80,8 @@ void cross_entropy_loss(Dev& dev, In<Dev> max, In<Dev> sums, In<Dev> labels,
   cross_entropy_loss_on(dev, max, sums, labels, options, loss);
 }
 
-/// rank[m], i32: the number of local classes with a larger logit than the label's, or the same
-/// logit and a smaller index; 0 if ignored. Then all-reduce with sum; 0 means a correct prediction.
+/// rank i32 [M]: the number of local classes of logits [M, V] with a larger logit than the label's (of sums [3, M]), or
+/// the same logit and a smaller index; 0 if ignored. Then all-reduce with sum; 0 means a correct prediction.
 template <Device Dev>
 void cross_entropy_rank(Dev& dev, In<Dev> logits, In<Dev> sums, In<Dev> labels,
                         const CrossEntropyOptions& options, Out<Dev> rank) {
@@ -103,7 +103,8 @@ void cross_entropy_totals(Dev& dev, In<Dev> loss, In<Dev> labels, In<Dev> rank, 
   cross_entropy_totals_on(dev, loss, labels, rank, totals);
 }
 
-/// dlogits = scale * (softmax - target), 0 in ignored rows and in padding; may alias the logits. scale f64 [1].
+/// dlogits [M, V] = scale * (softmax - target), 0 in ignored rows and in padding; may alias the logits. scale f64 [1],
+/// max [M], sums [3, M], labels i32 [M].
 template <Device Dev>
 void cross_entropy_backward(Dev& dev, In<Dev> logits, In<Dev> max, In<Dev> sums, In<Dev> labels,
                             const CrossEntropyOptions& options, In<Dev> scale, Out<Dev> dlogits) {

@@ -17,10 +17,10 @@ struct RowNumbers {
 }  // namespace detail
 
 struct DropoutOptions {
-  double probability = 0;  ///< of dropping an element
+  double probability = 0;  ///< that an element is dropped
   RandomStream random{};
-  std::int64_t first_column = 0;   ///< of the local columns
-  std::int64_t total_columns = 0;  ///< of the unsharded tensor
+  std::int64_t first_column = 0;   ///< the first local column, in the unsharded tensor
+  std::int64_t total_columns = 0;  ///< columns of the unsharded tensor
 };
 
 namespace detail {
@@ -41,7 +41,7 @@ void check_dropout(ConstView<Dev> x, const RowNumbers<Dev>& rows, const DropoutO
 }  // namespace detail
 
 /// y = keep ? x / (1 - p) : 0, keep(row, column) = uniform(number(row) * total_columns +
-/// first_column + column) >= p. The gradient uses the same op. y may alias x.
+/// first_column + column) >= p. x, y [.., C]. The gradient uses the same op. y may alias x.
 template <Device Dev>
 void dropout(Dev& dev, In<Dev> x, const detail::RowNumbers<Dev>& rows,
              const DropoutOptions& options, Out<Dev> y) {

@@ -1,18 +1,18 @@
 // Elementwise ops: fill, add, axpy, scale, cast, 1/sqrt(x + epsilon). Floating-point types may
-// differ unless stated; arithmetic is in y's accumulation type, or in double if needed.
+// differ unless stated; arithmetic is in y's accumulation type, or in double if needed. [..]: any shape, of one count.
 #pragma once
 
 #include <dhp/ops/checks.hpp>
 
 namespace dhp {
 
-/// y = value
+/// y [..] = value
 template <Device Dev>
 void fill(Dev& dev, Out<Dev> y, double value) {
   fill_on(dev, y, value);
 }
 
-/// y = a + b, of one count; y may be a or b.
+/// y [..] = a [..] + b [..]; y may be a or b.
 template <Device Dev>
 void add(Dev& dev, In<Dev> a, In<Dev> b, Out<Dev> y) {
   check(a.count() == y.count() && b.count() == y.count(), "add: ", a.shape(), " + ", b.shape(),
@@ -20,7 +20,7 @@ void add(Dev& dev, In<Dev> a, In<Dev> b, Out<Dev> y) {
   add_on(dev, a, b, y);
 }
 
-/// y += alpha * x
+/// y [..] += alpha * x [..]
 template <Device Dev>
 void axpy(Dev& dev, double alpha, In<Dev> x, Out<Dev> y) {
   check(x.count() == y.count(), "axpy: ", x.shape(), " does not fit ", y.shape());
@@ -35,7 +35,7 @@ struct AddedVector {
   ConstView<Dev> from;
   View<Dev> to;
 };
-/// to = beta * to + factor * from, for both; beta 0 reads nothing of `to`. One launch, for short vectors.
+/// to [n] = beta * to + factor * from [n], for both; beta 0 reads nothing of `to`. One launch, for short vectors.
 template <Device Dev>
 void add_both(Dev& dev, const AddedVector<Dev>& one, const AddedVector<Dev>& other, double beta) {
   for (const auto* const each : {&one, &other})
@@ -47,14 +47,14 @@ void add_both(Dev& dev, const AddedVector<Dev>& one, const AddedVector<Dev>& oth
 }
 }  // namespace detail
 
-/// y *= alpha
+/// y [..] *= alpha
 template <Device Dev>
 void scale(Dev& dev, double alpha, Out<Dev> y) {
   scale_on(dev, alpha, y);
 }
 
 namespace detail {
-/// y *= alpha * factor; factor f64 [1], on the device
+/// y [..] *= alpha * factor; factor f64 [1], on the device
 template <Device Dev>
 void scale_by(Dev& dev, double alpha, In<Dev> factor, Out<Dev> y) {
   check_one("scale_by: the factor", factor, DType::f64);
@@ -62,14 +62,14 @@ void scale_by(Dev& dev, double alpha, In<Dev> factor, Out<Dev> y) {
 }
 }  // namespace detail
 
-/// y = x, rounded to y's type
+/// y [..] = x [..], rounded to y's type
 template <Device Dev>
 void cast(Dev& dev, In<Dev> x, Out<Dev> y) {
   check(x.count() == y.count(), "cast: ", x.shape(), " does not fit ", y.shape());
   cast_on(dev, x, y);
 }
 
-/// y = 1 / sqrt(x + epsilon); both of one type.
+/// y [..] = 1 / sqrt(x [..] + epsilon); both of one type.
 template <Device Dev>
 void rsqrt(Dev& dev, In<Dev> x, double epsilon, Out<Dev> y) {
   detail::check_like("rsqrt:", x, y);

@@ -17,7 +17,7 @@ void embedding_forward(Dev& dev, In<Dev> table, In<Dev> ids, std::int64_t first_
   embedding_forward_on(dev, table, ids, first_id, y);
 }
 
-/// dtable = beta * dtable, then dtable[ids[r] - first_id] += dy[r] in the order of r.
+/// dtable [V, C] = beta * dtable, then dtable[ids[r] - first_id] += dy[r] in the order of r; ids i32 [R], dy [R, C].
 template <Device Dev>
 void embedding_backward(Dev& dev, In<Dev> dy, In<Dev> ids, std::int64_t first_id, Out<Dev> dtable,
                         double beta) {

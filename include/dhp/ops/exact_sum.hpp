@@ -31,7 +31,7 @@ void exact_accumulate(Dev& dev, In<Dev> x, Out<Dev> high, Out<Dev> low, Out<Dev>
   exact_accumulate_on(dev, x, high, low, flag);
 }
 
-/// Finalizes: x = the sum of the limbs, rounded once; NaN if flag, i32 [1], is not 0.
+/// Finalizes: x [n] = the sum of the limbs i64 [n], rounded once; NaN if flag, i32 [1], is not 0.
 template <Device Dev>
 void exact_finalize(Dev& dev, In<Dev> high, In<Dev> low, In<Dev> flag, Out<Dev> x) {
   detail::check_limbs<Dev>("exact_finalize", x, high, low, flag);

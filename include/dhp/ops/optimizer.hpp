@@ -12,7 +12,7 @@ namespace dhp {
 namespace detail {
 struct SgdUpdate {
   double momentum = 0;
-  double weight_decay = 0;  ///< of segments that decay
+  double weight_decay = 0;  ///< applied to segments that decay
   bool nesterov = false;
   /// LARS: the momentum accumulates rate * gradient, because the rate changes from step to step.
   bool rate_in_momentum = false;
@@ -20,7 +20,7 @@ struct SgdUpdate {
 
 struct AdamUpdate {
   double beta1 = 0.9, beta2 = 0.999, epsilon = 1e-8;
-  double weight_decay = 0;  ///< of segments that decay
+  double weight_decay = 0;  ///< applied to segments that decay
 };
 
 struct LarsRule {
@@ -40,7 +40,8 @@ void check_squares(const char* op, ConstView<Dev> first, ConstView<Dev> second,
 
 /// g = gradient_scale * gradient + decay * w; m = mu m + g; w -= rate * (nesterov ? g + mu m : m).
 /// With rate_in_momentum: m = mu m + rate * g, w -= m. The rate is the learning rate, or
-/// rates[parameter] (f64), unless empty, for segments that decay. `momentum` is empty if mu is 0.
+/// rates[parameter], f64 [P], unless empty, for segments that decay. gradient, momentum (empty if mu is 0), masters
+/// [table.size()].
 template <Device Dev>
 void sgd_update(Dev& dev, const detail::SgdUpdate& update, const detail::SegmentTable<Dev>& table,
                 In<Dev> state, In<Dev> rates, In<Dev> gradient, Out<Dev> momentum,
@@ -58,7 +59,7 @@ void sgd_update(Dev& dev, const detail::SgdUpdate& update, const detail::Segment
 
 namespace detail {
 /// AdamW (Loshchilov & Hutter 2019): m, v are exponential moving averages of g and g^2; w -= lr *
-/// (m^ / (sqrt(v^) + epsilon) + decay * w).
+/// (m^ / (sqrt(v^) + epsilon) + decay * w). gradient, m, v, masters [table.size()], masters of 16-bit values only.
 template <Device Dev>
 void adamw_update(Dev& dev, const AdamUpdate& update, const SegmentTable<Dev>& table, In<Dev> state,
                   In<Dev> gradient, Out<Dev> m, Out<Dev> v, Out<Dev> masters) {
@@ -71,7 +72,8 @@ void adamw_update(Dev& dev, const AdamUpdate& update, const SegmentTable<Dev>& t
 }
 
 /// LAMB's first pass. The direction is m^ / (sqrt(v^) + epsilon) + decay * w, with the new m and v, which are not
-/// stored here. Writes sums of tiles, as tile_squares does: of squared weights and of squared directions.
+/// stored here. Writes sums of tiles f64 [table.sum_count()], as tile_squares does: of squared weights and of squared
+/// directions.
 template <Device Dev>
 void lamb_squares(Dev& dev, const AdamUpdate& update, const SegmentTable<Dev>& table, In<Dev> state,
                   In<Dev> gradient, In<Dev> m, In<Dev> v, In<Dev> masters, Out<Dev> weights,
@@ -87,8 +89,8 @@ void lamb_squares(Dev& dev, const AdamUpdate& update, const SegmentTable<Dev>& t
     lamb_squares_on(dev, update, table, state, gradient, m, v, masters, weights, directions);
 }
 
-/// LAMB's second pass, along the same direction: w -= rate * direction; stores m and v. The rate is rates[parameter]
-/// (f64) for segments that decay, else the learning rate.
+/// LAMB's second pass, along the same direction: w -= rate * direction; stores m and v [table.size()]. The rate is
+/// rates[parameter], f64 [P], for segments that decay, else the learning rate.
 template <Device Dev>
 void lamb_update(Dev& dev, const AdamUpdate& update, const SegmentTable<Dev>& table, In<Dev> state,
                  In<Dev> rates, In<Dev> gradient, Out<Dev> m, Out<Dev> v, Out<Dev> masters) {
@@ -104,7 +106,7 @@ void lamb_update(Dev& dev, const AdamUpdate& update, const SegmentTable<Dev>& ta
 }  // namespace detail
 
 /// Exponential moving averages, the running statistics of batch norms: value = (1 - momentum) * value + momentum * sum
-/// / parts. sums are flat, as gradients are.
+/// / parts. sums [table.size()], flat as gradients are.
 template <Device Dev>
 void update_moving_averages(Dev& dev, double momentum, std::int64_t parts,
                             const detail::SegmentTable<Dev>& table, In<Dev> state, In<Dev> sums) {
@@ -127,7 +129,8 @@ void lars_rates(Dev& dev, const LarsRule& rule, In<Dev> state, In<Dev> weights, 
   lars_rates_on(dev, rule, state, weights, gradients, rates);
 }
 
-/// LAMB (You et al. 2020, algorithm 2): rates[p] = lr * |w| / |direction|, or lr if a norm is 0.
+/// LAMB (You et al. 2020, algorithm 2): rates[p] = lr * |w| / |direction|, or lr if a norm is 0. Squared norms and
+/// rates f64 [P].
 template <Device Dev>
 void lamb_rates(Dev& dev, In<Dev> state, In<Dev> weights, In<Dev> directions, Out<Dev> rates) {
   check_step_state<Dev>(state);

@@ -22,8 +22,8 @@ struct PoolGeometry {
   return {x[0], height, width, x[3]};
 }
 
-/// y = the maximum of each window; index (i32, shape of y) = h * W + w of its pixel, the first of
-/// equals. A NaN wins. y has x's type. All pooling ops throw Error on wrong shapes or types.
+/// y [N, OH, OW, C] = the maximum of each window of x [N, H, W, C]; index, i32 of y's shape, = h * W + w of its pixel,
+/// the first of equals. A NaN wins. y has x's type. All pooling ops throw Error on wrong shapes or types.
 template <Device Dev>
 void max_pool_forward(Dev& dev, In<Dev> x, PoolGeometry geometry, Out<Dev> y, Out<Dev> index) {
   const auto expected = pool_output_shape(x.shape(), geometry);

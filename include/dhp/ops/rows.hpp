@@ -43,7 +43,8 @@ void gather_rows(Dev& dev, In<Dev> x, In<Dev> index, Out<Dev> y) {
   gather_rows_on(dev, x, index, y);
 }
 
-/// dx[index[m]] += dy[m], in the order of m. An index outside [0, R) is an error; nothing is written.
+/// dx[index[m]] += dy[m], in the order of m; dx [R, C], index i32 [M], dy [M, C]. An index outside [0, R) is an error,
+/// and nothing is written.
 template <Device Dev>
 void scatter_add_rows(Dev& dev, In<Dev> dy, In<Dev> index, Out<Dev> dx) {
   check(index.dtype() == DType::i32, "scatter_add_rows: the index is i32, got ", index.dtype());

@@ -52,7 +52,7 @@ struct SegmentTile {
 /// The sums of the tiles of one parameter, or of a piece of it.
 struct TileSums {
   std::int64_t first = 0, last = 0, parameter = 0;
-  std::int64_t group = 0;  ///< of tensor groups: which has the piece
+  std::int64_t group = 0;  ///< the tensor group that has the piece
 };
 
 template <class Dev>
@@ -91,7 +91,7 @@ class SegmentTable {
   [[nodiscard]] std::int64_t groups() const { return groups_; }
   [[nodiscard]] bool has_narrow() const { return has_narrow_; }
 
-  /// In device memory.
+  /// The tiles, in device memory.
   [[nodiscard]] const SegmentTile* tiles() const {
     return reinterpret_cast<const SegmentTile*>(tiles_.view().bytes());
   }
@@ -195,14 +195,14 @@ void check_sums(const char* op, const SegmentTable<Dev>& table, ConstView<Dev> s
 }
 
 /// sums[tile.sum] = the sum of squares of the tile's part of x, in double; the sums of tiles that the table does not
-/// have are unchanged. x is flat; sums f64 [table.sum_count()].
+/// have are unchanged. x [table.size()]; sums f64 [table.sum_count()].
 template <Device Dev>
 void tile_squares(Dev& dev, const SegmentTable<Dev>& table, In<Dev> x, Out<Dev> sums) {
   check_flat<Dev>("tile_squares", "the tensor", table, x);
   check_sums<Dev>("tile_squares", table, sums);
   if (table.tile_count() > 0) tile_squares_on(dev, table, x, false, sums);
 }
-/// The same for the weights: master weights for 16-bit values, else the values.
+/// The same for the weights: masters [table.size()] of 16-bit values, else the values; sums f64 [table.sum_count()].
 template <Device Dev>
 void tile_weight_squares(Dev& dev, const SegmentTable<Dev>& table, In<Dev> masters, Out<Dev> sums) {
   check_masters<Dev>("tile_weight_squares", table, masters);
@@ -210,6 +210,7 @@ void tile_weight_squares(Dev& dev, const SegmentTable<Dev>& table, In<Dev> maste
   if (table.tile_count() > 0) tile_squares_on(dev, table, masters, true, sums);
 }
 /// squares[group * stride + parameter] = the sum of the sums of its tiles, in their order; other entries are unchanged.
+/// sums f64 [table.sum_count()], squares f64 [at least parameters].
 template <Device Dev>
 void sum_tiles(Dev& dev, const SegmentTable<Dev>& table, In<Dev> sums, Out<Dev> squares,
                std::int64_t stride = 0) {

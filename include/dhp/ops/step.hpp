@@ -25,8 +25,8 @@ struct StepState {
   double learning_rate = 0;
   std::int64_t updates = 0;     ///< optimizer updates, this one included
   double gradient_scale = 1;    ///< multiplies every gradient: clipping, and 1 / loss scale
-  double loss_scale = 1;        ///< of the next step
-  double used_loss_scale = 1;   ///< of the step that was decided last
+  double loss_scale = 1;        ///< what the next step uses
+  double used_loss_scale = 1;   ///< what the step that was decided last has used
   double norm = 0;              ///< global gradient norm before clipping
   double usual_norm = 0;        ///< moving average over applied steps, for detecting spikes
   std::int32_t good_steps = 0;  ///< since the last skip or change of the loss scale
@@ -62,6 +62,7 @@ void write_step_state(Dev& dev, const StepState& state, Out<Dev> to) {
   dev.copy_from_host(to.bytes(), reinterpret_cast<const std::byte*>(&state), sizeof state);
 }
 }  // namespace detail
+/// u8 [sizeof(StepState)]
 template <Device Dev>
 [[nodiscard]] Tensor<Dev> make_step_state(Dev& dev, const StepState& state) {
   Tensor<Dev> made(dev, DType::u8, {detail::step_state_bytes});
@@ -69,7 +70,7 @@ template <Device Dev>
   return made;
 }
 namespace detail {
-/// Writes the learning rate only.
+/// Writes the learning rate only. to: u8 [sizeof(StepState)].
 template <Device Dev>
 void write_learning_rate(Dev& dev, double rate, Out<Dev> to) {
   check_step_state<Dev>(to);
@@ -77,7 +78,7 @@ void write_learning_rate(Dev& dev, double rate, Out<Dev> to) {
                      reinterpret_cast<const std::byte*>(&rate), sizeof rate);
 }
 }  // namespace detail
-/// Waits for the device.
+/// Waits for the device. state: u8 [sizeof(StepState)].
 template <Device Dev>
 [[nodiscard]] StepState read_step_state(Dev& dev, In<Dev> state) {
   detail::check_step_state<Dev>(state);

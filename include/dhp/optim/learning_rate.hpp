@@ -27,7 +27,7 @@ struct LearningRate {
   double final = 0;  ///< final value of the decay
   std::int64_t warmup_steps = 0, total_steps = 1;
   Decay decay = Decay::constant;
-  double power = 2;  ///< of the polynomial decay
+  double power = 2;  ///< exponent of the polynomial decay
   /// Step decay: multiplies by `step_factor` after each period of this many steps, at least 1.
   std::int64_t step_every = 0;
   double step_factor = 0.1;

@@ -19,7 +19,7 @@ template <class Dev>
 class Norms {
  public:
   /// replicas: of DataParallel.
-  Norms(Comm<Dev> tensor, Comm<Dev> pipeline, ParameterCount in_model,
+  Norms(Comm<Dev> tensor, Comm<Dev> pipeline, detail::ParameterCount in_model,
         Replicas<Dev>* replicas = nullptr)
       : tensor_(std::move(tensor)),
         pipeline_(std::move(pipeline)),
@@ -75,7 +75,7 @@ class Norms {
  private:
   Comm<Dev> tensor_, pipeline_;
   int parameters_, groups_;
-  std::vector<detail::TreeAdd> adds_;  // of the groups
+  std::vector<detail::TreeAdd> adds_;  // how the groups' sums are added
   Replicas<Dev>* replicas_;
 };
 

@@ -25,19 +25,20 @@ struct MicroBatchState {
 template <class Dev>
 struct Execution {
   Step<Dev> step{};
-  std::vector<MicroBatch<Dev>> shares{};  // of its micro-batches, with a context axis
+  std::vector<MicroBatch<Dev>>
+      shares{};  // this rank's shares of the micro-batches, with a context axis
   StepContext context;
   Replicas<Dev>* replicas = nullptr;
-  const Action* next = nullptr;  // after the one under way
+  const Action* next = nullptr;  // the action after the one under way
   Tensor<Dev> scales;            // weight of each loss term in the objective, f64 [terms]
-  std::map<std::pair<int, int>, MicroBatchState<Dev>> in_flight;  // by (chunk, micro-batch)
+  std::map<std::pair<int, int>, MicroBatchState<Dev>> in_flight;  // key: (chunk, micro-batch)
   // Between two chunks of this rank, by (receiving part, micro-batch); first forward, then back.
   std::map<std::pair<int, int>, Tensor<Dev>> handed_over;
-  std::vector<int> layer_runs_left{};  // by layer; the loss comes after the last
+  std::vector<int> layer_runs_left{};  // one for each layer; the loss comes after the last
   std::unordered_map<const ParameterState<Dev>*, int> writers_left{};
   Tensor<Dev> losses;  // f64 [micro-batches, terms, loss_fields]
   bool predicts = false;
-  std::vector<Tensor<Dev>> predictions;  // of the micro-batches in order
+  std::vector<Tensor<Dev>> predictions;  // one for each micro-batch, in order
 };
 
 }  // namespace dhp::detail

@@ -68,14 +68,14 @@ class PipelineParallel {
     auto cuts = detail::agree_on_cuts(dev, mesh.world(), options_.costs, parts);
     layers_ = {std::move(model), std::move(cuts),
                detail::Wiring{stages_, options_.chunks, options_.schedule.v_shaped()}, stage_};
-    (void)proven(1, Pass::training);  // refuses a wrong combination of schedule and chunks
+    (void)proven(1, detail::Pass::training);  // refuses a wrong combination of schedule and chunks
     keep_own_part(dev);
   }
 
   [[nodiscard]] std::vector<std::string> term_names() const { return layers_.loss().term_names(); }
   [[nodiscard]] ParameterStore<Dev>& store() { return store_; }
   /// The range of ParameterState::index over all stages.
-  [[nodiscard]] ParameterCount parameters_in_model() const { return parameters_in_model_; }
+  [[nodiscard]] detail::ParameterCount parameters_in_model() const { return parameters_in_model_; }
   /// First layer of each part and the end.
   [[nodiscard]] const std::vector<std::int64_t>& cuts() const { return layers_.cuts(); }
   [[nodiscard]] const PipelineOptions& options() const { return options_; }
@@ -102,7 +102,7 @@ class PipelineParallel {
     auto run = start(dev, step, Mode::train, replicas);
     expect_contributions(all, run);
     if (all == 0) layers_.for_each([&](int at) { complete(dev, at, run, ready); });
-    const auto& actions = proven(all, Pass::training)[detail::as_size(stage_)];
+    const auto& actions = proven(all, detail::Pass::training)[detail::as_size(stage_)];
     for (const auto& action : actions) {
       run.next = &action == &actions.back() ? nullptr : &action + 1;
       if (action.micro_batch >= micro_batches) {
@@ -140,7 +140,7 @@ class PipelineParallel {
                                        bool predicts) {
     auto run = start(dev, step, Mode::eval, replicas, predicts);
     const auto micro_batches = static_cast<int>(step.batches.size());
-    const auto& actions = proven(rounds(step), Pass::evaluation)[detail::as_size(stage_)];
+    const auto& actions = proven(rounds(step), detail::Pass::evaluation)[detail::as_size(stage_)];
     for (const auto& action : actions) {
       run.next = &action == &actions.back() ? nullptr : &action + 1;
       if (action.micro_batch >= micro_batches) {
@@ -210,13 +210,13 @@ class PipelineParallel {
   }
 
   /// The actions of all stages for this number of micro-batches, checked once.
-  const StageLists& proven(int micro_batches, Pass pass) {
+  const StageLists& proven(int micro_batches, detail::Pass pass) {
     auto& lists = proven_[{micro_batches, pass}];
     if (!lists.empty()) return lists;
     const bool v = options_.schedule.v_shaped();
-    auto made =
-        all_stages(pass == Pass::training ? options_.schedule : AnySchedule(detail::ForwardOnly{v}),
-                   stages_, micro_batches, options_.chunks);
+    auto made = all_stages(
+        pass == detail::Pass::training ? options_.schedule : AnySchedule(detail::ForwardOnly{v}),
+        stages_, micro_batches, options_.chunks);
     (void)check_schedule(made, options_.chunks, micro_batches, forward_[0].send_capacity(), pass);
     return lists = std::move(made);
   }
@@ -387,14 +387,14 @@ class PipelineParallel {
   ParameterStoreOptions store_options_;
   detail::ReplicaOf replica_;
   Comm<Dev> tensor_, context_;
-  std::array<Comm<Dev>, 2> forward_, backward_;  // by whether the chunk goes back
+  std::array<Comm<Dev>, 2> forward_, backward_;  // [1]: for chunks that go back
   int stages_, stage_;
   detail::StageLayers<Dev> layers_;
-  std::map<std::pair<int, Pass>, StageLists> proven_;
+  std::map<std::pair<int, detail::Pass>, StageLists> proven_;
   std::unique_ptr<OutputGradients> output_gradients_;  // null: the next stage sends them
   detail::TiedParameters<Dev> tied_;
   ParameterStore<Dev> store_;
-  ParameterCount parameters_in_model_{0};
+  detail::ParameterCount parameters_in_model_{0};
 };
 
 }  // namespace dhp

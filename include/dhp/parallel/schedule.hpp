@@ -237,7 +237,7 @@ struct DualPipeV {
 
 namespace detail {
 
-/// For evaluation.
+/// The schedule of an evaluation.
 struct ForwardOnly {
   static constexpr const char* name = "forward only";
   bool v_shaped = false;

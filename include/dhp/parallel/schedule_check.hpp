@@ -11,8 +11,6 @@
 
 namespace dhp {
 
-enum class Pass { training, evaluation };
-
 /// Bounds that hold for any speed of the stages.
 struct ScheduleReport {
   int most_messages = 0;  ///< sent but not received, on one edge
@@ -22,6 +20,8 @@ struct ScheduleReport {
 };
 
 namespace detail {
+
+enum class Pass { training, evaluation };
 
 // A template, as is check_schedule(): compiled by programs with a pipeline.
 template <class Lists>
@@ -183,7 +183,7 @@ class ScheduleChecker {
   struct Runner {
     Position next = 0;
     bool sending = false;  ///< the message of the action before `next` waits for room on its edge
-    /// On the edges into this stage: of backwards and of forwards, from an earlier and from a later stage.
+    /// Messages on the edges into this stage: of backwards and of forwards, from an earlier and from a later stage.
     int messages[2][2] = {};
   };
 
@@ -253,7 +253,8 @@ class ScheduleChecker {
 /// edge leads from one stage to another, for forwards or for backwards.
 template <std::same_as<StageLists> Lists>
 [[nodiscard]] ScheduleReport check_schedule(const Lists& lists, int chunks, int micro_batches,
-                                            int capacity, Pass pass = Pass::training) {
+                                            int capacity,
+                                            detail::Pass pass = detail::Pass::training) {
   check(!lists.empty(), "schedule: there are no stages");
   check(chunks >= 1 && micro_batches >= 0, "schedule: ", chunks, " chunks and ", micro_batches,
         " micro-batches; at least 1 and 0");

@@ -31,9 +31,9 @@ struct ActionCosts {
 };
 
 struct ScheduleTimes {
-  std::vector<std::vector<double>> start;  ///< of each action, by stage and position
+  std::vector<std::vector<double>> start;  ///< start[stage][position] of each action
   double makespan = 0;             ///< from the start of the first action to the end of the last
-  std::vector<double> idle_share;  ///< by stage, of the makespan
+  std::vector<double> idle_share;  ///< idle share of the makespan, one for each stage
 };
 
 /// Each stage runs its actions in order, each as soon as its message has arrived. The lists may lack backwards.

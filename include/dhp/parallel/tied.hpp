@@ -40,7 +40,7 @@ class TiedParameters {
       Parameter<Dev> parameter;
       std::set<int> stages;
     };
-    // By index and tensor group, the same order on every rank.
+    // Sorted by index and tensor group: the same order on every rank.
     std::map<std::pair<int, int>, User> users;
     for (std::size_t stage = 0; stage < by_stage.size(); ++stage)
       for (const auto& parameter : by_stage[stage]) {

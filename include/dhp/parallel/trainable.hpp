@@ -13,7 +13,7 @@ namespace dhp {
 template <class Dev>
 struct Step {
   std::span<const MicroBatch<Dev>> batches;  ///< this replica's micro-batches
-  std::int64_t micro_batches = 0;            ///< of all replicas
+  std::int64_t micro_batches = 0;            ///< number of all replicas' micro-batches
   StepContext context{};                     ///< visible to layers
   /// i64 [terms]: counts of the loss terms, summed over replicas by DataParallel. Empty: the batches' own.
   ConstView<Dev> counts{};

@@ -25,7 +25,7 @@ struct MicroBatch {
   std::int64_t index = 0;         ///< k: index in the step, over all replicas
   std::int64_t first_sample = 0;  ///< index of its first sample in the step
   std::int64_t samples = 0;       ///< N
-  Tensor<Dev> input;              ///< of the first layer: images [N, H, W, C]; none for tokens
+  Tensor<Dev> input;  ///< input of the first layer: images [N, H, W, C]; none for tokens
   /// Side inputs, which every stage can read: "labels", "token_ids", ...
   std::vector<std::pair<std::string, Tensor<Dev>>> side;
   /// The number of tokens or samples that each loss term counts here.

@@ -33,6 +33,7 @@ struct StepContext {
   }
 };
 
+namespace detail {
 /// A deferred weight gradient: move-only, run at most once.
 template <class Dev>
 class Work {
@@ -59,6 +60,7 @@ class Work {
   };
   std::unique_ptr<Base> body_;
 };
+}  // namespace detail
 
 /// A stack: backward pops in the reverse order of forward's pushes. In eval mode nothing is kept.
 template <class Dev>
@@ -130,10 +132,10 @@ class Tape {
   /// by count, everything that it reads.
   void weight_gradient(Dev& dev, auto work) {
     if (defer_ == nullptr) work(dev);
-    else defer_->push_back(Work<Dev>(std::move(work)));
+    else defer_->push_back(detail::Work<Dev>(std::move(work)));
   }
   /// Collects weight gradients in `list`; nullptr: they run at once.
-  void defer_to(std::vector<Work<Dev>>* list) { defer_ = list; }
+  void defer_to(std::vector<detail::Work<Dev>>* list) { defer_ = list; }
 
   /// A tape for a nested forward pass: recomputing, or saving nothing.
   [[nodiscard]] Tape nested(bool keep, bool recomputing) const {
@@ -168,10 +170,10 @@ class Tape {
   bool keep_, recomputing_ = false;
   std::vector<Tensor<Dev>> tensors_;
   std::vector<Shape> shapes_;
-  std::vector<Work<Dev>>* defer_ = nullptr;
-  std::vector<Mark> marks_;            // of parts awaiting backward
-  Mark bottom_;                        // of the part running backward
-  const std::string* part_ = nullptr;  // its name
+  std::vector<detail::Work<Dev>>* defer_ = nullptr;
+  std::vector<Mark> marks_;            // marks of parts that await backward
+  Mark bottom_;                        // bottom of the part that runs backward
+  const std::string* part_ = nullptr;  // name of the part that runs
 };
 
 }  // namespace dhp

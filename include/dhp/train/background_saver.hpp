@@ -119,7 +119,7 @@ class BackgroundSaver : detail::NonCopyable {
   std::thread thread_;
   std::atomic<bool> written_{true};
   std::atomic<bool> give_up_{false};
-  bool unfinished_ = false;                // of the thread, while it runs on rank 0
+  bool unfinished_ = false;                // written by the thread, while it runs on rank 0
   std::string not_written_, not_visible_;  // errors, or empty; the thread writes them
   double stalled_s_ = 0;
 };

@@ -25,7 +25,7 @@ struct LoadedCheckpoint {
   std::string from;  ///< the folder or file
   /// For people: damage that was passed over, tensors that nobody read.
   std::vector<std::string> remarks{};
-  nlohmann::ordered_json about = nlohmann::ordered_json::object();  ///< as RunRecord::about
+  nlohmann::ordered_json about = nlohmann::ordered_json::object();  ///< the saved RunRecord::about
 };
 
 /// A save has failed on some rank. All ranks throw it; what was saved before is as it was.
@@ -68,7 +68,7 @@ class Checkpoint {
     const std::filesystem::path from(loaded);
     const bool same = !loaded.empty() && (std::filesystem::equivalent(from, path, error) ||
                                           std::filesystem::equivalent(from / "..", path, error));
-    if (same) {  // what was saved after the step that this run goes on from
+    if (same) {  // names of checkpoints after the step that this run goes on from
       const auto name = from.filename().string();
       std::erase_if(names,
                     [&](const auto& other) { return other.size() < name.size() || other <= name; });
@@ -82,17 +82,6 @@ class Checkpoint {
           "): go on from them with --load ", path,
           ", or choose another directory, or allow to overwrite them");
     return names;
-  }
-
-  /// Saves to FOLDER/step-N and makes that the latest. Collective over the mesh. What was saved before stays good
-  /// until all of it is on the disk.
-  void save(Dev& dev, const std::string& path, const RunState& state,
-            const RunRecord& record = {}) {
-    auto save = begin_save(dev, path, state);
-    save.write(dev, written_here(dev));
-    mesh_.world().barrier();
-    if (rank() == 0) save.commit(with_state(state, record));
-    mesh_.world().barrier();
   }
 
   /// Collective over the mesh; each rank reads its pieces. `path` is the folder of a run, of which the newest
@@ -119,7 +108,8 @@ class Checkpoint {
     return !places_in(dev, folder).places.empty();
   }
 
-  /// The parts of a save, for those who save in the background. Collective over the mesh.
+  /// Begins a save to FOLDER/step-N, of which BackgroundSaver does the rest. Collective over the mesh. What was saved
+  /// before stays good until all of it is on the disk.
   [[nodiscard]] detail::CheckpointSave begin_save(Dev& dev, const std::string& path,
                                                   const RunState& state) {
     auto& world = mesh_.world();
@@ -183,7 +173,7 @@ class Checkpoint {
   [[nodiscard]] int rank() const { return mesh_.world().rank(); }
 
  private:
-  /// By axis: how many groups it is computed in.
+  /// Each axis, and how many groups it is computed in.
   [[nodiscard]] static std::vector<std::pair<std::string, int>> groups_of(
       const ParameterStoreOptions& store) {
     return {{"tensor", store.tensor_groups}, {"context", store.context_groups}};
@@ -215,7 +205,7 @@ class Checkpoint {
     return state_pieces(store_, optimizer_);
   }
 
-  /// As rank 0 sees them. Collective.
+  /// The checkpoints in a folder as rank 0 sees them. Collective.
   [[nodiscard]] detail::StatePlaces places_in(Dev& dev, const std::string& path) {
     const auto seen = rank() == 0 ? detail::state_places(path) : detail::StatePlaces();
     return detail::gather_values(dev, mesh_.world(), seen).front();

@@ -53,7 +53,7 @@ class CheckpointFolder {
     std::error_code error;
     std::filesystem::create_directories(path_, error);
     check(!error, "cannot make the directory ", path_, ": ", error.message());
-    check_system(::access(path_.c_str(), W_OK) == 0, "cannot write to ", path_);
+    detail::check_system(::access(path_.c_str(), W_OK) == 0, "cannot write to ", path_);
   }
   /// An empty folder for the checkpoint of a step; what interrupted saves left behind goes.
   [[nodiscard]] std::string begin(std::int64_t step) const {
@@ -103,7 +103,8 @@ class CheckpointFolder {
     return found;
   }
   static void rename(const std::string& from, const std::string& to) {
-    check_system(::rename(from.c_str(), to.c_str()) == 0, "cannot rename ", from, " to ", to);
+    detail::check_system(::rename(from.c_str(), to.c_str()) == 0, "cannot rename ", from, " to ",
+                         to);
   }
   static void sync(const std::string& folder) { OpenFile(folder, O_RDONLY).sync(); }
 

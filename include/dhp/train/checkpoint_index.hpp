@@ -33,7 +33,7 @@ struct CheckedBytes {
 };
 }  // namespace detail
 [[nodiscard]] inline detail::CheckedBytes checked(const std::string& text) {
-  return {text.size(), crc32c(std::as_bytes(std::span(text.data(), text.size())))};
+  return {text.size(), detail::crc32c(std::as_bytes(std::span(text.data(), text.size())))};
 }
 
 namespace detail {
@@ -46,9 +46,9 @@ struct StoredPiece {
 }  // namespace detail
 
 struct CheckpointIndex {
-  nlohmann::ordered_json about = nlohmann::ordered_json::object();  ///< what the run says of itself
-  std::map<std::string, detail::CheckedBytes>
-      files;  ///< by name: heads of shards, and other files whole
+  nlohmann::ordered_json about = nlohmann::ordered_json::object();  ///< the run's own words
+  /// By the name of the file: the checksum of a shard's head, or of another file.
+  std::map<std::string, detail::CheckedBytes> files;
   std::map<std::string, std::vector<detail::StoredPiece>> tensors;
 
   void add(const CheckpointIndex& other) {
@@ -248,7 +248,7 @@ inline CheckpointIndex CheckpointIndex::parse(const std::string& text, const std
             text.substr(0, end + 1) == detail::checkpoint::first_line(text.substr(end + 1)),
         path, " is damaged: its checksum is not that of its text");
   std::string twice;
-  auto json = parse_strictly(text, twice);
+  auto json = detail::parse_strictly(text, twice);
   const detail::checkpoint::JsonObject fields(json, path, "the index");
   fields.need(twice.empty(), "has \"" + twice + "\" twice");
   CheckpointIndex index;
@@ -299,24 +299,6 @@ struct StatePlaces {
         concat(folder.path("latest"), " names ", latest, ", which is not there"));
   return found;
 }
-}  // namespace detail
-
-/// The checkpoint that loading `path` will take, and its index: without the tensors, which may turn out to be damaged.
-/// None where there is none.
-[[nodiscard]] inline std::optional<std::pair<std::string, CheckpointIndex>> newest_checkpoint(
-    const std::string& path) {
-  for (const auto& folder : detail::state_places(path).places) {
-    const auto file = folder + "/index.json";
-    if (!std::filesystem::exists(file)) continue;
-    try {
-      auto index = CheckpointIndex::parse(text_of(file), file);
-      index.check_files(folder);
-      return std::pair{folder, std::move(index)};
-    } catch (const Error&) {  // loading tells of it
-    }
-  }
-  return std::nullopt;
-}
 
 /// The name of the checkpoint whose RunRecord has the best value of a measure, the newest of equals. Empty where none
 /// has it, or NaN alone.
@@ -340,6 +322,24 @@ struct StatePlaces {
     }
   }
   return best;
+}
+}  // namespace detail
+
+/// The checkpoint that loading `path` will take, and its index: without the tensors, which may turn out to be damaged.
+/// None where there is none.
+[[nodiscard]] inline std::optional<std::pair<std::string, CheckpointIndex>> newest_checkpoint(
+    const std::string& path) {
+  for (const auto& folder : detail::state_places(path).places) {
+    const auto file = folder + "/index.json";
+    if (!std::filesystem::exists(file)) continue;
+    try {
+      auto index = CheckpointIndex::parse(text_of(file), file);
+      index.check_files(folder);
+      return std::pair{folder, std::move(index)};
+    } catch (const Error&) {  // loading tells of it
+    }
+  }
+  return std::nullopt;
 }
 
 }  // namespace dhp

@@ -16,8 +16,10 @@ namespace dhp {
 /// A checkpoint's content besides tensors; that of rank 0 is used.
 struct RunRecord {
   nlohmann::ordered_json about = nlohmann::ordered_json::object();  ///< a loaded run gets it back
-  std::vector<std::pair<std::string, double>> measures{};  ///< of an evaluation at this step
-  std::map<std::string, std::string> files{};              ///< by name, such as the vocabulary
+  std::vector<std::pair<std::string, double>>
+      measures{};  ///< what an evaluation at this step has measured
+  std::map<std::string, std::string>
+      files{};              ///< content of files by their names, such as the vocabulary
   std::size_t keep = 0;     ///< how many checkpoints stay, the newest ones; 0: all
   std::string keep_best{};  ///< a name in measures: its best value is kept, too
   /// Throws where this run may not make a checkpoint visible any more, since another one has taken over; null: it may.
@@ -36,7 +38,7 @@ class CheckpointSave {
         rank_(rank),
         ranks_(ranks) {}
 
-  /// For rank 0, before any rank writes.
+  /// Rank 0 calls it before any rank writes.
   void begin() {
     folder_.make();
     (void)folder_.begin(step_);
@@ -52,7 +54,7 @@ class CheckpointSave {
       if (!std::filesystem::exists(index_of(rank))) return false;
     return true;
   }
-  /// For rank 0, when every rank has written.
+  /// Rank 0 calls it when every rank has written.
   void commit(const RunRecord& record) {
     CheckpointIndex index{record.about, {}, {}};
     for (const auto& [name, value] : record.measures) index.about["run"]["measures"][name] = value;

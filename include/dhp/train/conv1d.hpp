@@ -15,7 +15,7 @@ inline constexpr const char* conv1d_thirds[] = {".query", ".key", ".value"};
 
 /// The place of a weight or bias in a file.
 struct Conv1dPlace {
-  std::string name;         ///< in the file
+  std::string name;         ///< name in the file
   bool transposed = false;  ///< [in, out]
   int part = 0;
   int parts = 1;  ///< side by side in `name`

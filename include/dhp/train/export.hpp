@@ -111,7 +111,8 @@ inline void export_weights(const std::string& folder, const std::string& path,
     const auto& piece = tensor.second.front().piece;
     const detail::Conv1dPlace place(name);
     if (place.part > 0) continue;  // stored with the first
-    writer.add(place.name, piece.dtype, place.file_shape(file_shape(piece.shape, piece.file_order)),
+    writer.add(place.name, piece.dtype,
+               place.file_shape(detail::file_shape(piece.shape, piece.file_order)),
                [&, place](OpenFile& file) {
                  file.write(place.moves() ? detail::as_conv1d(piece, place, merged) : merged(name));
                });
@@ -134,7 +135,8 @@ inline void export_adapter(const std::string& folder, const std::string& path,
     const bool of_head = !head.empty() && name.starts_with(head);
     if (name.starts_with("optimizer/") || !(is_of_adapter(name) || of_head)) continue;
     const auto& piece = pieces.front().piece;
-    writer.add("base_model.model." + name, piece.dtype, file_shape(piece.shape, piece.file_order),
+    writer.add("base_model.model." + name, piece.dtype,
+               detail::file_shape(piece.shape, piece.file_order),
                [&](OpenFile& file) { file.write(detail::whole_tensor(saved, piece)); });
   }
   writer.write(path);

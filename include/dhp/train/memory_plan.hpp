@@ -17,12 +17,12 @@ namespace dhp {
 
 /// The memory of one rank, in bytes.
 struct MemoryPlan {
-  std::size_t weights = 0;      ///< with running statistics
-  std::size_t gradients = 0;    ///< with exact sums
+  std::size_t weights = 0;      ///< weights and running statistics
+  std::size_t gradients = 0;    ///< gradients and exact sums
   std::size_t optimizer = 0;    ///< momenta and master weights
   std::size_t at_rest = 0;      ///< all tensors between steps: these, inputs, tables
   std::size_t most_in_use = 0;  ///< all tensors at the peak
-  std::size_t most = 0;         ///< with free blocks that the allocator keeps
+  std::size_t most = 0;         ///< at most, free blocks that the allocator keeps included
   /// Scopes of a trace at the peak, outermost first.
   std::vector<std::string> peak{};
   int in_flight = 0;  ///< most micro-batches whose activations are held at the same time
@@ -38,7 +38,7 @@ struct PlannedRun {
   std::function<Model<Meta>(ModelBuilder<Meta>&)> describe{};
   /// Micro-batch k, counted over the steps.
   std::function<MicroBatch<Meta>(Meta&, std::int64_t)> batch{};
-  std::int64_t micro_batches = 1;  ///< of a step, over all replicas
+  std::int64_t micro_batches = 1;  ///< micro-batches of a step, over all replicas
   /// Changes the run before its first step; may be empty.
   std::function<void(TrainingRun<Meta>&, const MicroBatch<Meta>& example)> prepare{};
   /// More than one where shapes differ: free blocks of other sizes stay, and add up.

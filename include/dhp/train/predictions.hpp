@@ -24,11 +24,11 @@ struct Prediction {
 /// The place of a micro-batch's prediction.
 struct PredictionPlace {
   int holders = 0;
-  int rank = 0;  ///< of the last one, in the world
+  int rank = 0;  ///< world rank of the last holder
   Shape shape{};
 };
 
-/// By micro-batch, the same on all ranks. Collective.
+/// The place of each micro-batch's prediction, the same on all ranks. Collective.
 template <class Dev>
 [[nodiscard]] std::vector<PredictionPlace> find_predictions(
     Dev& dev, Mesh<Dev>& mesh, const std::vector<Tensor<Dev>>& mine,

@@ -50,7 +50,7 @@ class RunFiles {
     record.replaced.insert(record.replaced.end(), names.begin(), names.end());
     saver_.start(run_.device(), folder, run_.trainer().state(), record);
   }
-  /// For the save that is under way.
+  /// Waits for the save that is under way.
   void wait() { saver_.wait(run_.device()); }
   /// The save under way ends unfinished. Returns whether there was one, on rank 0.
   bool give_up() { return saver_.give_up(); }
@@ -86,9 +86,9 @@ class RunFiles {
  private:
   TrainingRun<Dev>& run_;
   Checkpoint<Dev> checkpoint_;
-  std::unique_ptr<detail::FileLock> lock_;  // of held_
+  std::unique_ptr<detail::FileLock> lock_;  // lock of the folder held_
   BackgroundSaver<Dev> saver_;
-  std::string from_;                   // what was loaded
+  std::string from_;                   // the folder or file that was loaded
   std::string held_, prepared_;        // the folder that is saved to
   std::vector<std::string> replaced_;  // checkpoints that go with the first save
 };

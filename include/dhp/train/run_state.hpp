@@ -11,16 +11,16 @@ namespace dhp {
 /// The best value of a measure so far, by which a run may stop early.
 struct BestMeasure {
   std::string measure{};  ///< empty: none was looked at
-  double value = 0;
-  std::int64_t step = 0;            ///< whose evaluation found it
-  std::int64_t evaluated = -1;      ///< the step of the last evaluation; -1: none
+  double best = 0;
+  std::int64_t best_step = 0;       ///< the step whose evaluation found it
+  std::int64_t step = -1;           ///< the step of the last evaluation; -1: none
   std::int64_t without_better = 0;  ///< evaluations since, in a row
 
   static void visit(auto& self, auto&& field) {
     field("measure", self.measure);
-    field("best", self.value);
-    field("best_step", self.step);
-    field("step", self.evaluated);
+    field("best", self.best);
+    field("best_step", self.best_step);
+    field("step", self.step);
     field("without_better", self.without_better);
   }
 };

@@ -29,6 +29,20 @@ struct StoredTensor {
   std::uint64_t first = 0;  ///< byte range in the data section
   std::uint64_t last = 0;
 };
+
+/// None where the text is no JSON. JSON does not forbid a name twice in one object; this does, and sets `twice`.
+[[nodiscard]] inline nlohmann::json parse_strictly(const std::string& text, std::string& twice) {
+  std::vector<std::set<std::string>> keys;  // by depth
+  const auto callback = [&](int, nlohmann::json::parse_event_t event, nlohmann::json& value) {
+    if (event == nlohmann::json::parse_event_t::object_start) keys.emplace_back();
+    if (event == nlohmann::json::parse_event_t::object_end) keys.pop_back();
+    if (event == nlohmann::json::parse_event_t::key &&
+        !keys.back().insert(value.get<std::string>()).second)
+      twice = value.get<std::string>();
+    return true;
+  };
+  return nlohmann::json::parse(text, callback, false);
+}
 }  // namespace detail
 
 namespace detail::safetensors {
@@ -57,20 +71,6 @@ inline const std::map<std::string, std::uint64_t> other_bits{
 
 }  // namespace detail::safetensors
 
-/// None where the text is no JSON. JSON does not forbid a name twice in one object; this does, and sets `twice`.
-[[nodiscard]] inline nlohmann::json parse_strictly(const std::string& text, std::string& twice) {
-  std::vector<std::set<std::string>> keys;  // by depth
-  const auto callback = [&](int, nlohmann::json::parse_event_t event, nlohmann::json& value) {
-    if (event == nlohmann::json::parse_event_t::object_start) keys.emplace_back();
-    if (event == nlohmann::json::parse_event_t::object_end) keys.pop_back();
-    if (event == nlohmann::json::parse_event_t::key &&
-        !keys.back().insert(value.get<std::string>()).second)
-      twice = value.get<std::string>();
-    return true;
-  };
-  return nlohmann::json::parse(text, callback, false);
-}
-
 class SafeTensors {
  public:
   explicit SafeTensors(const std::string& path) : path_(path), file_(path, O_RDONLY) {
@@ -78,7 +78,7 @@ class SafeTensors {
     const auto size = file_.size();
     const auto head = file_.text(0, detail::as_size(std::min<std::uint64_t>(size, 64)));
     const bool begins = head.size() > 8 && head[8] == '{';  // any number may stand before it
-    const auto known = known_file(head);
+    const auto known = detail::known_file(head);
     check(begins || known.empty(), path, " is no safetensors file: it is ", known);
     check(size >= 8, path, " is no safetensors file: it has ", size, " bytes, fewer than 8");
     std::uint64_t length = 0;
@@ -117,7 +117,7 @@ class SafeTensors {
  private:
   void parse(const std::string& text, std::uint64_t data_bytes) {
     std::string twice;
-    const auto json = parse_strictly(text, twice);
+    const auto json = detail::parse_strictly(text, twice);
     check(json.is_object() && text.find('\0') == text.npos, path_,
           " is damaged: its header is no JSON object");
     check(twice.empty(), path_, " is damaged: its header has \"", twice, "\" twice");

@@ -158,7 +158,7 @@ class SavedPieces {
     const auto first = number * detail::checkpoint_block;
     block_.resize(std::min(stored.piece.bytes() - first, detail::checkpoint_block));
     file.read(stored.first + first, block_);
-    check(crc32c(block_) == stored.sums[number], path(stored.file), " is damaged: tensor ",
+    check(detail::crc32c(block_) == stored.sums[number], path(stored.file), " is damaged: tensor ",
           stored.piece.name, " has another checksum than when it was saved, in the block at byte ",
           stored.first + first);
     block_of_ = &stored;
@@ -174,8 +174,8 @@ class SavedPieces {
     check(found != index_.files.end(), path("index.json"), " is damaged: it has no file ", name);
     std::vector<std::byte> head(detail::as_size(std::min(found->second.bytes, file.size())));
     file.read(0, head);
-    check(head.size() == found->second.bytes && crc32c(head) == found->second.sum, path(name),
-          " is damaged: its header has another checksum than when it was saved");
+    check(head.size() == found->second.bytes && detail::crc32c(head) == found->second.sum,
+          path(name), " is damaged: its header has another checksum than when it was saved");
     return file;
   }
 

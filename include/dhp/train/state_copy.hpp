@@ -88,9 +88,9 @@ class StateCopy {
 
   bool replayed_;
   std::vector<HeldPiece<Dev>> pieces_;
-  std::vector<std::byte> on_host_;   // where the host can read the device's memory
-  std::vector<HostCopy> copies_;     // and where it cannot
-  std::shared_ptr<std::byte> twin_;  // on the device
+  std::vector<std::byte> on_host_;   // used where the host can read the device's memory
+  std::vector<HostCopy> copies_;     // used where it cannot
+  std::shared_ptr<std::byte> twin_;  // a copy on the device
   std::size_t bytes_ = 0;
   std::atomic<bool> copied_{true};
 };

@@ -23,11 +23,11 @@ class StateExchange {
   /// The same on all ranks.
   struct Outcome {
     std::set<std::string> missing;  ///< names of pieces that some rank needs and no rank holds
-    std::size_t moved_bytes = 0;    ///< from one rank to another, of all ranks
+    std::size_t moved_bytes = 0;    ///< bytes that all ranks together have moved
   };
 
   /// Collective. held: the pieces that this rank has; needed: the pieces that it is to get, in memory of their own.
-  /// Those that are missing are left unwritten.
+  /// Pieces that are missing are left unwritten.
   [[nodiscard]] static Outcome run(Dev& dev, Comm<Dev>& world, const Pieces& held,
                                    const Pieces& needed) {
     StateExchange exchange(dev, world, held, needed);
@@ -55,10 +55,10 @@ class StateExchange {
   struct Message {
     struct Part {
       std::size_t held, needed;
-      std::vector<Stretch> stretches;  // in bytes
+      std::vector<Stretch> stretches;  // ranges of bytes
     };
-    std::vector<Part> parts;  // on the two ranks only
-    std::int64_t bytes = 0;   // on all
+    std::vector<Part> parts;  // known to the two ranks only
+    std::int64_t bytes = 0;   // known to all ranks
   };
 
   StateExchange(Dev& dev, Comm<Dev>& world, const Pieces& held, const Pieces& needed)
@@ -168,7 +168,7 @@ class StateExchange {
   Comm<Dev>& world_;
   const Pieces& held_;
   const Pieces& needed_;
-  std::vector<Table> tables_;  // by rank
+  std::vector<Table> tables_;  // one for each rank
   std::map<std::string, std::vector<Source>> sources_;
   std::map<Way, Message> messages_;
   Outcome outcome_;

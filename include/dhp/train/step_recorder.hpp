@@ -23,7 +23,7 @@ enum class Recording {
   promised,     ///< the caller promises the same shapes on all ranks, which record the same steps
 };
 
-/// For devices that cannot record: runs every step.
+/// Stands for a recorder on devices that have none: runs every step.
 template <class Dev>
 class StepRecorder {
  public:

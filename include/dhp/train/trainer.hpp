@@ -194,8 +194,8 @@ class Trainer {
     else return nullptr;
   }
 
-  /// The last one may still be under way.
-  [[nodiscard]] std::int64_t steps_done() const { return now_.step; }
+  /// The last of them may not be finished.
+  [[nodiscard]] std::int64_t steps_started() const { return now_.step; }
   [[nodiscard]] Optimizer<Dev>& optimizer() { return optimizer_; }
   /// Start of the next step.
   [[nodiscard]] DataPosition position() const { return {now_.step, now_.samples}; }
@@ -269,7 +269,8 @@ class Trainer {
       auto& store = model_.store();
       store.begin_gradients(dev_);
       auto losses = model_.forward_backward(dev_, over);
-      store.complete_gradients(dev_, {0, store.size()});
+      store.complete_gradients(dev_,
+                               {0, store.size()});  // gradients of ranges that were never ready
       return losses;
     };
     auto mine = is_hooked(step.context.step) ? hook_->run(step, pass) : pass(step);
@@ -347,10 +348,10 @@ class Trainer {
     std::int64_t number;
     double learning_rate;
     StepBatches<Dev> batches;
-    Tensor<Dev> state;  // before the step
+    Tensor<Dev> state;  // state before the step
     Tensor<Dev> losses{};
     bool ready = false;    // all that ranks do together is done, and valid
-    bool updated = false;  // and so is the update
+    bool updated = false;  // the update is done, too
   };
 
   Dev& dev_;
@@ -369,7 +370,7 @@ class Trainer {
   std::function<void()> before_update_, update_barrier_;
   std::unique_ptr<StepHook<Dev>> hook_;
   std::optional<Interrupted> interrupted_;
-  RunState now_;  // but for its `device`, which state() reads
+  RunState now_;  // all current except `device`, which state() reads
 };
 
 }  // namespace dhp

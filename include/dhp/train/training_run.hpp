@@ -65,7 +65,7 @@ class TrainingRun : detail::NonCopyable {
     read(data);
     data_ = &data;
   }
-  /// For steps that the caller has. example: any micro-batch; its shapes give the costs that stages are cut by.
+  /// A run whose steps the caller brings. example: any micro-batch; its shapes give the costs that stages are cut by.
   template <class Reducer = detail::DefaultReducers, class Choice = detail::DefaultOptimizers>
   TrainingRun(Dev& dev, Comm<Dev> world, const TrainingOptionsOf<Reducer, Choice>& options,
               const Describe& describe, const MicroBatch<Dev>& example,
@@ -101,7 +101,7 @@ class TrainingRun : detail::NonCopyable {
   /// Whether a rank was asked to stop, or the data have ended.
   [[nodiscard]] bool stopped() const { return stopped_ || (data_ != nullptr && data_->finished()); }
   /// Steps that were started, with those before a load.
-  [[nodiscard]] std::int64_t steps() const { return trainer_.steps_done(); }
+  [[nodiscard]] std::int64_t steps() const { return trainer_.steps_started(); }
   /// The epoch of the next step, counted from 0.
   [[nodiscard]] std::int64_t epoch() { return data().epoch(); }
 
@@ -134,7 +134,7 @@ class TrainingRun : detail::NonCopyable {
   void save_in_background(const std::string& folder) {
     files<D>().save_in_background(folder);
   }
-  /// For more than that.
+  /// What else can be done with checkpoints.
   template <class D = Dev>
   [[nodiscard]] RunFiles<D>& files() {
     static_assert(

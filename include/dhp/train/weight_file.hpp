@@ -10,7 +10,7 @@
 #include <string>
 #include <vector>
 
-namespace dhp {
+namespace dhp::detail {
 
 /// [O, K, K, I] in memory, [O, I, K, K] in files.
 [[nodiscard]] inline std::vector<std::int64_t> file_shape(const Shape& shape, FileOrder order) {
@@ -21,7 +21,6 @@ namespace dhp {
   return extents;
 }
 
-namespace detail {
 /// Place in the file of an element of memory order, both counted in elements.
 [[nodiscard]] inline std::int64_t file_place(const Shape& shape, FileOrder order,
                                              std::int64_t element) {
@@ -32,23 +31,21 @@ namespace detail {
   const auto rest = element / inputs;  // out * window + position in the window
   return (rest / window * inputs + input) * window + rest % window;
 }
-}  // namespace detail
 
 /// Calls move(place in the file, place in the piece, elements) for all elements of a piece, as many at a time as are
 /// contiguous in both.
 void for_file_runs(const Piece& piece, auto move) {
-  for (detail::Extents runs(piece); !runs.done(); runs.next()) {
+  for (Extents runs(piece); !runs.done(); runs.next()) {
     const auto run = runs.now();
     if (piece.file_order == FileOrder::same) {
       move(run.whole, run.held, run.count);
       continue;
     }
     for (std::int64_t at = 0; at < run.count; ++at)
-      move(detail::file_place(piece.shape, piece.file_order, run.whole + at), run.held + at, 1);
+      move(file_place(piece.shape, piece.file_order, run.whole + at), run.held + at, 1);
   }
 }
 
-namespace detail {
 /// A piece out of a file that holds the whole tensor as `name`. Throws where it is missing or of another shape.
 template <class Dev>
 void read_from_file(Dev& dev, const SafeTensors& file, const std::string& name,
@@ -81,6 +78,5 @@ void read_from_file(Dev& dev, const SafeTensors& file, const std::string& name,
   dev.copy_from_host(read.mut().bytes(), part.data(), part.size());
   cast(dev, read.view(), wanted.data);
 }
-}  // namespace detail
 
-}  // namespace dhp
+}  // namespace dhp::detail

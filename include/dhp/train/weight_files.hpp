@@ -21,14 +21,14 @@ class WeightFiles {
   /// index. A folder of checkpoints, or one checkpoint, does not.
   [[nodiscard]] static bool are_at(const std::string& path) {
     using std::filesystem::exists;
-    if (ends_in(path, ".safetensors")) return true;
+    if (detail::ends_in(path, ".safetensors")) return true;
     if (path.empty() || exists(path + "/index.json") || exists(path + "/state.json")) return false;
     return exists(path + "/" + index_name) || exists(path + "/model.safetensors");
   }
 
   /// Opens all files. Throws where one is missing or damaged, or the index names what is not there.
   explicit WeightFiles(const std::string& path) : path_(path) {
-    if (ends_in(path, ".safetensors")) open(path);
+    if (detail::ends_in(path, ".safetensors")) open(path);
     else if (std::filesystem::exists(path + "/" + index_name)) open_all(path);
     else open(path + "/model.safetensors");
   }
@@ -54,7 +54,7 @@ class WeightFiles {
   void open_all(const std::string& folder) {
     const auto path = folder + "/" + index_name;
     std::string twice;
-    const auto json = parse_strictly(text_of(path), twice);
+    const auto json = detail::parse_strictly(text_of(path), twice);
     check(json.is_object() && json.contains("weight_map") && json["weight_map"].is_object(), path,
           " is damaged: it is no JSON object with a \"weight_map\"");
     check(twice.empty(), path, " is damaged: it has \"", twice, "\" twice");

@@ -20,7 +20,7 @@ namespace dhp {
 
 /// How a run begins from published weights.
 struct WeightLoading {
-  bool only = false;  ///< of a checkpoint the weights too, and nothing else; for predictions
+  bool only = false;  ///< only the weights of a checkpoint, for predictions
   bool all = false;   ///< a weight that the file lacks is an error; else it keeps its initial value
   std::string new_head{};  ///< weights whose names begin so are not read; empty: none
   std::string

@@ -37,7 +37,7 @@ Found found_by(const std::vector<std::string>& from, const std::vector<std::stri
   for (auto& thread : threads) thread.join();
   return found;
 }
-const std::string here = host_name();
+const std::string here = detail::host_name();
 using Addresses = std::vector<std::string>;
 
 TEST_CASE("gloo connect: ranks listen where they reach rank 0, and rank 0 where it is reached") {

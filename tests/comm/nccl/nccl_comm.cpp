@@ -15,7 +15,7 @@ namespace {
 
 bool no_gpu() {
   try {
-    return usable_gpus() < 1;
+    return detail::usable_gpus() < 1;
   } catch (const Error& error) {
     MESSAGE("skipped: ", error.sentence());
     return true;

@@ -21,7 +21,7 @@ Waited waited(double least_s, Body body) {
     found = on_ranks(2, [&](Comm<Cpu>& plain, Cpu&) {
       const auto clock = std::make_shared<WaitClock>();
       Cpu dev({.waits = clock});
-      auto world = observe<Cpu>(plain, std::make_shared<CallTiming>(clock));
+      auto world = observe<Cpu>(plain, std::make_shared<detail::CallTiming>(clock));
       body(world, dev);
       return Waited{clock->seconds(WaitClock::collectives), clock->seconds(WaitClock::messages)};
     })[1];

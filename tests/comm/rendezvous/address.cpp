@@ -7,9 +7,9 @@ namespace {
 using namespace dhp::detail;
 
 TEST_CASE("host name: with or without a domain it is this machine's own") {
-  const auto label = host_name().substr(0, host_name().find('.'));
+  const auto label = detail::host_name().substr(0, detail::host_name().find('.'));
   const bool named = label != "localhost";  // which is every machine's
-  CHECK(is_own_name(host_name()) == named);
+  CHECK(is_own_name(detail::host_name()) == named);
   CHECK(is_own_name(label + ".cluster.example") == named);
   for (const auto& other : {label + "x", "x." + label, std::string("localhost"), std::string()})
     CHECK_FALSE(is_own_name(other));

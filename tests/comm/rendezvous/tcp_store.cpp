@@ -335,7 +335,7 @@ TEST_CASE("tcp store: a machine whose name is a loopback address listens at all 
       all += one.host + " ";
     return all;
   };
-  const auto own = host_name();
+  const auto own = detail::host_name();
   if (!is_own_name(own)) {
     MESSAGE("skipped: this machine has the name of all, localhost");
     return;

@@ -85,7 +85,7 @@ TEST_CASE("group: split by colour, ordered by key, then by rank") {
 }
 
 TEST_CASE("group: a second thread of one rank is refused, and the first one goes on") {
-  auto comms = ThreadComm::all_of(std::make_shared<Latch>(), 2);
+  auto comms = detail::ThreadComm::all_of(std::make_shared<Latch>(), 2);
   Cpu dev;
   auto x = Tensor<Cpu>::zeros(dev, DType::f32, {3});
   const auto here = CallSite::current();

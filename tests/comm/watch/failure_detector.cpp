@@ -256,7 +256,7 @@ struct Learned : Three {
     detector = FailureDetector(3, {.timeout_s = 7, .learned = true});
     for (auto& state : states) state.limit = step;
   }
-  TimeLimit step{30, "for a step, 10 times its median"}, saving{600, "for saving"};
+  detail::TimeLimit step{30, "for a step, 10 times its median"}, saving{600, "for saving"};
 };
 
 TEST_CASE("failure detector: limits that ranks tell are in the place of its own") {

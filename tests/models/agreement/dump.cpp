@@ -30,7 +30,7 @@ void add_parameter(SafeTensorsWriter& writer, const std::string& name, const Par
         bytes.data() +
             static_cast<std::size_t>(detail::file_place(spec.shape, spec.file_order, at)) * element,
         view.bytes() + static_cast<std::size_t>(at) * element, element);
-  writer.add(name, view.dtype(), file_shape(spec.shape, spec.file_order), std::move(bytes));
+  writer.add(name, view.dtype(), detail::file_shape(spec.shape, spec.file_order), std::move(bytes));
 }
 
 /// The layers' output, and what the heads of BERT make of it.

@@ -17,7 +17,7 @@
 namespace dhp {
 
 template <>
-inline constexpr bool has_data<Cuda> = false;  // nobody draws initial weights
+inline constexpr bool detail::has_data<Cuda> = false;  // nobody draws initial weights
 
 template <class Kernel>
 void launch(Cuda& dev, const detail::cuda::Grid& grid, const Kernel& kernel) {

@@ -44,7 +44,7 @@ struct MemberReport {
 struct Generation {
   std::int64_t number = 0;  ///< from 1; 0: none yet
   MeshShape layout{};
-  /// By rank. The first layout.size() members train, the others are spares.
+  /// Member of each rank. The first layout.size() members train, the others are spares.
   std::vector<MemberId> members{};
   /// Updates in the state at the generation's start: interrupted members finish their last update first. -1: no
   /// member has state.

@@ -139,7 +139,7 @@ void run_elastic(std::shared_ptr<KeyValueStore> store, const ProcessRank& me, Me
   const auto since = [](Clock::time_point begin) {
     return std::chrono::duration<double>(Clock::now() - begin).count();
   };
-  detail::Membership membership(store, id, {me.rank, process_name()}, me.size, options);
+  detail::Membership membership(store, id, {me.rank, detail::process_name()}, me.size, options);
   Generation last;
   detail::MemberReport report;
   std::shared_ptr<ProcessWatchdog> before;  // of the last generation

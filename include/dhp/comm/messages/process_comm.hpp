@@ -115,13 +115,13 @@ class ProcessComm {
   static constexpr std::size_t capacity = 4;  // unreceived messages to one rank
   static constexpr std::uint64_t collective_kind = 0, message_kind = 1;
 
-  /// With one other rank.
+  /// What is exchanged with one other rank.
   struct Edge {
     std::deque<Messages::Handle> under_way{};  // sent and not yet received
     struct {
       Tensor<Cpu> message{};
       Messages::Handle transfer{};  // ends before its memory
-    } expected{};                   // by the next recv
+    } expected{};                   // what the next recv expects
     std::uint64_t sent = 0, received = 0;
     std::atomic<bool> sending = false, receiving = false;
   };
@@ -176,7 +176,7 @@ class ProcessComm {
     std::vector<int> members;  // ranks of the world
     int rank;
     std::shared_ptr<std::uint32_t> next_group;  // shared by all groups of this rank
-    std::vector<Edge> edges;                    // by the other rank
+    std::vector<Edge> edges;                    // index: the other rank
     std::uint64_t collectives = 0;
     std::atomic<bool> taken = false;
     Scratch scratch{};

@@ -125,7 +125,7 @@ class MpiSession : detail::NonCopyable {
                                                   WatchOptions{.timeout_s = options.timeout_s,
                                                                .deadlines = options.deadlines,
                                                                .recorders = {options.recorder},
-                                                               .name = process_name(),
+                                                               .name = detail::process_name(),
                                                                .stuck = options.stuck});
     world_ = detail::recorded(*watchdog_, detail::ProcessComm(watchdog_, rank, size,
                                                               std::make_shared<detail::MpiMessages>(

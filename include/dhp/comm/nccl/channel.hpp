@@ -260,7 +260,7 @@ class NcclChannel : public std::enable_shared_from_this<NcclChannel>, NonCopyabl
   std::shared_ptr<std::byte> host_words_;
   std::shared_ptr<NcclHandle> handle_;
   std::uint64_t recording_ = 0;       // the last one it took part in
-  std::weak_ptr<NcclBranch> branch_;  // its part there
+  std::weak_ptr<NcclBranch> branch_;  // the branch of that recording
   int exceptions_ = std::uncaught_exceptions();
 };
 

@@ -18,7 +18,7 @@ namespace dhp::detail {
                 more ? concat(": ", noted) : std::string());
 }
 
-/// For calls that complete before they return.
+/// Checks calls that complete before they return.
 inline void check_nccl(ncclResult_t code, const char* call, CallSite where = CallSite::current()) {
   if (code != ncclSuccess) [[unlikely]]
     throw CudaError(call, static_cast<int>(code), nccl_error_text(code), where);

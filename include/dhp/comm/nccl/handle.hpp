@@ -72,7 +72,7 @@ class NcclHandle final : public Watchdog::Channel {
     });
   }
 
-  /// The points of a stream that enclose the work of a call.
+  /// Registers the events before and after a call's work on the stream.
   void watch(FlightRecorder::Open call, CudaEvent begin, CudaEvent end) {
     const std::lock_guard lock(mutex_);
     pending_.push_back({std::move(call), std::move(begin), std::move(end), {}});

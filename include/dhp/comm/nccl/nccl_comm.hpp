@@ -45,6 +45,7 @@ struct NcclOptions {
   }
 };
 
+namespace detail {
 /// One rank's handle, cheap to copy; used by one thread at a time. Buffers as of ThreadComm, and none is freed or
 /// changed before its event has been waited for or dropped. Sums of 16-bit types are rounded at every step of NCCL's
 /// ring; max and min may drop a NaN. Ranks that call different collectives end with the time limit, or with wrong
@@ -62,12 +63,12 @@ class NcclComm {
     check(device >= 0 && device < usable_gpus(), "there is no GPU ", device, " for rank ", rank,
           ": this process sees ", usable_gpus());
     state_->options = options.fitted(device);
-    const detail::NcclChannel::Place place{device, rank, size};
-    state_->channel = std::make_shared<detail::NcclChannel>(state_->watchdog, place, id,
-                                                            state_->options.collective_ctas, where);
+    const NcclChannel::Place place{device, rank, size};
+    state_->channel = std::make_shared<NcclChannel>(state_->watchdog, place, id,
+                                                    state_->options.collective_ctas, where);
   }
   /// Ranks that have a channel already; options: fitted().
-  NcclComm(std::shared_ptr<detail::NcclChannel> channel, const NcclOptions& options)
+  NcclComm(std::shared_ptr<NcclChannel> channel, const NcclOptions& options)
       : NcclComm(channel->watchdog(), options) {
     state_->channel = std::move(channel);
   }
@@ -75,7 +76,7 @@ class NcclComm {
   [[nodiscard]] int rank() const { return alone() ? 0 : state_->channel->place().rank; }
   [[nodiscard]] int size() const { return alone() ? 1 : state_->channel->place().size; }
   /// Unreceived messages to one rank before the sender's *device* waits; its host never does.
-  [[nodiscard]] int send_capacity() const { return detail::message_capacity; }
+  [[nodiscard]] int send_capacity() const { return message_capacity; }
   [[nodiscard]] std::string transport() const { return "NCCL"; }
 
   Event<Cuda> start(Cuda& dev, const Collective<Cuda>& collective) {
@@ -83,17 +84,16 @@ class NcclComm {
     collective.check_for(size());
     auto end = state_->channel->issue(
         dev, collective.call, [&](auto... on) { return put(collective, rank(), size(), on...); });
-    return Event<Cuda>(
-        std::make_shared<detail::NcclEvent>(state_->channel, std::move(end), dev.stream()));
+    return Event<Cuda>(std::make_shared<NcclEvent>(state_->channel, std::move(end), dev.stream()));
   }
 
   void send(Cuda& dev, Tensor<Cuda> message, int to, CallSite where) {
-    detail::check_message(CallKind::send, rank(), size(), to, where);
+    check_message(CallKind::send, rank(), size(), to, where);
     messages(where).send(dev, std::move(message), to, where);
   }
   /// The device waits, not the host.
   void recv(Cuda& dev, View<Cuda> buffer, int from, CallSite where) {
-    detail::check_message(CallKind::recv, rank(), size(), from, where);
+    check_message(CallKind::recv, rank(), size(), from, where);
     messages(where).recv(dev, buffer, from, where);
   }
   /// The host waits for the device; throws Aborted if the world has ended.
@@ -119,15 +119,15 @@ class NcclComm {
   struct State {
     std::shared_ptr<Watchdog> watchdog;
     NcclOptions options;
-    std::shared_ptr<detail::NcclChannel> channel{};  // null: of no other rank
-    std::optional<detail::NcclMessages> messages{};
+    std::shared_ptr<NcclChannel> channel{};  // null: of no other rank
+    std::optional<NcclMessages> messages{};
   };
 
   NcclComm(std::shared_ptr<Watchdog> watchdog, const NcclOptions& options)
       : state_(std::make_shared<State>(State{std::move(watchdog), options})) {}
 
   [[nodiscard]] bool alone() const { return state_->channel == nullptr; }
-  [[nodiscard]] detail::NcclMessages& messages(CallSite where) {
+  [[nodiscard]] NcclMessages& messages(CallSite where) {
     if (!state_->messages)
       state_->messages.emplace(*state_->channel, state_->options.message_ctas, where);
     return *state_->messages;
@@ -138,15 +138,13 @@ class NcclComm {
     const auto& call = collective.call;
     const auto* const in = collective.in.bytes();
     auto* const out = collective.out.bytes();
-    const auto count = detail::as_size(call.count);
-    const auto type = detail::nccl_type(call.dtype);
+    const auto count = as_size(call.count);
+    const auto type = nccl_type(call.dtype);
     switch (call.kind) {
       case CallKind::all_reduce:
-        return ncclAllReduce(in, out, count, type, detail::nccl_reduction(call.reduce), comm,
-                             stream);
+        return ncclAllReduce(in, out, count, type, nccl_reduction(call.reduce), comm, stream);
       case CallKind::reduce_scatter:
-        return ncclReduceScatter(in, out, count / detail::as_size(ranks), type, ncclSum, comm,
-                                 stream);
+        return ncclReduceScatter(in, out, count / as_size(ranks), type, ncclSum, comm, stream);
       case CallKind::all_gather: return ncclAllGather(in, out, count, type, comm, stream);
       case CallKind::broadcast:
         return ncclBroadcast(in, out, count, type, call.other, comm, stream);
@@ -159,18 +157,16 @@ class NcclComm {
   static ncclResult_t exchange_blocks(const Collective<Cuda>& collective, int rank, int ranks,
                                       ncclComm_t comm, cudaStream_t stream) {
     const bool to_all = collective.call.kind == CallKind::all_to_all;
-    const auto count =
-        detail::as_size(collective.call.count) / (to_all ? detail::as_size(ranks) : 1);
+    const auto count = as_size(collective.call.count) / (to_all ? as_size(ranks) : 1);
     const auto bytes = to_all ? count * size_of(collective.call.dtype) : 0;
-    const auto type = detail::nccl_type(collective.call.dtype);
+    const auto type = nccl_type(collective.call.dtype);
     auto code = ncclGroupStart();
     const auto next = [&](ncclResult_t result) {
       if (result != ncclSuccess && result != ncclInProgress && code == ncclSuccess) code = result;
     };
     const auto exchange = [&](int to, int from) {
-      next(ncclSend(collective.in.bytes() + detail::as_size(to) * bytes, count, type, to, comm,
-                    stream));
-      next(ncclRecv(collective.out.bytes() + detail::as_size(from) * bytes, count, type, from, comm,
+      next(ncclSend(collective.in.bytes() + as_size(to) * bytes, count, type, to, comm, stream));
+      next(ncclRecv(collective.out.bytes() + as_size(from) * bytes, count, type, from, comm,
                     stream));
     };
     if (!to_all) exchange((rank + 1) % ranks, (rank + ranks - 1) % ranks);
@@ -180,8 +176,9 @@ class NcclComm {
   }
 
   std::shared_ptr<State> state_;
-  detail::SelfComm<Cuda> self_;
+  SelfComm<Cuda> self_;
 };
+}  // namespace detail
 
 /// This process's rank of a world without a common store. Collective; one of them makes `id`. Throws if the GPU is
 /// unusable, or after the time limit if a rank is missing.
@@ -190,7 +187,7 @@ class NcclComm {
                                            CallSite where = CallSite::current()) {
   auto watchdog = std::make_shared<Watchdog>(1, WatchOptions{.timeout_s = options.timeout_s});
   return Comm<Cuda>::of(
-      NcclComm(std::move(watchdog), dev.number(), rank, size, id, options, where));
+      detail::NcclComm(std::move(watchdog), dev.number(), rank, size, id, options, where));
 }
 
 // Uses a host program's communicator once, to make dhp's own with the same ranks, as libraries use MPI_Comm_dup:
@@ -207,7 +204,7 @@ class NcclComm {
   const auto fitted = options.fitted(place.device);
   auto channel = std::make_shared<detail::NcclChannel>(std::move(watchdog), place, hosts,
                                                        fitted.collective_ctas, where);
-  return Comm<Cuda>::of(NcclComm(std::move(channel), fitted));
+  return Comm<Cuda>::of(detail::NcclComm(std::move(channel), fitted));
 }
 
 /// The ranks of a host program's communicator, on its GPU, which becomes the thread's current one. Collective over
@@ -219,7 +216,7 @@ class NcclComm {
   return nccl_world(std::move(watchdog), hosts, options, where);
 }
 
-static_assert(Communicator<NcclComm, Cuda>);
+static_assert(Communicator<detail::NcclComm, Cuda>);
 static_assert(Communicator<Comm<Cuda>, Cuda>);
 
 }  // namespace dhp

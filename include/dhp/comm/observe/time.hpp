@@ -7,7 +7,7 @@
 #include <memory>
 #include <utility>
 
-namespace dhp {
+namespace dhp::detail {
 
 class CallTiming final : public CommObserver<Cpu> {
  public:
@@ -29,4 +29,4 @@ class CallTiming final : public CommObserver<Cpu> {
   std::shared_ptr<WaitClock> clock_;
 };
 
-}  // namespace dhp
+}  // namespace dhp::detail

@@ -14,7 +14,7 @@
 #include <string>
 #include <string_view>
 
-namespace dhp {
+namespace dhp::detail {
 
 /// This machine's host name; "?" if unknown.
 [[nodiscard]] inline std::string host_name() {
@@ -25,8 +25,6 @@ namespace dhp {
 [[nodiscard]] inline std::string process_name() {
   return concat("host ", host_name(), ", process ", ::getpid());
 }
-
-namespace detail {
 
 /// Whether `name` is this machine's, with or without a domain: "node7.cluster" for "node7".
 [[nodiscard]] inline bool is_own_name(std::string_view name) {
@@ -113,6 +111,4 @@ inline void check_own_address(const std::string& host) {
                "this machine cannot listen at ", host);
 }
 
-}  // namespace detail
-
-}  // namespace dhp
+}  // namespace dhp::detail

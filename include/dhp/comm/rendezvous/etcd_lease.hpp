@@ -48,10 +48,10 @@ class EtcdLease : NonCopyable {
     }
   }
 
-  /// As etcd writes them.
+  /// Leases as etcd writes their numbers.
   [[nodiscard]] const std::string& own() const { return own_; }
   [[nodiscard]] const std::string& job() const { return job_; }
-  /// As etcd has granted it, in seconds.
+  /// The seconds that etcd has granted.
   [[nodiscard]] double seconds() const { return seconds_; }
   /// etcd has counted this process as gone.
   [[nodiscard]] bool ended() const { return ended_; }

@@ -197,7 +197,7 @@ class EtcdStore final : public KeyValueStore {
                                    " s; the others count it as gone, so it has to start anew"));
   }
 
-  /// With leading zeros, so that numeric and text order agree.
+  /// A number with leading zeros, so that numeric and text order agree.
   [[nodiscard]] static std::string sequence(std::uint64_t number) {
     const auto digits = std::to_string(number);
     return std::string(20 - digits.size(), '0') + digits;

@@ -53,7 +53,7 @@ struct ProcessRank {
 
   /// A port for rank 0, derived from the job: 20000 to 29999, below the ephemeral range. Never `taken`.
   [[nodiscard]] static int port_of_job(std::string_view job, int taken = 0) {
-    const int port = static_cast<int>(20000 + fnv1a(job) % 10000);
+    const int port = static_cast<int>(20000 + detail::fnv1a(job) % 10000);
     if (port != taken) return port;
     return port == 29999 ? 20000 : port + 1;
   }

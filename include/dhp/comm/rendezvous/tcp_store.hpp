@@ -94,7 +94,7 @@ class TcpStore final : public KeyValueStore {
                    "; has rank 0, which holds it, ended or been stopped?");
     throw KeyValueStoreLost(lost_);
   }
-  /// nullopt: the reader's refusal, or else errno, has the reason.
+  /// nullopt on failure; the reason is the reader's refusal, else errno.
   [[nodiscard]] static std::optional<Frame> read(const Socket& socket, FrameReader& reader,
                                                  const Deadline& deadline) {
     std::string bytes;

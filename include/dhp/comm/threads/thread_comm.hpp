@@ -12,7 +12,7 @@
 #include <utility>
 #include <vector>
 
-namespace dhp {
+namespace dhp::detail {
 
 /// One rank's handle, cheap to copy; used by one thread at a time. Buffers of different ranks never overlap. `in` and
 /// `out` of one rank do not overlap either, but for the rank's own block of a reduce_scatter or an all_gather.
@@ -20,8 +20,8 @@ class ThreadComm {
  public:
   [[nodiscard]] static std::vector<ThreadComm> all_of(const std::shared_ptr<Latch>& latch,
                                                       int ranks) {
-    const auto members = detail::all_ranks(ranks);
-    const auto group = std::make_shared<detail::ThreadGroup>(latch, members);
+    const auto members = all_ranks(ranks);
+    const auto group = std::make_shared<ThreadGroup>(latch, members);
     std::vector<ThreadComm> comms;
     for (const int rank : members) comms.push_back(ThreadComm(group, rank));
     return comms;
@@ -29,15 +29,15 @@ class ThreadComm {
 
   [[nodiscard]] int rank() const { return rank_; }
   [[nodiscard]] int size() const { return group_->size(); }
-  [[nodiscard]] int send_capacity() const { return detail::ThreadGroup::capacity; }
+  [[nodiscard]] int send_capacity() const { return ThreadGroup::capacity; }
   [[nodiscard]] std::string transport() const { return "threads of one process"; }
 
   Event<Cpu> start(Cpu&, const Collective<Cpu>& collective) {
     const auto& [call, in, out] = collective;
     collective.check_for(size());
-    const detail::ExclusiveUse use(group_->taken(rank_), call.kind, call.where);
-    const detail::ThreadGroup::Offer offer{.call = call, .in = in.bytes(), .out = out.bytes()};
-    if (call.kind == CallKind::all_reduce && in.size_bytes() <= detail::ThreadGroup::note_bytes) {
+    const ExclusiveUse use(group_->taken(rank_), call.kind, call.where);
+    const ThreadGroup::Offer offer{.call = call, .in = in.bytes(), .out = out.bytes()};
+    if (call.kind == CallKind::all_reduce && in.size_bytes() <= ThreadGroup::note_bytes) {
       all_reduce_small(offer);
       return {};
     }
@@ -54,40 +54,40 @@ class ThreadComm {
   }
 
   void send(Cpu&, Tensor<Cpu> message, int to, CallSite where) {
-    detail::check_message(CallKind::send, rank_, size(), to, where);
+    check_message(CallKind::send, rank_, size(), to, where);
     auto& edge = group_->edge(rank_, to);
-    const detail::ExclusiveUse use(edge.sending, CallKind::send, where);
+    const ExclusiveUse use(edge.sending, CallKind::send, where);
     const Call call{CallKind::send, message.count(), message.dtype(), Reduce::sum, to, where};
     group_->wait(edge, rank_, call, [&] { return !edge.full(); });
-    auto& slot = edge.ring[edge.sent % detail::ThreadGroup::capacity];
+    auto& slot = edge.ring[edge.sent % ThreadGroup::capacity];
     slot.tensor = std::move(message);
     slot.where = where;
     ++edge.sent;
     edge.word.change();
   }
   void recv(Cpu&, View<Cpu> buffer, int from, CallSite where) {
-    detail::check_message(CallKind::recv, rank_, size(), from, where);
+    check_message(CallKind::recv, rank_, size(), from, where);
     auto& edge = group_->edge(from, rank_);
-    const detail::ExclusiveUse use(edge.receiving, CallKind::recv, where);
+    const ExclusiveUse use(edge.receiving, CallKind::recv, where);
     const Call call{CallKind::recv, buffer.count(), buffer.dtype(), Reduce::sum, from, where};
     group_->wait(edge, rank_, call, [&] { return !edge.none(); });
-    auto& slot = edge.ring[edge.received % detail::ThreadGroup::capacity];
+    auto& slot = edge.ring[edge.received % ThreadGroup::capacity];
     const auto& sent = slot.tensor;
     check(sent.dtype() == buffer.dtype() && sent.count() == buffer.count(), {"recv at ", where},
           where, ": rank ", group_->world_rank(rank_), " expects ", buffer.count(), " ",
           buffer.dtype(), ", rank ", group_->world_rank(from), " sent ", sent.count(), " ",
           sent.dtype(), " at ", slot.where);
-    detail::copy_bytes(buffer.bytes(), sent.view().bytes(), sent.size_bytes());
+    copy_bytes(buffer.bytes(), sent.view().bytes(), sent.size_bytes());
     slot.tensor = {};
     ++edge.received;
     edge.word.change();
   }
   void barrier(CallSite where) {
-    const detail::ExclusiveUse use(group_->taken(rank_), CallKind::barrier, where);
+    const ExclusiveUse use(group_->taken(rank_), CallKind::barrier, where);
     group_->enter(rank_, {.call = {.kind = CallKind::barrier, .where = where}});
   }
   [[nodiscard]] ThreadComm split(int color, int key, CallSite where) {
-    const detail::ExclusiveUse use(group_->taken(rank_), CallKind::split, where);
+    const ExclusiveUse use(group_->taken(rank_), CallKind::split, where);
     group_->enter(rank_,
                   {.call = {.kind = CallKind::split, .where = where}, .color_key = {color, key}});
     auto place = group_->take_place(rank_);
@@ -97,7 +97,7 @@ class ThreadComm {
   void abort(const std::string& message) { group_->latch().abort(message); }
 
  private:
-  ThreadComm(std::shared_ptr<detail::ThreadGroup> group, int rank)
+  ThreadComm(std::shared_ptr<ThreadGroup> group, int rank)
       : group_(std::move(group)), rank_(rank) {}
 
   [[nodiscard]] const std::byte* in_of(int rank) const { return group_->offer(rank).in; }
@@ -108,15 +108,13 @@ class ThreadComm {
       case CallKind::all_reduce:
       case CallKind::reduce_scatter: return reduce(collective);
       case CallKind::all_gather: return gather(out, in.size_bytes(), 0);
-      case CallKind::broadcast:
-        return detail::copy_bytes(out.bytes(), in_of(call.other), in.size_bytes());
+      case CallKind::broadcast: return copy_bytes(out.bytes(), in_of(call.other), in.size_bytes());
       case CallKind::all_to_all: {
-        const auto block = in.size_bytes() / detail::as_size(size());
-        return gather(out, block, detail::as_size(rank_) * block);
+        const auto block = in.size_bytes() / as_size(size());
+        return gather(out, block, as_size(rank_) * block);
       }
       case CallKind::shift:
-        return detail::copy_bytes(out.bytes(), in_of((rank_ + size() - 1) % size()),
-                                  in.size_bytes());
+        return copy_bytes(out.bytes(), in_of((rank_ + size() - 1) % size()), in.size_bytes());
       default: throw Error(concat(name_of(call.kind), " is no collective of buffers"), call.where);
     }
   }
@@ -125,36 +123,35 @@ class ThreadComm {
     const auto& [call, in, out] = collective;
     const bool to_all = call.kind == CallKind::all_reduce;
     const auto part = to_all ? part_of(call.count, size(), rank_) : Range{0, out.count()};
-    const auto block = to_all ? 0 : out.size_bytes() * detail::as_size(rank_);
-    detail::Inputs from;
-    detail::Outputs to;
+    const auto block = to_all ? 0 : out.size_bytes() * as_size(rank_);
+    Inputs from;
+    Outputs to;
     for (int rank = 0; rank < size(); ++rank) {
       from.push_back(in_of(rank) + block);
       if (to_all) to.push_back(group_->offer(rank).out);
     }
     if (!to_all) to.push_back(out.bytes());
-    detail::reduce_slice(call.dtype, from, to, part.first, part.last, call.reduce);
+    reduce_slice(call.dtype, from, to, part.first, part.last, call.reduce);
   }
   /// A block of everybody's buffer, from `offset` bytes on.
   void gather(View<Cpu> out, std::size_t block, std::size_t offset) {
     for (int rank = 0; rank < size(); ++rank)
-      detail::copy_bytes(out.bytes() + detail::as_size(rank) * block, in_of(rank) + offset, block);
+      copy_bytes(out.bytes() + as_size(rank) * block, in_of(rank) + offset, block);
   }
   // For small ones the wait costs most: each rank publishes a copy and reduces all of them, so that it waits only once.
-  void all_reduce_small(const detail::ThreadGroup::Offer& offer) {
-    detail::copy_bytes(group_->next_note(rank_), offer.in, offer.call.bytes());
+  void all_reduce_small(const ThreadGroup::Offer& offer) {
+    copy_bytes(group_->next_note(rank_), offer.in, offer.call.bytes());
     group_->enter(rank_, offer);
-    detail::Inputs from;
+    Inputs from;
     for (int rank = 0; rank < size(); ++rank) from.push_back(group_->note(rank, rank_));
-    detail::reduce_slice(offer.call.dtype, from, {offer.out}, 0, offer.call.count,
-                         offer.call.reduce);
+    reduce_slice(offer.call.dtype, from, {offer.out}, 0, offer.call.count, offer.call.reduce);
   }
 
-  std::shared_ptr<detail::ThreadGroup> group_;
+  std::shared_ptr<ThreadGroup> group_;
   int rank_;
 };
 
 static_assert(Communicator<ThreadComm, Cpu>);
 static_assert(!Communicator<Latch, Cpu>);
 
-}  // namespace dhp
+}  // namespace dhp::detail

@@ -28,6 +28,7 @@ enum class Section { start, first_step, step, evaluation, saving };
   return "?";
 }
 
+namespace detail {
 /// A rank's wait limit, and its reason.
 struct TimeLimit {
   double seconds = 0;  ///< 0: for ever
@@ -45,8 +46,6 @@ struct TimeLimit {
                   "; a fixed limit can be given instead");
   }
 };
-
-namespace detail {
 struct DeadlineRules {
   /// The minimum: packet loss or a busy file system stops a rank for some seconds.
   double least_s = 30;
@@ -93,7 +92,7 @@ class Deadlines {
   }
 
   [[nodiscard]] bool fixed() const { return fixed_; }
-  [[nodiscard]] TimeLimit limit() const {
+  [[nodiscard]] detail::TimeLimit limit() const {
     const std::lock_guard lock(mutex_);
     return limit_;
   }
@@ -115,7 +114,7 @@ class Deadlines {
   };
   [[nodiscard]] Durations& of(Section section) { return known_[detail::as_size(section)]; }
   // Whole seconds, so that small differences do not show.
-  [[nodiscard]] TimeLimit learned(Section section) {
+  [[nodiscard]] detail::TimeLimit learned(Section section) {
     const auto& [last, count] = of(section);
     if (count < rules_.passes) return {rules_.unlearned_s, concat("for ", name_of(section))};
     std::vector<double> sorted(last.begin(), last.begin() + std::min(count, last.size()));
@@ -130,7 +129,7 @@ class Deadlines {
   detail::DeadlineRules rules_{};
   bool fixed_ = false;
   mutable std::mutex mutex_;
-  TimeLimit limit_{};
+  detail::TimeLimit limit_{};
   Section section_ = Section::start;
   Clock::time_point entered_ = Clock::now();
   Clock::time_point shortened_ = Clock::time_point::min();

@@ -35,7 +35,7 @@ struct FlightRecord {
   std::string text{};        ///< the operation, if it is no call of a communicator
   int more = 0;              ///< further calls that a recorded step makes with this one
   double start_s = 0;        ///< since the recorder was opened
-  double since_s = 0;        ///< its wait; negative: the device has not reached it
+  double since_s = 0;        ///< begin of the wait; negative: the device has not reached it
   double end_s = -1;         ///< negative: under way
   bool failed = false;       ///< an exception has ended it
 
@@ -194,7 +194,7 @@ class GroupRecorder {
   std::shared_ptr<FlightRecorder> recorder_;
   int rank_;
   std::uint64_t collectives_ = 0, parts_ = 0;
-  std::vector<std::uint64_t> sent_, received_;  // by the other rank of the group
+  std::vector<std::uint64_t> sent_, received_;  // index: the other rank of the group
   std::shared_ptr<const RecordedGroup> group_;
 };
 

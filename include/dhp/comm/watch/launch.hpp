@@ -18,7 +18,7 @@ void run_ranks(int ranks, Body body, const WatchOptions& options,
   } else if constexpr (std::is_same_v<Dev, Cpu>) {
     if (ranks > 1) {
       const auto watchdog = std::make_shared<Watchdog>(ranks, options);
-      const auto comms = ThreadComm::all_of(watchdog, ranks);
+      const auto comms = detail::ThreadComm::all_of(watchdog, ranks);
       const auto one = [&](int rank) {
         body(detail::recorded(*watchdog, comms[detail::as_size(rank)]));
       };

@@ -37,11 +37,11 @@ struct RankState {
 
   std::uint64_t beat = 0;   ///< grows with every report
   std::string name{};       ///< where it runs: "host node7, process 4711"
-  bool finished = false;    ///< its body has returned
+  bool finished = false;    ///< the rank's body has returned
   bool ended = false;       ///< it knows that the world has ended
   std::string failed{};     ///< why it ends
   std::vector<int> lost{};  ///< ranks to which its connection has broken
-  TimeLimit limit{};        ///< of its waits, by its own deadlines
+  TimeLimit limit{};        ///< limit of the rank's waits, by its own deadlines
   std::vector<OpenCall> under_way{};
   /// The latest messages sent, which a receiver may expect.
   std::vector<OpenCall> sent{};

@@ -88,8 +88,8 @@ class Watchdog : public Latch {
     const std::lock_guard lock(mutex_);
     std::erase_if(channels_, [&](const auto& other) { return other.get() == &channel; });
   }
-  /// After the end: returns when all channels have ended, and nothing of theirs runs any more. False: they have not
-  /// within the time that they may take.
+  /// Call after the world has ended. Waits until all channels have stopped and run nothing; false if the time limit
+  /// passes first.
   [[nodiscard]] bool wait_for_channels() {
     std::unique_lock lock(mutex_);
     return changed_.wait_for(lock, seconds(2 * options_.end_limit_s),
@@ -253,7 +253,8 @@ class Watchdog : public Latch {
   [[nodiscard]] Verdict look(States& states, const Channels& channels) {
     try {
       for (std::size_t at = 0; at < states.size(); ++at) {
-        states[at].limit = deadlines_->limit();  // before its calls, which may end this section
+        states[at].limit =
+            deadlines_->limit();  // read before the rank's calls: one of them may end the section
         states[at].read(*options_.recorders[at], calls_before_[at]);
       }
       return judge(states, trouble_of(channels), options_.recorders.front()->now_s());
@@ -291,7 +292,7 @@ class Watchdog : public Latch {
     return *left == 0;
   }
 
-  std::vector<std::uint64_t> calls_before_;  // by recorder: calls of earlier worlds
+  std::vector<std::uint64_t> calls_before_;  // calls of earlier worlds, per recorder
   Channels channels_;
   bool hurry_ = false, stop_ = false;
   std::thread watch_;

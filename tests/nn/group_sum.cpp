@@ -1,6 +1,6 @@
 // Layers split over the tensor axis on the Cpu.
 #include <dhp/cpu.hpp>
-#include <tests/parallel/tensor.hpp>
+#include <tests/nn/group_sum.hpp>
 
 TEST_CASE("column-parallel linear") { TensorCases<Cpu>::column_parallel(); }
 TEST_CASE("row-parallel linear adds its bias once") { TensorCases<Cpu>::row_parallel(); }
