@@ -92,10 +92,8 @@ TEST_CASE("shard images: many that begin at once have one index") {
   const Folder folder;
   folder.write("s/0.tar", bytes_of(tar({{'a', 0}, {'b', 1}})));
   std::vector<int> kept(6);
-  std::vector<std::thread> threads;
-  for (auto& one : kept)
-    threads.emplace_back([&] { one = open(folder / "s").index_was_kept() ? 1 : 0; });
-  for (auto& thread : threads) thread.join();
+  on_threads(kept.size(),
+             [&](std::size_t at) { kept[at] = open(folder / "s").index_was_kept() ? 1 : 0; });
   CHECK(std::count(kept.begin(), kept.end(), 0) == 1);
 }
 
