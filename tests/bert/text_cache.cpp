@@ -2,6 +2,7 @@
 #include <examples/data/text_cache.hpp>
 #include <tests/bert/text_fixture.hpp>
 #include <tests/support/folder.hpp>
+#include <tests/support/threads.hpp>
 
 using namespace examples;
 

@@ -1,6 +1,7 @@
 // The cache of blocks: what it keeps is read once, its limit holds, and a folder that cannot be written to ends
 // nothing.
 #include <dhp/data/block_cache.hpp>
+#include <tests/support/threads.hpp>
 
 #include "damage.hpp"
 

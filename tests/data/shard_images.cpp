@@ -1,6 +1,7 @@
 // Images of shards through an index: made once, remade when a shard changes, shared by processes; damage.
 #include <dhp/data/find_shards.hpp>
 #include <dhp/data/shard_images.hpp>
+#include <tests/support/threads.hpp>
 
 #include "shards.hpp"
 
