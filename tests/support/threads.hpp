@@ -1,6 +1,8 @@
 // Threads of a test.
 #pragma once
 
+#include <tests/support/test.hpp>
+
 namespace tests {
 
 /// body(i) for each i in [0, count), on a thread of its own; returns when all have.
