@@ -3,13 +3,12 @@
 #include <dhp/extra/reducer_choice.hpp>
 #include <dhp/extra/verify.hpp>
 #include <dhp/nn/batch_norm.hpp>
-#include <dhp/nn/linear.hpp>
-#include <dhp/nn/mean_squared_error.hpp>
 #include <dhp/optim/sgd.hpp>
 #include <dhp/parallel/data.hpp>
 #include <dhp/parallel/pipeline.hpp>
 #include <dhp/train/trainer.hpp>
 #include <tests/support/device_ranks.hpp>
+#include <tests/support/regression.hpp>
 
 namespace {
 
@@ -31,14 +30,10 @@ double x_of(int step, int replica) { return 0.5 + 0.1 * step + 0.2 * replica; }
 
 MicroBatch<Cpu> sample(Cpu& dev, const Settings& settings, int step, int replica, int k) {
   const auto x = x_of(step, replica);
-  MicroBatch<Cpu> batch;
-  batch.index = settings.equal ? replica : replica * (replica + 1) / 2 + k;
-  batch.samples = 2;
-  batch.input = Tensor<Cpu>(dev, settings.compute, {2, 1});
-  cast(dev, tensor_of<double>(dev, {x, settings.batch_norm ? 3 * x : x}), batch.input.mut());
-  batch.side.emplace_back("targets", Tensor<Cpu>::zeros(dev, settings.compute, {2, 1}));
-  batch.counts = {{"elements", 2}};
-  return batch;
+  Tensor<Cpu> input(dev, settings.compute, {2, 1});
+  cast(dev, tensor_of<double>(dev, {x, settings.batch_norm ? 3 * x : x}), input.mut());
+  return regression_batch(settings.equal ? replica : replica * (replica + 1) / 2 + k,
+                          std::move(input), Tensor<Cpu>::zeros(dev, settings.compute, {2, 1}));
 }
 
 using Rank = Trainer<Cpu, DataParallel<Cpu, PipelineParallel<Cpu>>>;
@@ -52,9 +47,7 @@ void on_replicas(const Settings& settings, Body body) {
     ModelBuilder<Cpu> build(mesh);
     Model<Cpu> model;
     if (settings.batch_norm) model.add("norm", BatchNorm<Cpu>(build, "norm", {.channels = 1}));
-    model.add("linear",
-              Linear<Cpu>(build, "linear",
-                          {.in = 1, .out = 1, .bias = false, .weight_init = constant(1)}));
+    model.add("linear", one_weight(build, "linear"));
     model.loss = MeanSquaredError<Cpu>();
     PipelineParallel<Cpu> stage(
         dev, std::move(model), mesh, {}, sample(dev, settings, 0, 0, 0),

@@ -1,13 +1,12 @@
 // Synthetic gradients: chains of one weight per stage against the same in plain doubles, and what is refused.
 #include <dhp/cpu.hpp>
 #include <dhp/extra/synthetic_gradients.hpp>
-#include <dhp/nn/linear.hpp>
-#include <dhp/nn/mean_squared_error.hpp>
 #include <dhp/optim/sgd.hpp>
 #include <dhp/parallel/data.hpp>
 #include <dhp/parallel/pipeline.hpp>
 #include <dhp/train/trainer.hpp>
 #include <tests/support/device_ranks.hpp>
+#include <tests/support/regression.hpp>
 
 namespace {
 
@@ -25,15 +24,10 @@ struct Settings {
 double x_of(int step, int k) { return 0.5 + 0.1 * step + 0.3 * k; }
 
 MicroBatch<Cpu> sample(Cpu& dev, const Settings& settings, int step, int k) {
-  MicroBatch<Cpu> batch;
-  batch.index = k;
-  batch.samples = 1;
-  batch.input = Tensor<Cpu>(dev, settings.store.compute, {1, 1});
-  cast(dev, tensor_of<double>(dev, {x_of(step, k)}), batch.input.mut());
-  batch.side.emplace_back("targets", Tensor<Cpu>(dev, settings.store.compute, {1, 1}));
-  fill(dev, batch.side.back().second.mut(), settings.target);
-  batch.counts = {{"elements", 1}};
-  return batch;
+  Tensor<Cpu> x(dev, settings.store.compute, {1, 1}), target(dev, x.dtype(), x.shape());
+  fill(dev, x.mut(), x_of(step, k));
+  fill(dev, target.mut(), settings.target);
+  return regression_batch(k, std::move(x), std::move(target));
 }
 
 // Of the chain y = w_last ... w_1 w_0 x: each stage's weight and predictor after the steps, of replica 0.
@@ -52,10 +46,7 @@ Chain run(const Settings& settings, int steps, Before before) {
     ModelBuilder<Cpu> build(mesh);
     Model<Cpu> model;
     for (int at = 0; at < settings.stages; ++at)
-      model.add(
-          std::to_string(at),
-          Linear<Cpu>(build, std::to_string(at),
-                      {.in = 1, .out = 1, .bias = false, .weight_init = constant(1 - 0.1 * at)}));
+      model.add(std::to_string(at), one_weight(build, std::to_string(at), 1 - 0.1 * at));
     model.loss = MeanSquaredError<Cpu>();
     PipelineOptions pipeline;
     if (settings.synthetic) pipeline.schedule = SyntheticGradients::schedule();

@@ -2,6 +2,7 @@
 #include <dhp/cpu.hpp>
 #include <dhp/extra/verify.hpp>
 #include <tests/support/device_ranks.hpp>
+#include <tests/support/regression.hpp>
 
 namespace {
 
@@ -38,14 +39,9 @@ struct Case {
 };
 
 MicroBatch<Cpu> micro_batch(Cpu& dev, std::int64_t index) {
-  MicroBatch<Cpu> batch;
-  batch.index = index;
-  batch.samples = 3;
   const auto use = static_cast<std::uint32_t>(index);
-  batch.input = random_tensor(dev, DType::f64, {3, 4}, use);
-  batch.side.emplace_back("targets", random_tensor(dev, DType::f64, {3, 4}, 100 + use));
-  batch.counts = {{"elements", 12}};
-  return batch;
+  return regression_batch(index, random_tensor<double>(dev, {3, 4}, use),
+                          random_tensor<double>(dev, {3, 4}, 100 + use));
 }
 
 std::vector<double> train(const Case& of) {
@@ -64,9 +60,7 @@ std::vector<double> train(const Case& of) {
                                   .optimizer = SgdOptions{.momentum = 0.9},
                                   .trainer = {.learning_rate = {.peak = 0.05}}};
     const auto network = [&](ModelBuilder<Cpu>& build) {
-      build.place({{"first.*", Placement::columns},
-                   {"second.weight", Placement::rows},
-                   {"*", Placement::replicated}});
+      split_first_and_second(build);
       Model<Cpu> model;
       model.add("first", Linear<Cpu>(build, "first", {.in = 4, .out = 8}));
       model.add("faulty", Faulty(is_faulty ? of.fault.times : 0));

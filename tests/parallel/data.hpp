@@ -1,11 +1,10 @@
 // Data parallelism: sums over replicas, divided by global counts; replicas may have unequal shares. On any device.
 #pragma once
 
-#include <dhp/nn/linear.hpp>
-#include <dhp/nn/mean_squared_error.hpp>
 #include <dhp/parallel/data.hpp>
 #include <dhp/parallel/pipeline.hpp>
 #include <tests/support/device_ranks.hpp>
+#include <tests/support/regression.hpp>
 
 namespace tests {
 
@@ -42,15 +41,10 @@ class DataCases {
   // y = w x with w = 1 and target 0: the gradient of the mean of y^2 is 2 mean(x^2). Micro-batch k has k + 1 samples
   // of value k + 1: a mean of means would be wrong.
   static MicroBatch<Dev> batch_of(Dev& dev, std::int64_t k) {
-    MicroBatch<Dev> batch;
-    batch.index = k;
-    batch.samples = k + 1;
-    batch.input = Tensor<Dev>::from_host(
-        dev, {k + 1, 1},
-        std::vector<double>(static_cast<std::size_t>(k) + 1, static_cast<double>(k) + 1));
-    batch.side.emplace_back("targets", Tensor<Dev>::zeros(dev, DType::f64, {k + 1, 1}));
-    batch.counts = {{"elements", k + 1}};
-    return batch;
+    const Shape shape{k + 1, 1};
+    const std::vector<double> x(static_cast<std::size_t>(k) + 1, static_cast<double>(k) + 1);
+    return regression_batch(k, Tensor<Dev>::from_host(dev, shape, x),
+                            Tensor<Dev>::zeros(dev, DType::f64, shape));
   }
   static constexpr double expected_gradient = 2.0 * (1 + 8 + 27 + 64 + 125) / (1 + 2 + 3 + 4 + 5);
 
@@ -66,9 +60,7 @@ class DataCases {
       Mesh<Dev> mesh(std::move(world), {.data = replicas});
       ModelBuilder<Dev> build(Comm<Dev>{});
       Model<Dev> model;
-      model.add("linear",
-                Linear<Dev>(build, "linear",
-                            {.in = 1, .out = 1, .bias = false, .weight_init = constant(1)}));
+      model.add("linear", one_weight(build, "linear"));
       model.loss = MeanSquaredError<Dev>();
       PipelineParallel<Dev> pipeline(dev, std::move(model), mesh, {}, batch_of(dev, 0),
                                      {.compute = DType::f64});

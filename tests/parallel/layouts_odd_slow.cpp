@@ -1,5 +1,6 @@
 // Layouts and batches that do not come out even, and those that must be refused.
 #include <tests/parallel/layouts.hpp>
+#include <tests/support/regression.hpp>
 
 namespace {
 
@@ -137,9 +138,7 @@ TEST_CASE("synchronised batch norm refuses unequal shares at once") {
 TEST_CASE("odd layouts: dropout numbers the rows of samples that are not packed") {
   // No side input gives row numbers here: they follow from the number of the first sample.
   const auto make_model = [](ModelBuilder<Cpu>& build) {
-    build.place({{"first.*", Placement::columns},
-                 {"second.weight", Placement::rows},
-                 {"*", Placement::replicated}});
+    split_first_and_second(build);
     Model<Cpu> model;
     model.add("first", Linear<Cpu>(build, "first", {.in = 6, .out = 8}));
     model.add("second", Linear<Cpu>(build, "second", {.in = 8, .out = 5}));
@@ -149,14 +148,10 @@ TEST_CASE("odd layouts: dropout numbers the rows of samples that are not packed"
     return model;
   };
   const auto make_batch = [](Cpu& dev, int, std::int64_t k) {
-    MicroBatch<Cpu> batch;
-    batch.index = k;
+    const auto use = static_cast<std::uint32_t>(k);
+    auto batch = regression_batch(k, random_tensor<double>(dev, {3, 6}, use),
+                                  random_tensor<double>(dev, {3, 1}, 50 + use));
     batch.first_sample = 3 * k;
-    batch.samples = 3;
-    batch.input = random_tensor<double>(dev, {3, 6}, static_cast<std::uint32_t>(k));
-    batch.side.emplace_back("targets",
-                            random_tensor<double>(dev, {3, 1}, static_cast<std::uint32_t>(50 + k)));
-    batch.counts = {{"elements", 3}};
     return batch;
   };
   const auto serial = run_layout({}, {}, make_model, make_batch);

@@ -1,6 +1,7 @@
 // Common mistakes in a model, a loss or a batch, and their error messages.
 #include <dhp/cpu.hpp>
 #include <tests/support/device_ranks.hpp>
+#include <tests/support/regression.hpp>
 
 namespace {
 
@@ -28,13 +29,8 @@ struct Wrong {
 };
 
 MicroBatch<Cpu> batch(Cpu& dev, std::int64_t index) {
-  MicroBatch<Cpu> made;
-  made.index = index;
-  made.samples = 3;
-  made.input = random_tensor<float>(dev, {3, 4}, 1);
-  made.side.emplace_back("targets", random_tensor<float>(dev, {3, 4}, 2));
-  made.counts = {{"elements", 12}};
-  return made;
+  return regression_batch(index, random_tensor<float>(dev, {3, 4}, 1),
+                          random_tensor<float>(dev, {3, 4}, 2));
 }
 
 struct Case {
@@ -51,9 +47,7 @@ std::string message(const Case& of) {
   return message_of([&] {
     on_ranks_of<Cpu>(of.options.layout.size(), [&](Cpu& dev, Comm<Cpu> world) {
       const auto describe = [&](ModelBuilder<Cpu>& build) {
-        build.place({{"first.*", Placement::columns},
-                     {"second.weight", Placement::rows},
-                     {"*", Placement::replicated}});
+        split_first_and_second(build);
         Model<Cpu> model;
         model.add("first", Linear<Cpu>(build, "first", {.in = 4, .out = of.columns}));
         model.add("second", Linear<Cpu>(build, "second", {.in = of.columns, .out = 4}));

@@ -2,10 +2,8 @@
 #include <dhp/comm/launch.hpp>
 #include <dhp/cpu.hpp>
 #include <dhp/nn/activation.hpp>
-#include <dhp/nn/linear.hpp>
-#include <dhp/nn/mean_squared_error.hpp>
 #include <dhp/parallel/partition.hpp>
-#include <tests/support/tensors.hpp>
+#include <tests/support/regression.hpp>
 
 namespace {
 
@@ -92,11 +90,8 @@ TEST_CASE("measured costs find the dear layer") {
   model.add("dear", Linear<Cpu>(build, "dear", {.in = 256, .out = 2048}));
   model.loss = MeanSquaredError<Cpu>();
   Cpu dev;
-  MicroBatch<Cpu> batch;
-  batch.samples = 64;
-  batch.input = random_tensor<float>(dev, {64, 8}, 0);
-  batch.side.emplace_back("targets", random_tensor<float>(dev, {64, 2048}, 1));
-  batch.counts = {{"elements", 64 * 2048}};
+  const auto batch = regression_batch(0, random_tensor<float>(dev, {64, 8}, 0),
+                                      random_tensor<float>(dev, {64, 2048}, 1));
   const auto costs = detail::measured_costs(dev, model, batch);
   REQUIRE(costs.size() == 2);
   CHECK(costs[0] > 0);

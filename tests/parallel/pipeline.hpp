@@ -1,10 +1,9 @@
 // The pipeline: known values, and ready() once per range and step under every schedule. On any device.
 #pragma once
 
-#include <dhp/nn/linear.hpp>
-#include <dhp/nn/mean_squared_error.hpp>
 #include <tests/support/everything.hpp>
 #include <tests/support/layouts.hpp>
+#include <tests/support/regression.hpp>
 
 namespace tests {
 
@@ -17,9 +16,7 @@ class PipelineCases {
   static Model<Dev> chain(ModelBuilder<Dev>& build, int layers) {
     Model<Dev> model;
     for (int at = 0; at < layers; ++at)
-      model.add("linear" + std::to_string(at),
-                Linear<Dev>(build, "linear" + std::to_string(at),
-                            {.in = 1, .out = 1, .bias = false, .weight_init = constant(1)}));
+      model.add(concat("linear", at), one_weight(build, concat("linear", at)));
     model.loss = MeanSquaredError<Dev>();
     return model;
   }
@@ -55,11 +52,9 @@ class PipelineCases {
                 Norms<Dev> norms(mesh.tensor(), mesh.pipeline(), pipeline.parameters_in_model());
                 Trainer trainer(dev, pipeline, mesh, optimizer, norms,
                                 {.learning_rate = {.peak = lr}});
-                std::vector<MicroBatch<Dev>> batches;
-                for (std::int64_t k = 0; k < micro_batches; ++k)
-                  batches.push_back(one_and_zero(dev, k));
                 const auto at = static_cast<std::size_t>(mesh.pipeline_index());
-                const auto report = trainer.step(assigned<Dev>(batches, 0, 1));
+                const auto report =
+                    trainer.step(assigned<Dev>(ones_and_zeros(dev, micro_batches), 0, 1));
                 losses[at] = report.loss;
                 norms_found[at] = report.gradient_norm;
                 for (const auto& parameter : pipeline.store().parameters())
@@ -106,8 +101,7 @@ class PipelineCases {
             stages, {.schedule = kind, .chunks = kind.needed_chunks().value_or(2)},
             [](ModelBuilder<Dev>& build) { return chain(build, 5); },
             [](Dev& dev, Mesh<Dev>&, PipelineParallel<Dev>& pipeline) {
-              std::vector<MicroBatch<Dev>> batches;
-              for (std::int64_t k = 0; k < 3; ++k) batches.push_back(one_and_zero(dev, k));
+              const auto batches = ones_and_zeros(dev, 3);
               (void)pipeline.forward_backward(dev, {.batches = batches}, nullptr, [&](Range range) {
                 const double gradient = widened(dev, pipeline.store().gradients(range))[0];
                 check(std::abs(gradient - 2) < 1e-12, "ready with a gradient of ", gradient);
@@ -126,9 +120,7 @@ class PipelineCases {
               Trainer trainer(dev, pipeline, mesh, optimizer, norms, {});
               for (const auto& parameter : pipeline.store().parameters())
                 if (parameter->index == 2) fill(dev, parameter->value, HUGE_VAL);
-              std::vector<MicroBatch<Dev>> batches;
-              for (std::int64_t k = 0; k < 2; ++k) batches.push_back(one_and_zero(dev, k));
-              (void)trainer.step(assigned<Dev>(batches, 0, 1));
+              (void)trainer.step(assigned<Dev>(ones_and_zeros(dev, 2), 0, 1));
             });
       });
       CHECK(has(message, "step 1: the loss is not finite"));
@@ -138,14 +130,13 @@ class PipelineCases {
 
  private:
   static MicroBatch<Dev> one_and_zero(Dev& dev, std::int64_t k) {
-    MicroBatch<Dev> batch;
-    batch.index = k;
-    batch.first_sample = k;
-    batch.samples = 1;
-    batch.input = Tensor<Dev>::from_host(dev, {1, 1}, std::vector<double>{1});
-    batch.side.emplace_back("targets", Tensor<Dev>::zeros(dev, DType::f64, {1, 1}));
-    batch.counts = {{"elements", 1}};
-    return batch;
+    return regression_batch(k, Tensor<Dev>::from_host(dev, {1, 1}, std::vector<double>{1}),
+                            Tensor<Dev>::zeros(dev, DType::f64, {1, 1}));
+  }
+  static std::vector<MicroBatch<Dev>> ones_and_zeros(Dev& dev, std::int64_t count) {
+    std::vector<MicroBatch<Dev>> batches;
+    for (std::int64_t k = 0; k < count; ++k) batches.push_back(one_and_zero(dev, k));
+    return batches;
   }
 };
 

@@ -2,13 +2,12 @@
 #pragma once
 
 #include <dhp/nn/activation.hpp>
-#include <dhp/nn/linear.hpp>
-#include <dhp/nn/mean_squared_error.hpp>
 #include <dhp/optim/sgd.hpp>
 #include <dhp/parallel/data.hpp>
 #include <dhp/parallel/pipeline.hpp>
 #include <dhp/train/trainer.hpp>
 #include <tests/support/device_ranks.hpp>
+#include <tests/support/regression.hpp>
 
 namespace tests {
 
@@ -200,14 +199,9 @@ class TrainerCases {
   }
 
   static MicroBatch<Dev> micro_batch(Dev& dev, std::int64_t index, DType type) {
-    MicroBatch<Dev> batch;
-    batch.index = index;
-    batch.samples = 3;
     const auto use = static_cast<std::uint32_t>(index);
-    batch.input = random_tensor(dev, type, {3, 4}, use);
-    batch.side.emplace_back("targets", random_tensor(dev, type, {3, 4}, 100 + use));
-    batch.counts = {{"elements", 12}};
-    return batch;
+    return regression_batch(index, random_tensor(dev, type, {3, 4}, use),
+                            random_tensor(dev, type, {3, 4}, 100 + use));
   }
 
   /// body(dev, trainer, this replica's micro-batches of four, its parameters) on every rank.

@@ -4,6 +4,7 @@
 #include <dhp/train/stop_signal.hpp>
 #include <tests/support/device_ranks.hpp>
 #include <tests/support/folder.hpp>
+#include <tests/support/regression.hpp>
 
 #include <unistd.h>
 
@@ -29,9 +30,7 @@ struct Waves {
 };
 
 Model<Cpu> network(ModelBuilder<Cpu>& build) {
-  build.place({{"first.*", Placement::columns},
-               {"second.weight", Placement::rows},
-               {"*", Placement::replicated}});
+  split_first_and_second(build);
   Model<Cpu> model;
   model.add("first", Linear<Cpu>(build, "first", {.in = 2, .out = 8}));
   model.add("gelu", gelu<Cpu>());

@@ -14,7 +14,6 @@
 namespace tests::ptx {
 namespace {
 
-__extension__ using Signed128 = __int128;
 __extension__ using Unsigned128 = unsigned __int128;
 
 /// Bits of 16, 32 or 64 as the number that an instruction takes them for; registers are not typed.
@@ -42,9 +41,9 @@ void each(Mask mask, const Body& body) {
   }
 }
 
-/// R f(A...), for a lambda without captures.
-template <class R, class... A, class F>
-Operation of(F) {
+/// Of a lambda without captures, whose types say what it takes registers for.
+template <class F, class R, class... A>
+Operation of(F, R (F::*)(A...) const) {
   return [](Register* registers, const Instruction& instruction, Mask mask) {
     [&]<std::size_t... at>(std::index_sequence<at...>) {
       auto& to = registers[instruction.to[0]];
@@ -55,13 +54,17 @@ Operation of(F) {
     (std::index_sequence_for<A...>());
   };
 }
+template <class F>
+Operation of(F f) {
+  return of(f, &F::operator());
+}
 
 using Table = std::map<std::string, Operation, std::less<>>;
 
 template <class T>
 void compare(Table& table, const std::string& name) {
   const auto add = [&](const char* relation, auto f) {
-    table["setp." + (relation + name)] = of<bool, T, T>(f);
+    table["setp." + (relation + name)] = of(f);
   };
   add("eq", [](T a, T b) { return a == b; });
   add("ne", [](T a, T b) { return a < b || a > b; });
@@ -90,89 +93,85 @@ template <class T>
 void integers(Table& table, const std::string& name) {
   compare<T>(table, name);
   // In 64 bits, so that nothing overflows.
-  table["add" + name] = of<T, T, T>([](T a, T b) { return T(Bits(a) + Bits(b)); });
-  table["sub" + name] = of<T, T, T>([](T a, T b) { return T(Bits(a) - Bits(b)); });
-  table["mul" + name] = of<T, T, T>([](T a, T b) { return T(Bits(a) * Bits(b)); });
-  table["mad" + name] =
-      of<T, T, T, T>([](T a, T b, T c) { return T(Bits(a) * Bits(b) + Bits(c)); });
-  table["min" + name] = of<T, T, T>([](T a, T b) { return b < a ? b : a; });
-  table["max" + name] = of<T, T, T>([](T a, T b) { return a < b ? b : a; });
-  table["div" + name] = of<T, T, T>([](T a, T b) {
+  table["add" + name] = of([](T a, T b) { return T(Bits(a) + Bits(b)); });
+  table["sub" + name] = of([](T a, T b) { return T(Bits(a) - Bits(b)); });
+  table["mul" + name] = of([](T a, T b) { return T(Bits(a) * Bits(b)); });
+  table["mad" + name] = of([](T a, T b, T c) { return T(Bits(a) * Bits(b) + Bits(c)); });
+  table["min" + name] = of([](T a, T b) { return b < a ? b : a; });
+  table["max" + name] = of([](T a, T b) { return a < b ? b : a; });
+  table["div" + name] = of([](T a, T b) {
     check_divisor(b);
     return std::is_signed_v<T> && b == T(-1) ? T(Bits{0} - Bits(a)) : T(a / b);
   });
-  table["rem" + name] = of<T, T, T>([](T a, T b) {
+  table["rem" + name] = of([](T a, T b) {
     check_divisor(b);
     return std::is_signed_v<T> && b == T(-1) ? T(0) : T(a % b);
   });
-  table["shr" + name] = of<T, T, std::uint32_t>([](T a, std::uint32_t by) {
+  table["shr" + name] = of([](T a, std::uint32_t by) {
     constexpr std::uint32_t size = sizeof(T) * 8;
     return by < size ? T(a >> by) : a < 0 ? T(-1) : T(0);
   });
   if constexpr (std::is_signed_v<T>) {
-    table["neg" + name] = of<T, T>([](T a) { return T(Bits{0} - Bits(a)); });
-    table["abs" + name] = of<T, T>([](T a) { return a < 0 ? T(Bits{0} - Bits(a)) : a; });
+    table["neg" + name] = of([](T a) { return T(Bits{0} - Bits(a)); });
+    table["abs" + name] = of([](T a) { return a < 0 ? T(Bits{0} - Bits(a)) : a; });
   }
   if constexpr (sizeof(T) < 8) {
     using Twice =
         std::conditional_t<std::is_signed_v<T>,
                            std::conditional_t<sizeof(T) == 4, std::int64_t, std::int32_t>,
                            std::conditional_t<sizeof(T) == 4, std::uint64_t, std::uint32_t>>;
-    table["mul.wide" + name] = of<Twice, T, T>([](T a, T b) { return Twice(Bits(a) * Bits(b)); });
+    table["mul.wide" + name] = of([](T a, T b) { return Twice(Bits(a) * Bits(b)); });
   }
 }
 
 template <class T>
 void words(Table& table, const std::string& name) {
-  table["and" + name] = of<T, T, T>([](T a, T b) { return T(a & b); });
-  table["or" + name] = of<T, T, T>([](T a, T b) { return T(a | b); });
-  table["xor" + name] = of<T, T, T>([](T a, T b) { return T(a ^ b); });
+  table["and" + name] = of([](T a, T b) { return T(a & b); });
+  table["or" + name] = of([](T a, T b) { return T(a | b); });
+  table["xor" + name] = of([](T a, T b) { return T(a ^ b); });
   if constexpr (std::is_same_v<T, bool>) {
-    table["not" + name] = of<T, T>([](T a) { return !a; });
+    table["not" + name] = of([](T a) { return !a; });
   } else {
     constexpr std::uint32_t size = sizeof(T) * 8;
     compare<T>(table, name);
-    table["not" + name] = of<T, T>([](T a) { return T(~a); });
-    table["shl" + name] = of<T, T, std::uint32_t>(
-        [](T a, std::uint32_t by) { return by < size ? T(a << by) : T(0); });
-    table["shr" + name] = of<T, T, std::uint32_t>(
-        [](T a, std::uint32_t by) { return by < size ? T(a >> by) : T(0); });
-    table["clz" + name] = of<std::uint32_t, T>([](T a) { return std::countl_zero(a); });
-    table["bfi" + name] = of<T, T, T, std::uint32_t, std::uint32_t>(
-        [](T a, T b, std::uint32_t first, std::uint32_t count) {
-          const T ones = count >= size ? T(~T(0)) : T((T(1) << count) - 1);
-          return first >= size ? b : T((b & ~T(ones << first)) | T((a & ones) << first));
-        });
+    table["not" + name] = of([](T a) { return T(~a); });
+    table["shl" + name] = of([](T a, std::uint32_t by) { return by < size ? T(a << by) : T(0); });
+    table["shr" + name] = of([](T a, std::uint32_t by) { return by < size ? T(a >> by) : T(0); });
+    table["clz" + name] = of([](T a) { return std::countl_zero(a); });
+    table["bfi" + name] = of([](T a, T b, std::uint32_t first, std::uint32_t count) {
+      const T ones = count >= size ? T(~T(0)) : T((T(1) << count) - 1);
+      return first >= size ? b : T((b & ~T(ones << first)) | T((a & ones) << first));
+    });
   }
-  table["selp" + name] = of<T, T, T, bool>([](T a, T b, bool first) { return first ? a : b; });
-  table["mov" + name] = of<T, T>([](T a) { return a; });
+  table["selp" + name] = of([](T a, T b, bool first) { return first ? a : b; });
+  table["mov" + name] = of([](T a) { return a; });
 }
 
 template <class T>
 void floats(Table& table, const std::string& name) {
   using Word = std::conditional_t<sizeof(T) == 4, std::uint32_t, Bits>;
   compare<T>(table, name);
-  table["add" + name] = of<T, T, T>([](T a, T b) { return a + b; });
-  table["sub" + name] = of<T, T, T>([](T a, T b) { return a - b; });
-  table["mul" + name] = of<T, T, T>([](T a, T b) { return a * b; });
-  table["fma" + name] = of<T, T, T, T>([](T a, T b, T c) { return std::fma(a, b, c); });
-  table["fma.rm" + name] = of<T, T, T, T>([](T a, T b, T c) {
+  table["add" + name] = of([](T a, T b) { return a + b; });
+  table["sub" + name] = of([](T a, T b) { return a - b; });
+  table["mul" + name] = of([](T a, T b) { return a * b; });
+  table["fma" + name] = of([](T a, T b, T c) { return std::fma(a, b, c); });
+  table["fma.rm" + name] = of([](T a, T b, T c) {
     const volatile T x = a, y = b, z = c;
     std::fesetround(FE_DOWNWARD);
     const volatile T sum = std::fma(x, y, z);
     std::fesetround(FE_TONEAREST);
     return T(sum);
   });
-  table["div" + name] = of<T, T, T>([](T a, T b) { return a / b; });
-  table["rcp" + name] = of<T, T>([](T a) { return 1 / a; });
-  table["sqrt" + name] = of<T, T>([](T a) { return std::sqrt(a); });
-  table["neg" + name] = of<T, T>([](T a) { return -a; });
-  table["abs" + name] = of<T, T>([](T a) { return std::abs(a); });
-  table["min" + name] = of<T, T, T>([](T a, T b) { return std::fmin(a, b); });
-  table["max" + name] = of<T, T, T>([](T a, T b) { return std::fmax(a, b); });
-  table["copysign" + name] = of<T, T, T>([](T sign, T size) { return std::copysign(size, sign); });
-  table["selp" + name] = of<T, T, T, bool>([](T a, T b, bool first) { return first ? a : b; });
-  table["mov" + name] = of<Word, Word>([](Word a) { return a; });
+  table["div" + name] = of([](T a, T b) { return a / b; });
+  table["rcp" + name] = of([](T a) { return 1 / a; });
+  table["sqrt" + name] = of([](T a) { return std::sqrt(a); });
+  table["neg" + name] = of([](T a) { return -a; });
+  table["abs" + name] = of([](T a) { return std::abs(a); });
+  table["min" + name] = of([](T a, T b) { return std::fmin(a, b); });
+  table["max" + name] = of([](T a, T b) { return std::fmax(a, b); });
+  table["copysign" + name] = of([](T sign, T size) { return std::copysign(size, sign); });
+  table["selp" + name] = of([](T a, T b, bool first) { return first ? a : b; });
+  table["mov" + name] = of([](Word a) { return a; });
 }
 
 /// Without subnormals.
@@ -206,34 +205,37 @@ float widened(std::uint16_t half) {
   return half & 0x8000 ? -size : size;
 }
 
+/// visit(any number of a type, its name)
+void for_integers(const auto& visit) {
+  visit(std::int8_t(), ".s8");
+  visit(std::uint8_t(), ".u8");
+  visit(std::int16_t(), ".s16");
+  visit(std::uint16_t(), ".u16");
+  visit(std::int32_t(), ".s32");
+  visit(std::uint32_t(), ".u32");
+  visit(std::int64_t(), ".s64");
+  visit(std::uint64_t(), ".u64");
+}
+
 template <class From>
 void conversions(Table& table, const std::string& from) {
-  if constexpr (std::is_integral_v<From>) {
-    const auto to_integer = [&]<class To>(To, const std::string& to) {
-      table["cvt" + to + from] = of<To, From>([](From a) { return static_cast<To>(a); });
-    };
-    to_integer(std::int8_t(), ".s8");
-    to_integer(std::uint8_t(), ".u8");
-    to_integer(std::int16_t(), ".s16");
-    to_integer(std::uint16_t(), ".u16");
-    to_integer(std::int32_t(), ".s32");
-    to_integer(std::uint32_t(), ".u32");
-    to_integer(std::int64_t(), ".s64");
-    to_integer(std::uint64_t(), ".u64");
-  }
-  table["cvt.f32" + from] = of<float, From>([](From a) { return static_cast<float>(a); });
-  table["cvt.f64" + from] = of<double, From>([](From a) { return static_cast<double>(a); });
+  if constexpr (std::is_integral_v<From>)
+    for_integers([&]<class To>(To, const std::string& to) {
+      table["cvt" + to + from] = of([](From a) { return static_cast<To>(a); });
+    });
+  table["cvt.f32" + from] = of([](From a) { return static_cast<float>(a); });
+  table["cvt.f64" + from] = of([](From a) { return static_cast<double>(a); });
   if constexpr (std::is_floating_point_v<From>) {
-    table["cvt.rzi" + from + from] = of<From, From>([](From a) { return std::trunc(a); });
-    table["cvt.rmi" + from + from] = of<From, From>([](From a) { return std::floor(a); });
-    table["cvt.rni" + from + from] = of<From, From>([](From a) { return std::nearbyint(a); });
-    table["cvt.rzi.s64" + from] = of<std::int64_t, From>([](From a) {
+    table["cvt.rzi" + from + from] = of([](From a) { return std::trunc(a); });
+    table["cvt.rmi" + from + from] = of([](From a) { return std::floor(a); });
+    table["cvt.rni" + from + from] = of([](From a) { return std::nearbyint(a); });
+    table["cvt.rzi.s64" + from] = of([](From a) {
       return std::abs(a) < From(0x1p63) ? static_cast<std::int64_t>(a)
              : a > 0                    ? std::numeric_limits<std::int64_t>::max()
                                         : std::numeric_limits<std::int64_t>::min();
     });
     table["cvt.sat" + from + from] =
-        of<From, From>([](From a) { return std::fmin(std::fmax(a, From(0)), From(1)); });
+        of([](From a) { return std::fmin(std::fmax(a, From(0)), From(1)); });
   }
 }
 
@@ -300,12 +302,10 @@ void product(Register* registers, const Instruction& instruction, Mask) {
 
 Table all_operations() {
   Table table;
-  integers<std::int16_t>(table, ".s16");
-  integers<std::uint16_t>(table, ".u16");
-  integers<std::int32_t>(table, ".s32");
-  integers<std::uint32_t>(table, ".u32");
-  integers<std::int64_t>(table, ".s64");
-  integers<std::uint64_t>(table, ".u64");
+  for_integers([&]<class T>(T, const std::string& name) {
+    if constexpr (sizeof(T) > 1) integers<T>(table, name);
+    conversions<T>(table, name);
+  });
   words<bool>(table, ".pred");
   words<std::uint16_t>(table, ".b16");
   words<std::uint32_t>(table, ".b32");
@@ -318,42 +318,30 @@ Table all_operations() {
     table["cvta" + std::string(space) + ".u64"] = table.at("mov.b64");
   floats<float>(table, ".f32");
   floats<double>(table, ".f64");
-  conversions<std::int8_t>(table, ".s8");
-  conversions<std::uint8_t>(table, ".u8");
-  conversions<std::int16_t>(table, ".s16");
-  conversions<std::uint16_t>(table, ".u16");
-  conversions<std::int32_t>(table, ".s32");
-  conversions<std::uint32_t>(table, ".u32");
-  conversions<std::int64_t>(table, ".s64");
-  conversions<std::uint64_t>(table, ".u64");
   conversions<float>(table, ".f32");
   conversions<double>(table, ".f64");
-  table["cvt.f32.f16"] = of<float, std::uint16_t>([](std::uint16_t a) { return widened(a); });
-  table["cvt.f16.f32"] = of<std::uint16_t, float>([](float a) { return narrowed<5, 10>(a); });
-  table["cvt.bf16.f32"] = of<std::uint16_t, float>([](float a) { return narrowed<8, 7>(a); });
-  table["cvt.bf16x2.f32"] = of<std::uint32_t, float, float>([](float high, float low) {
+  table["cvt.f32.f16"] = of([](std::uint16_t a) { return widened(a); });
+  table["cvt.f16.f32"] = of([](float a) { return narrowed<5, 10>(a); });
+  table["cvt.bf16.f32"] = of([](float a) { return narrowed<8, 7>(a); });
+  table["cvt.bf16x2.f32"] = of([](float high, float low) {
     return std::uint32_t{narrowed<8, 7>(high)} << 16 | narrowed<8, 7>(low);
   });
-  table["cvt.f16x2.f32"] = of<std::uint32_t, float, float>([](float high, float low) {
+  table["cvt.f16x2.f32"] = of([](float high, float low) {
     return std::uint32_t{narrowed<5, 10>(high)} << 16 | narrowed<5, 10>(low);
   });
   table["mma.sync.aligned.m16n8k16.row.col.f32.bf16.bf16.f32"] = &product<true>;
   table["mma.sync.aligned.m16n8k16.row.col.f32.f16.f16.f32"] = &product<false>;
-  table["cvt.rz.bf16.f32"] =
-      of<std::uint16_t, float>([](float a) { return narrowed<8, 7, true>(a); });
-  table["ex2.approx.ftz.f32"] =
-      of<float, float>([](float a) { return flushed(std::exp2(flushed(a))); });
-  table["rcp.approx.ftz.f32"] = of<float, float>([](float a) { return 1 / flushed(a); });
-  table["rcp.approx.ftz.f64"] = of<Bits, double>([](double a) {  // the upper half is computed
+  table["cvt.rz.bf16.f32"] = of([](float a) { return narrowed<8, 7, true>(a); });
+  table["ex2.approx.ftz.f32"] = of([](float a) { return flushed(std::exp2(flushed(a))); });
+  table["rcp.approx.ftz.f32"] = of([](float a) { return 1 / flushed(a); });
+  table["rcp.approx.ftz.f64"] = of([](double a) {  // the upper half is computed
     return std::bit_cast<Bits>(1 / flushed(a)) >> 32 << 32;
   });
-  table["shf.l.wrap.b32"] = of<std::uint32_t, std::uint32_t, std::uint32_t, std::uint32_t>(
-      [](std::uint32_t low, std::uint32_t high, std::uint32_t by) {
-        return std::uint32_t((Bits{high} << 32 | low) << (by & 31) >> 32);
-      });
+  table["shf.l.wrap.b32"] = of([](std::uint32_t low, std::uint32_t high, std::uint32_t by) {
+    return std::uint32_t((Bits{high} << 32 | low) << (by & 31) >> 32);
+  });
   // CUDA's own function of this name; its code is not looked at.
-  table["call.__internal_accurate_pow"] =
-      of<double, double, double>([](double a, double b) { return std::pow(a, b); });
+  table["call.__internal_accurate_pow"] = of([](double a, double b) { return std::pow(a, b); });
   table["add.cc.b32"] = &with_carry<std::uint32_t, false>;
   table["sub.cc.b32"] = &with_carry<std::uint32_t, true>;
   table["add.cc.b64"] = &with_carry<std::uint64_t, false>;
