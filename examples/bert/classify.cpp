@@ -42,8 +42,7 @@ int classify(const BertOptions& options, ConnectedRank* met) {
   setup.files = data.files;
   setup.head = "classifier.";
   setup.shortfalls = [&](Dev& dev, const RunOptions& run) {
-    return attention_shortfalls_of(dev, bert.config, run.precision, run.micro_batch,
-                                   run.mesh.tensor);
+    return attention_shortfalls_of(dev, run, bert.config, bert.config.heads, false);
   };
   return run_training(setup);
 }

@@ -41,8 +41,7 @@ int train(const examples::BertOptions& options, examples::ConnectedRank* met) {
   setup.head = "cls.";
   setup.same_shapes = data.same_shapes;
   setup.shortfalls = [&](examples::Dev& dev, const examples::RunOptions& run) {
-    return examples::attention_shortfalls_of(dev, config, run.precision, run.micro_batch,
-                                             run.mesh.tensor);
+    return examples::attention_shortfalls_of(dev, run, config, config.heads, false);
   };
   return examples::run_training(setup);
 }

@@ -28,8 +28,7 @@ int train(const examples::TextModelOptions& options, examples::ConnectedRank* me
   };
   setup.files = data.files;
   setup.shortfalls = [&](examples::Dev& dev, const examples::RunOptions& run) {
-    return examples::gpt_attention_shortfalls(dev, config, run.precision, run.micro_batch,
-                                              run.mesh.tensor);
+    return examples::attention_shortfalls_of(dev, run, config, config.heads_of_keys(), true);
   };
   return examples::run_training(setup);
 }

@@ -85,6 +85,22 @@ struct TrainingSetup {
           .forward_flop = {}};
 }
 
+/// As TrainingSetup has them, of attention, on one tensor rank.
+template <class D>
+[[nodiscard]] std::vector<std::string> attention_shortfalls_of(D& dev, const RunOptions& run,
+                                                               const auto& config, int key_heads,
+                                                               bool causal) {
+  const int ranks = run.mesh.tensor;
+  if constexpr (requires {
+                  attention_shortfalls(dev, run.precision, run.micro_batch, config.sequence_length,
+                                       ranks, config.hidden, config.dropout, key_heads, causal);
+                })
+    return attention_shortfalls(dev, run.precision, run.micro_batch, config.sequence_length,
+                                config.heads / ranks, config.hidden / ranks, config.dropout,
+                                key_heads / ranks, causal);
+  else return {};
+}
+
 /// Runs a trainer. exit_status: set if the command line ends the program. load_and_train reads data, calls
 /// run_training and returns its exit status. Ranks that are processes connect before that, so that all of them get the
 /// error at once if one cannot read its data; for other ranks `met` is null. Returns the exit status.
