@@ -36,9 +36,7 @@ class MaskedLmBatcher {
       : pairs_(std::move(pairs)),
         vocabulary_(std::move(vocabulary)),
         options_(options),
-        layout_(layout) {
-    check_options(options_);
-  }
+        layout_(layout) {}
 
   [[nodiscard]] std::int64_t size() const { return pairs_.size(); }
   [[nodiscard]] const SentencePairs& pairs() const { return pairs_; }
