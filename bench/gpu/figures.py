@@ -18,7 +18,7 @@ import sys
 import tempfile
 
 import trainer
-from rows import measured
+from rows import measured, ratio_of
 
 vocabulary = 30522
 
@@ -94,12 +94,6 @@ def compared(case, arguments, folder):
         per_sample = tokens[0][0] / (arguments.steps * trainer.option(run.command, "--global-batch"))
         row["tokens_per_s"] = [per_sample * statistics.median(rate) for rate in rates]
     return row
-
-
-def ratio_of(mine, others):
-    return {"ratio": statistics.median(mine) / statistics.median(others),
-            "ratio_least": min(a / b for a, b in zip(mine, others)),
-            "ratio_most": max(a / b for a, b in zip(mine, others)), "rounds": len(mine)}
 
 
 def overhead_command(arguments, workload):

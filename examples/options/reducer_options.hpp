@@ -56,11 +56,9 @@ inline void add_reducer_options(CommandLine& app, ReducerWords& words) {
   app.add_option("--reducer-share", words.top_k.share,
                  "Of top-k: elements that are sent, of all of a matrix", number_up_to(1));
   app.add_option("--reducer-delay", words.delayed.steps,
-                 "Of delayed: steps from a step's gradients to their use",
-                 number_up_to(1000));
+                 "Of delayed: steps from a step's gradients to their use", number_up_to(1000));
   app.add_option("--local-steps", words.local.every,
-                 "Of local: steps from one average of the weights to the next",
-                 positive_number());
+                 "Of local: steps from one average of the weights to the next", positive_number());
   app.add_option("--outer-lr", words.local.outer_learning_rate,
                  "Of local: learning rate of a step towards the average",
                  number_from_to(1e-6, 1e6));
