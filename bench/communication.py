@@ -8,12 +8,13 @@ back. With --runs the whole is done so often, and
 each figure is the median of the runs.
 """
 import argparse
-import json
 import os
 import pathlib
 import statistics
 import subprocess
 import sys
+
+import results_file
 
 sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[1] / "tests" / "processes"))
 import ranks  # noqa: E402
@@ -60,9 +61,8 @@ def main():
         print("%-10s %-15s %11.0f %11.1f %11.1f %7.2f" % (kind, operation, size / 1024, ours * 1e6, peer * 1e6, row["ratio"]))
         rows.append(row)
     if arguments.json:
-        with open(arguments.json, "w") as file:
-            json.dump({"peer": {"threads": "std::memcpy", "gloo": "Gloo", "mpi": "MPI"}, "runs": arguments.runs, "load": load, "rows": rows}, file,
-                      indent=1)
+        results_file.save(arguments.json, {"peer": {"threads": "std::memcpy", "gloo": "Gloo", "mpi": "MPI"}, "runs": arguments.runs,
+                                           "load": load, "rows": rows})
     return 0
 
 
