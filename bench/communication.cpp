@@ -2,6 +2,7 @@
 // same number of bytes copied by std::memcpy, by both threads at once. Ranks that are processes, over Gloo and over
 // MPI: the engine's own collectives and messages between the same two. communication.py starts it. Usage:
 // bench_communication threads|gloo|mpi
+#include <bench/program.hpp>
 #include <dhp/comm/launch.hpp>
 #include <dhp/device/cpu.hpp>
 #include <dhp/tensor/tensor.hpp>
@@ -15,7 +16,6 @@
 
 #include <algorithm>
 #include <barrier>
-#include <chrono>
 #include <cstdio>
 #include <cstring>
 #include <functional>
@@ -29,11 +29,6 @@ using namespace dhp;
 
 constexpr int rounds = 11;
 
-double seconds_of(auto&& work) {
-  const auto start = std::chrono::steady_clock::now();
-  work();
-  return std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
-}
 double median(std::vector<double> times) {
   std::nth_element(times.begin(), times.begin() + rounds / 2, times.end());
   return times[rounds / 2];
@@ -45,7 +40,7 @@ void compare(Comm<Cpu>& world, const char* ranks, const char* operation, std::si
   const auto repeats = std::clamp<std::size_t>((std::size_t{16} << 20) / bytes, 1, 16);
   const auto timed = [&](auto&& work) {
     world.barrier();
-    return seconds_of([&] {
+    return bench::seconds_of([&] {
              for (std::size_t repeat = 0; repeat < repeats; ++repeat) work();
            }) /
            static_cast<double>(repeats);
@@ -208,14 +203,10 @@ void compare_mpi([[maybe_unused]] int& argc, [[maybe_unused]] char**& argv) {
 
 int main(int argc, char** argv) {
   const std::string_view what = argc == 2 ? argv[1] : "";
-  try {
-    if (what == "threads") return compare_threads(), 0;
-    if (what == "gloo") return compare_with_gloo(), 0;
-    if (what == "mpi") return compare_mpi(argc, argv), 0;
-  } catch (const std::exception& error) {
-    std::fprintf(stderr, "%s\n", error.what());
-    return 1;
-  }
-  std::fprintf(stderr, "usage: bench_communication threads|gloo|mpi\n");
-  return 2;
+  const bool known = what == "threads" || what == "gloo" || what == "mpi";
+  return bench::run_main(known, "bench_communication threads|gloo|mpi", [&] {
+    if (what == "threads") compare_threads();
+    else if (what == "gloo") compare_with_gloo();
+    else compare_mpi(argc, argv);
+  });
 }
