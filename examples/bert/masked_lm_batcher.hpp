@@ -39,9 +39,6 @@ class MaskedLmBatcher {
         layout_(layout) {}
 
   [[nodiscard]] std::int64_t size() const { return pairs_.size(); }
-  [[nodiscard]] const SentencePairs& pairs() const { return pairs_; }
-  [[nodiscard]] const Vocabulary& vocabulary() const { return vocabulary_; }
-  [[nodiscard]] const MaskedLmOptions& options() const { return options_; }
   [[nodiscard]] MaskedLmSample sample(std::int64_t index, std::int64_t epoch) const {
     return masked_lm_sample(pairs_, vocabulary_, options_, index, epoch);
   }
