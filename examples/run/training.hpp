@@ -10,6 +10,7 @@
 #include "../options/options.hpp"
 #include "../report/run_report.hpp"
 
+#include <cstdio>
 #include <functional>
 #include <map>
 #include <optional>
@@ -67,9 +68,14 @@ struct TrainingSetup {
   std::function<std::vector<std::string>(Dev&, const RunOptions&)> shortfalls{};
 };
 
-/// Sets up what was read for the model that describe(build, config) describes. Keeps references.
+/// Says what was read, and sets it up for the model that describe(build, config) describes. Keeps references.
 [[nodiscard]] TrainingSetup setup_of(const RunOptions& options, ConnectedRank* met,
-                                     const auto& data, const auto& config, auto describe) {
+                                     const TrainerData& data, const auto& config, auto describe) {
+  if (options.speaks()) {
+    std::fprintf(stderr, "%s\n", data.description.c_str());
+    for (const auto& warning : data.warnings)
+      std::fprintf(stderr, "warning: %s\n", warning.c_str());
+  }
   return {.options = options,
           .met = met,
           .train = data.train,
@@ -82,7 +88,8 @@ struct TrainingSetup {
                 planned.recompute = recompute;
                 return describe(build, planned);
               },
-          .forward_flop = {}};
+          .forward_flop = {},
+          .files = data.files};
 }
 
 /// As TrainingSetup has them, of attention, on one tensor rank.
