@@ -47,8 +47,9 @@ TEST_CASE("transport report: lines for people, and the gate") {
         "tensor axis: 2 ranks, Gloo, across hosts; 1.234 GB/s at 8 MiB, 45.68 us for the smallest");
   CHECK(has(lines[3], "warning: the tensor axis, which talks most, crosses hosts"));
   report.check_bandwidth(1.2e9);
-  CHECK(has(message_of([&] { report.check_bandwidth(1.3e9); }),
-            "the tensor axis has 1.234 GB/s over Gloo, less than the 1.3 GB/s that were asked for"));
+  CHECK(
+      has(message_of([&] { report.check_bandwidth(1.3e9); }),
+          "the tensor axis has 1.234 GB/s over Gloo, less than the 1.3 GB/s that were asked for"));
 }
 
 }  // namespace
