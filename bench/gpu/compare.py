@@ -120,13 +120,7 @@ def main():
     parser.add_argument("--compiled", action="store_true")
     parser.add_argument("--alone", action="store_true")
     parser.add_argument("--machine", default="machine.json")
-    parser.add_argument("--trainers", default="build/cuda/examples")
-    parser.add_argument("--rounds", type=int, default=3)
-    parser.add_argument("--steps", type=int, default=30)
-    parser.add_argument("--warm-up", type=int, default=10)
-    parser.add_argument("--tiny", action="store_true")
-    parser.add_argument("--dry-run", action="store_true")
-    arguments = parser.parse_args()
+    arguments = trainer.parsed(parser)
     if arguments.dry_run:
         return check_options(arguments)
     machine = None

@@ -146,15 +146,9 @@ def main():
     parser = argparse.ArgumentParser()
     parser.add_argument("kind", choices=["packed", "graphs", "overhead"])
     parser.add_argument("out")
-    parser.add_argument("--trainers", default="build/cuda/examples")
     parser.add_argument("--program", default="build/cuda/bench/bench_world_of_one")
     parser.add_argument("--wordnet", default="/usr/share/wordnet")
-    parser.add_argument("--rounds", type=int, default=3)
-    parser.add_argument("--steps", type=int, default=30)
-    parser.add_argument("--warm-up", type=int, default=10)
-    parser.add_argument("--tiny", action="store_true")
-    parser.add_argument("--dry-run", action="store_true")
-    arguments = parser.parse_args()
+    arguments = trainer.parsed(parser)
     if arguments.dry_run:
         return check_options(arguments)
     with tempfile.TemporaryDirectory() as folder:
