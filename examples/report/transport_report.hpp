@@ -29,6 +29,21 @@ struct AxisReport {
   double bandwidth_bytes_per_s = 0;  ///< of the slowest group
   double latency_s = 0;              ///< of the smallest all_reduce, of the slowest group
   std::int64_t bytes = 0;            ///< that the bandwidth was measured with
+
+  /// Why it will not do; empty: it will.
+  [[nodiscard]] std::string too_slow(double least_bytes_per_s) const {
+    if (bandwidth_bytes_per_s >= least_bytes_per_s) return {};
+    return dhp::concat(
+        "the ", axis, " axis has ", short_number(bandwidth_bytes_per_s / 1e9), " GB/s over ",
+        transport, ", less than the ", short_number(least_bytes_per_s / 1e9),
+        " GB/s that were asked for; is this the right network interface, and is it free?");
+  }
+  /// What is doubtful; empty: nothing.
+  [[nodiscard]] std::string doubt() const {
+    if (axis != "tensor" || one_host) return {};
+    return "the tensor axis, which talks most, crosses hosts; a --tensor-parallel that divides the "
+           "ranks of a host keeps it inside";
+  }
 };
 
 struct TransportReport {
@@ -51,20 +66,14 @@ struct TransportReport {
                                  short_number(axis.bandwidth_bytes_per_s / 1e9), " GB/s at ",
                                  mebibytes, " MiB, ", short_number(axis.latency_s * 1e6),
                                  " us for the smallest"));
-      if (axis.axis == "tensor" && !axis.one_host)
-        text.push_back(
-            "warning: the tensor axis, which talks most, crosses hosts; a --tensor-parallel that "
-            "divides the ranks of a host keeps it inside");
+      if (const auto doubt = axis.doubt(); !doubt.empty()) text.push_back("warning: " + doubt);
     }
     return text;
   }
   /// Throws when an axis is slower than that.
   void check_bandwidth(double least_bytes_per_s) const {
     for (const auto& axis : axes)
-      dhp::check(axis.bandwidth_bytes_per_s >= least_bytes_per_s, "the ", axis.axis, " axis has ",
-                 short_number(axis.bandwidth_bytes_per_s / 1e9), " GB/s over ", axis.transport,
-                 ", less than the ", short_number(least_bytes_per_s / 1e9),
-                 " GB/s that were asked for; is this the right network interface, and is it free?");
+      if (const auto why = axis.too_slow(least_bytes_per_s); !why.empty()) dhp::fail("", why);
   }
 };
 
