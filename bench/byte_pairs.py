@@ -4,7 +4,6 @@ emoji, digits, contractions, punctuation and spaces of all kinds, by the rules o
 vocabulary that dhp has trained. Exit status 1 where tokens differ."""
 
 import json
-import os
 import random
 import subprocess
 import sys

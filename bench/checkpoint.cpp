@@ -1,6 +1,7 @@
 // How long training waits for a save: one that goes on in the background against one that training waits for, of the
 // same bytes to the same disk with fsync, in turns. Two ranks that are threads, BERT-base, AdamW: 1.3 GB. Usage:
 // bench_checkpoint FOLDER [ROUNDS] [STEPS of a round] [JSON]
+#include <bench/program.hpp>
 #include <bench/workloads.hpp>
 #include <dhp/comm/launch.hpp>
 #include <dhp/train/run_files.hpp>
@@ -130,21 +131,13 @@ void report(const std::vector<Found>& rows, const char* json) {
 }  // namespace
 
 int main(int argc, char** argv) {
-  if (argc < 2) {
-    std::fprintf(stderr, "usage: bench_checkpoint FOLDER [ROUNDS] [STEPS] [JSON]\n");
-    return 2;
-  }
   const int rounds = argc > 2 ? std::atoi(argv[2]) : 3;
   const int steps = argc > 3 ? std::atoi(argv[3]) : 3;
-  try {
+  return bench::run_main(argc > 1, "bench_checkpoint FOLDER [ROUNDS] [STEPS] [JSON]", [&] {
     dhp::run_ranks<Dev>(2, [&](dhp::Comm<Dev> world) {
       const bool speaks = world.rank() == 0;
       const auto rows = measure(std::move(world), argv[1], rounds, steps);
       if (speaks) report(rows, argc > 4 ? argv[4] : nullptr);
     });
-  } catch (const std::exception& error) {
-    std::fprintf(stderr, "%s\n", error.what());
-    return 1;
-  }
-  return 0;
+  });
 }

@@ -5,10 +5,10 @@ without a save, once with one after the first step, and once from that checkpoin
 resident memory is compared with the bytes of the pieces that the rank writes, its shard.
 """
 import argparse
-import json
 import pathlib
 import tempfile
 
+import results_file
 from processes import as_processes
 
 
@@ -40,7 +40,7 @@ def main():
         print("%4d %12.1f %12.1f %12.1f %12.1f   %.2f, %.2f" % (rank, pieces / 1e6, base / 1e6, saved / 1e6, loaded / 1e6,
                                                                 (saved - base) / pieces, (loaded - base) / pieces))
     if arguments.json:
-        pathlib.Path(arguments.json).write_text(json.dumps(rows, indent=1) + "\n")
+        results_file.save(arguments.json, rows)
 
 
 if __name__ == "__main__":

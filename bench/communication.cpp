@@ -2,6 +2,7 @@
 // same number of bytes copied by std::memcpy, by both threads at once. Ranks that are processes, over Gloo and over
 // MPI: the engine's own collectives and messages between the same two. communication.py starts it. Usage:
 // bench_communication threads|gloo|mpi
+#include <bench/program.hpp>
 #include <dhp/comm/launch.hpp>
 #include <dhp/device/cpu.hpp>
 #include <dhp/tensor/tensor.hpp>
@@ -15,9 +16,10 @@
 
 #include <algorithm>
 #include <barrier>
-#include <chrono>
 #include <cstdio>
 #include <cstring>
+#include <functional>
+#include <memory>
 #include <string_view>
 #include <vector>
 
@@ -27,11 +29,6 @@ using namespace dhp;
 
 constexpr int rounds = 11;
 
-double seconds_of(auto&& work) {
-  const auto start = std::chrono::steady_clock::now();
-  work();
-  return std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
-}
 double median(std::vector<double> times) {
   std::nth_element(times.begin(), times.begin() + rounds / 2, times.end());
   return times[rounds / 2];
@@ -43,7 +40,7 @@ void compare(Comm<Cpu>& world, const char* ranks, const char* operation, std::si
   const auto repeats = std::clamp<std::size_t>((std::size_t{16} << 20) / bytes, 1, 16);
   const auto timed = [&](auto&& work) {
     world.barrier();
-    return seconds_of([&] {
+    return bench::seconds_of([&] {
              for (std::size_t repeat = 0; repeat < repeats; ++repeat) work();
            }) /
            static_cast<double>(repeats);
@@ -73,53 +70,74 @@ void there_and_back(int rank, auto&& send, auto&& receive) {
   if (rank != 0) send();
 }
 
+/// A rank's buffers, as the peer sees them.
+struct Buffers {
+  float *whole, *other, *half;
+  const float* sent;
+  std::size_t count;  ///< elements of each but `half`
+};
+/// What does the same on these buffers.
+struct Peer {
+  std::function<void()> all_reduce, reduce_scatter, all_gather, message;
+};
+
+/// All operations at all sizes, each with that of peer_of(buffers).
+void compare_all(Comm<Cpu>& world, const char* ranks, auto peer_of) {
+  Cpu dev;
+  const int rank = world.rank();
+  for (const auto bytes : sizes) {
+    auto whole = floats(dev, bytes), other = floats(dev, bytes), half = floats(dev, bytes / 2);
+    const auto sent = floats(dev, bytes);
+    const Peer peer = peer_of(Buffers{whole.mut().data<float>(), other.mut().data<float>(),
+                                      half.mut().data<float>(), sent.view().data<float>(),
+                                      bytes / sizeof(float)});
+    const auto with = [&](const char* operation, auto&& ours, const std::function<void()>& theirs) {
+      compare(world, ranks, operation, bytes, ours, theirs);
+    };
+    with(
+        "all_reduce", [&] { world.all_reduce(dev, whole.mut()).wait(); }, peer.all_reduce);
+    with(
+        "reduce_scatter", [&] { world.reduce_scatter(dev, whole.view(), half.mut()).wait(); },
+        peer.reduce_scatter);
+    with(
+        "all_gather", [&] { world.all_gather(dev, half.view(), whole.mut()).wait(); },
+        peer.all_gather);
+    with(
+        "send_recv",
+        [&] {
+          there_and_back(
+              rank, [&] { world.send(dev, sent.share(), 1 - rank); },
+              [&] { world.recv(dev, other.mut(), 1 - rank); });
+        },
+        peer.message);
+  }
+}
+
 /// The whole of a buffer is what a rank reads and writes in an all_reduce in place, and in an all_gather into it; in a
 /// reduce_scatter it reads all and writes half.
 void compare_threads() {
   std::barrier<> meeting(2);
   run_ranks(2, [&](Comm<Cpu> world) {
-    Cpu dev;
-    std::vector<std::size_t> all(std::begin(sizes), std::end(sizes));
-    all.push_back(100'000'000);
-    for (const auto bytes : all) {
-      auto whole = floats(dev, bytes), other = floats(dev, bytes), half = floats(dev, bytes / 2);
-      const auto sent = floats(dev, bytes);
-      const auto copies = [&](std::size_t copied) {
-        return [&, copied] {
+    compare_all(world, "threads", [&meeting, rank = world.rank()](const Buffers& of) {
+      const auto copies = [&meeting, of](std::size_t copied) {
+        return [&meeting, of, copied] {
           meeting.arrive_and_wait();
-          std::memcpy(other.mut().bytes(), whole.view().bytes(), copied);
+          std::memcpy(of.other, of.whole, copied);
           meeting.arrive_and_wait();
         };
       };
-      compare(
-          world, "threads", "all_reduce", bytes, [&] { world.all_reduce(dev, whole.mut()).wait(); },
-          copies(bytes));
-      compare(
-          world, "threads", "reduce_scatter", bytes,
-          [&] { world.reduce_scatter(dev, whole.view(), half.mut()).wait(); },
-          copies(bytes / 4 * 3));
-      compare(
-          world, "threads", "all_gather", bytes,
-          [&] { world.all_gather(dev, half.view(), whole.mut()).wait(); }, copies(bytes));
-      const int rank = world.rank();
-      compare(
-          world, "threads", "send_recv", bytes,
-          [&] {
-            there_and_back(
-                rank, [&] { world.send(dev, sent.share(), 1 - rank); },
-                [&] { world.recv(dev, other.mut(), 1 - rank); });
-          },
-          [&] {  // one message is under way at a time
-            for (int turn = 0; turn < 2; ++turn) {
-              if (turn == rank) std::memcpy(other.mut().bytes(), sent.view().bytes(), bytes);
-              meeting.arrive_and_wait();
-            }
-          });
-    }
+      const auto bytes = of.count * sizeof(float);
+      return Peer{copies(bytes), copies(bytes / 4 * 3), copies(bytes), [&meeting, of, bytes, rank] {
+                    for (int turn = 0; turn < 2; ++turn) {  // one message is under way at a time
+                      if (turn == rank) std::memcpy(of.other, of.sent, bytes);
+                      meeting.arrive_and_wait();
+                    }
+                  }};
+    });
   });
 }
 
-int compare_with_gloo() {
+void compare_with_gloo() {
 #ifdef DHP_HAS_GLOO
   const auto me = ProcessRank::from_environment();
   check(me && me->size == 2, "two processes are compared, started with RANK and WORLD_SIZE");
@@ -129,49 +147,23 @@ int compare_with_gloo() {
     met = world;
     return connect_gloo(world, rank, options);
   };
-  run_process_rank(*me, connect,
-                   [&](Comm<Cpu> world) {
-                     Cpu dev;
-                     bench::Gloo gloo(met);
-                     const int rank = world.rank();
-                     for (const auto bytes : sizes) {
-                       const auto count = bytes / sizeof(float);
-                       auto whole = floats(dev, bytes), half = floats(dev, bytes / 2);
-                       const auto sent = floats(dev, bytes);
-                       auto* const data = whole.mut().data<float>();
-                       compare(
-                           world, "gloo", "all_reduce", bytes,
-                           [&] { world.all_reduce(dev, whole.mut()).wait(); },
-                           [&] { gloo.all_reduce(data, count); });
-                       const auto scatter = gloo.reduce_scatter(data, count);
-                       compare(
-                           world, "gloo", "reduce_scatter", bytes,
-                           [&] { world.reduce_scatter(dev, whole.view(), half.mut()).wait(); },
-                           [&] { scatter->run(); });
-                       compare(
-                           world, "gloo", "all_gather", bytes,
-                           [&] { world.all_gather(dev, half.view(), whole.mut()).wait(); },
-                           [&] { gloo.all_gather(half.mut().data<float>(), count / 2, data); });
-                       compare(
-                           world, "gloo", "send_recv", bytes,
-                           [&] {
-                             there_and_back(
-                                 rank, [&] { world.send(dev, sent.share(), 1 - rank); },
-                                 [&] { world.recv(dev, whole.mut(), 1 - rank); });
-                           },
-                           [&] {
-                             there_and_back(
-                                 rank,
-                                 [&] { gloo.send(sent.view().data<float>(), count, 1 - rank); },
-                                 [&] { gloo.recv(data, count, 1 - rank); });
-                           });
-                     }
-                   },
-                   {.timeout_s = 60});
-  return 0;
+  const auto body = [&](Comm<Cpu> world) {
+    bench::Gloo engine(met);
+    compare_all(world, "gloo", [&engine, rank = world.rank()](const Buffers& of) {
+      const std::shared_ptr scatter = engine.reduce_scatter(of.whole, of.count);
+      return Peer{[&engine, of] { engine.all_reduce(of.whole, of.count); },
+                  [scatter] { scatter->run(); },
+                  [&engine, of] { engine.all_gather(of.half, of.count / 2, of.whole); },
+                  [&engine, of, rank] {
+                    there_and_back(
+                        rank, [&] { engine.send(of.sent, of.count, 1 - rank); },
+                        [&] { engine.recv(of.other, of.count, 1 - rank); });
+                  }};
+    });
+  };
+  run_process_rank(*me, connect, body, {.timeout_s = 60});
 #else
   std::puts("skipped: built without Gloo (Debian: libgloo-dev, libssl-dev)");
-  return 77;
 #endif
 }
 
@@ -180,57 +172,30 @@ void compare_with_mpi() {
   MpiSession session(MPI_COMM_WORLD, {.timeout_s = 60});
   auto world = session.world();
   check(world.size() == 2, "two ranks are compared, started by mpirun -n 2");
-  Cpu dev;
-  const int rank = world.rank(), other = 1 - rank;
-  for (const auto bytes : sizes) {
-    const int count = static_cast<int>(bytes / sizeof(float));
-    auto whole = floats(dev, bytes), half = floats(dev, bytes / 2);
-    const auto sent = floats(dev, bytes);
-    const auto* const message = sent.view().data<float>();
-    auto* const data = whole.mut().data<float>();
-    auto* const part = half.mut().data<float>();
-    compare(
-        world, "mpi", "all_reduce", bytes, [&] { world.all_reduce(dev, whole.mut()).wait(); },
-        [&] { MPI_Allreduce(MPI_IN_PLACE, data, count, MPI_FLOAT, MPI_SUM, MPI_COMM_WORLD); });
-    compare(
-        world, "mpi", "reduce_scatter", bytes,
-        [&] { world.reduce_scatter(dev, whole.view(), half.mut()).wait(); },
-        [&] {
-          MPI_Reduce_scatter_block(data, part, count / 2, MPI_FLOAT, MPI_SUM, MPI_COMM_WORLD);
-        });
-    compare(
-        world, "mpi", "all_gather", bytes,
-        [&] { world.all_gather(dev, half.view(), whole.mut()).wait(); },
-        [&] {
-          MPI_Allgather(part, count / 2, MPI_FLOAT, data, count / 2, MPI_FLOAT, MPI_COMM_WORLD);
-        });
-    const auto raw = [&] {
-      there_and_back(
-          rank, [&] { MPI_Send(message, count, MPI_FLOAT, other, 0, MPI_COMM_WORLD); },
-          [&] { MPI_Recv(data, count, MPI_FLOAT, other, 0, MPI_COMM_WORLD, MPI_STATUS_IGNORE); });
-    };
-    compare(
-        world, "mpi", "send_recv", bytes,
-        [&] {
+  const auto all = MPI_COMM_WORLD;
+  compare_all(world, "mpi", [all, rank = world.rank()](const Buffers& of) {
+    const int count = static_cast<int>(of.count), other = 1 - rank;
+    return Peer{
+        [=] { MPI_Allreduce(MPI_IN_PLACE, of.whole, count, MPI_FLOAT, MPI_SUM, all); },
+        [=] { MPI_Reduce_scatter_block(of.whole, of.half, count / 2, MPI_FLOAT, MPI_SUM, all); },
+        [=] { MPI_Allgather(of.half, count / 2, MPI_FLOAT, of.whole, count / 2, MPI_FLOAT, all); },
+        [=] {
           there_and_back(
-              rank, [&] { world.send(dev, sent.share(), other); },
-              [&] { world.recv(dev, whole.mut(), other); });
-        },
-        raw);
-  }
+              rank, [&] { MPI_Send(of.sent, count, MPI_FLOAT, other, 0, all); },
+              [&] { MPI_Recv(of.other, count, MPI_FLOAT, other, 0, all, MPI_STATUS_IGNORE); });
+        }};
+  });
 }
 #endif
 
-int compare_mpi([[maybe_unused]] int& argc, [[maybe_unused]] char**& argv) {
+void compare_mpi([[maybe_unused]] int& argc, [[maybe_unused]] char**& argv) {
 #ifdef DHP_HAS_MPI
   int level = 0;
   MPI_Init_thread(&argc, &argv, MPI_THREAD_MULTIPLE, &level);
   compare_with_mpi();
   MPI_Finalize();
-  return 0;
 #else
   std::puts("skipped: built without MPI (Debian: libopenmpi-dev, libssl-dev)");
-  return 77;
 #endif
 }
 
@@ -238,14 +203,10 @@ int compare_mpi([[maybe_unused]] int& argc, [[maybe_unused]] char**& argv) {
 
 int main(int argc, char** argv) {
   const std::string_view what = argc == 2 ? argv[1] : "";
-  try {
-    if (what == "threads") return compare_threads(), 0;
-    if (what == "gloo") return compare_with_gloo();
-    if (what == "mpi") return compare_mpi(argc, argv);
-  } catch (const std::exception& error) {
-    std::fprintf(stderr, "%s\n", error.what());
-    return 1;
-  }
-  std::fprintf(stderr, "usage: bench_communication threads|gloo|mpi\n");
-  return 2;
+  const bool known = what == "threads" || what == "gloo" || what == "mpi";
+  return bench::run_main(known, "bench_communication threads|gloo|mpi", [&] {
+    if (what == "threads") compare_threads();
+    else if (what == "gloo") compare_with_gloo();
+    else compare_mpi(argc, argv);
+  });
 }

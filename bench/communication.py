@@ -8,13 +8,16 @@ back. With --runs the whole is done so often, and
 each figure is the median of the runs.
 """
 import argparse
-import json
 import os
 import pathlib
-import socket
 import statistics
 import subprocess
 import sys
+
+import results_file
+
+sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[1] / "tests" / "processes"))
+import ranks  # noqa: E402
 
 limit_s = 300
 mpirun = pathlib.Path(__file__).parent.parent / "tests" / "launch" / "mpirun.sh"
@@ -22,47 +25,17 @@ mpirun = pathlib.Path(__file__).parent.parent / "tests" / "launch" / "mpirun.sh"
 
 def run(program):
     """Lines of all kinds of ranks."""
-    return run_threads(program) + run_processes(program, "gloo") + run_by_mpi(program)
-
-
-def run_by_mpi(program):
-    done = subprocess.run([mpirun, "2", program, "mpi"], text=True, stdout=subprocess.PIPE, timeout=limit_s,
-                          env=dict(os.environ, DHP_LAUNCH_SECONDS=str(limit_s)))
-    if done.returncode == 77 or "skipped: " in done.stdout:
-        print(done.stdout.splitlines()[0])
-        return []
-    if done.returncode != 0:
-        sys.exit("communication.py: the ranks over MPI ended with %d" % done.returncode)
-    return [line for line in done.stdout.splitlines() if line.startswith("mpi ")]
-
-
-def run_threads(program):
-    done = subprocess.run([program, "threads"], text=True, stdout=subprocess.PIPE, timeout=limit_s)
-    if done.returncode != 0:
-        sys.exit("communication.py: the ranks that are threads failed")
-    return done.stdout.splitlines()
-
-
-def run_processes(program, over):
-    with socket.socket() as free:
-        free.bind(("127.0.0.1", 0))
-        port = free.getsockname()[1]
-    ranks = [subprocess.Popen([program, over], text=True, stdout=subprocess.PIPE,
-                              env=dict(os.environ, DHP_RANK=str(rank), DHP_WORLD_SIZE="2",
-                                       DHP_MASTER_ADDR="127.0.0.1", DHP_MASTER_PORT=str(port)))
-             for rank in range(2)]
-    try:
-        said = [rank.communicate(timeout=limit_s)[0] for rank in ranks]
-    finally:
-        for rank in ranks:
-            rank.kill()
-    statuses = [rank.returncode for rank in ranks]
-    if statuses == [77, 77]:
-        print(said[0].strip())
-        return []
-    if statuses != [0, 0]:
-        sys.exit("communication.py: the ranks that are processes ended with %s" % statuses)
-    return said[0].splitlines()
+    threads = subprocess.run([program, "threads"], text=True, stdout=subprocess.PIPE, timeout=limit_s, check=True)
+    over_gloo = ranks.run(2, [program, "gloo"], limit_s)[0]
+    over_mpi = subprocess.run([mpirun, "2", program, "mpi"], text=True, stdout=subprocess.PIPE, timeout=limit_s,
+                              env=dict(os.environ, DHP_LAUNCH_SECONDS=str(limit_s)))
+    if over_mpi.returncode not in (0, 77):  # 77: there is no mpirun, which it says
+        sys.exit("communication.py: the ranks over MPI ended with %d" % over_mpi.returncode)
+    lines = (threads.stdout + over_gloo.output + over_mpi.stdout).splitlines()
+    for line in dict.fromkeys(lines):  # both ranks say it
+        if line.startswith("skipped: "):
+            print(line)
+    return [line for line in lines if line.startswith(("threads ", "gloo ", "mpi "))]
 
 
 def main():
@@ -77,20 +50,19 @@ def main():
     times = {}  # of dhp and the peer, by what was measured
     for _ in range(arguments.runs):
         for line in run(arguments.program):
-            ranks, operation, size, ours, peer = line.split()
-            times.setdefault((ranks, operation, int(size)), []).append((float(ours), float(peer)))
+            kind, operation, size, ours, peer = line.split()
+            times.setdefault((kind, operation, int(size)), []).append((float(ours), float(peer)))
     rows = []
-    for (ranks, operation, size), both in times.items():
+    for (kind, operation, size), both in times.items():
         ours, peer = (statistics.median(column) for column in zip(*both))
         ratios = [theirs / mine for mine, theirs in both]
-        row = {"ranks": ranks, "operation": operation, "bytes": size, "dhp_s": ours, "peer_s": peer,
+        row = {"ranks": kind, "operation": operation, "bytes": size, "dhp_s": ours, "peer_s": peer,
                "ratio": statistics.median(ratios), "least": min(ratios), "most": max(ratios)}
-        print("%-10s %-15s %11.0f %11.1f %11.1f %7.2f" % (ranks, operation, size / 1024, ours * 1e6, peer * 1e6, row["ratio"]))
+        print("%-10s %-15s %11.0f %11.1f %11.1f %7.2f" % (kind, operation, size / 1024, ours * 1e6, peer * 1e6, row["ratio"]))
         rows.append(row)
     if arguments.json:
-        with open(arguments.json, "w") as file:
-            json.dump({"peer": {"threads": "std::memcpy", "gloo": "Gloo", "mpi": "MPI"}, "runs": arguments.runs, "load": load, "rows": rows}, file,
-                      indent=1)
+        results_file.save(arguments.json, {"peer": {"threads": "std::memcpy", "gloo": "Gloo", "mpi": "MPI"}, "runs": arguments.runs,
+                                           "load": load, "rows": rows})
     return 0
 
 

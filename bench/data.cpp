@@ -1,13 +1,13 @@
 // data FOLDER TAR TFRECORD SECONDS: images per second of one thread's own time, each source in turns: a plain loop of
 // libjpeg-turbo that decodes the files of FOLDER at full size, and training batches of 224 x 224 from FOLDER, TAR and
 // TFRECORD, augmented and normalized. bench/data.py makes the three and compares.
+#include <bench/program.hpp>
 #include <dhp/data/find_shards.hpp>
 #include <dhp/data/image_batcher.hpp>
 #include <dhp/data/image_folder.hpp>
 #include <dhp/data/jpeg.hpp>
 #include <dhp/data/shard_images.hpp>
 
-#include <ctime>
 #include <iostream>
 #include <numeric>
 
@@ -15,12 +15,6 @@ namespace {
 
 constexpr int size = 224;
 constexpr std::int64_t batch = 8;
-
-double cpu_s() {
-  timespec now{};
-  ::clock_gettime(CLOCK_THREAD_CPUTIME_ID, &now);
-  return static_cast<double>(now.tv_sec) + 1e-9 * static_cast<double>(now.tv_nsec);
-}
 
 /// libjpeg-turbo's own example of a loop: errors end the program.
 class PlainLoop {
@@ -82,11 +76,7 @@ auto batches_of(D data) {
 }  // namespace
 
 int main(int argc, char** argv) {
-  if (argc != 5) {
-    std::cerr << "data FOLDER TAR TFRECORD SECONDS\n";
-    return 2;
-  }
-  try {
+  return bench::run_main(argc == 5, "bench_data FOLDER TAR TFRECORD SECONDS", [&] {
     const double seconds = std::strtod(argv[4], nullptr);
     const std::vector<dhp::Decoder> decoders{dhp::jpeg_decoder()};
     const dhp::DecodeOptions whole{}, reduced{.least_side = size * 3 / 2};
@@ -106,9 +96,8 @@ int main(int argc, char** argv) {
     for (auto& [name, next] : sources) (void)next();
     while (std::accumulate(used.begin(), used.end(), 0.0) < seconds)
       for (std::size_t source = 0; source < sources.size(); ++source) {
-        const double before = cpu_s();
-        images[source] += static_cast<double>(sources[source].second());
-        used[source] += cpu_s() - before;
+        used[source] += bench::thread_seconds(
+            [&] { images[source] += static_cast<double>(sources[source].second()); });
       }
     for (std::size_t source = 0; source < sources.size(); ++source)
       std::cout << sources[source].first << '\t' << images[source] / used[source] << '\n';
@@ -124,8 +113,5 @@ int main(int argc, char** argv) {
       count += static_cast<double>(one.pixels.size());
     }
     std::cout << "mean difference of a pixel\t" << sum / count << '\n';
-  } catch (const dhp::Error& error) {
-    std::cerr << "error: " << error.sentence() << "\n";
-    return 1;
-  }
+  });
 }

@@ -12,7 +12,6 @@ torchvision's reference training written with Pillow and numpy: a random resized
 
 import argparse
 import io
-import json
 import pathlib
 import random
 import statistics
@@ -22,6 +21,8 @@ import sys
 import tarfile
 import tempfile
 import time
+
+import results_file
 
 SIZES = {"500 x 375": (500, 375), "2048 x 1536": (2048, 1536)}
 IMAGES = 48
@@ -167,7 +168,7 @@ def main():
             if "PyTorch's DataLoader" not in results[name]:
                 print("  PyTorch and Pillow were not both found:", peer.stderr.strip().splitlines()[-1])
     if options.json:
-        pathlib.Path(options.json).write_text(json.dumps(results, indent=1) + "\n")
+        results_file.save(options.json, results)
 
 
 if __name__ == "__main__":

@@ -15,7 +15,6 @@ What is timed: from the kill to the end of the next new step, which is the first
 that is started again first repeats what it did after its newest checkpoint. PYTHON has PyTorch, and torchft for --torchft.
 """
 import argparse
-import json
 import os
 import pathlib
 import random
@@ -26,6 +25,8 @@ import subprocess
 import sys
 import tempfile
 import time
+
+import results_file
 
 sys.path.insert(0, str(pathlib.Path(__file__).resolve().parent.parent / "tests" / "processes"))
 import ranks  # noqa: E402
@@ -247,7 +248,7 @@ def main():
     if same:
         print("started again: %d of %d times all repeated steps had their first loss" % (sum(same), len(same)))
     if asked.json:
-        pathlib.Path(asked.json).write_text(json.dumps(dict(load=[load, os.getloadavg()[0]], **found), indent=1) + "\n")
+        results_file.save(asked.json, dict(load=[load, os.getloadavg()[0]], **found))
 
 
 if __name__ == "__main__":

@@ -21,6 +21,8 @@ import sys
 import tempfile
 import time
 
+import results_file
+
 sys.path.insert(0, str(pathlib.Path(__file__).resolve().parent.parent / "tests" / "processes"))
 import elastic  # noqa: E402  (the test, not the bench)
 import ranks  # noqa: E402
@@ -167,7 +169,7 @@ def main():
         found["departures"] = departures(asked, folder / "departures")
     print("load of the machine: %.1f before, %.1f after" % (load, os.getloadavg()[0]))
     if asked.json:
-        pathlib.Path(asked.json).write_text(json.dumps(dict(load=load, steps=asked.steps, preset=asked.preset, **found), indent=1) + "\n")
+        results_file.save(asked.json, dict(load=load, steps=asked.steps, preset=asked.preset, **found))
 
 
 if __name__ == "__main__":

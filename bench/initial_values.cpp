@@ -1,10 +1,10 @@
 // Seconds that initial values of BERT-large take, in fp32: many at once on several threads, as a store makes them, and
 // as a peer one by one on one thread, in double. memory_s: the store's zeroed weights and gradients. Usage:
 // bench_initial_values THREADS
+#include <bench/program.hpp>
 #include <dhp/cpu.hpp>
 #include <examples/bert/model.hpp>
 
-#include <chrono>
 #include <cstdio>
 #include <cstdlib>
 #include <optional>
@@ -13,13 +13,6 @@
 namespace {
 
 using namespace dhp;
-
-template <class Body>
-double seconds_of(Body body) {
-  const auto start = std::chrono::steady_clock::now();
-  body();
-  return std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
-}
 
 ParameterList<Cpu> bert_large() {
   ModelBuilder<Cpu> build(Comm<Cpu>{});
@@ -44,15 +37,15 @@ void measure(int threads) {
   Cpu dev({.threads = threads});
   const auto parameters = bert_large();
   std::optional<ParameterStore<Cpu>> store;
-  const double memory_s = seconds_of(
+  const double memory_s = bench::seconds_of(
       [&] { store.emplace(dev, parameters, ParameterStoreOptions{.initialize = false}); });
-  const double values_s = seconds_of([&] {
+  const double values_s = bench::seconds_of([&] {
     detail::InitialValues<Cpu> values(dev, store->options().seed);
     for (const auto& one : store->parameters())
       values.write(*one, 0, one->value.as({one->range.size()}));
   });
   double sum = 0;
-  const double peer_s = seconds_of([&] { sum = one_by_one(store->parameters()); });
+  const double peer_s = bench::seconds_of([&] { sum = one_by_one(store->parameters()); });
   std::printf(
       "{\"elements\": %lld, \"threads\": %d, \"memory_s\": %.2f, \"values_s\": %.2f, "
       "\"one_by_one_s\": %.2f, \"ratio\": %.2f, \"sum\": %.9g}\n",
@@ -63,10 +56,6 @@ void measure(int threads) {
 }  // namespace
 
 int main(int argc, char** argv) {
-  if (argc != 2 || std::atoi(argv[1]) < 1) {
-    std::fprintf(stderr, "usage: bench_initial_values THREADS\n");
-    return 2;
-  }
-  measure(std::atoi(argv[1]));
-  return 0;
+  return bench::run_main(argc == 2, "bench_initial_values THREADS",
+                         [&] { measure(std::atoi(argv[1])); });
 }

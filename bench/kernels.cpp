@@ -3,7 +3,7 @@
 // fastest time counts. A ratio above 1 means that dhp is faster, or 16 bits. Usage: bench_kernels [JSON file]
 #include <bench/peer_eigen.hpp>
 #include <bench/peer_onednn.hpp>
-#include <bench/thread_seconds.hpp>
+#include <bench/program.hpp>
 #include <dhp/core/rng.hpp>
 #include <dhp/cpu/conv2d.hpp>
 #include <dhp/cpu/elementwise.hpp>

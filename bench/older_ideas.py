@@ -23,6 +23,8 @@ import subprocess
 import sys
 import tempfile
 
+import results_file
+
 FP32 = 4
 # name; options; sent(shapes, replicas): bytes of gradients that a rank sends in a step, on average
 Case = collections.namedtuple("Case", "name options sent")
@@ -208,7 +210,7 @@ def main():
             place.mkdir(parents=True, exist_ok=True)
             (place / f"older_ideas_{kind}.json").write_text(json.dumps(table) + "\n")
     if arguments.json:
-        pathlib.Path(arguments.json).write_text(json.dumps(everything, indent=1) + "\n")
+        results_file.save(arguments.json, everything)
 
 
 if __name__ == "__main__":

@@ -1,7 +1,7 @@
 // Operations that pass over memory, on one thread in f32: the share of the speed at which the same bytes are copied. An
 // operation and its copy take turns; each one's fastest time counts. 1 is what memory allows; transcendental functions,
 // random numbers and the products of attention cost more than their bytes. Usage: bench_passes
-#include <bench/thread_seconds.hpp>
+#include <bench/program.hpp>
 #include <dhp/cpu.hpp>
 
 #include <cstdio>

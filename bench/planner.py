@@ -13,7 +13,6 @@ import json
 import os
 import pathlib
 import re
-import secrets
 import statistics
 import subprocess
 import sys
@@ -21,7 +20,6 @@ import tempfile
 
 sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[1] / "tests" / "processes"))
 import network  # noqa: E402
-import ranks  # noqa: E402
 
 SAMPLES = 32
 MODELS = {"bert": ("train_bert", "--preset tiny --sequence-length 64 --vocabulary-size 4096"),
@@ -66,10 +64,7 @@ def ran(programs, folder, model, case, steps, hosts=None):
     if hosts is None:
         subprocess.run(command, check=True, capture_output=True)
     else:
-        for rank in ranks.run(2, command, 300, environment={"DHP_JOB_SECRET": secrets.token_hex(16)}, prefix=hosts.prefix,
-                              master=network.address(0), port=29400):
-            if rank.status != 0:
-                raise RuntimeError(rank.output)
+        hosts.run(command, 300)
     lines = [line for line in map(json.loads, metrics.read_text().splitlines()) if "loss" in line][2:]
     return (statistics.median(SAMPLES / line["samples_per_s"] for line in lines),
             max(line.get("peak_memory_bytes", 0) for line in lines))
@@ -88,8 +83,7 @@ def calibrated(programs, folder, name, steps, hosts=None):
     if hosts is None:
         subprocess.run([programs / "dhp_doctor", "--ranks", "2", "--calibrate", raw], check=True, capture_output=True)
     else:
-        ranks.run(2, [str(programs / "dhp_doctor"), "--calibrate", str(raw)], 300, prefix=hosts.prefix,
-                  environment={"DHP_JOB_SECRET": secrets.token_hex(16)}, master=network.address(0), port=29400)
+        hosts.run([str(programs / "dhp_doctor"), "--calibrate", str(raw)], 300)
         raw.write_text(re.sub(r"^(host.cores|host.devices) = .*$", r"\1 = 1", raw.read_text(), flags=re.M))
     made, text, trial = {}, raw.read_text(), folder / "trial.toml"
     for model in MODELS:

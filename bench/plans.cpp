@@ -1,6 +1,7 @@
 // Seconds that cuDNN's plans of ResNet-50's batch norms take of a process, without a GPU: for a described H200, with a
 // driver's library that loads nothing. The first run compiles four candidates of each problem and keeps one; with the
 // same FOLDER the next run reads the kept ones. Usage: bench_plans DRIVER FOLDER THREADS
+#include <bench/program.hpp>
 #include <dhp/cuda/cudnn_batch_norm.hpp>
 #include <dhp/cuda/tuning.hpp>
 #include <dhp/device/thread_pool.hpp>
@@ -101,15 +102,6 @@ void measure(const char* driver, const char* folder, int thread_count) {
 }  // namespace
 
 int main(int argc, char** argv) {
-  if (argc != 4) {
-    std::fprintf(stderr, "usage: bench_plans DRIVER FOLDER THREADS\n");
-    return 2;
-  }
-  try {
-    measure(argv[1], argv[2], std::atoi(argv[3]));
-  } catch (const std::exception& error) {
-    std::fprintf(stderr, "%s\n", error.what());
-    return 1;
-  }
-  return 0;
+  return bench::run_main(argc == 4, "bench_plans DRIVER FOLDER THREADS",
+                         [&] { measure(argv[1], argv[2], std::atoi(argv[3])); });
 }

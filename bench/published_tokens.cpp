@@ -2,6 +2,7 @@
 // "decoder" for LONGEST of a byte-level BPE, and each line is JSON. "published_tokens FILE SIZE train" writes a
 // tokenizer.json with a vocabulary of a text. bench/published.py and byte_pairs.py compare them with those of Hugging
 // Face's tokenizers.
+#include <bench/program.hpp>
 #include <examples/bert/published_tokenizer.hpp>
 #include <examples/gpt/tokenizer_json.hpp>
 
@@ -26,16 +27,13 @@ void print_byte_pairs(const std::string& folder) {
 
 int main(int argc, char** argv) {
   const std::string last = argc > 2 ? argv[argc - 1] : "";
-  if (argc != 3 && last != "train") {
-    std::cerr << "published_tokens MODEL LONGEST|decoder; published_tokens FILE SIZE train\n";
-    return 2;
-  }
-  try {
-    if (last == "decoder") return print_byte_pairs(argv[1]), 0;
+  constexpr auto usage = "published_tokens MODEL LONGEST|decoder; published_tokens FILE SIZE train";
+  return bench::run_main(argc == 3 || last == "train", usage, [&] {
+    if (last == "decoder") return print_byte_pairs(argv[1]);
     if (last == "train") {
       const std::vector<std::string> texts{dhp::text_of(argv[1])};
       std::cout << examples::tokenizer_json(examples::train_byte_pairs(texts, std::atoi(argv[2])));
-      return 0;
+      return;
     }
     const auto tokenizer = examples::load_published_tokenizer(argv[1]);
     const auto longest = static_cast<std::size_t>(std::atoi(argv[2]));
@@ -43,8 +41,5 @@ int main(int argc, char** argv) {
       for (const auto id : tokenizer.encode(line, longest)) std::cout << id << ' ';
       std::cout << '\n';
     }
-  } catch (const dhp::Error& error) {
-    std::cerr << "error: " << error.sentence() << "\n";
-    return 1;
-  }
+  });
 }

@@ -10,7 +10,6 @@ how long a step waits for them, and how much of what could be hidden is."""
 import argparse
 import json
 import pathlib
-import secrets
 import statistics
 import sys
 import tempfile
@@ -18,7 +17,6 @@ import tempfile
 sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[1] / "tests" / "processes"))
 import network  # noqa: E402
 import overlap  # noqa: E402
-import ranks  # noqa: E402
 
 HOSTS = overlap.HOSTS = 2
 MODEL = ["--vocabulary-size", "512", "--global-batch", "1", "--micro-batch", "1", "--held-out", "0",
@@ -41,9 +39,7 @@ SENT = {"shift": 1, "all_gather": HOSTS - 1, "reduce_scatter": (HOSTS - 1) / HOS
 def traced(program, text, options, steps, hosts, folder):
     """The steps of all ranks."""
     path = folder / "trace.json"
-    ranks.run(HOSTS, [program, "--data", text, *MODEL, *options, "--steps", str(steps), "--trace", str(path)], 500,
-              environment={"DHP_JOB_SECRET": secrets.token_hex(16)}, prefix=hosts.prefix, master=network.address(0),
-              port=overlap.PORT)
+    hosts.run([program, "--data", text, *MODEL, *options, "--steps", str(steps), "--trace", str(path)], 500)
     return [step for of_rank in overlap.spans(path).values() for step in overlap.steps_of(of_rank)]
 
 

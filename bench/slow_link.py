@@ -9,27 +9,23 @@ over Gloo. Times are means, beside fp32 in buckets in the same run."""
 import argparse
 import json
 import pathlib
-import secrets
 import statistics
 import sys
 import tempfile
 
 sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[1] / "tests" / "processes"))
 import network  # noqa: E402
-import ranks  # noqa: E402
 
 from older_ideas import CASES, TASKS  # noqa: E402
 
 HOSTS = 2
-PORT = 29400  # nobody else is in these networks
 
 
 def seconds_per_step(program, case, steps, hosts, folder):
     metrics = folder / "metrics.jsonl"
     _, options = TASKS["BERT-tiny, WordNet"]
-    ranks.run(HOSTS, [program, *options, "--samples", "4000", "--data-parallel", str(HOSTS), "--steps", str(steps),
-                      "--metrics", str(metrics), "--overwrite", *case.options], 500,
-              environment={"DHP_JOB_SECRET": secrets.token_hex(16)}, prefix=hosts.prefix, master=network.address(0), port=PORT)
+    hosts.run([program, *options, "--samples", "4000", "--data-parallel", str(HOSTS), "--steps", str(steps),
+               "--metrics", str(metrics), "--overwrite", *case.options], 500)
     lines = [json.loads(line) for line in metrics.read_text().splitlines()]
     samples = [line["samples_per_s"] for line in lines if "loss" in line][2:]  # connections are new in the first
     # The mean, since local SGD exchanges in some steps only.

@@ -6,7 +6,6 @@ machine slows both; the ratio is that of the medians, above 1 where dhp is faste
 Python has no torch.
 """
 import argparse
-import json
 import statistics
 import subprocess
 import sys
@@ -19,6 +18,7 @@ except ImportError:
     sys.exit(77)
 
 import peer_models
+import results_file
 
 
 class Dhp:
@@ -96,9 +96,7 @@ def main():
             rows += compare(workload, theirs, arguments, type)
         fp32.close()
     if arguments.json:
-        with open(arguments.json, "w") as file:
-            json.dump({"peer": "PyTorch " + torch.__version__, "threads": arguments.threads, "rows": rows}, file,
-                      indent=1)
+        results_file.save(arguments.json, {"peer": "PyTorch " + torch.__version__, "threads": arguments.threads, "rows": rows})
 
 
 main()

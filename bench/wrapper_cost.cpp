@@ -2,6 +2,7 @@
 // optimizer) or through PipelineParallel, DataParallel and Trainer in a group of one.
 // wrapper_cost.py counts the instructions of both. Usage: bench_wrapper_cost WORKLOAD bare|wrapped
 // STEPS
+#include <bench/program.hpp>
 #include <bench/wrapped.hpp>
 #include <dhp/ops/reduce.hpp>
 
@@ -83,18 +84,10 @@ void measure(const bench::Workload& workload, int steps) {
 }  // namespace
 
 int main(int argc, char** argv) {
-  if (argc != 4) {
-    std::fprintf(stderr, "usage: bench_wrapper_cost WORKLOAD bare|wrapped STEPS\n");
-    return 2;
-  }
-  try {
+  return bench::run_main(argc == 4, "bench_wrapper_cost WORKLOAD bare|wrapped STEPS", [&] {
     const auto workload = bench::workload(argv[1]);
     const int steps = std::atoi(argv[3]);
     if (std::string_view(argv[2]) == "bare") measure<BareRun>(workload, steps);
     else measure<bench::WrappedRun>(workload, steps);
-  } catch (const std::exception& error) {
-    std::fprintf(stderr, "%s\n", error.what());
-    return 1;
-  }
-  return 0;
+  });
 }

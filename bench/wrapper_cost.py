@@ -5,12 +5,13 @@ step and with three; the difference is two steps without the set-up. Losses must
 status 77: valgrind is not installed.
 """
 import argparse
-import json
 import os
 import re
 import shutil
 import subprocess
 import sys
+
+import results_file
 
 
 def count(program, workload, how, steps):
@@ -45,8 +46,7 @@ def main():
         print("%-10s %22.0f %22.0f %8.2f%%" % (workload, a_step["bare"], a_step["wrapped"], 100 * added), flush=True)
         rows.append({"workload": workload, "bare": a_step["bare"], "wrapped": a_step["wrapped"], "added": added})
     if arguments.json:
-        with open(arguments.json, "w") as file:
-            json.dump({"rows": rows}, file, indent=1)
+        results_file.save(arguments.json, {"rows": rows})
     return 0
 
 

@@ -20,6 +20,7 @@ import subprocess
 import sys
 import tempfile
 
+import results_file
 from processes import as_processes, limit_s
 
 here = pathlib.Path(__file__).resolve().parent
@@ -182,8 +183,7 @@ def main():
         with tempfile.TemporaryDirectory() as folder:
             tables.append(compare(ranks, arguments, version, folder))
     if arguments.json:
-        with open(arguments.json, "w") as file:
-            json.dump(tables, file, indent=1)
+        results_file.save(arguments.json, tables)
     apart = max(row["apart"] for table in tables for row in table["rows"])
     if not apart <= most_apart[arguments.precision]:
         print("TOO FAR: %.1e" % apart)

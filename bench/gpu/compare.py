@@ -10,14 +10,13 @@ import argparse
 import json
 import os
 import statistics
-import subprocess
 import sys
 import tempfile
 import time
 
 import trainer
 import work
-from rows import measured
+from rows import measured, ratio_of
 
 vocabulary = 30522
 
@@ -59,83 +58,56 @@ def chosen(arguments):
             for name in arguments.only]
 
 
-class Dhp:
-    def __init__(self, case, arguments, folder):
-        self.case, self.timed, self.warm_up = case, arguments.steps, arguments.warm_up
-        self.metrics = os.path.join(folder, "metrics.jsonl")
-        self.peak_bytes = None
-        self.command = [os.path.join(arguments.trainers, case["trainer"])] + [str(o) for o in case["options"]]
-        self.command += ["--precision", case["precision"], "--global-batch", str(case["batch"]), "--micro-batch",
-                         str(case["batch"]), "--metrics", self.metrics, "--lr-decay", "constant"]
-        if case["trainer"] == "train_bert":  # samples fill all rows
-            self.command += ["--data", "synthetic-resident", "--vocabulary-size", str(vocabulary)]
-
-    def samples_per_s(self):
-        """Of the steps after the warm-up, without those that fp16 skipped, which cost less."""
-        if os.path.exists(self.metrics):
-            os.remove(self.metrics)
-        done = subprocess.run([*self.command, "--steps", str(self.warm_up + self.timed)], capture_output=True,
-                              text=True, timeout=300)
-        if done.returncode != 0:
-            raise RuntimeError((done.stderr.strip().splitlines() or ["status %d" % done.returncode])[-1])
-        with open(self.metrics) as file:
-            lines = [json.loads(line) for line in file]
-        steps = [line for line in lines if "samples_per_s" in line]
-        self.peak_bytes = max([line.get("peak_memory_bytes") or 0 for line in lines]) or None
-        timed = [line for line in steps[self.warm_up:] if not line.get("skipped")]
-        return len(timed) / sum(1 / line["samples_per_s"] for line in timed)
-
-
-def alone(case, arguments, machine, folder):
-    """The trainer's steps by themselves."""
-    dhp = Dhp(case, arguments, folder)
-    row = {"case": case["name"], "precision": case["precision"], "batch": case["batch"], "steps": arguments.steps,
-           "dhp_samples_per_s": dhp.samples_per_s()}
-    if machine:
-        row["dhp_share_of_bound"] = row["dhp_samples_per_s"] / work.bound(machine, case["flop"], case["bytes"])
-    return {**row, "dhp_peak_memory_bytes": dhp.peak_bytes, "dhp_command": " ".join(dhp.command)}
+def trainer_of(case, arguments, folder):
+    options = [*case["options"], "--precision", case["precision"], "--global-batch", case["batch"], "--micro-batch", case["batch"]]
+    if case["trainer"] == "train_bert":  # samples fill all rows
+        options += ["--data", "synthetic-resident", "--vocabulary-size", vocabulary]
+    return trainer.Trainer(os.path.join(arguments.trainers, case["trainer"]), options, folder)
 
 
 def measure(case, arguments, machine, folder):
-    if arguments.alone:
-        return alone(case, arguments, machine, folder)
-    import torch
+    """Of the trainer alone, or in turns with the peer."""
+    run = trainer_of(case, arguments, folder)
+    row = {"case": case["name"], "precision": case["precision"], "batch": case["batch"], "steps": arguments.steps}
+    ours, theirs, peak_bytes = [], [], 0
+    if not arguments.alone:
+        import torch
 
-    import peers
-    device = "cpu" if arguments.tiny else "cuda"
-    row = {"case": case["name"], "precision": case["precision"], "batch": case["batch"],
-           "peer": "torch.compile(max-autotune)" if arguments.compiled else "eager"}
-    dhp = Dhp(case, arguments, folder)
-    if device == "cuda":
-        torch.cuda.empty_cache()
-        torch.cuda.reset_peak_memory_stats()
-    train = case["peer"](peers, device, vocabulary, arguments.compiled and not arguments.tiny)
-    start = time.perf_counter()
-    train(arguments.warm_up)
-    row["peer_warm_up_s"] = time.perf_counter() - start
-    ours, theirs = [], []
-    for _ in range(arguments.rounds):
-        ours.append(dhp.samples_per_s())
-        train(2)
+        import peers
+        device = "cpu" if arguments.tiny else "cuda"
+        row["peer"] = "torch.compile(max-autotune)" if arguments.compiled else "eager"
+        if device == "cuda":
+            torch.cuda.empty_cache()
+            torch.cuda.reset_peak_memory_stats()
+        train = case["peer"](peers, device, vocabulary, arguments.compiled and not arguments.tiny)
         start = time.perf_counter()
-        train(arguments.steps)
-        theirs.append(case["batch"] * arguments.steps / (time.perf_counter() - start))
-    most = work.bound(machine, case["flop"], case["bytes"])
-    mine, peer = statistics.median(ours), statistics.median(theirs)
-    row.update({"dhp_samples_per_s": mine, "peer_samples_per_s": peer, "ratio": mine / peer,
-                "ratio_least": min(a / b for a, b in zip(ours, theirs)),
-                "ratio_most": max(a / b for a, b in zip(ours, theirs)),
-                "bound_samples_per_s": most, "dhp_share_of_bound": mine / most, "peer_share_of_bound": peer / most,
-                "dhp_peak_memory_bytes": dhp.peak_bytes, "rounds": arguments.rounds,
-                "peer_peak_memory_bytes": torch.cuda.max_memory_reserved() if device == "cuda" else None,
-                "dhp_command": " ".join(dhp.command)})
+        train(arguments.warm_up)
+        row["peer_warm_up_s"] = time.perf_counter() - start
+    for _ in range(1 if arguments.alone else arguments.rounds):
+        steps = run.steps([], arguments.warm_up, arguments.steps, 300)
+        ours.append(trainer.samples_per_s(steps))
+        peak_bytes = max([peak_bytes, *(step.get("peak_memory_bytes", 0) for step in steps)])
+        if not arguments.alone:
+            train(2)
+            start = time.perf_counter()
+            train(arguments.steps)
+            theirs.append(case["batch"] * arguments.steps / (time.perf_counter() - start))
+    row.update({"dhp_samples_per_s": statistics.median(ours), "dhp_peak_memory_bytes": peak_bytes or None,
+                "dhp_command": " ".join(run.command)})
+    most = work.bound(machine, case["flop"], case["bytes"]) if machine else None
+    if most:
+        row.update({"bound_samples_per_s": most, "dhp_share_of_bound": row["dhp_samples_per_s"] / most})
+    if not arguments.alone:
+        peer = statistics.median(theirs)
+        row.update({"peer_samples_per_s": peer, "peer_share_of_bound": peer / most, **ratio_of(ours, theirs),
+                    "peer_peak_memory_bytes": torch.cuda.max_memory_reserved() if device == "cuda" else None})
     return row
 
 
 def check_options(arguments):
     wrong = 0
     for case in chosen(arguments):
-        command = Dhp(case, arguments, "FOLDER").command + ["--steps", "1"]
+        command = trainer_of(case, arguments, "FOLDER").command + ["--steps", "1"]
         wrong |= trainer.check_options(command)
         print(" ".join(command))
     return wrong
@@ -148,13 +120,7 @@ def main():
     parser.add_argument("--compiled", action="store_true")
     parser.add_argument("--alone", action="store_true")
     parser.add_argument("--machine", default="machine.json")
-    parser.add_argument("--trainers", default="build/cuda/examples")
-    parser.add_argument("--rounds", type=int, default=3)
-    parser.add_argument("--steps", type=int, default=30)
-    parser.add_argument("--warm-up", type=int, default=10)
-    parser.add_argument("--tiny", action="store_true")
-    parser.add_argument("--dry-run", action="store_true")
-    arguments = parser.parse_args()
+    arguments = trainer.parsed(parser)
     if arguments.dry_run:
         return check_options(arguments)
     machine = None

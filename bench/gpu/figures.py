@@ -18,7 +18,7 @@ import sys
 import tempfile
 
 import trainer
-from rows import measured
+from rows import measured, ratio_of
 
 vocabulary = 30522
 
@@ -96,12 +96,6 @@ def compared(case, arguments, folder):
     return row
 
 
-def ratio_of(mine, others):
-    return {"ratio": statistics.median(mine) / statistics.median(others),
-            "ratio_least": min(a / b for a, b in zip(mine, others)),
-            "ratio_most": max(a / b for a, b in zip(mine, others)), "rounds": len(mine)}
-
-
 def overhead_command(arguments, workload):
     # Many short rounds: the difference is about 1 %.
     return [arguments.program, workload, str(3 * arguments.rounds), str(arguments.steps)]
@@ -152,15 +146,9 @@ def main():
     parser = argparse.ArgumentParser()
     parser.add_argument("kind", choices=["packed", "graphs", "overhead"])
     parser.add_argument("out")
-    parser.add_argument("--trainers", default="build/cuda/examples")
     parser.add_argument("--program", default="build/cuda/bench/bench_world_of_one")
     parser.add_argument("--wordnet", default="/usr/share/wordnet")
-    parser.add_argument("--rounds", type=int, default=3)
-    parser.add_argument("--steps", type=int, default=30)
-    parser.add_argument("--warm-up", type=int, default=10)
-    parser.add_argument("--tiny", action="store_true")
-    parser.add_argument("--dry-run", action="store_true")
-    arguments = parser.parse_args()
+    arguments = trainer.parsed(parser)
     if arguments.dry_run:
         return check_options(arguments)
     with tempfile.TemporaryDirectory() as folder:

@@ -1,6 +1,7 @@
 """Files that the scripts here leave: whole at any time, so that one that is cut off leaves what it had."""
 import json
 import os
+import statistics
 
 
 def save(path, text):
@@ -11,6 +12,13 @@ def save(path, text):
 
 def save_rows(path, rows, kind="rows"):
     save(path, json.dumps({kind: rows}, indent=1))
+
+
+def ratio_of(mine, others):
+    """Of medians, and of single rounds."""
+    single = [a / b for a, b in zip(mine, others)]
+    return {"ratio": statistics.median(mine) / statistics.median(others), "ratio_least": min(single),
+            "ratio_most": max(single), "rounds": len(mine)}
 
 
 def measured(path, kind, measurements, line):

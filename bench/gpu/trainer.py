@@ -8,6 +8,17 @@ import subprocess
 of_gpus = ["--device", "--cuda-graphs", "--no-cuda-graphs", "--offload"]
 
 
+def parsed(parser):
+    """The arguments of a script that runs trainers."""
+    parser.add_argument("--trainers", default="build/cuda/examples")
+    parser.add_argument("--rounds", type=int, default=3)
+    parser.add_argument("--steps", type=int, default=30)
+    parser.add_argument("--warm-up", type=int, default=10)
+    parser.add_argument("--tiny", action="store_true")
+    parser.add_argument("--dry-run", action="store_true")
+    return parser.parse_args()
+
+
 class Trainer:
     def __init__(self, program, options, folder):
         self.metrics = os.path.join(folder, "metrics.jsonl")

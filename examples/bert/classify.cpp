@@ -5,7 +5,6 @@
 #include "../run/training.hpp"
 #include "encoder.hpp"
 
-#include <iostream>
 #include <span>
 
 namespace examples {
@@ -13,10 +12,6 @@ namespace examples {
 int classify(const BertOptions& options, ConnectedRank* met) {
   const auto data = load_labelled_text(options);
   const auto& bert = data.bert;
-  if (options.run.speaks()) {
-    std::cerr << "text " << data.description << ", vocabulary " << bert.config.vocabulary << "\n";
-    for (const auto& warning : data.warnings) std::cerr << "warning: " << warning << "\n";
-  }
   auto setup = setup_of(options.run, met, data, bert.config, [&](auto& build, const auto& config) {
     auto planned = bert;
     planned.config = config;
@@ -39,11 +34,9 @@ int classify(const BertOptions& options, ConnectedRank* met) {
                                            .samples = count("samples"),
                                            .classes = static_cast<double>(bert.labels.size())});
   };
-  setup.files = data.files;
   setup.head = "classifier.";
   setup.shortfalls = [&](Dev& dev, const RunOptions& run) {
-    return attention_shortfalls_of(dev, bert.config, run.precision, run.micro_batch,
-                                   run.mesh.tensor);
+    return attention_shortfalls_of(dev, run, bert.config, bert.config.heads, false);
   };
   return run_training(setup);
 }

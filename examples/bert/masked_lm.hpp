@@ -26,17 +26,6 @@ struct MaskedLmOptions {
   std::uint64_t seed = 0;
 };
 
-inline void check_options(const MaskedLmOptions& options) {
-  const auto share = [](double value) { return value >= 0 && value <= 1; };
-  dhp::check(options.sequence_length >= 5, "a sequence length of ", options.sequence_length,
-             " has no room for [CLS] A [SEP] B [SEP]; 5 or more would be right");
-  dhp::check(share(options.hidden) && share(options.as_mask) && share(options.as_random) &&
-                 share(options.as_mask + options.as_random) && share(options.random_next),
-             "masked language model: shares lie in [0, 1], got hidden ", options.hidden,
-             ", as_mask ", options.as_mask, ", as_random ", options.as_random, ", random_next ",
-             options.random_next);
-}
-
 /// Maximum number of hidden tokens of a sample: the share of all that are not special, rounded up. With
 /// whole words it is all of them, since a long word may exceed the share.
 [[nodiscard]] inline std::int64_t most_hidden(const MaskedLmOptions& options) {

@@ -36,14 +36,9 @@ class MaskedLmBatcher {
       : pairs_(std::move(pairs)),
         vocabulary_(std::move(vocabulary)),
         options_(options),
-        layout_(layout) {
-    check_options(options_);
-  }
+        layout_(layout) {}
 
   [[nodiscard]] std::int64_t size() const { return pairs_.size(); }
-  [[nodiscard]] const SentencePairs& pairs() const { return pairs_; }
-  [[nodiscard]] const Vocabulary& vocabulary() const { return vocabulary_; }
-  [[nodiscard]] const MaskedLmOptions& options() const { return options_; }
   [[nodiscard]] MaskedLmSample sample(std::int64_t index, std::int64_t epoch) const {
     return masked_lm_sample(pairs_, vocabulary_, options_, index, epoch);
   }

@@ -250,19 +250,4 @@ template <class Dev>
   return model;
 }
 
-/// Gaps of the device's libraries for the attention of one tensor rank, a sentence each.
-template <class Dev>
-[[nodiscard]] std::vector<std::string> attention_shortfalls_of(Dev& dev, const BertConfig& config,
-                                                               dhp::DType precision,
-                                                               std::int64_t micro_batch,
-                                                               int tensor) {
-  if constexpr (requires {
-                  attention_shortfalls(dev, precision, micro_batch, micro_batch, tensor,
-                                       micro_batch, config.dropout);
-                })
-    return attention_shortfalls(dev, precision, micro_batch, config.sequence_length,
-                                config.heads / tensor, config.hidden / tensor, config.dropout);
-  else return {};
-}
-
 }  // namespace examples

@@ -65,31 +65,22 @@ namespace published {
 
 /// Reads config.json. Throws if the model is no BERT, or has parts that dhp does not support.
 [[nodiscard]] inline PublishedBert load_published_bert(const std::string& folder) {
-  const auto path = folder + "/config.json";
-  dhp::check(std::filesystem::exists(path), folder,
-             " has no config.json, which says what model it is");
-  const PublishedJson file(path);
+  const auto file = PublishedJson::config_of(folder);
+  const auto& path = file.path();
   const auto& json = file.json();
   file.need(json, "model_type", "bert", "model");
   file.need(json, "hidden_act", "gelu", "activation");
   file.need(json, "position_embedding_type", "absolute", "kind of positions");
   dhp::check(!file.get("is_decoder", false), path, ": it is a decoder, and dhp has BERT's encoder");
-  const auto number = [&](const char* key, std::int64_t usual) {
-    constexpr std::int64_t most = 1 << 28;
-    const auto found = file.get(key, usual);
-    dhp::check(found >= 1 && found <= most, path, ": \"", key, "\" is ", found,
-               ", which is no size of a model");
-    return found;
-  };
   PublishedBert made{.head = published::head_of(file)};
   auto& config = made.config;
-  config.hidden = number("hidden_size", 768);
-  config.layers = static_cast<int>(number("num_hidden_layers", 12));
-  config.heads = static_cast<int>(number("num_attention_heads", 12));
-  config.inner = number("intermediate_size", 3072);
-  config.vocabulary = number("vocab_size", 30522);
-  config.positions = number("max_position_embeddings", 512);
-  config.segments = number("type_vocab_size", 2);
+  config.hidden = file.size("hidden_size", 768);
+  config.layers = static_cast<int>(file.size("num_hidden_layers", 12));
+  config.heads = static_cast<int>(file.size("num_attention_heads", 12));
+  config.inner = file.size("intermediate_size", 3072);
+  config.vocabulary = file.size("vocab_size", 30522);
+  config.positions = file.size("max_position_embeddings", 512);
+  config.segments = file.size("type_vocab_size", 2);
   config.sequence_length = config.positions;
   config.epsilon = file.get("layer_norm_eps", 1e-12);
   dhp::check(config.epsilon > 0 && config.epsilon < 1, path, ": \"layer_norm_eps\" is ",

@@ -28,8 +28,6 @@ struct SyntheticTextOptions {
 
 /// [PAD] [UNK] [CLS] [SEP] [MASK] w0 w1 ...
 [[nodiscard]] inline Vocabulary synthetic_vocabulary(std::int64_t size) {
-  dhp::check(size > 5, "a synthetic vocabulary of ", size,
-             " has no words beside the 5 special tokens");
   std::vector<std::string> tokens(Vocabulary::special_tokens.begin(),
                                   Vocabulary::special_tokens.end());
   for (std::int64_t word = 0; word < size - 5; ++word) tokens.push_back("w" + std::to_string(word));
@@ -40,13 +38,6 @@ struct SyntheticTextOptions {
 [[nodiscard]] inline TokenText synthetic_text(const SyntheticTextOptions& options) {
   const auto& o = options;
   const auto special = static_cast<std::int64_t>(Vocabulary::special_tokens.size());
-  dhp::check(
-      o.documents > 0 && o.sentences > 0 && o.topics > 0 && o.shortest > 0 &&
-          o.longest >= o.shortest && o.longest <= 0xFFFF,
-      "synthetic text: documents, sentences, topics and lengths must be positive, and longest no "
-      "smaller than shortest; got ",
-      o.documents, ", ", o.sentences, ", ", o.topics, ", ", o.shortest, ", ", o.longest);
-  dhp::check(o.order >= 0 && o.order <= 1, "synthetic text: order lies in [0, 1], got ", o.order);
   const auto words = (o.vocabulary_size - special) / o.topics;  // of a topic
   dhp::check(words >= 2, "synthetic text: ", o.vocabulary_size, " tokens are too few for ",
              o.topics, " topics; ", special + 2 * o.topics, " or more would be right");

@@ -5,7 +5,6 @@
 #include "model.hpp"
 
 #include <cmath>
-#include <iostream>
 
 namespace {
 
@@ -13,9 +12,6 @@ int train(const examples::BertOptions& options, examples::ConnectedRank* met) {
   // Steps whose shapes stay can be recorded.
   const auto data = examples::load_text(options, examples::on_gpu);
   const auto& config = data.bert.config;
-  if (options.run.speaks())
-    std::cerr << "text " << data.description << ", vocabulary " << config.vocabulary << "\n";
-
   auto setup = examples::setup_of(
       options.run, met, data, config,
       [](auto& build, const auto& planned) { return examples::bert(build, planned); });
@@ -37,12 +33,10 @@ int train(const examples::BertOptions& options, examples::ConnectedRank* met) {
                                                 .masked = count("masked_tokens"),
                                                 .samples = count("samples")});
   };
-  setup.files = data.files;
   setup.head = "cls.";
   setup.same_shapes = data.same_shapes;
   setup.shortfalls = [&](examples::Dev& dev, const examples::RunOptions& run) {
-    return examples::attention_shortfalls_of(dev, config, run.precision, run.micro_batch,
-                                             run.mesh.tensor);
+    return examples::attention_shortfalls_of(dev, run, config, config.heads, false);
   };
   return examples::run_training(setup);
 }

@@ -10,7 +10,6 @@
 
 #include <algorithm>
 #include <cstdint>
-#include <span>
 #include <string>
 #include <string_view>
 #include <unordered_map>
@@ -56,21 +55,6 @@ class WordPiece {
     std::vector<std::int32_t> ids;
     basic_.words(text, [&](std::string_view word) { encode_word(word, ids); });
     return ids;
-  }
-
-  /// Words apart by a space, pieces put together.
-  [[nodiscard]] std::string decode(std::span<const std::int32_t> ids) const {
-    std::string text;
-    for (const auto id : ids) {
-      const std::string_view token = vocabulary_.token(id);
-      if (vocabulary_.continues(id)) {
-        text += token.substr(2);
-      } else {
-        if (!text.empty()) text += ' ';
-        text += token;
-      }
-    }
-    return text;
   }
 
   /// The whole text; the pieces of each different word are looked up once. Sentences without a word

@@ -49,8 +49,6 @@ class WordPieceTrainer {
                    const WordPieceTraining& options)
       : options_(options) {
     for (const auto token : Vocabulary::special_tokens) joiner_.id_of(std::string(token));
-    dhp::check(options.size > size(), "a vocabulary of ", options.size,
-               " tokens has no room beside the 5 special ones");
     add_characters(words);
     for (const auto& [word, count] : words) add_word(word, count);
   }
@@ -110,8 +108,6 @@ class WordPieceTrainer {
 /// joined pieces, frequent first. Smaller where the text has no pair left that is frequent enough.
 [[nodiscard]] inline Vocabulary train_wordpiece(const Text& text,
                                                 const WordPieceTraining& options = {}) {
-  dhp::check(options.least_count >= 1, "train_wordpiece: least_count ", options.least_count,
-             "; 1 or more would be right");
   const auto words = count_words(text, options.basic);
   dhp::check(!words.empty(), "train_wordpiece: the text holds no word");
   return Vocabulary(WordPieceTrainer(words, options).run(), "trained vocabulary");

@@ -17,19 +17,6 @@ namespace {
 
 using namespace examples;
 
-/// "0-3,7"
-std::string ranges(const Ranks& ranks) {
-  std::string text;
-  for (auto rank = ranks.begin(); rank != ranks.end();) {
-    const int first = *rank;
-    int last = first;
-    while (++rank != ranks.end() && *rank == last + 1) ++last;
-    text += concat(text.empty() ? "" : ",", first);
-    if (last > first) text += concat(last == first + 1 ? "," : "-", last);
-  }
-  return text.empty() ? "-" : text;
-}
-
 constexpr int group_width = 15, what_width = 48;
 
 void print_rank(const FlightRecordFile& file, std::size_t last) {

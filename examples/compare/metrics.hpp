@@ -4,7 +4,6 @@
 #include <dhp/core/error.hpp>
 
 #include "difference.hpp"
-#include "first_line.hpp"
 #include "table.hpp"
 
 #include <nlohmann/json.hpp>
@@ -18,6 +17,15 @@
 #include <vector>
 
 namespace examples {
+
+/// Whether the first line of a file is an object with this key.
+[[nodiscard]] inline bool first_line_has(const std::string& path, const char* key) {
+  std::ifstream file(path);
+  std::string line;
+  std::getline(file, line);
+  const auto json = nlohmann::json::parse(line, nullptr, false);
+  return json.is_object() && json.contains(key);
+}
 
 class MetricsFile {
  public:
@@ -116,7 +124,7 @@ class MetricsFile {
   const double apart = relative_difference(first->value, other);
   const std::string cause =
       first->measure == "lr"
-          ? "another learning rate: compare --lr, --lr-warmup, --lr-decay and --steps"
+          ? "another learning rate: compare --lr, --warmup, --lr-decay and --steps"
       : apart <= most_of_rounding ? rounding_cause
       : first->step == begin
           ? "from the first step on: another model, seed, data, batch or loaded state"

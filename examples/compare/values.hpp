@@ -5,9 +5,7 @@
 
 #include "../report/progress.hpp"
 #include "../report/traced_value.hpp"
-#include "difference.hpp"
-#include "first_line.hpp"
-#include "table.hpp"
+#include "metrics.hpp"
 
 #include <array>
 #include <fstream>

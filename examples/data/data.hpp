@@ -72,17 +72,22 @@ class AnyBatcher {
   Collate collate_labels_;  // none: as collate_
 };
 
-struct ImageData {
-  AnyBatcher train;
-  AnyBatcher held_out;
+/// What the data of every trainer are.
+struct TrainerData {
+  AnyBatcher train{};
+  AnyBatcher held_out{};
+  std::map<std::string, std::string> files{};  ///< the model's small files, by name
+  std::string description{};                   ///< a line for people
+  std::vector<std::string> warnings{};
+};
+
+struct ImageData : TrainerData {
   std::int64_t channels = 3;
   std::int64_t image_size = 224;
   std::int64_t classes = 1000;
   std::vector<std::string> labels;  ///< of the classes: folders, else numbers
   std::vector<double> mean;         ///< of the training images, per channel, in units of [0, 1]
   std::vector<double> deviation;    ///< the same
-  std::string description;
-  std::vector<std::string> warnings{};
   std::function<std::string()> summary{};  ///< a line at the end of the run, if there is one
 };
 
@@ -91,40 +96,27 @@ struct ImageData {
 /// and classes of 0: those of the data.
 [[nodiscard]] ImageData load_images(const ResNetOptions& options);
 
-struct TextData {
-  AnyBatcher train;
-  AnyBatcher held_out;
+struct TextData : TrainerData {
   PublishedBert bert{};  ///< of --load or --preset, with the size of the text's vocabulary
-  std::map<std::string, std::string> files{};  ///< the model's small files, by name
   double unigram_cross_entropy = 0;  ///< of the held-out tokens that are to be predicted, in nats
   bool same_shapes = false;          ///< of all micro-batches of as many samples
-  std::string description;
 };
 
 /// "synthetic", a text file, a directory of them, or WordNet's directory (its glosses). same_shapes: padded
 /// micro-batches of as many samples have the same shapes, unless whole words are masked.
 [[nodiscard]] TextData load_text(const BertOptions& options, bool same_shapes);
 
-struct GptData {
-  AnyBatcher train;
-  AnyBatcher held_out;
-  GptConfig config{};                          ///< as TextData's
-  std::map<std::string, std::string> files{};  ///< the model's small files, by name
-  std::string description;
+struct GptData : TrainerData {
+  GptConfig config{};  ///< as TextData's
 };
 
 /// "synthetic", a text file, or a directory of them: each is a document, or several between <|endoftext|>; rows of
 /// .csv, .tsv and .jsonl files are documents, too.
 [[nodiscard]] GptData load_gpt_text(const TextModelOptions& options);
 
-struct LabelledText {
-  AnyBatcher train;
-  AnyBatcher held_out;
+struct LabelledText : TrainerData {
   std::vector<std::int32_t> labels;  ///< of the held-out samples
   PublishedBert bert{};              ///< as TextData's, with the classes of the text
-  std::map<std::string, std::string> files{};
-  std::string description;
-  std::vector<std::string> warnings{};
 };
 
 /// Sentences, or pairs of them, and their labels: columns of a .csv, .tsv or .jsonl file.

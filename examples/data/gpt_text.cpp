@@ -202,10 +202,7 @@ void find_ends(const BytePairs& pairs, const std::string& name, GptConfig& confi
   if (given) rules["words"] = dhp::detail::fnv1a(*given);
   else rules["vocabulary_size"] = options.vocabulary_size;
   auto [words, tokens] =
-      options.text_cache.empty()
-          ? make()
-          : text_cache_of(options.text_cache, text_files(path), rules, options.run.speaks())
-                .get(make);
+      cached_text(options.text_cache, text_files(path), rules, options.run.speaks(), make);
   const auto [pairs, wanted] = begin_of(words);
   config = wanted;
   config.vocabulary = std::max(config.vocabulary, pairs.size());
@@ -271,9 +268,12 @@ GptData load_gpt_text(const TextModelOptions& options) {
   made.held_out = AnyBatcher(std::move(held_out)).first(run.evaluate_samples);
   made.files["config.json"] = published_config(config);
   made.config = config;
-  made.description = run.synthetic() ? std::string("synthetic text")
-                                     : dhp::concat(run.data, " (", text->size(), " documents, ",
-                                                   text->items().size(), " tokens)");
+  made.description =
+      dhp::concat("text ",
+                  run.synthetic() ? std::string("synthetic text")
+                                  : dhp::concat(run.data, " (", text->size(), " documents, ",
+                                                text->items().size(), " tokens)"),
+                  ", vocabulary ", config.vocabulary);
   return made;
 }
 

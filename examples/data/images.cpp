@@ -45,7 +45,7 @@ dhp::ChannelStatistics statistics_of(const ResNetOptions& options, const auto& t
 /// Batchers over a training and a held-out dataset.
 ImageData batchers(const ResNetOptions& options, const dhp::ChannelStatistics& statistics,
                    auto train, auto held_out, int size, int channels,
-                   std::vector<std::string> labels, std::string description) {
+                   std::vector<std::string> labels, const std::string& description) {
   dhp::ImageBatcherOptions batch{.height = size,
                                  .width = size,
                                  .channels = channels,
@@ -53,16 +53,17 @@ ImageData batchers(const ResNetOptions& options, const dhp::ChannelStatistics& s
                                  .mean = statistics.mean,
                                  .deviation = statistics.deviation,
                                  .seed = options.run.seed};
-  ImageData data{.train = {},
-                 .held_out = AnyBatcher(dhp::ImageBatcher(std::move(held_out), batch))
-                                 .first(options.run.evaluate_samples),
-                 .channels = channels,
-                 .image_size = size,
-                 .classes = std::ssize(labels),
-                 .labels = std::move(labels),
-                 .mean = statistics.mean,
-                 .deviation = statistics.deviation,
-                 .description = std::move(description)};
+  ImageData data;
+  data.held_out =
+      AnyBatcher(dhp::ImageBatcher(std::move(held_out), batch)).first(options.run.evaluate_samples);
+  data.channels = channels;
+  data.image_size = size;
+  data.classes = std::ssize(labels);
+  data.labels = std::move(labels);
+  data.mean = statistics.mean;
+  data.deviation = statistics.deviation;
+  data.description = dhp::concat("images ", description, ", ", size, " x ", size, " x ", channels,
+                                 ", ", data.classes, " classes");
   if (options.augment)
     batch.augment = size <= 64 ? dhp::AugmentOptions{.crop_padding = size / 8, .flip = true}
                                : dhp::AugmentOptions{.flip = true, .random_resized_crop = true};
@@ -72,12 +73,12 @@ ImageData batchers(const ResNetOptions& options, const dhp::ChannelStatistics& s
 
 /// One dataset: its last part, in a random order, is held out.
 ImageData split_batchers(const ResNetOptions& options, auto dataset, int size, int channels,
-                         std::vector<std::string> labels, std::string description) {
+                         std::vector<std::string> labels, const std::string& description) {
   auto [train, held_out] = dhp::split_fraction(
       dhp::shuffled(std::move(dataset), options.run.seed, -1), options.run.held_out);
   const auto statistics = statistics_of(options, train);
   return batchers(options, statistics, std::move(train), std::move(held_out), size, channels,
-                  std::move(labels), std::move(description));
+                  std::move(labels), description);
 }
 
 /// For classes that have numbers only.

@@ -237,9 +237,10 @@ LabelledText load_labelled_text(const BertOptions& options) {
   dhp::check(!train.empty(), run.data,
              ": no sample is left to train on; choose a smaller --held-out");
   for (const auto& sample : held_out) made.labels.push_back(sample.label);
-  made.description = dhp::concat(run.data, " (", train.size(), " samples to train on, ",
-                                 held_out.size(), " held out, ", tokens, " tokens, ", were_cut,
-                                 " cut off, ", bert.labels.size(), " classes)");
+  made.description =
+      dhp::concat("text ", run.data, " (", train.size(), " samples to train on, ", held_out.size(),
+                  " held out, ", tokens, " tokens, ", were_cut, " cut off, ", bert.labels.size(),
+                  " classes), vocabulary ", vocabulary);
   const auto batcher = [&](SentenceBatcher::Sentences samples) {
     return AnyBatcher(
         SentenceBatcher(std::make_shared<const SentenceBatcher::Sentences>(std::move(samples)),

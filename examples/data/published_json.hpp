@@ -5,6 +5,8 @@
 
 #include <nlohmann/json.hpp>
 
+#include <cstdint>
+#include <filesystem>
 #include <string>
 #include <utility>
 
@@ -17,6 +19,14 @@ class PublishedJson {
   PublishedJson(std::string path, const std::string& text)
       : path_(std::move(path)), json_(nlohmann::json::parse(text, nullptr, false)) {
     dhp::check(json_.is_object(), path_, " is damaged: it is no JSON object");
+  }
+  /// config.json of a model's folder. otherwise: the end of the sentence that
+  /// refuses a folder without one.
+  [[nodiscard]] static PublishedJson config_of(
+      const std::string& folder, const std::string& otherwise = "which says what model it is") {
+    const auto path = folder + "/config.json";
+    dhp::check(std::filesystem::exists(path), folder, " has no config.json, ", otherwise);
+    return PublishedJson(path);
   }
   [[nodiscard]] const nlohmann::json& json() const { return json_; }
 
@@ -33,6 +43,14 @@ class PublishedJson {
   template <class T>
   [[nodiscard]] T get(const char* key, T usual) const {
     return get(json_, key, std::move(usual));
+  }
+  /// The number at a key, if it may be a size of a model.
+  [[nodiscard]] std::int64_t size(const char* key, std::int64_t usual = 0,
+                                  std::int64_t most = 1 << 28) const {
+    const auto found = get(key, usual);
+    dhp::check(found >= 1 && found <= most, path_, ": \"", key, "\" is ", found,
+               ", which is no size of a model");
+    return found;
   }
   /// Refuses another value than `wanted`.
   void need(const nlohmann::json& object, const char* key, const std::string& wanted,

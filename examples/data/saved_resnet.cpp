@@ -4,7 +4,6 @@
 
 #include <algorithm>
 #include <cstdint>
-#include <filesystem>
 
 namespace examples {
 
@@ -27,18 +26,11 @@ std::string config_of(const SavedResNet& saved) {
 }
 
 SavedResNet load_saved_resnet(const std::string& folder) {
-  const auto path = folder + "/config.json";
-  dhp::check(std::filesystem::exists(path), folder,
-             " has no config.json, which says what model it is; train_resnet50 saves one");
-  const PublishedJson file(path);
+  const auto file =
+      PublishedJson::config_of(folder, "which says what model it is; train_resnet50 saves one");
+  const auto& path = file.path();
   file.need(file.json(), "model_type", "resnet", "model");
-  const auto number = [&](const char* key) {
-    constexpr std::int64_t most = 1 << 20;
-    const auto found = file.get(key, std::int64_t{0});
-    dhp::check(found >= 1 && found <= most, path, ": \"", key, "\" is ", found,
-               ", which is no size of a model");
-    return found;
-  };
+  const auto number = [&](const char* key) { return file.size(key, 0, 1 << 20); };
   SavedResNet made;
   auto& config = made.config;
   config.depth = static_cast<int>(number("depth"));

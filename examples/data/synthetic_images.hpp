@@ -29,12 +29,6 @@ class SyntheticImages {
 
   explicit SyntheticImages(const SyntheticOptions& options) : options_(options) {
     const auto& o = options_;
-    dhp::check(
-        o.samples > 0 && o.classes > 0 && o.height > 0 && o.width > 0 && o.channels > 0,
-        "synthetic images: samples, classes, height, width and channels must be positive, got ",
-        o.samples, ", ", o.classes, ", ", o.height, ", ", o.width, ", ", o.channels);
-    dhp::check(o.noise >= 0 && o.noise <= 1, "synthetic images: noise lies in [0, 1], got ",
-               o.noise);
     std::vector<std::uint8_t> cells;
     for (int label = 0; label < o.classes; ++label) {
       dhp::SampleRandom random(o.seed, -1, label, dhp::DataUse::synthesize);

@@ -68,8 +68,7 @@ TokenisedText encoded(const BertOptions& options, const std::optional<WordPiece>
   return {vocabulary_text(words.vocabulary()), std::make_shared<TokenText>(words.encode(text))};
 }
 
-/// A cache of this text, by these rules.
-TextCache cache_of(const BertOptions& options, const std::optional<WordPiece>& given) {
+TokenisedText tokens_of(const BertOptions& options, const std::optional<WordPiece>& given) {
   const auto& path = options.run.data;
   auto files = text_files(path);
   if (is_wordnet(path)) {
@@ -84,7 +83,8 @@ TextCache cache_of(const BertOptions& options, const std::optional<WordPiece>& g
   if (given)
     rules["words"] = {dhp::detail::fnv1a(vocabulary_text(given->vocabulary())), given->rules()};
   else rules["vocabulary_size"] = options.vocabulary_size;
-  return text_cache_of(options.text_cache, files, rules, options.run.speaks());
+  return cached_text(options.text_cache, files, rules, options.run.speaks(),
+                     [&] { return encoded(options, given); });
 }
 
 Tokenised tokenise(const BertOptions& options) {
@@ -97,8 +97,7 @@ Tokenised tokenise(const BertOptions& options) {
              " is WordNet, which has no columns");
   std::optional<WordPiece> given;
   if (const auto words = given_words(options)) given = words->wordpiece();
-  const auto make = [&] { return encoded(options, given); };
-  auto [words, tokens] = options.text_cache.empty() ? make() : cache_of(options, given).get(make);
+  auto [words, tokens] = tokens_of(options, given);
   auto vocabulary = parse_vocabulary(words, path);
   check_fits(vocabulary, *tokens, path);
   auto description =
@@ -133,22 +132,24 @@ TextData load_text(const BertOptions& options, bool same_shapes) {
                                 .seed = run.seed};
   const auto layout = layout_of(options, same_shapes);
   const auto evaluated = run.evaluate_samples;
-  auto bert = text_model(options);
+  TextData made;
+  auto& bert = made.bert = text_model(options);
   bert.head = BertHead::masked_words;
   bert.labels.clear();
   bert.config.vocabulary = tokenised.vocabulary.size();
-  auto files = model_files(options, bert, tokenised.vocabulary);
-  const auto unigram = unigram_of(train, tokenised.vocabulary, masking);
-  return {.train = AnyBatcher(MaskedLmBatcher(train, tokenised.vocabulary, masking, layout))
-                       .first(run.samples),
-          .held_out = AnyBatcher(MaskedLmBatcher(held_out, tokenised.vocabulary, masking, layout))
-                          .first(evaluated),
-          .bert = std::move(bert),
-          .files = std::move(files),
-          .unigram_cross_entropy =
-              unigram_cross_entropy(unigram, held_out, tokenised.vocabulary, masking, evaluated),
-          .same_shapes = layout == TokenLayout::fixed,
-          .description = tokenised.description};
+  const auto batcher = [&](const SentencePairs& pairs, std::int64_t samples) {
+    return AnyBatcher(MaskedLmBatcher(pairs, tokenised.vocabulary, masking, layout)).first(samples);
+  };
+  made.train = batcher(train, run.samples);
+  made.held_out = batcher(held_out, evaluated);
+  made.files = model_files(options, bert, tokenised.vocabulary);
+  made.unigram_cross_entropy =
+      unigram_cross_entropy(unigram_of(train, tokenised.vocabulary, masking), held_out,
+                            tokenised.vocabulary, masking, evaluated);
+  made.same_shapes = layout == TokenLayout::fixed;
+  made.description =
+      dhp::concat("text ", tokenised.description, ", vocabulary ", bert.config.vocabulary);
+  return made;
 }
 
 }  // namespace examples

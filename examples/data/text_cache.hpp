@@ -200,18 +200,22 @@ class TextCache {
   std::string path_;
 };
 
-/// A cache of the text of these files as rules make it tokens; speaks: warnings go to standard error.
-[[nodiscard]] inline TextCache text_cache_of(const std::string& folder,
-                                             const std::vector<std::string>& files,
-                                             const nlohmann::json& rules, bool speaks) {
+/// make(), the text of these files as rules make it tokens, kept in a folder; if that is empty, it is not kept. speaks:
+/// warnings go to standard error.
+[[nodiscard]] inline TokenisedText cached_text(const std::string& folder,
+                                               const std::vector<std::string>& files,
+                                               const nlohmann::json& rules, bool speaks,
+                                               const std::function<TokenisedText()>& make) {
+  if (folder.empty()) return make();
   std::ostringstream name;
   name << std::hex << std::setw(16) << std::setfill('0') << dhp::detail::fnv1a(rules.dump());
-  return TextCache({.folder = folder,
-                    .name = name.str(),
-                    .made_of = {{"rules", rules}, {"files", state_of_files(files)}},
-                    .say = [speaks](const std::string& sentence) {
-                      if (speaks) std::cerr << sentence + "\n";
-                    }});
+  const TextCache cache({.folder = folder,
+                         .name = name.str(),
+                         .made_of = {{"rules", rules}, {"files", state_of_files(files)}},
+                         .say = [speaks](const std::string& sentence) {
+                           if (speaks) std::cerr << sentence + "\n";
+                         }});
+  return cache.get(make);
 }
 
 }  // namespace examples

@@ -19,24 +19,14 @@ template <class Dev>
   const auto report = measure_transports(exam.dev, mesh, host, bytes);
   finding.notes.push_back(dhp::concat("all_reduce of ", bytes >> 20, " MiB, and of one number"));
   for (const auto& axis : report.axes) {
-    const double gb_s = axis.bandwidth_bytes_per_s / 1e9;
     finding.notes.push_back(dhp::concat(axis.axis, " axis: groups of ", axis.ranks, " ranks, ",
                                         axis.transport, axis.one_host ? "" : ", across hosts"));
-    finding.figures.push_back({axis.axis + " axis", "GB/s", {gb_s}});
+    finding.figures.push_back({axis.axis + " axis", "GB/s", {axis.bandwidth_bytes_per_s / 1e9}});
     finding.figures.push_back({axis.axis + " latency", "us", {axis.latency_s * 1e6}});
-    if (gb_s < exam.options.run.min_bandwidth_gb_s)
-      finding.problems.push_back(
-          {Verdict::failed,
-           {},
-           dhp::concat("the ", axis.axis, " axis has ", three_digits(gb_s), " GB/s over ",
-                       axis.transport, ", less than --min-bandwidth ",
-                       exam.options.run.min_bandwidth_gb_s,
-                       "; is this the right network interface, and is it idle?")});
-    if (axis.axis == "tensor" && !axis.one_host)
-      finding.problems.push_back({Verdict::warning,
-                                  {},
-                                  "the tensor axis, which communicates most, crosses hosts; choose "
-                                  "a --tensor-parallel that divides the ranks of a host"});
+    if (const auto why = axis.too_slow(1e9 * exam.options.run.min_bandwidth_gb_s); !why.empty())
+      finding.problems.push_back({Verdict::failed, {}, why});
+    if (const auto doubt = axis.doubt(); !doubt.empty())
+      finding.problems.push_back({Verdict::warning, {}, doubt});
   }
   return finding;
 }

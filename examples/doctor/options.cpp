@@ -59,7 +59,6 @@ std::optional<int> parse_doctor(int argc, char** argv, bool gpu, DoctorOptions& 
       "collectives, the network of each axis, and the link of every two ranks.\n"
       "Exit status: 0 all is well, 1 a failure, 2 warnings only, 64 a wrong command line.");
   add_options(app, options, ranks, gpu);
-  app.set_version_flag("--version", "dhp " + version());
   return app.read(
       argc, argv, [&] { complete(options.run, ranks); }, usage_status);
 }

@@ -1,10 +1,10 @@
 // dhp_goodput: what share of its time a large job works, from the time of a step and how often ranks fail: for several
 // intervals between checkpoints, started again or elastic.
 #include "../options/checked_options.hpp"
+#include "../report/progress.hpp"
 #include "goodput.hpp"
 
 #include <cstdio>
-#include <iostream>
 
 namespace {
 
@@ -43,17 +43,17 @@ int main(int argc, char** argv) {
   double hours = of.rank_failure / 3600, days = of.duration / 86400, repair = of.repair / 3600,
          slow_hours = 0;
   app.option_defaults()->always_capture_default();
-  const auto count = [&](const char* name, int& value, const char* help) {
-    app.add_option(name, value, help)->check(number_up_to(1e6));
-  };
   const auto time = [&](const char* name, double& value, const char* help) {
-    app.add_option(name, value, help)->check(not_negative_number());
+    app.add_option(name, value, help, not_negative_number());
   };
-  count("--ranks", of.ranks, "GPUs of the job");
-  count("--ranks-per-replica", of.ranks_per_replica, "That cannot go on without each other");
-  count("--spares", of.spares, "Ranks that wait to take another's place");
-  time("--step-s", of.step, "Seconds of a step with all ranks");
-  time("--failure-hours", hours, "Mean time between two failures of one rank");
+  app.add_option("--ranks", of.ranks, "GPUs of the job", number_from_to(1, 1e6));
+  app.add_option("--ranks-per-replica", of.ranks_per_replica,
+                 "That cannot go on without each other", number_from_to(1, 1e6));
+  app.add_option("--spares", of.spares, "Ranks that wait to take another's place",
+                 number_up_to(1e6));
+  app.add_option("--step-s", of.step, "Seconds of a step with all ranks", positive_number());
+  app.add_option("--failure-hours", hours, "Mean time between two failures of one rank",
+                 positive_number());
   time("--repair-hours", repair, "Until a broken rank can be used again");
   time("--interval-s", of.interval, "Of work between checkpoints; 0: Daly's best");
   time("--save-s", of.save, "How long a checkpoint stops the steps");
@@ -61,19 +61,17 @@ int main(int argc, char** argv) {
   time("--resize-s", of.resize, "The same where the others go on (elastic)");
   time("--slow-hours", slow_hours, "Mean time until a rank gets slow; 0: none does");
   time("--slow-s", of.slow_for, "How long it is slow");
-  time("--slow-factor", of.slow_factor, "How much longer everybody's steps take then");
-  time("--days", days, "That are simulated");
+  app.add_option("--slow-factor", of.slow_factor, "How much longer everybody's steps take then",
+                 number_from_to(1, 1e6));
+  app.add_option("--days", days, "That are simulated", positive_number());
   app.add_option("--seed", of.seed, "Of the random times");
   if (const auto status = app.read(argc, argv)) return *status;
-  try {
+  return exit_status_of([&] {
     of.rank_failure = hours * 3600;
     of.duration = days * 86400;
     of.repair = repair * 3600;
     of.slow_every = slow_hours * 3600;
     print_table(of);
     return 0;
-  } catch (const dhp::Error& error) {
-    std::cerr << "error: " << error.sentence() << "\n";
-  }
-  return 1;
+  });
 }

@@ -239,20 +239,4 @@ template <class Dev>
   return model;
 }
 
-/// Gaps of the device's libraries for the attention of one tensor rank, a sentence each.
-template <class Dev>
-[[nodiscard]] std::vector<std::string> gpt_attention_shortfalls(Dev& dev, const GptConfig& config,
-                                                                dhp::DType precision,
-                                                                std::int64_t micro_batch,
-                                                                int tensor) {
-  if constexpr (requires {
-                  attention_shortfalls(dev, precision, micro_batch, micro_batch, tensor,
-                                       micro_batch, config.dropout, tensor, true);
-                })
-    return attention_shortfalls(dev, precision, micro_batch, config.sequence_length,
-                                config.heads / tensor, config.hidden / tensor, config.dropout,
-                                config.heads_of_keys() / tensor, true);
-  else return {};
-}
-
 }  // namespace examples

@@ -4,7 +4,6 @@
 #include "../data/published_json.hpp"
 #include "config.hpp"
 
-#include <filesystem>
 #include <string>
 #include <vector>
 
@@ -49,20 +48,14 @@ namespace examples {
 
 /// Throws if it is not such a model, or has parts that dhp does not support.
 [[nodiscard]] inline GptConfig load_gpt_config(const std::string& folder) {
-  const auto path = folder + "/config.json";
-  dhp::check(std::filesystem::exists(path), folder,
-             " has no config.json, which says what model it is");
-  const PublishedJson file(path);
+  const auto file = PublishedJson::config_of(folder);
+  const auto& path = file.path();
   const auto type = file.get<std::string>("model_type", "none");
   dhp::check(type == "gpt2" || type == "llama", path, ": its model is ", type,
              "; dhp has gpt2 and llama");
   GptConfig made{.llama = type == "llama"};
   const auto number = [&](const char* of_llama, const char* of_gpt2, std::int64_t usual) {
-    const auto* const key = made.llama ? of_llama : of_gpt2;
-    const auto found = file.get(key, usual);
-    dhp::check(found >= 1 && found <= 1 << 28, path, ": \"", key, "\" is ", found,
-               ", which is no size of a model");
-    return found;
+    return file.size(made.llama ? of_llama : of_gpt2, usual);
   };
   const auto without = [&](const char* key, bool usual, const char* what) {
     dhp::check(file.get(key, usual) == usual, path, ": ", key, " is ", !usual, "; dhp has ", what);

@@ -4,15 +4,12 @@
 #include "model.hpp"
 
 #include <cmath>
-#include <iostream>
 
 namespace {
 
 int train(const examples::TextModelOptions& options, examples::ConnectedRank* met) {
   const auto data = examples::load_gpt_text(options);
   const auto& config = data.config;
-  if (options.run.speaks())
-    std::cerr << "text " << data.description << ", vocabulary " << config.vocabulary << "\n";
   auto setup = examples::setup_of(
       options.run, met, data, config,
       [](auto& build, const auto& planned) { return examples::gpt(build, planned); });
@@ -26,10 +23,8 @@ int train(const examples::TextModelOptions& options, examples::ConnectedRank* me
     return examples::gpt_forward_flop(config, static_cast<double>(batch.count_of("tokens")),
                                       static_cast<double>(batch.count_of("token_pairs")));
   };
-  setup.files = data.files;
   setup.shortfalls = [&](examples::Dev& dev, const examples::RunOptions& run) {
-    return examples::gpt_attention_shortfalls(dev, config, run.precision, run.micro_batch,
-                                              run.mesh.tensor);
+    return examples::attention_shortfalls_of(dev, run, config, config.heads_of_keys(), true);
   };
   return examples::run_training(setup);
 }

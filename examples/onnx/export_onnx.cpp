@@ -73,12 +73,10 @@ std::string export_resnet(const std::string& model, const std::string& folder,
 void run(const std::string& model, const std::string& output, const std::string& predict) {
   dhp::check(std::filesystem::exists(model), "", model, ": there is no such folder or file");
   const auto folder = model_folder(model);
-  const auto path = folder + "/config.json";
-  dhp::check(std::filesystem::exists(path), folder,
-             " has no config.json, which says what model it is");
-  const auto kind = PublishedJson(path).get("model_type", std::string("a model without a name"));
+  const auto config = PublishedJson::config_of(folder);
+  const auto kind = config.get("model_type", std::string("a model without a name"));
   const bool decoder = kind == "gpt2" || kind == "llama";
-  dhp::check(decoder || kind == "bert" || kind == "resnet", path, ": its model is ", kind,
+  dhp::check(decoder || kind == "bert" || kind == "resnet", config.path(), ": its model is ", kind,
              "; dhp has bert, gpt2, llama and resnet");
   OnnxGraph graph(kind);
   const auto write = decoder ? export_gpt : kind == "bert" ? export_bert : export_resnet;

@@ -142,8 +142,6 @@ class OnnxLayers {
   Value tanh(const Value& x) { return graph_.node("Tanh", {x}); }
   Value add(const Value& a, const Value& b) { return graph_.node("Add", {a, b}); }
 
-  [[nodiscard]] OnnxGraph& graph() { return graph_; }
-
  private:
   /// x [batch, sequence, heads, width].
   Value rotated(const Value& x, std::int64_t width, const Attention& of) {

@@ -232,7 +232,7 @@ void add_run_options(CommandLine& app, RunOptions& options, Words& words) {
 }
 
 /// Makes the objects, and throws where it is known without data that something is wrong.
-void finish(RunOptions& options, const Words& words) {
+void finish(const CLI::App& app, RunOptions& options, const Words& words) {
   options.check_ranks();
   auto& pipeline = options.pipeline;
   const int chunks = pipeline.schedule.needed_chunks().value_or(pipeline.chunks);
@@ -250,7 +250,7 @@ void finish(RunOptions& options, const Words& words) {
       options.mesh = {me->size / options.mesh.context, 1, 1, options.mesh.context};
   }
   options.optimizer = optimizer_of(words);
-  finish_reducer(options, words.reducer);
+  finish_reducer(app, options, words.reducer);
   options.finish_synthetic();
   options.check_context();
   for (const auto& [groups, name] : {std::pair{options.tensor_groups, "--tensor-groups"},
@@ -300,9 +300,8 @@ void finish(RunOptions& options, const Words& words) {
 
 /// Options that belong to one reducer alone.
 [[nodiscard]] bool is_of_reducer(const std::string& name) {
-  static constexpr std::array beginnings{"--reducer-", "--local-steps", "--outer-"};
-  return std::any_of(beginnings.begin(), beginnings.end(),
-                     [&](const char* begin) { return name.starts_with(begin); });
+  return std::any_of(options_of_reducers.begin(), options_of_reducers.end(),
+                     [&](const auto& each) { return name == each.first; });
 }
 
 using Saved = std::optional<std::pair<std::string, dhp::CheckpointIndex>>;
@@ -378,7 +377,7 @@ std::optional<int> parse(CommandLine& app, int argc, char** argv, auto& options,
     recall(app, options.run, saved);
     options.run.configuration = configuration_of(app);
     options.run.common = common_options(app);
-    finish(options.run, words);
+    finish(app, options.run, words);
     if constexpr (requires { options.sequence_parallel; }) check_axes(options);
     check();
   });

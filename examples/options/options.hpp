@@ -132,6 +132,10 @@ struct RunOptions {
   /// Throws where stages are to go by predicted gradients, and other options do not allow that.
   void finish_synthetic();
   void check_context() const;
+  /// What changes about a run before its first step; example: a micro-batch.
+  void prepare(auto& run, const auto& example) const {
+    if (synthetic_gradients) synthetic_gradients->predict_in(run, example);
+  }
   /// Whether each step uses the complete sum of its own gradients.
   [[nodiscard]] bool sums_all() const {
     return std::holds_alternative<dhp::Bucketed>(reducer) ||

@@ -3,43 +3,46 @@
 
 #include "command_line.hpp"
 
-#include <optional>
+#include <array>
 #include <string>
+#include <utility>
 
 namespace examples {
 
-/// Words to make the reducer of once all of the command line is known.
+/// What the reducer is made of once all of the command line is known.
 struct ReducerWords {
   std::string name = "bucketed";
   double bucket_mb = 25;
   int zero = 0;
   int shard_redundancy = 0;
-  std::optional<int> rank{};
-  std::optional<double> share{};
-  std::optional<int> delay{}, local_steps{};
-  std::optional<double> outer_rate{}, outer_momentum{};
+  dhp::TopK top_k{};
+  dhp::PowerSgd power_sgd{};
+  dhp::Delayed delayed{};
+  dhp::LocalSgd local{};
+
   [[nodiscard]] std::size_t bucket_bytes() const {
     return static_cast<std::size_t>(bucket_mb * 1048576);
   }
+  [[nodiscard]] dhp::ReducerChoice reducer() const {
+    if (name == "plain") return dhp::Plain{};
+    if (name == "16-bit") return dhp::SixteenBit{};
+    if (name == "top-k") return top_k;
+    if (name == "powersgd") return power_sgd;
+    if (name == "one-bit") return dhp::OneBit{};
+    if (name == "delayed") return delayed;
+    if (name == "local") return local;
+    return dhp::Bucketed{.bytes = bucket_bytes()};
+  }
 };
 
-[[nodiscard]] inline dhp::ReducerChoice reducer_of(const ReducerWords& words) {
-  const dhp::LocalSgd usual;
-  if (words.name == "plain") return dhp::Plain{};
-  if (words.name == "16-bit") return dhp::SixteenBit{};
-  if (words.name == "top-k") return dhp::TopK{.share = words.share.value_or(dhp::TopK{}.share)};
-  if (words.name == "powersgd")
-    return dhp::PowerSgd{.rank = words.rank.value_or(dhp::PowerSgd{}.rank)};
-  if (words.name == "one-bit") return dhp::OneBit{};
-  if (words.name == "delayed")
-    return dhp::Delayed{.steps = words.delay.value_or(dhp::Delayed{}.steps)};
-  if (words.name == "local")
-    return dhp::LocalSgd{
-        .every = words.local_steps.value_or(usual.every),
-        .outer_learning_rate = words.outer_rate.value_or(usual.outer_learning_rate),
-        .outer_momentum = words.outer_momentum.value_or(usual.outer_momentum)};
-  return dhp::Bucketed{.bytes = words.bucket_bytes()};
-}
+/// Options that belong to one reducer alone, and which.
+inline constexpr std::array<std::pair<const char*, const char*>, 6> options_of_reducers{
+    {{"--reducer-rank", "powersgd"},
+     {"--reducer-share", "top-k"},
+     {"--reducer-delay", "delayed"},
+     {"--local-steps", "local"},
+     {"--outer-lr", "local"},
+     {"--outer-momentum", "local"}}};
 
 inline void add_reducer_options(CommandLine& app, ReducerWords& words) {
   app.option_defaults()->group("Training");
@@ -48,22 +51,19 @@ inline void add_reducer_options(CommandLine& app, ReducerWords& words) {
                  "top-k, powersgd, one-bit; or late: delayed, local",
                  CLI::IsMember({"plain", "bucketed", "16-bit", "top-k", "powersgd", "one-bit",
                                 "delayed", "local"}));
-  app.add_option("--reducer-rank", words.rank, "Of powersgd: columns of its factors (default: 4)",
+  app.add_option("--reducer-rank", words.power_sgd.rank, "Of powersgd: columns of its factors",
                  number_from_to(1, 1000));
-  app.add_option("--reducer-share", words.share,
-                 "Of top-k: elements that are sent, of all of a matrix (default: 0.01)",
-                 number_up_to(1));
-  app.add_option("--reducer-delay", words.delay,
-                 "Of delayed: steps from a step's gradients to their use (default: 1)",
-                 number_up_to(1000));
-  app.add_option("--local-steps", words.local_steps,
-                 "Of local: steps from one average of the weights to the next (default: 8)",
-                 positive_number());
-  app.add_option("--outer-lr", words.outer_rate,
-                 "Of local: learning rate of a step towards the average (default: 1)",
+  app.add_option("--reducer-share", words.top_k.share,
+                 "Of top-k: elements that are sent, of all of a matrix", number_up_to(1));
+  app.add_option("--reducer-delay", words.delayed.steps,
+                 "Of delayed: steps from a step's gradients to their use", number_up_to(1000));
+  app.add_option("--local-steps", words.local.every,
+                 "Of local: steps from one average of the weights to the next", positive_number());
+  app.add_option("--outer-lr", words.local.outer_learning_rate,
+                 "Of local: learning rate of a step towards the average",
                  number_from_to(1e-6, 1e6));
-  app.add_option("--outer-momentum", words.outer_momentum,
-                 "Of local: Nesterov's momentum of that step (default: 0)", number_up_to(0.999));
+  app.add_option("--outer-momentum", words.local.outer_momentum,
+                 "Of local: Nesterov's momentum of that step", number_up_to(0.999));
   app.option_defaults()->group("Layout");
   app.add_option(
       "--zero", words.zero,
@@ -81,11 +81,6 @@ inline void add_reducer_options(CommandLine& app, ReducerWords& words) {
 /// Throws where replicas do not take each step together, and the other options need that.
 inline void check_late_reducer(const RunOptions& options, const ReducerWords& words) {
   const bool delayed = words.name == "delayed", local = words.name == "local";
-  dhp::check(delayed || !words.delay, "--reducer-delay is for --reducer delayed");
-  for (const auto& [given, name] : {std::pair{words.local_steps.has_value(), "--local-steps"},
-                                    {words.outer_rate.has_value(), "--outer-lr"},
-                                    {words.outer_momentum.has_value(), "--outer-momentum"}})
-    dhp::check(local || !given, name, " is for --reducer local");
   if (!delayed && !local) return;
   dhp::check(!options.deterministic,
              "--deterministic sums the gradients of a step exactly in that step, and --reducer ",
@@ -108,13 +103,14 @@ inline void check_late_reducer(const RunOptions& options, const ReducerWords& wo
 }
 
 /// Makes the reducer and the sharding; throws where they do not fit the other options.
-inline void finish_reducer(RunOptions& options, const ReducerWords& words) {
-  options.reducer = reducer_of(words);
+inline void finish_reducer(const CLI::App& app, RunOptions& options, const ReducerWords& words) {
+  options.reducer = words.reducer();
   options.reducer_name = words.name;
+  for (const auto& [name, reducer] : options_of_reducers)
+    dhp::check(words.name == reducer || app.get_option(name)->count() == 0, name,
+               " is for --reducer ", reducer);
   check_late_reducer(options, words);
-  dhp::check(!words.rank || words.name == "powersgd", "--reducer-rank is for --reducer powersgd");
-  dhp::check(!words.share || words.name == "top-k", "--reducer-share is for --reducer top-k");
-  dhp::check(words.share.value_or(1) > 0,
+  dhp::check(words.top_k.share > 0,
              "--reducer-share 0 would send nothing; choose a number above 0, up to 1");
   dhp::check(options.sums_all() || !options.deterministic,
              "--deterministic sums gradients as integers, which --reducer ", words.name,

@@ -41,16 +41,15 @@ std::string checkpoint_before(const std::string& folder, std::int64_t step) {
 
 /// The program in this one's folder that trains such a model.
 std::string trainer_of(const std::string& checkpoint) {
-  const auto config = checkpoint + "/config.json";
-  dhp::check(std::filesystem::exists(config), checkpoint,
-             " has no config.json, so that it is no checkpoint of a trainer");
-  const auto kind = PublishedJson(config).get("model_type", std::string("a model without a name"));
+  const auto config =
+      PublishedJson::config_of(checkpoint, "so that it is no checkpoint of a trainer");
+  const auto kind = config.get("model_type", std::string("a model without a name"));
   const std::map<std::string, std::string> trainers{{"bert", "train_bert"},
                                                     {"gpt2", "train_gpt"},
                                                     {"llama", "train_gpt"},
                                                     {"resnet", "train_resnet50"}};
   const auto found = trainers.find(kind);
-  dhp::check(found != trainers.end(), config, ": \"", kind,
+  dhp::check(found != trainers.end(), config.path(), ": \"", kind,
              "\" is no model that a trainer here has; it is bert, gpt2, llama or resnet");
   return std::filesystem::read_symlink("/proc/self/exe").parent_path() / found->second;
 }

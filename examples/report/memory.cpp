@@ -80,11 +80,7 @@ MemoryPlanner::Planned MemoryPlanner::planned(const RunOptions& options) {
                                    {k * size, (k + 1) * size});
               },
           .micro_batches = micro_batches,
-          .prepare =
-              [&](auto& run, const auto& example) {
-                if (options.synthetic_gradients)
-                  options.synthetic_gradients->predict_in(run, example);
-              },
+          .prepare = [&](auto& run, const auto& example) { options.prepare(run, example); },
           .steps = static_cast<int>((count + share - 1) / share),
           .threads = ranks_ == RanksAre::threads};
 }

@@ -32,6 +32,9 @@ class MemoryPlanner {
   /// same_shapes: of the batcher's micro-batches. equal_shares: replicas need as many micro-batches each.
   MemoryPlanner(const RunOptions& options, AnyBatcher batcher, DescribePlanned describe,
                 bool same_shapes, bool equal_shares, RanksAre ranks);
+  explicit MemoryPlanner(const TrainingSetup& setup)
+      : MemoryPlanner(setup.options, setup.train, setup.plan_model, setup.same_shapes,
+                      setup.waits_for_replicas, ranks_are(setup.options)) {}
 
   /// One line for each stage; none where the layout cannot be run, which the run itself says better.
   [[nodiscard]] std::vector<std::string> lines(const MemoryLimit& limit);

@@ -24,6 +24,18 @@ std::string short_number(double value) {
   return text;
 }
 
+std::string ranges(const std::set<int>& ranks) {
+  std::string text;
+  for (auto rank = ranks.begin(); rank != ranks.end();) {
+    const int first = *rank;
+    int last = first;
+    while (++rank != ranks.end() && *rank == last + 1) ++last;
+    text += dhp::concat(text.empty() ? "" : ",", first);
+    if (last > first) text += dhp::concat(last == first + 1 ? "," : "-", last);
+  }
+  return text.empty() ? "-" : text;
+}
+
 std::string duration_text(double seconds) {
   const auto total = static_cast<long long>(std::llround(std::max(0.0, seconds)));
   char text[64];

@@ -7,6 +7,7 @@
 #include <functional>
 #include <limits>
 #include <memory>
+#include <set>
 #include <string>
 #include <utility>
 #include <vector>
@@ -66,5 +67,7 @@ class Metrics {
 [[nodiscard]] std::string duration_text(double seconds);
 /// Four significant digits.
 [[nodiscard]] std::string short_number(double value);
+/// "0-3,7"
+[[nodiscard]] std::string ranges(const std::set<int>& ranks);
 
 }  // namespace examples

@@ -7,11 +7,14 @@
 #include <dhp/comm/mesh.hpp>
 #include <dhp/tensor/tensor.hpp>
 
+#include "progress.hpp"
+
 #include <algorithm>
 #include <chrono>
 #include <cstddef>
 #include <cstdint>
 #include <map>
+#include <set>
 #include <string>
 #include <utility>
 #include <vector>
@@ -26,6 +29,21 @@ struct AxisReport {
   double bandwidth_bytes_per_s = 0;  ///< of the slowest group
   double latency_s = 0;              ///< of the smallest all_reduce, of the slowest group
   std::int64_t bytes = 0;            ///< that the bandwidth was measured with
+
+  /// Why it will not do; empty: it will.
+  [[nodiscard]] std::string too_slow(double least_bytes_per_s) const {
+    if (bandwidth_bytes_per_s >= least_bytes_per_s) return {};
+    return dhp::concat(
+        "the ", axis, " axis has ", short_number(bandwidth_bytes_per_s / 1e9), " GB/s over ",
+        transport, ", less than the ", short_number(least_bytes_per_s / 1e9),
+        " GB/s that were asked for; is this the right network interface, and is it free?");
+  }
+  /// What is doubtful; empty: nothing.
+  [[nodiscard]] std::string doubt() const {
+    if (axis != "tensor" || one_host) return {};
+    return "the tensor axis, which talks most, crosses hosts; a --tensor-parallel that divides the "
+           "ranks of a host keeps it inside";
+  }
 };
 
 struct TransportReport {
@@ -35,53 +53,27 @@ struct TransportReport {
   /// Lines for people.
   [[nodiscard]] std::vector<std::string> lines() const {
     std::vector<std::string> text;
-    std::map<std::string, std::vector<int>> by_host;
+    std::map<std::string, std::set<int>> by_host;
     for (std::size_t rank = 0; rank < hosts.size(); ++rank)
-      by_host[hosts[rank]].push_back(static_cast<int>(rank));
+      by_host[hosts[rank]].insert(static_cast<int>(rank));
     for (const auto& [host, ranks] : by_host)
       text.push_back(
-          dhp::concat("host ", host, ": ", ranks.size() == 1 ? "rank " : "ranks ", list_of(ranks)));
+          dhp::concat("host ", host, ": ", ranks.size() == 1 ? "rank " : "ranks ", ranges(ranks)));
     for (const auto& axis : axes) {
       const auto mebibytes = axis.bytes >> 20;
       text.push_back(dhp::concat(axis.axis, " axis: ", axis.ranks, " ranks, ", axis.transport,
                                  axis.one_host ? "" : ", across hosts", "; ",
-                                 rounded(axis.bandwidth_bytes_per_s / 1e9), " GB/s at ", mebibytes,
-                                 " MiB, ", rounded(axis.latency_s * 1e6), " us for the smallest"));
-      if (axis.axis == "tensor" && !axis.one_host)
-        text.push_back(
-            "warning: the tensor axis, which talks most, crosses hosts; a --tensor-parallel that "
-            "divides the ranks of a host keeps it inside");
+                                 short_number(axis.bandwidth_bytes_per_s / 1e9), " GB/s at ",
+                                 mebibytes, " MiB, ", short_number(axis.latency_s * 1e6),
+                                 " us for the smallest"));
+      if (const auto doubt = axis.doubt(); !doubt.empty()) text.push_back("warning: " + doubt);
     }
     return text;
   }
   /// Throws when an axis is slower than that.
   void check_bandwidth(double least_bytes_per_s) const {
     for (const auto& axis : axes)
-      dhp::check(axis.bandwidth_bytes_per_s >= least_bytes_per_s, "the ", axis.axis, " axis has ",
-                 rounded(axis.bandwidth_bytes_per_s / 1e9), " GB/s over ", axis.transport,
-                 ", less than the ", rounded(least_bytes_per_s / 1e9),
-                 " GB/s that were asked for; is this the right network interface, and is it free?");
-  }
-
- private:
-  // Three significant digits or so.
-  [[nodiscard]] static double rounded(double value) {
-    double scale = 1;
-    while (value * scale < 100 && scale < 1e6) scale *= 10;
-    return static_cast<double>(static_cast<std::int64_t>(value * scale + 0.5)) / scale;
-  }
-  // "0 to 3, 8"
-  [[nodiscard]] static std::string list_of(const std::vector<int>& ranks) {
-    std::string text;
-    for (std::size_t first = 0; first < ranks.size();) {
-      auto last = first;
-      while (last + 1 < ranks.size() && ranks[last + 1] == ranks[last] + 1) ++last;
-      dhp::detail::append_text(text, dhp::concat(first == 0 ? "" : ", ", ranks[first]));
-      if (last > first)
-        dhp::detail::append_text(text, dhp::concat(last == first + 1 ? ", " : " to ", ranks[last]));
-      first = last + 1;
-    }
-    return text;
+      if (const auto why = axis.too_slow(least_bytes_per_s); !why.empty()) dhp::fail("", why);
   }
 };
 

@@ -12,7 +12,6 @@
 #include <cmath>
 #include <cstddef>
 #include <map>
-#include <memory>
 #include <string>
 #include <utility>
 #include <vector>
@@ -30,11 +29,9 @@ class ValueTrace {
     int at = 0;
     for (auto& layer : model.layers) {
       const auto name = layer.name();
-      layer = dhp::AnyLayer<Dev>(
-          name, Layer{std::make_shared<dhp::AnyLayer<Dev>>(std::move(layer)), {this, name, at++}});
+      layer = dhp::AnyLayer<Dev>(name, Layer{std::move(layer), {this, name, at++}});
     }
-    model.loss = dhp::AnyLoss<Dev>(
-        Loss{std::make_shared<dhp::AnyLoss<Dev>>(std::move(model.loss)), {this, "loss", at}});
+    model.loss = dhp::AnyLoss<Dev>(Loss{std::move(model.loss), {this, "loss", at}});
     return model;
   }
   /// Whether the next step leaves its values.
@@ -73,47 +70,27 @@ class ValueTrace {
                      .gradient = gradient});
     }
   };
-  struct Layer {
-    std::shared_ptr<dhp::AnyLayer<Dev>> inner;
+  struct Layer : dhp::AnyLayer<Dev> {
     Place place;
     dhp::Tensor<Dev> forward(Dev& dev, dhp::Tensor<Dev> x, dhp::Tape<Dev>& tape) {
-      auto y = inner->forward(dev, std::move(x), tape);
+      auto y = dhp::AnyLayer<Dev>::forward(dev, std::move(x), tape);
       place.take(dev, y, false, tape);
       return y;
     }
     dhp::Tensor<Dev> backward(Dev& dev, dhp::Tensor<Dev> dy, dhp::Tape<Dev>& tape) {
-      auto dx = inner->backward(dev, std::move(dy), tape);
+      auto dx = dhp::AnyLayer<Dev>::backward(dev, std::move(dy), tape);
       place.take(dev, dx, true, tape);
       return dx;
     }
-    [[nodiscard]] dhp::Shape output_shape(const dhp::Shape& in,
-                                          const dhp::MicroBatch<Dev>& batch) const {
-      return inner->output_shape(in, batch);
-    }
-    [[nodiscard]] double flops(const dhp::Shape& in, const dhp::MicroBatch<Dev>& batch) const {
-      return inner->flops(in, batch);
-    }
-    void parameters(dhp::ParameterList<Dev>& out) const { inner->parameters(out); }
+    void backward_onto() = delete;  // what is added to a gradient is not this layer's
   };
-  struct Loss {
-    std::shared_ptr<dhp::AnyLoss<Dev>> inner;
+  struct Loss : dhp::AnyLoss<Dev> {
     Place place;
-    [[nodiscard]] std::vector<std::string> term_names() const { return inner->term_names(); }
-    void forward(Dev& dev, dhp::Tensor<Dev> x, dhp::Tape<Dev>& tape, dhp::View<Dev> totals) {
-      inner->forward(dev, std::move(x), tape, totals);
-    }
-    dhp::Tensor<Dev> predict(Dev& dev, dhp::Tensor<Dev> x, dhp::Tape<Dev>& tape) {
-      return inner->predict(dev, std::move(x), tape);
-    }
     dhp::Tensor<Dev> backward(Dev& dev, dhp::ConstView<Dev> scales, dhp::Tape<Dev>& tape) {
-      auto dx = inner->backward(dev, scales, tape);
+      auto dx = dhp::AnyLoss<Dev>::backward(dev, scales, tape);
       place.take(dev, dx, true, tape);
       return dx;
     }
-    [[nodiscard]] double flops(const dhp::Shape& in, const dhp::MicroBatch<Dev>& batch) const {
-      return inner->flops(in, batch);
-    }
-    void parameters(dhp::ParameterList<Dev>& out) const { inner->parameters(out); }
   };
 
   /// The first of a layer's equal passes: with --recompute, forward runs twice.

@@ -20,12 +20,6 @@ int train(const examples::ResNetOptions& options, examples::ConnectedRank* met) 
                                       .synchronised_batch_norm = options.sync_batch_norm,
                                       .label_smoothing = options.label_smoothing,
                                       .recompute = options.run.recompute};
-  if (options.run.speaks()) {
-    std::cerr << "images " << data.description << ", " << data.image_size << " x "
-              << data.image_size << " x " << data.channels << ", " << data.classes << " classes\n";
-    for (const auto& warning : data.warnings) std::cerr << "warning: " << warning << "\n";
-  }
-
   auto setup = examples::setup_of(
       options.run, met, data, config,
       [](auto& build, const auto& planned) { return examples::resnet(build, planned); });

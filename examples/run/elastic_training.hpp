@@ -142,9 +142,7 @@ class ElasticTraining : dhp::detail::NonCopyable {
         options.load = options.save;
         options.from = {state.step, state.samples};
       }
-    if (rank.now.number == 1)
-      memory_.emplace(options, setup_.train, setup_.plan_model, setup_.same_shapes,
-                      setup_.waits_for_replicas, ranks_are(setup_.options));
+    if (rank.now.number == 1) memory_.emplace(setup);
     return std::make_unique<Built>(
         dev_, std::move(ranks), std::move(setup), deadlines_, stopping_,
         rank.now.number == 1 ? &*memory_ : nullptr,

@@ -20,8 +20,7 @@ class LayoutPlanner {
   /// Keeps a reference. limit_bytes: of this rank's memory, before it takes any.
   LayoutPlanner(const TrainingSetup& setup, std::size_t limit_bytes)
       : setup_(setup),
-        planner_(setup.options, setup.train, setup.plan_model, setup.same_shapes,
-                 setup.waits_for_replicas, ranks_are(setup.options)),
+        planner_(setup),
         model_(planner_.step_model(cluster_of(setup.options, on_gpu))),
         limit_bytes_(static_cast<double>(limit_bytes)) {}
 

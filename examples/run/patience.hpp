@@ -6,7 +6,6 @@
 
 #include "../report/run_summary.hpp"
 
-#include <algorithm>
 #include <cmath>
 #include <cstdint>
 #include <string>
@@ -14,6 +13,17 @@
 #include <vector>
 
 namespace examples {
+
+/// The value of a measure that an option names. Throws where an evaluation has not found it.
+[[nodiscard]] inline double value_of(const char* option, const std::string& measure,
+                                     const std::vector<std::pair<std::string, double>>& found) {
+  std::string names;
+  for (const auto& [name, value] : found) {
+    if (name == measure) return value;
+    names += (names.empty() ? "" : ", ") + name;
+  }
+  dhp::fail(option, " ", measure, ": this model's evaluations measure ", names);
+}
 
 class Patience {
  public:
@@ -25,16 +35,10 @@ class Patience {
   /// Takes what an evaluation after `step` has measured. Throws if the measure is not in it.
   void take(std::int64_t step, const std::vector<std::pair<std::string, double>>& found) {
     if (measure_.empty()) return;
-    const auto named = std::find_if(found.begin(), found.end(),
-                                    [&](const auto& one) { return one.first == measure_; });
-    std::string names;
-    for (const auto& one : found) names += (names.empty() ? "" : ", ") + one.first;
-    dhp::check(named != found.end(), "--stop-early ", measure_,
-               ": this model's evaluations measure ", names);
-    if (!waits()) best_ = {.measure = measure_, .best = named->second, .best_step = step};
-    else if (step == best_.step) return;  // a run that goes on begins with its last one
-    else if (is_better(named->second))
-      best_ = {.measure = measure_, .best = named->second, .best_step = step};
+    const double value = value_of("--stop-early", measure_, found);
+    if (waits() && step == best_.step) return;  // a run that goes on begins with its last one
+    if (!waits() || is_better(value))
+      best_ = {.measure = measure_, .best = value, .best_step = step};
     else ++best_.without_better;
     best_.step = step;
   }

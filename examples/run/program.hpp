@@ -79,8 +79,7 @@ class Program {
       dhp::verify_every(run_, options_.verify_every,
                         [this](int ahead) { return batches_of(ahead); });
     if (options_.synthetic_gradients)
-      options_.synthetic_gradients->predict_in(
-          run_, dhp::example_batch(dev_, setup_.train, options_.micro_batch));
+      options_.prepare(run_, dhp::example_batch(dev_, setup_.train, options_.micro_batch));
   }
 
   // For elastic jobs.
@@ -269,10 +268,7 @@ class Program {
     const char* const loading = std::getenv("CUDA_MODULE_LOADING");
     if (on_gpu && world.size() > 1 && loading != nullptr && std::string_view(loading) == "LAZY")
       warm_up_alone(dev_, training_options(), world.rank(), setup_.make_model, loader_.example(),
-                    [this](auto& run, const auto& example) {
-                      if (options_.synthetic_gradients)
-                        options_.synthetic_gradients->predict_in(run, example);
-                    });
+                    [this](auto& run, const auto& example) { options_.prepare(run, example); });
     return world;
   }
   [[nodiscard]] dhp::Model<Dev> described(dhp::ModelBuilder<Dev>& build) {

@@ -7,7 +7,6 @@
 #include "patience.hpp"
 #include "training.hpp"
 
-#include <algorithm>
 #include <filesystem>
 #include <functional>
 #include <string>
@@ -68,11 +67,8 @@ class SavedRun : dhp::detail::NonCopyable {
   /// Takes measures of an evaluation before the next step.
   void evaluated(const Measures& found) {
     measures_ = {run_.trainer().steps_started(), found};
-    const auto named = [&](const auto& measure) { return measure.first == options_.keep_best; };
-    if (options_.keep_best.empty() || std::any_of(found.begin(), found.end(), named)) return;
-    std::string names;
-    for (const auto& [name, value] : found) names += (names.empty() ? "" : ", ") + name;
-    dhp::fail("--keep-best ", options_.keep_best, ": this model's evaluations measure ", names);
+    if (const auto& best = options_.keep_best; !best.empty())
+      (void)value_of("--keep-best", best, found);
   }
   /// Begins a save that runs while training goes on. Collective.
   void save() {

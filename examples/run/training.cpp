@@ -58,8 +58,7 @@ void choose_axes(TrainingSetup& setup) {
     if (limit == 0) limit = static_cast<double>(memory_limit(met->dev, options).bytes);
     cluster.memory_bytes = options.cluster.empty() ? limit : std::min(cluster.memory_bytes, limit);
   }
-  MemoryPlanner planner(options, setup.train, setup.plan_model, setup.same_shapes,
-                        setup.waits_for_replicas, ranks_are(setup.options));
+  MemoryPlanner planner(setup);
   auto model = planner.step_model(cluster);
   const auto given = planner.layout();
   constexpr std::size_t most = 8;
@@ -131,8 +130,7 @@ int run_training(const TrainingSetup& described) {
   const auto& stopping = setup.options.stopping;  // of run_trainer
   if (setup.options.elastic) return run_elastic_training(setup);
   std::atomic<bool> stopped = false;
-  MemoryPlanner memory(setup.options, setup.train, setup.plan_model, setup.same_shapes,
-                       setup.waits_for_replicas, ranks_are(setup.options));
+  MemoryPlanner memory(setup);
   const auto train = [&](Dev& dev, dhp::Comm<Dev> world, dhp::Deadlines* deadlines) {
     Program program(dev, std::move(world), setup, &memory, deadlines, *stopping);
     try {

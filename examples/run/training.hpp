@@ -10,6 +10,7 @@
 #include "../options/options.hpp"
 #include "../report/run_report.hpp"
 
+#include <cstdio>
 #include <functional>
 #include <map>
 #include <optional>
@@ -67,9 +68,14 @@ struct TrainingSetup {
   std::function<std::vector<std::string>(Dev&, const RunOptions&)> shortfalls{};
 };
 
-/// Sets up what was read for the model that describe(build, config) describes. Keeps references.
+/// Says what was read, and sets it up for the model that describe(build, config) describes. Keeps references.
 [[nodiscard]] TrainingSetup setup_of(const RunOptions& options, ConnectedRank* met,
-                                     const auto& data, const auto& config, auto describe) {
+                                     const TrainerData& data, const auto& config, auto describe) {
+  if (options.speaks()) {
+    std::fprintf(stderr, "%s\n", data.description.c_str());
+    for (const auto& warning : data.warnings)
+      std::fprintf(stderr, "warning: %s\n", warning.c_str());
+  }
   return {.options = options,
           .met = met,
           .train = data.train,
@@ -82,7 +88,24 @@ struct TrainingSetup {
                 planned.recompute = recompute;
                 return describe(build, planned);
               },
-          .forward_flop = {}};
+          .forward_flop = {},
+          .files = data.files};
+}
+
+/// As TrainingSetup has them, of attention, on one tensor rank.
+template <class D>
+[[nodiscard]] std::vector<std::string> attention_shortfalls_of(D& dev, const RunOptions& run,
+                                                               const auto& config, int key_heads,
+                                                               bool causal) {
+  const int ranks = run.mesh.tensor;
+  if constexpr (requires {
+                  attention_shortfalls(dev, run.precision, run.micro_batch, config.sequence_length,
+                                       ranks, config.hidden, config.dropout, key_heads, causal);
+                })
+    return attention_shortfalls(dev, run.precision, run.micro_batch, config.sequence_length,
+                                config.heads / ranks, config.hidden / ranks, config.dropout,
+                                key_heads / ranks, causal);
+  else return {};
 }
 
 /// Runs a trainer. exit_status: set if the command line ends the program. load_and_train reads data, calls

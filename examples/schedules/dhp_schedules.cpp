@@ -5,11 +5,11 @@
 #include <dhp/parallel/schedule_time.hpp>
 
 #include "../options/checked_options.hpp"
+#include "../report/progress.hpp"
 #include "shortest_schedule.hpp"
 
 #include <cstdio>
 #include <fstream>
-#include <iostream>
 
 namespace {
 
@@ -165,13 +165,10 @@ int main(int argc, char** argv) {
   app.add_option("--seconds", seconds, "After which a search ends")->check(positive_number());
   app.add_option("--csv", file, "Writes the schedule for --schedule FILE of the trainers");
   if (const auto status = app.read(argc, argv)) return *status;
-  try {
+  return exit_status_of([&] {
     if (of.memory == 0) of.memory = of.stages;
     if (of.stages == 0) print_table(costs, seconds);
     else write_one(of, v_shaped, costs, seconds, file);
     return 0;
-  } catch (const dhp::Error& error) {
-    std::cerr << "error: " << error.sentence() << "\n";
-  }
-  return 1;
+  });
 }

@@ -71,12 +71,7 @@ class ScheduleSearch {
       : of_(problem),
         end_(Clock::now() +
              std::chrono::duration_cast<Clock::duration>(std::chrono::duration<double>(seconds))) {
-    dhp::check(of_.stages >= 1 && of_.stages <= most_stages && of_.micro_batches >= 1 &&
-                   of_.micro_batches <= 100,
-               "a search is for 1 to ", most_stages, " stages and 1 to 100 micro-batches");
     dhp::check(of_.memory >= of_.chunks(), "a stage needs room for its ", of_.chunks(), " parts");
-    for (const int cost : {of_.forward, of_.backward_input, of_.backward_weight})
-      dhp::check(cost >= 1 && cost <= 100, "an action takes ", cost, " slots; 1 to 100");
   }
 
   /// known: the length of a known schedule, if any: only shorter ones are sought.

@@ -177,14 +177,6 @@ TEST_CASE("masked lm: another epoch or seed is another draw; the same is the sam
   CHECK(changed_by_seed > 90);
 }
 
-TEST_CASE("masked lm: refuses wrong options") {
-  CHECK_THROWS_WITH_AS(examples::check_options({.sequence_length = 4}),
-                       Contains("5 or more would be right"), dhp::Error);
-  CHECK_THROWS_AS(examples::check_options({.hidden = 1.5}), dhp::Error);
-  CHECK_THROWS_AS(examples::check_options({.as_mask = 0.8, .as_random = 0.3}), dhp::Error);
-  CHECK_THROWS_AS(examples::check_options({.random_next = std::nan("")}), dhp::Error);
-}
-
 TEST_CASE("unigram: add-one smoothing by hand") {
   examples::Unigram unigram(4);
   CHECK(unigram.loss_of(2) == Approx(std::log(4.0)));

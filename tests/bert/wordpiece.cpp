@@ -45,14 +45,6 @@ TEST_CASE("wordpiece: words of more than 100 code points are [UNK]") {
   CHECK(pieces.encode(wide + "ß") == Ids{1});
 }
 
-TEST_CASE("wordpiece: decode puts pieces together") {
-  const auto pieces = small();
-  CHECK(pieces.decode(Ids{2, 5, 6, 7, 11, 9, 3}) == "[CLS] unaffable , the [SEP]");
-  CHECK(pieces.decode(Ids{}).empty());
-  CHECK(pieces.decode(pieces.encode("the unaffable, wanted")) == "the unaffable , wanted");
-  CHECK_THROWS_AS(pieces.decode(Ids{19}), dhp::Error);
-}
-
 TEST_CASE("wordpiece: a text gives its sentences' ids, sentence by sentence") {
   const auto pieces = small();
   examples::Text text;

@@ -37,9 +37,4 @@ TEST_CASE("synthetic: images of one class are nearer to each other than to those
   CHECK(nearer > 90);
 }
 
-TEST_CASE("synthetic: refuses wrong options") {
-  CHECK_THROWS_AS(examples::SyntheticImages({.samples = 0}), dhp::Error);
-  CHECK_THROWS_AS(examples::SyntheticImages({.noise = 1.5}), dhp::Error);
-}
-
 }  // namespace

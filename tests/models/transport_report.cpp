@@ -41,14 +41,15 @@ TEST_CASE("transport report: lines for people, and the gate") {
                   .bytes = 8 << 20}};
   const auto lines = report.lines();
   REQUIRE(lines.size() == 4);
-  CHECK(lines[0] == "host a: ranks 0 to 2, 4");
-  CHECK(lines[1] == "host b: ranks 3, 5");
+  CHECK(lines[0] == "host a: ranks 0-2,4");
+  CHECK(lines[1] == "host b: ranks 3,5");
   CHECK(lines[2] ==
-        "tensor axis: 2 ranks, Gloo, across hosts; 1.23 GB/s at 8 MiB, 45.7 us for the smallest");
+        "tensor axis: 2 ranks, Gloo, across hosts; 1.234 GB/s at 8 MiB, 45.68 us for the smallest");
   CHECK(has(lines[3], "warning: the tensor axis, which talks most, crosses hosts"));
   report.check_bandwidth(1.2e9);
-  CHECK(has(message_of([&] { report.check_bandwidth(1.3e9); }),
-            "the tensor axis has 1.23 GB/s over Gloo, less than the 1.3 GB/s that were asked for"));
+  CHECK(
+      has(message_of([&] { report.check_bandwidth(1.3e9); }),
+          "the tensor axis has 1.234 GB/s over Gloo, less than the 1.3 GB/s that were asked for"));
 }
 
 }  // namespace

@@ -9,16 +9,13 @@ import argparse
 import json
 import pathlib
 import re
-import secrets
 import signal
 import statistics
 import sys
 import tempfile
 
 import network
-import ranks
 
-PORT = 29400  # nobody else is in these networks
 HOSTS = 4
 MEGABITS = 100
 DELAY_S = 0.005
@@ -64,11 +61,6 @@ def ideal(step, rate):
     return others + max(0.0, free - backward[3])
 
 
-def run(command, hosts):
-    ranks.run(HOSTS, command, 240, environment={"DHP_JOB_SECRET": secrets.token_hex(16)}, prefix=hosts.prefix,
-              master=network.address(0), port=PORT)
-
-
 def sleepers(program, hosts, root):
     """The share of the hideable communication that was hidden."""
     rate = MEGABITS * 1e6 / 8
@@ -76,7 +68,7 @@ def sleepers(program, hosts, root):
     for _ in range(2):
         for reducer in ("plain", "bucketed"):
             path = root / f"{reducer}.json"
-            run([program, reducer, str(path), str(STEPS)], hosts)
+            hosts.run([program, reducer, str(path), str(STEPS)], 240)
             for of_rank in spans(path).values():
                 for step in steps_of(of_rank):
                     seconds[reducer].append(exposed(step))
@@ -102,7 +94,7 @@ def trainers(programs, hosts, root):
     for name, program in programs.items():
         for reducer in ("plain", "bucketed"):
             path = root / f"{name} {reducer}.json"
-            run([program, *lines[name], *common, "--reducer", reducer, "--trace", str(path)], hosts)
+            hosts.run([program, *lines[name], *common, "--reducer", reducer, "--trace", str(path)], 240)
             steps = [step for of_rank in spans(path).values() for step in steps_of(of_rank)]
             whole = [next(end - start for _, name, start, end, _, _ in step if name.startswith("step "))
                      for step in steps]
