@@ -4,6 +4,7 @@
 
 #include <dhp/comm/mesh.hpp>
 #include <dhp/ops/activation.hpp>
+#include <dhp/ops/attention.hpp>
 #include <dhp/ops/layer_norm.hpp>
 
 #include "../plan/cluster.hpp"
@@ -12,14 +13,46 @@
 #include "compute.hpp"
 
 #include <fstream>
+#include <numeric>
 #include <set>
+#include <vector>
 
 namespace examples::doctor {
 
 /// One rank's rates, by the work's own clock.
 struct DeviceRates {
-  double flop_32 = 0, flop_16 = 0, bytes_per_s = 0, launch_s = 0;
+  double flop_32 = 0, flop_16 = 0, flop_dropout = 0, bytes_per_s = 0, launch_s = 0;
 };
+
+/// Of attention with dropout, forward and backward, as Meta counts.
+template <class Dev>
+[[nodiscard]] double attention_flop_per_s(Dev& dev, int runs) {
+  constexpr bool gpu = !Dev::host_accessible;
+  constexpr std::int64_t samples = gpu ? 32 : 4, tokens = gpu ? 512 : 128, rows = samples * tokens;
+  constexpr int heads = gpu ? 16 : 2;
+  const auto tensor = [&, shape = dhp::Shape{rows, 64 * heads}] {
+    return dhp::Tensor<Dev>::zeros(dev, gpu ? dhp::DType::bf16 : dhp::DType::f32, shape);
+  };
+  std::vector<std::int32_t> starts;
+  for (std::int64_t row = 0; row <= rows; row += tokens) starts.push_back(int(row));
+  std::vector<std::int64_t> numbers(rows);
+  std::iota(numbers.begin(), numbers.end(), 0);
+  const auto offsets = dhp::Tensor<Dev>::from_host(dev, {samples + 1}, starts);
+  const auto lengths =
+      dhp::Tensor<Dev>::from_host(dev, {samples}, std::vector(samples, int(tokens)));
+  const auto row_numbers = dhp::Tensor<Dev>::from_host(dev, {rows}, numbers);
+  const dhp::Sequences<Dev> sequences{offsets, lengths, row_numbers, tokens};
+  const dhp::AttentionOptions options{.heads = heads, .total_heads = heads, .dropout = 0.1};
+  const auto q = tensor(), dy = tensor();
+  auto y = tensor(), dq = tensor(), dk = tensor(), dv = tensor();
+  auto sums = dhp::Tensor<Dev>::zeros(dev, dhp::DType::f32, {heads, rows});
+  const double s = median_seconds(dev, runs, false, [&] {
+    dhp::attention_forward(dev, q, q, q, sequences, options, y.mut(), sums.mut());
+    dhp::attention_backward(dev, dy, q, q, q, y, sums, sequences, options, dq.mut(), dk.mut(),
+                            dv.mut());
+  });
+  return 12 * static_cast<double>(rows * tokens * 64 * heads) / s;
+}
 
 template <class Dev>
 [[nodiscard]] DeviceRates measured_rates(Dev& dev) {
@@ -38,6 +71,7 @@ template <class Dev>
   };
   rates.flop_32 = product(dhp::DType::f32);
   rates.flop_16 = product(dhp::DType::bf16);
+  rates.flop_dropout = attention_flop_per_s(dev, runs);
   const std::int64_t rows = gpu ? 1 << 16 : 1 << 11, columns = gpu ? 1024 : 256;
   const auto x = zeros(dhp::DType::f32, {rows, columns}), one = zeros(dhp::DType::f32, {columns});
   auto y = zeros(dhp::DType::f32, {rows, columns});
@@ -60,7 +94,8 @@ template <class Dev>
   constexpr bool gpu = !Dev::host_accessible;
   auto& dev = exam.dev;
   const auto all_of = [&](const DeviceRates& mine) {
-    return gather(dev, exam.world, {mine.flop_32, mine.flop_16, mine.bytes_per_s, mine.launch_s});
+    return gather(dev, exam.world,
+                  {mine.flop_32, mine.flop_16, mine.flop_dropout, mine.bytes_per_s, mine.launch_s});
   };
   exam.world.barrier();
   const auto alone = all_of(exam.rank() == 0 ? measured_rates(dev) : DeviceRates{});
@@ -75,12 +110,13 @@ template <class Dev>
   made.devices = gpu || hosts.size() > 1 ? per_host : made.devices;
   made.flop_32 = alone[0];
   made.flop_16 = alone[1];
-  made.bytes_per_s = alone[2];
-  made.launch_s = alone[3];
+  made.flop_dropout = alone[2];
+  made.bytes_per_s = alone[3];
+  made.launch_s = alone[4];
   made.cores = 0;
   if (!gpu) {
     double rate = 0;
-    for (std::size_t at = 0; at < together.size(); at += 4) rate += together[at] / alone[0];
+    for (std::size_t at = 0; at < together.size(); at += 5) rate += together[at] / alone[0];
     const int cores = usable_cores();
     made.cores = exam.size() < cores
                      ? cores

@@ -35,13 +35,6 @@ struct Described {
   bool same_shapes = true, equal_shares = false, any_micro_batch = false;
 };
 
-[[nodiscard]] auto recomputed(auto config, auto make) {
-  return [=](dhp::ModelBuilder<dhp::Meta>& build, bool recompute) mutable {
-    config.recompute = recompute;
-    return make(build, config);
-  };
-}
-
 /// Whether the options of a trainer name this one.
 [[nodiscard]] bool is_given(const RunOptions& options, const std::string& name) {
   return ("\n" + options.configuration).find("\n" + name + "=") != std::string::npos;
@@ -65,14 +58,14 @@ struct Described {
     made.batcher = data.train;
     made.equal_shares = options.sync_batch_norm;
     made.describe =
-        recomputed(ResNetConfig{.depth = options.depth,
-                                .width = options.width,
-                                .image_size = data.image_size,
-                                .image_channels = data.channels,
-                                .classes = data.classes,
-                                .stem_stride = options.stem_stride,
-                                .synchronised_batch_norm = options.sync_batch_norm},
-                   [](auto& build, const auto& config) { return resnet(build, config); });
+        planned_model(ResNetConfig{.depth = options.depth,
+                                   .width = options.width,
+                                   .image_size = data.image_size,
+                                   .image_channels = data.channels,
+                                   .classes = data.classes,
+                                   .stem_stride = options.stem_stride,
+                                   .synchronised_batch_norm = options.sync_batch_norm},
+                      [](auto& build, const auto& config) { return resnet(build, config); });
     return {};
   }
   if (model == "gpt") {
@@ -81,8 +74,8 @@ struct Described {
     if (!is_given(made.options, "vocabulary-size")) parsed.options.vocabulary_size = 50257;
     const auto data = load_gpt_text(parsed.options);
     made.batcher = data.train;
-    made.describe =
-        recomputed(data.config, [](auto& build, const auto& config) { return gpt(build, config); });
+    made.describe = planned_model(
+        data.config, [](auto& build, const auto& config) { return gpt(build, config); });
     return {};
   }
   auto parsed = parse_bert(argc, argv, false);
@@ -91,8 +84,8 @@ struct Described {
   const auto data = load_text(parsed.options, true);
   made.batcher = data.train;
   made.same_shapes = data.same_shapes;
-  made.describe = recomputed(data.bert.config,
-                             [](auto& build, const auto& config) { return bert(build, config); });
+  made.describe = planned_model(
+      data.bert.config, [](auto& build, const auto& config) { return bert(build, config); });
   return {};
 }
 
@@ -102,24 +95,17 @@ struct Described {
   const auto axis = [&](const char* name, int value) {
     return is_given(options, name) ? value : 0;
   };
-  Choices made{.ranks = {ranks},
-               .tensor = axis("tensor-parallel", given.mesh.tensor),
-               .pipeline = axis("pipeline-parallel", given.mesh.pipeline),
-               .context = given.mesh.context,
-               .zero = {given.zero},
-               .recompute = {given.recompute},
-               .samples = options.global_batch,
-               .equal_shares = of.equal_shares};
-  if (!of.any_micro_batch) made.micro_batches = {options.micro_batch};
-  else
-    for (std::int64_t size = 1; size <= std::min<std::int64_t>(options.global_batch, 512); ++size)
-      if (options.global_batch % size == 0) made.micro_batches.push_back(size);
+  auto made = Choices::near(given, options.global_batch, of.equal_shares);
+  made.ranks = {ranks};
+  made.tensor = axis("tensor-parallel", given.mesh.tensor);
+  made.pipeline = axis("pipeline-parallel", given.mesh.pipeline);
+  const auto most = std::min<std::int64_t>(of.any_micro_batch ? options.global_batch : 0, 512);
+  for (auto size = given.micro_batch + 1; size <= most; ++size)
+    if (options.global_batch % size == 0) made.micro_batches.push_back(size);
   if (!is_given(options, "zero")) made.zero = {0, 1, 2, 3};
   if (!is_given(options, "recompute")) made.recompute = {false, true};
-  if (is_given(options, "schedule")) {
-    made.schedules = {{given.schedule, given.chunks}};
-    return made;
-  }
+  if (is_given(options, "schedule")) return made;
+  made.schedules = {{dhp::OneForwardOneBackward::name, 1}};
   for (const auto& schedule : dhp::built_in_schedules())
     for (const int chunks : {1, 2, 4}) {
       const std::string name = schedule.name();
@@ -222,7 +208,7 @@ class Page {
     const int many = layout.schedule == dhp::GPipe::name ? 0 : 2 * layout.mesh.pipeline + 2;
     std::vector<double> bytes;
     for (const auto& stage : planner_.plan(layout, many))
-      bytes.push_back(static_cast<double>(planner_.need_of(stage)));
+      bytes.push_back(static_cast<double>(stage.most));
     return bytes;
   }
   /// A device's bytes; 0 if it cannot run.
