@@ -40,8 +40,8 @@ struct Described {
   return ("\n" + options.configuration).find("\n" + name + "=") != std::string::npos;
 }
 
-/// The trainer's own options. Returns the exit status where they are wrong.
-[[nodiscard]] std::optional<int> describe(const std::string& model, int argc, char** argv,
+/// The trainer's own options. gpu: with those of a build for GPUs. Returns the exit status where they are wrong.
+[[nodiscard]] std::optional<int> describe(const std::string& model, int argc, char** argv, bool gpu,
                                           Described& made) {
   const auto keep = [&](auto& parsed) {
     auto& run = parsed.options.run;
@@ -50,7 +50,7 @@ struct Described {
     return parsed.exit_status;
   };
   if (model == "resnet50") {
-    auto parsed = parse_resnet(argc, argv, false);
+    auto parsed = parse_resnet(argc, argv, gpu);
     if (const auto status = keep(parsed)) return status;
     parsed.options.normalize = "imagenet";  // no shape depends on it, and images need not be read
     const auto& options = parsed.options;
@@ -69,7 +69,7 @@ struct Described {
     return {};
   }
   if (model == "gpt") {
-    auto parsed = parse_gpt(argc, argv, false);
+    auto parsed = parse_gpt(argc, argv, gpu);
     if (const auto status = keep(parsed)) return status;
     if (!is_given(made.options, "vocabulary-size")) parsed.options.vocabulary_size = 50257;
     const auto data = load_gpt_text(parsed.options);
@@ -78,7 +78,7 @@ struct Described {
         data.config, [](auto& build, const auto& config) { return gpt(build, config); });
     return {};
   }
-  auto parsed = parse_bert(argc, argv, false);
+  auto parsed = parse_bert(argc, argv, gpu);
   if (const auto status = keep(parsed)) return status;
   if (!is_given(made.options, "vocabulary-size")) parsed.options.vocabulary_size = 30522;
   const auto data = load_text(parsed.options, true);
@@ -226,9 +226,8 @@ class Page {
   std::size_t tried_ = 0;
 };
 
-int plan(const Asked& asked, Described& of) {
+int plan(const Asked& asked, const Cluster& cluster, const Described& of) {
   const auto start = std::chrono::steady_clock::now();
-  const auto cluster = Cluster::read(of.options.cluster);
   const int ranks = asked.ranks > 0 ? asked.ranks : of.options.mesh.size();
   MemoryPlanner planner(of.options, of.batcher, of.describe, of.same_shapes, of.equal_shares,
                         cluster.cores == 0         ? RanksAre::on_gpus
@@ -272,15 +271,14 @@ int plan(const Asked& asked, Described& of) {
 int main(int argc, char** argv) {
   using namespace examples;
   Asked asked;
-  std::string cluster;
+  std::string path;
   CommandLine app(
       "Plans a training: the fastest layouts of a model on a cluster, with time, memory and cost.\n"
       "It takes the options of the model's trainer, too: what they give is fixed, such as "
       "--global-batch and --precision, and the rest is searched.");
   app.add_option("--model", asked.model, "bert, gpt or resnet50",
                  CLI::IsMember({"bert", "gpt", "resnet50"}));
-  app.add_option("--cluster", cluster,
-                 "TOML file of what a host has, as examples/plan/clusters has")
+  app.add_option("--cluster", path, "TOML file of what a host has, as examples/plan/clusters has")
       ->required();
   app.add_option("--gpus", asked.ranks, "Ranks; else those of the given axes", positive_number());
   app.add_option("--top", asked.top, "Layouts to show", positive_number());
@@ -297,9 +295,11 @@ int main(int argc, char** argv) {
   std::vector<char*> rest;
   for (auto& word : words) rest.push_back(word.data());
   return exit_status_of([&] {
-    if (const auto status = describe(asked.model, static_cast<int>(rest.size()), rest.data(), of))
+    const auto cluster = Cluster::read(path);
+    const bool gpu = cluster.cores == 0;
+    if (const auto status =
+            describe(asked.model, static_cast<int>(rest.size()), rest.data(), gpu, of))
       return *status;
-    of.options.cluster = cluster;
-    return plan(asked, of);
+    return plan(asked, cluster, of);
   });
 }
