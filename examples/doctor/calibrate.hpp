@@ -24,34 +24,30 @@ struct DeviceRates {
   double flop_32 = 0, flop_16 = 0, flop_dropout = 0, bytes_per_s = 0, launch_s = 0;
 };
 
-/// Of attention with dropout, forward and backward, as Meta counts.
+/// Of attention with dropout, forward and backward, as Meta counts: of a sample with many heads.
 template <class Dev>
 [[nodiscard]] double attention_flop_per_s(Dev& dev, int runs) {
+  using dhp::DType, dhp::Tensor;
   constexpr bool gpu = !Dev::host_accessible;
-  constexpr std::int64_t samples = gpu ? 32 : 4, tokens = gpu ? 512 : 128, rows = samples * tokens;
-  constexpr int heads = gpu ? 16 : 2;
-  const auto tensor = [&, shape = dhp::Shape{rows, 64 * heads}] {
-    return dhp::Tensor<Dev>::zeros(dev, gpu ? dhp::DType::bf16 : dhp::DType::f32, shape);
+  constexpr int tokens = gpu ? 512 : 128, heads = gpu ? 512 : 8, columns = 64 * heads;
+  const auto zeros = [&](DType type, const dhp::Shape& shape) {
+    return Tensor<Dev>::zeros(dev, type, shape);
   };
-  std::vector<std::int32_t> starts;
-  for (std::int64_t row = 0; row <= rows; row += tokens) starts.push_back(int(row));
-  std::vector<std::int64_t> numbers(rows);
-  std::iota(numbers.begin(), numbers.end(), 0);
-  const auto offsets = dhp::Tensor<Dev>::from_host(dev, {samples + 1}, starts);
-  const auto lengths =
-      dhp::Tensor<Dev>::from_host(dev, {samples}, std::vector(samples, int(tokens)));
-  const auto row_numbers = dhp::Tensor<Dev>::from_host(dev, {rows}, numbers);
-  const dhp::Sequences<Dev> sequences{offsets, lengths, row_numbers, tokens};
+  const auto like_q = [&] { return zeros(gpu ? DType::bf16 : DType::f32, {tokens, columns}); };
+  const auto offsets = Tensor<Dev>::from_host(dev, {2}, std::vector{0, tokens});
+  const auto length = Tensor<Dev>::from_host(dev, {1}, std::vector{tokens});
+  const auto numbers = zeros(DType::i64, {tokens});
+  const dhp::Sequences<Dev> sample{offsets, length, numbers, tokens};
   const dhp::AttentionOptions options{.heads = heads, .total_heads = heads, .dropout = 0.1};
-  const auto q = tensor(), dy = tensor();
-  auto y = tensor(), dq = tensor(), dk = tensor(), dv = tensor();
-  auto sums = dhp::Tensor<Dev>::zeros(dev, dhp::DType::f32, {heads, rows});
+  const auto q = like_q();
+  auto y = like_q(), dq = like_q(), dk = like_q(), dv = like_q();
+  auto sums = zeros(DType::f32, {heads, tokens});
   const double s = median_seconds(dev, runs, false, [&] {
-    dhp::attention_forward(dev, q, q, q, sequences, options, y.mut(), sums.mut());
-    dhp::attention_backward(dev, dy, q, q, q, y, sums, sequences, options, dq.mut(), dk.mut(),
+    dhp::attention_forward(dev, q, q, q, sample, options, y.mut(), sums.mut());
+    dhp::attention_backward(dev, q, q, q, q, y, sums, sample, options, dq.mut(), dk.mut(),
                             dv.mut());
   });
-  return 12 * static_cast<double>(rows * tokens * 64 * heads) / s;
+  return 12.0 * tokens * tokens * columns / s;
 }
 
 template <class Dev>
