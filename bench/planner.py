@@ -72,7 +72,7 @@ def ran(programs, folder, model, case, steps, hosts=None):
 
 def with_rates(text, slower, launch_us):
     """The file of a cluster whose devices are so many times slower, with other launches."""
-    text = re.sub(r"^(device.(?:tflops_32|tflops_16|gb_per_s)) = (.*)$",
+    text = re.sub(r"^(device.(?:tflops_\w+|gb_per_s)) = (.*)$",
                   lambda found: f"{found[1]} = {float(found[2]) / slower}", text, flags=re.M)
     return re.sub(r"^device.launch_us = .*$", f"device.launch_us = {launch_us}", text, flags=re.M)
 

@@ -67,7 +67,8 @@ def predicted(program, model, tokens, cluster, changes, gpus, batch, micro_batch
         file.write_text("\n".join(lines + [f"{key} = {value}" for key, value in changes.items()]) + "\n")
         of_model = ["--optimizer", "lars"]
         if model == "bert":
-            of_model = ["--preset", "large", "--sequence-length", tokens, "--optimizer", "lamb"]
+            of_model = ["--preset", "large", "--sequence-length", tokens, "--optimizer", "lamb",
+                        "--library-dropout"]
         command = [program, "--model", model, *of_model, "--precision", "fp16", "--cluster", file, "--gpus", gpus,
                    "--tensor-parallel", 1, "--pipeline-parallel", 1, "--zero", zero, "--recompute=false",
                    "--global-batch", batch, "--micro-batch", micro_batch, "--top", 1, "--json", out]

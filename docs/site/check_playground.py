@@ -144,7 +144,7 @@ try:
         check("refused" not in compare(values), values, "is refused")
     for values, sentence in (({"pipeline": 40}, "every part needs at least one"),
                              ({"pipeline": 4, "chunks": 2}, "interleaved"),
-                             ({"chunks": 1, "data": 0}, "at least 1 rank"),
+                             ({"chunks": 1, "data": 0}, "data is 1 to 4096, not 0"),
                              ({"data": 1, "layers": ""}, "layers is a number")):
         answer = compare(values)
         check(sentence in answer.get("refused", ""), values, "gives", answer)

@@ -4,6 +4,7 @@
 
 #include <dhp/comm/mesh.hpp>
 #include <dhp/ops/activation.hpp>
+#include <dhp/ops/attention.hpp>
 #include <dhp/ops/layer_norm.hpp>
 
 #include "../plan/cluster.hpp"
@@ -12,14 +13,42 @@
 #include "compute.hpp"
 
 #include <fstream>
+#include <numeric>
 #include <set>
+#include <vector>
 
 namespace examples::doctor {
 
 /// One rank's rates, by the work's own clock.
 struct DeviceRates {
-  double flop_32 = 0, flop_16 = 0, bytes_per_s = 0, launch_s = 0;
+  double flop_32 = 0, flop_16 = 0, flop_dropout = 0, bytes_per_s = 0, launch_s = 0;
 };
+
+/// Of attention with dropout, forward and backward, as Meta counts: of a sample with many heads.
+template <class Dev>
+[[nodiscard]] double attention_flop_per_s(Dev& dev, int runs) {
+  using dhp::DType, dhp::Tensor;
+  constexpr bool gpu = !Dev::host_accessible;
+  constexpr int tokens = gpu ? 512 : 128, heads = gpu ? 512 : 8, columns = 64 * heads;
+  const auto zeros = [&](DType type, const dhp::Shape& shape) {
+    return Tensor<Dev>::zeros(dev, type, shape);
+  };
+  const auto like_q = [&] { return zeros(gpu ? DType::bf16 : DType::f32, {tokens, columns}); };
+  const auto offsets = Tensor<Dev>::from_host(dev, {2}, std::vector{0, tokens});
+  const auto length = Tensor<Dev>::from_host(dev, {1}, std::vector{tokens});
+  const auto numbers = zeros(DType::i64, {tokens});
+  const dhp::Sequences<Dev> sample{offsets, length, numbers, tokens};
+  const dhp::AttentionOptions options{.heads = heads, .total_heads = heads, .dropout = 0.1};
+  const auto q = like_q();
+  auto y = like_q(), dq = like_q(), dk = like_q(), dv = like_q();
+  auto sums = zeros(DType::f32, {heads, tokens});
+  const double s = median_seconds(dev, runs, false, [&] {
+    dhp::attention_forward(dev, q, q, q, sample, options, y.mut(), sums.mut());
+    dhp::attention_backward(dev, q, q, q, q, y, sums, sample, options, dq.mut(), dk.mut(),
+                            dv.mut());
+  });
+  return 12.0 * tokens * tokens * columns / s;
+}
 
 template <class Dev>
 [[nodiscard]] DeviceRates measured_rates(Dev& dev) {
@@ -38,6 +67,7 @@ template <class Dev>
   };
   rates.flop_32 = product(dhp::DType::f32);
   rates.flop_16 = product(dhp::DType::bf16);
+  rates.flop_dropout = attention_flop_per_s(dev, runs);
   const std::int64_t rows = gpu ? 1 << 16 : 1 << 11, columns = gpu ? 1024 : 256;
   const auto x = zeros(dhp::DType::f32, {rows, columns}), one = zeros(dhp::DType::f32, {columns});
   auto y = zeros(dhp::DType::f32, {rows, columns});
@@ -60,7 +90,8 @@ template <class Dev>
   constexpr bool gpu = !Dev::host_accessible;
   auto& dev = exam.dev;
   const auto all_of = [&](const DeviceRates& mine) {
-    return gather(dev, exam.world, {mine.flop_32, mine.flop_16, mine.bytes_per_s, mine.launch_s});
+    return gather(dev, exam.world,
+                  {mine.flop_32, mine.flop_16, mine.flop_dropout, mine.bytes_per_s, mine.launch_s});
   };
   exam.world.barrier();
   const auto alone = all_of(exam.rank() == 0 ? measured_rates(dev) : DeviceRates{});
@@ -75,12 +106,13 @@ template <class Dev>
   made.devices = gpu || hosts.size() > 1 ? per_host : made.devices;
   made.flop_32 = alone[0];
   made.flop_16 = alone[1];
-  made.bytes_per_s = alone[2];
-  made.launch_s = alone[3];
+  made.flop_dropout = alone[2];
+  made.bytes_per_s = alone[3];
+  made.launch_s = alone[4];
   made.cores = 0;
   if (!gpu) {
     double rate = 0;
-    for (std::size_t at = 0; at < together.size(); at += 4) rate += together[at] / alone[0];
+    for (std::size_t at = 0; at < together.size(); at += 5) rate += together[at] / alone[0];
     const int cores = usable_cores();
     made.cores = exam.size() < cores
                      ? cores

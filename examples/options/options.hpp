@@ -146,6 +146,8 @@ struct RunOptions {
     return std::holds_alternative<dhp::Delayed>(reducer) ||
            std::holds_alternative<dhp::LocalSgd>(reducer);
   }
+  /// Whether a GPU records a step and replays it. same_shapes: of all steps' micro-batches.
+  [[nodiscard]] bool records_steps(bool same_shapes) const;
   /// Throws if the learning rate cannot decay as asked for over this number of steps.
   void check_decay(std::int64_t total_steps) const;
   /// Likely mistakes in a run of this length, a sentence each.

@@ -34,6 +34,16 @@ void RunOptions::check_ranks() const {
 }
 bool RunOptions::begins_anew() const { return dhp::WeightFiles::are_at(load); }
 
+bool RunOptions::records_steps(bool same_shapes) const {
+  if (elastic) return false;                // ranks agree in the middle of each step
+  if (!trace_values.empty()) return false;  // values are copied to the host
+  if (!trace.empty()) return false;  // what happens when in a step that is one piece is not seen
+  if (!same_shapes && !resident()) return false;
+  if (mesh.size() == 1) return cuda_graphs.value_or(true);
+  // The host compares what ranks call, and graphs of several GPUs of one process may wait for each other.
+  return cuda_graphs.value_or(false) && process() && !check_collectives;
+}
+
 void RunOptions::finish_synthetic() {
   if (!synthetic_gradients) return;
   const bool usual = pipeline.schedule.name() == dhp::OneForwardOneBackward::name;

@@ -29,10 +29,11 @@ struct Cluster {
   double hosts = 1024;    ///< of a rack
   double flop_32 = 50e9;  ///< in a second, as products reach it
   double flop_16 = 10e9;
-  double bytes_per_s = 8e9;   ///< that other operations read and write
-  double launch_s = 2e-6;     ///< of an operation, beside that
-  double memory_bytes = 8e9;  ///< of a device; with cores of the host
-  double dollars = 0;         ///< of a device in an hour
+  double flop_dropout = 25e9;  ///< of attention with dropout
+  double bytes_per_s = 8e9;    ///< that other operations read and write
+  double launch_s = 2e-6;      ///< of an operation, beside that
+  double memory_bytes = 8e9;   ///< of a device; with cores of the host
+  double dollars = 0;          ///< of a device in an hour
   Link device{}, host{.latency_s = 50e-6, .bytes_per_s = 0.1e9}, rack = host;  ///< between two
 
   /// visitor(key, value, unit): the file has value / unit.
@@ -42,6 +43,7 @@ struct Cluster {
     visitor("host.in_a_rack", cluster.hosts, 1);
     visitor("device.tflops_32", cluster.flop_32, 1e12);
     visitor("device.tflops_16", cluster.flop_16, 1e12);
+    visitor("device.tflops_dropout", cluster.flop_dropout, 1e12);
     visitor("device.gb_per_s", cluster.bytes_per_s, 1e9);
     visitor("device.launch_us", cluster.launch_s, 1e-6);
     visitor("device.memory_gb", cluster.memory_bytes, 1e9);

@@ -35,20 +35,13 @@ struct Described {
   bool same_shapes = true, equal_shares = false, any_micro_batch = false;
 };
 
-[[nodiscard]] auto recomputed(auto config, auto make) {
-  return [=](dhp::ModelBuilder<dhp::Meta>& build, bool recompute) mutable {
-    config.recompute = recompute;
-    return make(build, config);
-  };
-}
-
 /// Whether the options of a trainer name this one.
 [[nodiscard]] bool is_given(const RunOptions& options, const std::string& name) {
   return ("\n" + options.configuration).find("\n" + name + "=") != std::string::npos;
 }
 
-/// The trainer's own options. Returns the exit status where they are wrong.
-[[nodiscard]] std::optional<int> describe(const std::string& model, int argc, char** argv,
+/// The trainer's own options. gpu: with those of a build for GPUs. Returns the exit status where they are wrong.
+[[nodiscard]] std::optional<int> describe(const std::string& model, int argc, char** argv, bool gpu,
                                           Described& made) {
   const auto keep = [&](auto& parsed) {
     auto& run = parsed.options.run;
@@ -57,7 +50,7 @@ struct Described {
     return parsed.exit_status;
   };
   if (model == "resnet50") {
-    auto parsed = parse_resnet(argc, argv, false);
+    auto parsed = parse_resnet(argc, argv, gpu);
     if (const auto status = keep(parsed)) return status;
     parsed.options.normalize = "imagenet";  // no shape depends on it, and images need not be read
     const auto& options = parsed.options;
@@ -65,34 +58,34 @@ struct Described {
     made.batcher = data.train;
     made.equal_shares = options.sync_batch_norm;
     made.describe =
-        recomputed(ResNetConfig{.depth = options.depth,
-                                .width = options.width,
-                                .image_size = data.image_size,
-                                .image_channels = data.channels,
-                                .classes = data.classes,
-                                .stem_stride = options.stem_stride,
-                                .synchronised_batch_norm = options.sync_batch_norm},
-                   [](auto& build, const auto& config) { return resnet(build, config); });
+        planned_model(ResNetConfig{.depth = options.depth,
+                                   .width = options.width,
+                                   .image_size = data.image_size,
+                                   .image_channels = data.channels,
+                                   .classes = data.classes,
+                                   .stem_stride = options.stem_stride,
+                                   .synchronised_batch_norm = options.sync_batch_norm},
+                      [](auto& build, const auto& config) { return resnet(build, config); });
     return {};
   }
   if (model == "gpt") {
-    auto parsed = parse_gpt(argc, argv, false);
+    auto parsed = parse_gpt(argc, argv, gpu);
     if (const auto status = keep(parsed)) return status;
     if (!is_given(made.options, "vocabulary-size")) parsed.options.vocabulary_size = 50257;
     const auto data = load_gpt_text(parsed.options);
     made.batcher = data.train;
-    made.describe =
-        recomputed(data.config, [](auto& build, const auto& config) { return gpt(build, config); });
+    made.describe = planned_model(
+        data.config, [](auto& build, const auto& config) { return gpt(build, config); });
     return {};
   }
-  auto parsed = parse_bert(argc, argv, false);
+  auto parsed = parse_bert(argc, argv, gpu);
   if (const auto status = keep(parsed)) return status;
   if (!is_given(made.options, "vocabulary-size")) parsed.options.vocabulary_size = 30522;
   const auto data = load_text(parsed.options, true);
   made.batcher = data.train;
   made.same_shapes = data.same_shapes;
-  made.describe = recomputed(data.bert.config,
-                             [](auto& build, const auto& config) { return bert(build, config); });
+  made.describe = planned_model(
+      data.bert.config, [](auto& build, const auto& config) { return bert(build, config); });
   return {};
 }
 
@@ -102,24 +95,17 @@ struct Described {
   const auto axis = [&](const char* name, int value) {
     return is_given(options, name) ? value : 0;
   };
-  Choices made{.ranks = {ranks},
-               .tensor = axis("tensor-parallel", given.mesh.tensor),
-               .pipeline = axis("pipeline-parallel", given.mesh.pipeline),
-               .context = given.mesh.context,
-               .zero = {given.zero},
-               .recompute = {given.recompute},
-               .samples = options.global_batch,
-               .equal_shares = of.equal_shares};
-  if (!of.any_micro_batch) made.micro_batches = {options.micro_batch};
-  else
-    for (std::int64_t size = 1; size <= std::min<std::int64_t>(options.global_batch, 512); ++size)
-      if (options.global_batch % size == 0) made.micro_batches.push_back(size);
+  auto made = Choices::near(given, options.global_batch, of.equal_shares);
+  made.ranks = {ranks};
+  made.tensor = axis("tensor-parallel", given.mesh.tensor);
+  made.pipeline = axis("pipeline-parallel", given.mesh.pipeline);
+  const auto most = std::min<std::int64_t>(of.any_micro_batch ? options.global_batch : 0, 512);
+  for (auto size = given.micro_batch + 1; size <= most; ++size)
+    if (options.global_batch % size == 0) made.micro_batches.push_back(size);
   if (!is_given(options, "zero")) made.zero = {0, 1, 2, 3};
   if (!is_given(options, "recompute")) made.recompute = {false, true};
-  if (is_given(options, "schedule")) {
-    made.schedules = {{given.schedule, given.chunks}};
-    return made;
-  }
+  if (is_given(options, "schedule")) return made;
+  made.schedules = {{dhp::OneForwardOneBackward::name, 1}};
   for (const auto& schedule : dhp::built_in_schedules())
     for (const int chunks : {1, 2, 4}) {
       const std::string name = schedule.name();
@@ -222,7 +208,7 @@ class Page {
     const int many = layout.schedule == dhp::GPipe::name ? 0 : 2 * layout.mesh.pipeline + 2;
     std::vector<double> bytes;
     for (const auto& stage : planner_.plan(layout, many))
-      bytes.push_back(static_cast<double>(planner_.need_of(stage)));
+      bytes.push_back(static_cast<double>(stage.most));
     return bytes;
   }
   /// A device's bytes; 0 if it cannot run.
@@ -240,9 +226,8 @@ class Page {
   std::size_t tried_ = 0;
 };
 
-int plan(const Asked& asked, Described& of) {
+int plan(const Asked& asked, const Cluster& cluster, const Described& of) {
   const auto start = std::chrono::steady_clock::now();
-  const auto cluster = Cluster::read(of.options.cluster);
   const int ranks = asked.ranks > 0 ? asked.ranks : of.options.mesh.size();
   MemoryPlanner planner(of.options, of.batcher, of.describe, of.same_shapes, of.equal_shares,
                         cluster.cores == 0         ? RanksAre::on_gpus
@@ -286,15 +271,14 @@ int plan(const Asked& asked, Described& of) {
 int main(int argc, char** argv) {
   using namespace examples;
   Asked asked;
-  std::string cluster;
+  std::string path;
   CommandLine app(
       "Plans a training: the fastest layouts of a model on a cluster, with time, memory and cost.\n"
       "It takes the options of the model's trainer, too: what they give is fixed, such as "
       "--global-batch and --precision, and the rest is searched.");
   app.add_option("--model", asked.model, "bert, gpt or resnet50",
                  CLI::IsMember({"bert", "gpt", "resnet50"}));
-  app.add_option("--cluster", cluster,
-                 "TOML file of what a host has, as examples/plan/clusters has")
+  app.add_option("--cluster", path, "TOML file of what a host has, as examples/plan/clusters has")
       ->required();
   app.add_option("--gpus", asked.ranks, "Ranks; else those of the given axes", positive_number());
   app.add_option("--top", asked.top, "Layouts to show", positive_number());
@@ -311,9 +295,11 @@ int main(int argc, char** argv) {
   std::vector<char*> rest;
   for (auto& word : words) rest.push_back(word.data());
   return exit_status_of([&] {
-    if (const auto status = describe(asked.model, static_cast<int>(rest.size()), rest.data(), of))
+    const auto cluster = Cluster::read(path);
+    const bool gpu = cluster.cores == 0;
+    if (const auto status =
+            describe(asked.model, static_cast<int>(rest.size()), rest.data(), gpu, of))
       return *status;
-    of.options.cluster = cluster;
-    return plan(asked, of);
+    return plan(asked, cluster, of);
   });
 }

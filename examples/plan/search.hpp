@@ -20,6 +20,18 @@ struct Choices {
   std::int64_t samples = 0;                                         ///< of a step
   bool equal_shares = false;   ///< replicas need as many micro-batches each
   bool powers_of_two = false;  ///< axes
+
+  /// As many ranks on any axes, and the rest as it is.
+  [[nodiscard]] static Choices near(const Layout& layout, std::int64_t samples, bool equal_shares) {
+    return {.ranks = {layout.mesh.size()},
+            .context = layout.mesh.context,
+            .micro_batches = {layout.micro_batch},
+            .zero = {layout.zero},
+            .recompute = {layout.recompute},
+            .schedules = {{layout.schedule, layout.chunks}},
+            .samples = samples,
+            .equal_shares = equal_shares};
+  }
 };
 
 void for_each_layout(const Choices& choices, auto visit) {

@@ -72,7 +72,9 @@ class StepModel {
   /// Time of work without its communication.
   [[nodiscard]] double seconds(const Work& work) const {
     const auto& c = options_.cluster;
-    const double flop = work.flop / (options_.half ? c.flop_16 : c.flop_32);
+    const double products = options_.half ? c.flop_16 : c.flop_32;
+    const double flop = (work.flop - work.dropout_flop) / products +
+                        work.dropout_flop / std::min(products, c.flop_dropout);
     const double moved = work.product_bytes / c.bytes_per_s;
     // On cores the caches hide what products read.
     return (c.cores > 0 ? std::max(flop, moved) : flop + moved) + work.bytes / c.bytes_per_s +
@@ -191,18 +193,12 @@ class StepModel {
             layout.micro_batch * 1'000'000 + micro_batches, layout.recompute});
     auto& made = known->second;
     if (fresh) try {
-        made.work = work_of(layout);
+        made.work = options_.work(layout);
         if (made.work) stage(layout, micro_batches, made);
       } catch (const dhp::Error&) {
         made = {};
       }
     return made.stages.empty() ? nullptr : &made;
-  }
-  [[nodiscard]] std::shared_ptr<const ModelWork> work_of(const Layout& layout) {
-    const auto [known, fresh] = works_.try_emplace(
-        std::tuple(layout.mesh.tensor, layout.mesh.context, layout.micro_batch, layout.recompute));
-    if (fresh) known->second = options_.work(layout);
-    return known->second;
   }
   void stage(const Layout& layout, int micro_batches, Pipeline& made) const {
     const auto& mesh = layout.mesh;
@@ -315,7 +311,6 @@ class StepModel {
   }
 
   StepModelOptions options_;
-  std::map<std::tuple<int, int, std::int64_t, bool>, std::shared_ptr<const ModelWork>> works_;
   std::map<Cut, Pipeline> pipelines_;
 };
 

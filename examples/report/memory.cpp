@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <limits>
 
 namespace examples {
 namespace {
@@ -49,29 +50,35 @@ MemoryPlanner::MemoryPlanner(const RunOptions& options, AnyBatcher batcher,
       equal_shares_(equal_shares),
       ranks_(ranks) {}
 
+std::int64_t MemoryPlanner::samples() const {
+  return options_.resident() ? options_.global_batch
+                             : std::min(options_.global_batch, batcher_.size());
+}
+
 /// A few micro-batches of this many samples; one if all have the same shapes.
 const std::vector<dhp::HostBatch>& MemoryPlanner::batches_of(std::int64_t micro_batch) {
   auto& batches = batches_[micro_batch];
   if (!batches.empty()) return batches;
-  const auto samples = std::min(micro_batch, batcher_.size());
-  const auto count = same_shapes_ ? 1 : std::min(different_shapes, batcher_.size() / samples);
+  const auto size = std::min(micro_batch, batcher_.size());
+  // Resident ones are those of a step, again and again.
+  const auto all = options_.resident() ? samples() : batcher_.size();
+  const auto count = same_shapes_ ? 1 : std::clamp<std::int64_t>(all / size, 1, different_shapes);
   for (std::int64_t k = 0; k < count; ++k) {
     std::vector<std::int64_t> indices;
-    for (std::int64_t sample = 0; sample < samples; ++sample)
-      indices.push_back(k * samples + sample);
+    for (std::int64_t sample = 0; sample < size; ++sample)
+      indices.push_back((k * size + sample) % batcher_.size());
     batches.push_back(batcher_.collate(indices, 0));
   }
   return batches;
 }
 
-MemoryPlanner::Planned MemoryPlanner::planned(const RunOptions& options) {
+MemoryPlanner::Planned MemoryPlanner::planned(const RunOptions& options, std::int64_t runs) {
   const auto& batches = batches_of(options.micro_batch);
   const auto count = std::ssize(batches);
   const auto size = options.micro_batch;
-  const auto samples =
-      options.resident() ? options.global_batch : std::min(options.global_batch, batcher_.size());
-  const auto micro_batches = std::max<std::int64_t>(samples / size, 1);
-  const auto share = dhp::part_of(micro_batches, options.mesh.data, 0).size();
+  const auto micro_batches = std::max<std::int64_t>(samples() / size, 1);
+  auto share = dhp::part_of(micro_batches, options.mesh.data, 0).size();
+  if (runs > 0) share = std::min(share, runs);
   return {.options = options.training(std::max<std::int64_t>(options.steps.value_or(0), 3)),
           .describe = [&](auto& build) { return describe_(build, options.recompute); },
           .batch =
@@ -80,28 +87,35 @@ MemoryPlanner::Planned MemoryPlanner::planned(const RunOptions& options) {
                                    {k * size, (k + 1) * size});
               },
           .micro_batches = micro_batches,
+          .runs = runs,
           .prepare = [&](auto& run, const auto& example) { options.prepare(run, example); },
           .steps = static_cast<int>((count + share - 1) / share),
           .threads = ranks_ == RanksAre::threads};
 }
 
-std::vector<dhp::MemoryPlan> MemoryPlanner::plan(const Layout& layout, std::int64_t most) {
+std::vector<dhp::MemoryPlan> MemoryPlanner::plan(const Layout& layout, std::int64_t runs) {
   auto options = options_;
   choose(options, layout);
-  if (most > 0)
-    options.global_batch =
-        std::min(options.global_batch, most * layout.micro_batch * layout.mesh.data);
+  const bool gpu = ranks_ == RanksAre::on_gpus;
   std::vector<dhp::MemoryPlan> stages;
   if (batcher_.size() == 0) return stages;
   try {
-    const auto run = planned(options);
-    for (int stage = 0; stage < options.mesh.pipeline; ++stage)
-      stages.push_back(
-          dhp::plan_memory(run, stage, {.least_step = ranks_ == RanksAre::on_gpus ? 256u : 64u}));
+    const auto run = planned(options, runs);
+    for (int stage = 0; stage < options.mesh.pipeline; ++stage) {
+      auto& plan =
+          stages.emplace_back(dhp::plan_memory(run, stage, {.least_step = gpu ? 256u : 64u}));
+      // A GPU's free blocks make room, but for those of a recorded step.
+      if (gpu && !options.records_steps(same_shapes_)) plan.most = plan.most_in_use;
+    }
   } catch (const dhp::Error&) {
     return {};
   }
   return stages;
+}
+std::size_t MemoryPlanner::need(const Layout& layout, std::int64_t runs) {
+  std::size_t most = 0;
+  for (const auto& stage : plan(layout, runs)) most = std::max(most, stage.most);
+  return most;
 }
 const std::vector<dhp::MemoryPlan>& MemoryPlanner::stages() {
   if (!stages_) stages_ = plan(layout());
@@ -116,6 +130,7 @@ Cluster cluster_of(const RunOptions& options, bool gpu) {
           .cores = 0,
           .flop_32 = 50e12,
           .flop_16 = 700e12,
+          .flop_dropout = 72e12,
           .bytes_per_s = 2.8e12,
           .launch_s = 3e-6,
           .memory_bytes = 80e9,
@@ -124,9 +139,9 @@ Cluster cluster_of(const RunOptions& options, bool gpu) {
           .rack = {20e-6, 40e9}};
 }
 
-StepModel MemoryPlanner::step_model(const Cluster& cluster, std::int64_t asked) {
-  const auto samples = options_.resident() ? options_.global_batch
-                                           : std::min(options_.global_batch, batcher_.size());
+StepModel MemoryPlanner::step_model(Cluster cluster, std::int64_t asked) {
+  // cuDNN's dropout is as fast as products.
+  if (options_.library_dropout) cluster.flop_dropout = std::numeric_limits<double>::infinity();
   const auto* const bucketed = std::get_if<dhp::Bucketed>(&options_.reducer);
   return StepModel(
       {.cluster = cluster,
@@ -136,45 +151,34 @@ StepModel MemoryPlanner::step_model(const Cluster& cluster, std::int64_t asked) 
            },
        .half = options_.precision != dhp::accumulation_type(options_.precision),
        .bucket_bytes = bucketed == nullptr ? 1e18 : static_cast<double>(bucketed->bytes),
-       .samples = asked > 0 ? asked : samples,
-       .work =
-           [this, known = std::map<WorkKey, Counted>()](const Layout& layout) mutable {
-             const auto count = [&](std::int64_t micro_batch) -> Counted& {
-               const auto [place, fresh] = known.try_emplace(
-                   {layout.mesh.tensor, layout.mesh.context, micro_batch, layout.recompute});
-               if (fresh) place->second = counted(layout, micro_batch);
-               return place->second;
-             };
-             // Counts powers of eight of made data; reads no more real data than is asked.
-             std::int64_t small = 1;
-             while (8 * small <= layout.micro_batch) small *= 8;
-             const bool made = options_.resident() && layout.micro_batch > small;
-             const auto from = made ? count(small) : nullptr;
-             const auto to = from ? count(8 * small) : nullptr;
-             if (!to) return count(layout.micro_batch);
-             const auto way = static_cast<double>(layout.micro_batch - small);
-             return std::make_shared<const ModelWork>(
-                 between(*from, *to, way / static_cast<double>(7 * small)));
-           }});
+       .samples = asked > 0 ? asked : samples(),
+       .work = [this](const Layout& layout) { return work(layout); }});
 }
 
-MemoryPlanner::Counted MemoryPlanner::counted(const Layout& layout, std::int64_t micro_batch) {
+MemoryPlanner::Counted MemoryPlanner::work(const Layout& layout) {
+  const auto [known, fresh] = works_.try_emplace(
+      {layout.mesh.tensor, layout.mesh.context, layout.micro_batch, layout.recompute});
+  auto& made = known->second;
+  if (!fresh) return made;
+  // Counts powers of eight of made data; reads no more real data than is asked.
+  auto small = layout;
+  for (small.micro_batch = 1; 8 * small.micro_batch <= layout.micro_batch;) small.micro_batch *= 8;
+  const auto more = layout.micro_batch - small.micro_batch;
+  if (options_.resident() && more > 0) {
+    auto large = small;
+    large.micro_batch *= 8;
+    const auto from = work(small), to = from ? work(large) : nullptr;
+    const auto way = static_cast<double>(more) / static_cast<double>(7 * small.micro_batch);
+    if (to) return made = std::make_shared<const ModelWork>(between(*from, *to, way));
+  }
   auto options = options_;
-  auto alone = layout;
-  alone.micro_batch = micro_batch;
-  choose(options, alone);
+  choose(options, layout);
   options.mesh = {1, layout.mesh.tensor, 1, layout.mesh.context};
   try {
-    return std::make_shared<ModelWork>(count_work(planned(options)));
-  } catch (const dhp::Error&) {
-    return nullptr;
+    made = std::make_shared<const ModelWork>(count_work(planned(options)));
+  } catch (const dhp::Error&) {  // stays null
   }
-}
-
-std::size_t MemoryPlanner::most_of(const std::vector<dhp::MemoryPlan>& stages) const {
-  std::size_t most = 0;
-  for (const auto& plan : stages) most = std::max(most, need_of(plan));
-  return most;
+  return made;
 }
 
 std::vector<std::string> MemoryPlanner::lines(const MemoryLimit& limit) {
@@ -190,7 +194,7 @@ std::vector<std::string> MemoryPlanner::lines(const MemoryLimit& limit) {
         ", optimizer ", bytes_text(plan.optimizer), ", activations ",
         bytes_text(plan.activations()), " (", plan.in_flight,
         plan.in_flight == 1 ? " micro-batch" : " micro-batches",
-        " in flight): ", bytes_text(need_of(plan)), " of ", bytes_text(limit.bytes), where));
+        " in flight): ", bytes_text(plan.most), " of ", bytes_text(limit.bytes), where));
   }
   return lines;
 }
@@ -198,19 +202,12 @@ std::vector<std::string> MemoryPlanner::lines(const MemoryLimit& limit) {
 std::vector<std::pair<double, Layout>> MemoryPlanner::nearest() const {
   const auto from = layout();
   const auto ranks = from.mesh.size();
-  Choices choices{.ranks = {ranks, 2 * ranks},
-                  .context = from.mesh.context,
-                  .micro_batches = {from.micro_batch},
-                  .zero = {},
-                  .recompute = {from.recompute},
-                  .schedules = {{from.schedule, from.chunks}},
-                  .samples = options_.global_batch,
-                  .equal_shares = equal_shares_};
+  auto choices = Choices::near(from, options_.global_batch, equal_shares_);
+  choices.ranks.push_back(2 * ranks);
   while (choices.micro_batches.back() % 2 == 0)
     choices.micro_batches.push_back(choices.micro_batches.back() / 2);
   const bool bucketed = std::holds_alternative<dhp::Bucketed>(options_.reducer);
-  for (int zero = from.zero; zero <= (bucketed ? 3 : from.zero); ++zero)
-    choices.zero.push_back(zero);
+  for (int zero = from.zero + 1; bucketed && zero <= 3; ++zero) choices.zero.push_back(zero);
   if (!from.recompute) choices.recompute.push_back(true);
   const auto steps = [](auto first, auto second) {
     return std::abs(std::log2(static_cast<double>(second) / static_cast<double>(first)));
@@ -232,7 +229,11 @@ std::vector<std::pair<double, Layout>> MemoryPlanner::nearest() const {
 }
 
 void MemoryPlanner::check_fits(const MemoryLimit& limit) {
-  const auto most = most_of(stages());
+  if (stages().empty()) return;
+  const auto& worst = *std::max_element(
+      stages().begin(), stages().end(),
+      [](const dhp::MemoryPlan& a, const dhp::MemoryPlan& b) { return a.most < b.most; });
+  const auto most = worst.most;
   if (most <= limit.bytes) return;
   constexpr int most_tried = 100;
   std::string way_out;
@@ -240,7 +241,7 @@ void MemoryPlanner::check_fits(const MemoryLimit& limit) {
   int tried = 0;
   for (const auto& [distance, layout] : nearest()) {
     if (++tried > most_tried) break;
-    const auto need = most_of(plan(layout));
+    const auto need = this->need(layout);
     if (need == 0 || need >= least) continue;
     const auto share = limit.of_host
                            ? limit.bytes * static_cast<std::size_t>(options_.mesh.size()) /
@@ -251,9 +252,6 @@ void MemoryPlanner::check_fits(const MemoryLimit& limit) {
     least = need;
     way_out = "no layout near it fits; " + way_out;
   }
-  const auto& worst = *std::max_element(
-      stages().begin(), stages().end(),
-      [&](const dhp::MemoryPlan& a, const dhp::MemoryPlan& b) { return need_of(a) < need_of(b); });
   dhp::fail("a rank of ", options_.mesh, " takes ", bytes_text(most), " (weights ",
             bytes_text(worst.weights), ", gradients ", bytes_text(worst.gradients), ", optimizer ",
             bytes_text(worst.optimizer), ", activations ", bytes_text(worst.activations()),

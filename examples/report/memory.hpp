@@ -40,27 +40,25 @@ class MemoryPlanner {
   [[nodiscard]] std::vector<std::string> lines(const MemoryLimit& limit);
   /// Throws Error with the nearest layout that fits if this one does not.
   void check_fits(const MemoryLimit& limit);
-  /// Plans each stage of another layout; none if that cannot be run. most: micro-batches of a replica.
-  [[nodiscard]] std::vector<dhp::MemoryPlan> plan(const Layout& layout, std::int64_t most = 0);
+  /// Plans each stage of another layout; none if that cannot be run. runs: micro-batches of a replica, 0: all.
+  [[nodiscard]] std::vector<dhp::MemoryPlan> plan(const Layout& layout, std::int64_t runs = 0);
+  /// Bytes of the rank that takes most; 0: the layout cannot be run.
+  [[nodiscard]] std::size_t need(const Layout& layout, std::int64_t runs = 0);
   [[nodiscard]] Layout layout() const { return layout_of(options_); }
   /// How long steps of `samples` samples take on this cluster; 0: as the options say. It refers to this planner.
-  [[nodiscard]] StepModel step_model(const Cluster& cluster, std::int64_t samples = 0);
-  [[nodiscard]] std::size_t need_of(const dhp::MemoryPlan& plan) const {
-    return ranks_ == RanksAre::on_gpus ? plan.most_in_use
-                                       : plan.most;  // a GPU's free blocks make room
-  }
+  [[nodiscard]] StepModel step_model(Cluster cluster, std::int64_t samples = 0);
 
  private:
+  /// Samples of a step.
+  [[nodiscard]] std::int64_t samples() const;
   [[nodiscard]] const std::vector<dhp::HostBatch>& batches_of(std::int64_t micro_batch);
   using Planned = dhp::PlannedRun<dhp::AllTrainingOptions>;
   /// The result refers to options.
-  [[nodiscard]] Planned planned(const RunOptions& options);
+  [[nodiscard]] Planned planned(const RunOptions& options, std::int64_t runs = 0);
   [[nodiscard]] const std::vector<dhp::MemoryPlan>& stages();
   using Counted = std::shared_ptr<const ModelWork>;
-  using WorkKey = std::tuple<int, int, std::int64_t, bool>;
-  /// Counts one rank on the data and pipeline axes; null if the model cannot be cut so.
-  [[nodiscard]] Counted counted(const Layout& layout, std::int64_t micro_batch);
-  [[nodiscard]] std::size_t most_of(const std::vector<dhp::MemoryPlan>& stages) const;
+  /// The work of one rank on the data and pipeline axes; null if the model cannot be cut so.
+  [[nodiscard]] Counted work(const Layout& layout);
   [[nodiscard]] std::vector<std::pair<double, Layout>> nearest() const;
 
   RunOptions options_;
@@ -70,6 +68,7 @@ class MemoryPlanner {
   bool equal_shares_;
   RanksAre ranks_;
   std::map<std::int64_t, std::vector<dhp::HostBatch>> batches_;
+  std::map<std::tuple<int, int, std::int64_t, bool>, Counted> works_;
   std::optional<std::vector<dhp::MemoryPlan>> stages_;
 };
 

@@ -71,8 +71,8 @@ class LayoutPlanner {
     Plan plan{.time = time->total()};
     for (const auto& stage : planner_.plan(as)) {
       plan.possible = true;
-      plan.bytes = std::max({plan.bytes, static_cast<double>(planner_.need_of(stage)),
-                             2 * static_cast<double>(stage.at_rest)});
+      plan.bytes = std::max(
+          {plan.bytes, static_cast<double>(stage.most), 2 * static_cast<double>(stage.at_rest)});
     }
     return plan;
   }

@@ -313,16 +313,7 @@ class Program {
   [[nodiscard]] bool goes_on_within_job() const {
     return elastic_ != nullptr && elastic_->has_state && steps_before_ > 0;
   }
-  [[nodiscard]] bool records_steps() const {
-    if (elastic_ != nullptr) return false;             // ranks agree in the middle of each step
-    if (!options_.trace_values.empty()) return false;  // values are copied to the host
-    if (dev_.trace()) return false;  // what happens when in a step that is one piece is not seen
-    if (!shapes_stay()) return false;
-    if (options_.mesh.size() == 1) return options_.cuda_graphs.value_or(true);
-    // The host compares what ranks call, and graphs of several GPUs of one process may wait for each other.
-    return options_.cuda_graphs.value_or(false) && options_.process() &&
-           !options_.check_collectives;
-  }
+  [[nodiscard]] bool records_steps() const { return options_.records_steps(setup_.same_shapes); }
   /// Checks an epoch's first step, which all others equal, and its last one, which may be short.
   void check_shares() const {
     const bool alone = std::holds_alternative<dhp::LocalSgd>(options_.reducer);

@@ -62,23 +62,13 @@ void choose_axes(TrainingSetup& setup) {
   auto model = planner.step_model(cluster);
   const auto given = planner.layout();
   constexpr std::size_t most = 8;
-  const auto found = fastest(model,
-                             {.ranks = {given.mesh.size()},
-                              .context = given.mesh.context,
-                              .micro_batches = {given.micro_batch},
-                              .zero = {given.zero},
-                              .recompute = {given.recompute},
-                              .schedules = {{given.schedule, given.chunks}},
-                              .samples = options.global_batch,
-                              .equal_shares = setup.waits_for_replicas},
-                             most);
+  const auto choices = Choices::near(given, options.global_batch, setup.waits_for_replicas);
+  const auto found = fastest(model, choices, most);
   // The model's memory is about right; the plan's is counted.
   const auto fits = [&](const Timed& one) {
     if (options.memory_limit_gb == 0) return true;
-    const auto stages = planner.plan(one.second);
-    return !stages.empty() && std::all_of(stages.begin(), stages.end(), [&](const auto& stage) {
-      return static_cast<double>(planner.need_of(stage)) <= cluster.memory_bytes;
-    });
+    const auto need = planner.need(one.second);
+    return need > 0 && static_cast<double>(need) <= cluster.memory_bytes;
   };
   const auto best = std::find_if(found.begin(), found.end(), fits);
   auto mesh = best == found.end() ? dhp::MeshShape{0, 0, 0, 1} : best->second.mesh;

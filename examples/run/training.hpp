@@ -34,6 +34,13 @@ inline constexpr bool on_gpu = !Dev::host_accessible;
 using DescribePlanned =
     std::function<dhp::Model<dhp::Meta>(dhp::ModelBuilder<dhp::Meta>&, bool recompute)>;
 
+[[nodiscard]] DescribePlanned planned_model(auto config, auto describe) {
+  return [=](dhp::ModelBuilder<dhp::Meta>& build, bool recompute) mutable {
+    config.recompute = recompute;
+    return describe(build, config);
+  };
+}
+
 /// The rank of this process, when all ranks of the job are connected.
 struct ConnectedRank {
   Dev& dev;
@@ -82,12 +89,7 @@ struct TrainingSetup {
           .held_out = data.held_out,
           .make_model = [&config, describe](
                             dhp::ModelBuilder<Dev>& build) { return describe(build, config); },
-          .plan_model =
-              [&config, describe](dhp::ModelBuilder<dhp::Meta>& build, bool recompute) {
-                auto planned = config;
-                planned.recompute = recompute;
-                return describe(build, planned);
-              },
+          .plan_model = planned_model(config, describe),
           .forward_flop = {},
           .files = data.files};
 }

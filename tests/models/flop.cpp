@@ -100,6 +100,24 @@ TEST_CASE("FLOP of causal attention with shared keys: of the pairs that are comp
   CHECK(layer.flops(shape, batch) == projections + 4 * 3 * 36 * 16);
   (void)layer.backward(dev, std::move(y), tape);
   CHECK(dev.flop() == 3 * (projections + 4 * pairs * 16));
+  CHECK(dev.count().dropout_flop == 0);
+}
+
+TEST_CASE("FLOP of attention with dropout: counted apart") {
+  Meta dev;
+  ModelBuilder<Meta> build(Comm<Meta>{});
+  SelfAttention<Meta> layer(build, "s",
+                            {.heads = 4, .columns = 16, .max_length = 8, .dropout = 0.1});
+  ParameterList<Meta> parameters;
+  layer.parameters(parameters);
+  const ParameterStore<Meta> store(dev, parameters, {});
+  const auto batch = tests::token_batch(dev, 3, 8, 11);  // 8, 7 and 8 tokens
+  for (const bool trains : {false, true}) {
+    Tape<Meta> tape({.mode = trains ? Mode::train : Mode::eval}, &batch);
+    auto y = layer.forward(dev, Tensor<Meta>(dev, DType::f32, {24, 16}), tape);
+    if (trains) (void)layer.backward(dev, std::move(y), tape);
+    CHECK(dev.count().dropout_flop == (trains ? 12 * (64 + 49 + 64) * 16 : 0));
+  }
 }
 
 TEST_CASE("FLOP of ResNet: three times the forward pass', without the gradient of the images") {

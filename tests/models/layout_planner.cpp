@@ -65,6 +65,49 @@ TEST_CASE(
   CHECK_FALSE(equal.step_time({3, 1, 1}).has_value());
 }
 
+TEST_CASE("memory planner: the inputs of a whole step, though it runs few of the micro-batches") {
+  Setup made;
+  examples::MemoryPlanner planner(made.setup.options, made.train, four_layers, true, false,
+                                  examples::RanksAre::threads);
+  const auto all = planner.need(planner.layout());
+  CHECK(planner.need(planner.layout(), 1) == all);
+  made.setup.options.global_batch = 12;
+  examples::MemoryPlanner fewer(made.setup.options, made.train, four_layers, true, false,
+                                examples::RanksAre::threads);
+  CHECK(fewer.need(fewer.layout()) == all - 2 * 512);  // an input and targets, as blocks
+}
+
+TEST_CASE("memory planner: of resident data those of one step") {
+  struct Longer : Rows {  // after the first step
+    [[nodiscard]] static HostBatch collate(std::span<const std::int64_t> indices, std::int64_t k) {
+      std::vector<std::int64_t> longer(indices[0] < 16 ? 4 : 400);
+      return Rows::collate(longer, k);
+    }
+  };
+  Setup made;
+  const auto need = [&](const examples::AnyBatcher& train) {
+    examples::MemoryPlanner planner(made.setup.options, train, four_layers, false, false,
+                                    examples::RanksAre::threads);
+    return planner.need(planner.layout());
+  };
+  const examples::AnyBatcher longer{Longer()};
+  CHECK(need(longer) > need(made.train));
+  made.setup.options.data = "synthetic-resident";
+  CHECK(need(longer) == need(made.train));
+}
+
+TEST_CASE("memory planner: a GPU's free blocks make room, but for those of a recorded step") {
+  Setup made;
+  made.setup.options.global_batch = made.setup.options.micro_batch = 48;
+  for (const bool recorded : {true, false}) {
+    made.setup.options.cuda_graphs = recorded;
+    examples::MemoryPlanner planner(made.setup.options, made.train, four_layers, true, false,
+                                    examples::RanksAre::on_gpus);
+    const auto plan = planner.plan(planner.layout())[0];
+    CHECK((plan.most > plan.most_in_use) == recorded);
+  }
+}
+
 TEST_CASE("layout planner: bytes that are sent take time") {
   Setup made;
   examples::LayoutPlanner planner(made.setup, std::size_t{1} << 30);

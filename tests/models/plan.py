@@ -47,6 +47,14 @@ with tempfile.TemporaryDirectory() as folder:
               "--json", file)
         seconds.append(json.loads(file.read_text())[0]["parts"]["layers"])
     assert 1.8 < seconds[0] / seconds[1] < 2.5, seconds
+    # Dropout in attention costs time, but where cuDNN draws it.
+    seconds = []
+    for more in [], ["--library-dropout"], ["--dropout", "0"]:
+        status, page, error = run(plan, *small["bert"], "--gpus", "1", "--precision", "bf16", "--cluster",
+                                  CLUSTERS / "h100x8.toml", "--global-batch", "8", "--json", file, *more)
+        assert status == 0, error
+        seconds.append(json.loads(file.read_text())[0]["parts"]["layers"])
+    assert seconds[0] > seconds[1] > seconds[2], seconds
     # A schedule from a file, of two stages and two micro-batches.
     (pathlib.Path(folder) / "1f1b.csv").write_text("0F0,0F1,0B0,0B1\n1F0,1B0,1F1,1B1\n")
     page = ended(plan, "--preset", "tiny", "--cluster", CLUSTERS / "h100x8.toml", "--gpus", "2", "--pipeline-parallel", "2",

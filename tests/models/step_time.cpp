@@ -72,6 +72,9 @@ TEST_CASE("step time: FLOP, bytes and launches one after the other; cores hide b
   CHECK(model.seconds(work) == Approx(7));
   cluster.cores = 1;
   CHECK(model_of(cluster, four_layers()).seconds(work) == Approx(5));
+  cluster.flop_dropout = 2.5e8;
+  work.dropout_flop = 1e9;
+  CHECK(model_of(cluster, four_layers()).seconds(work) == Approx(1 + 4 + 2));
 }
 
 TEST_CASE("step time: a pipeline waits (p - 1) (f + b), and holds p micro-batches") {

@@ -25,7 +25,6 @@ void read_number(std::string_view key, std::string_view value, Number& into) {
 [[nodiscard]] inline Question parse(std::string_view text) {
   Question q;
   std::string schedule = q.schedule.name();
-  int recompute = 0, half = 0;
   while (!text.empty()) {
     const auto end = std::min(text.find('&'), text.size());
     const auto pair = text.substr(0, end);
@@ -33,30 +32,17 @@ void read_number(std::string_view key, std::string_view value, Number& into) {
     const auto equals = pair.find('=');
     dhp::check(equals != pair.npos, "\"", pair, "\" is not of the form key=value");
     const auto key = pair.substr(0, equals), value = pair.substr(equals + 1);
-    const auto number = [&](auto& into) { read_number(key, value, into); };
-    if (key == "schedule") schedule = value;
-    else if (key == "data") number(q.data);
-    else if (key == "tensor") number(q.tensor);
-    else if (key == "pipeline") number(q.pipeline);
-    else if (key == "context") number(q.context);
-    else if (key == "micro_batches") number(q.micro_batches);
-    else if (key == "chunks") number(q.chunks);
-    else if (key == "zero") number(q.zero);
-    else if (key == "recompute") number(recompute);
-    else if (key == "half") number(half);
-    else if (key == "layers") number(q.layers);
-    else if (key == "forward") number(q.costs.forward);
-    else if (key == "backward_input") number(q.costs.backward_input);
-    else if (key == "backward_weight") number(q.costs.backward_weight);
-    else if (key == "parameters") number(q.parameters);
-    else if (key == "boundary") number(q.boundary);
-    else if (key == "inside") number(q.inside);
-    else dhp::fail("there is no \"", key, "\" to choose");
+    bool known = key == "schedule";
+    if (known) schedule = value;
+    Question::visit(q, [&](std::string_view name, auto& into, double, double) {
+      if (name != key) return;
+      known = true;
+      read_number(key, value, into);
+    });
+    dhp::check(known, "there is no \"", key, "\" to choose");
   }
   q.schedule = dhp::parse_schedule(schedule);
   if (q.schedule.v_shaped()) q.chunks = q.schedule.needed_chunks().value_or(q.chunks);
-  q.recompute = recompute != 0;
-  q.half = half != 0;
   return q;
 }
 

@@ -34,6 +34,28 @@ struct Question {
   double parameters = 7.1e6;  ///< of a layer
   double boundary = 1.6e6;    ///< the bytes that cross from one layer to the next
   double inside = 1.3e7;  ///< the bytes that a layer keeps beside its input for its backward pass
+
+  /// visitor(name, value, least, most) for all numbers; the most is what the page draws.
+  static void visit(auto& question, auto visitor) {
+    auto& [data, tensor, pipeline, context, micro_batches, schedule, chunks, zero, recompute, half,
+           layers, costs, parameters, boundary, inside] = question;
+    visitor("data", data, 1, 4096);
+    visitor("tensor", tensor, 1, 4096);
+    visitor("pipeline", pipeline, 1, 64);
+    visitor("context", context, 1, 4096);
+    visitor("micro_batches", micro_batches, 1, 1e6);
+    visitor("chunks", chunks, 1, 26);
+    visitor("zero", zero, 0, 3);
+    visitor("recompute", recompute, 0, 1);
+    visitor("half", half, 0, 1);
+    visitor("layers", layers, 1, 512);
+    visitor("forward", costs.forward, 0, 1e9);
+    visitor("backward_input", costs.backward_input, 0, 1e9);
+    visitor("backward_weight", costs.backward_weight, 0, 1e9);
+    visitor("parameters", parameters, 0, 1e15);
+    visitor("boundary", boundary, 0, 1e15);
+    visitor("inside", inside, 0, 1e15);
+  }
 };
 
 /// Of a rank, in bytes, with AdamW: two momenta of 32 bits, and with 16-bit weights a 32-bit copy of them.
@@ -67,22 +89,12 @@ struct Answer {
 };
 
 inline void check_question(const Question& q) {
-  using dhp::check;
-  const auto ranks = dhp::concat(q.data, " x ", q.tensor, " x ", q.pipeline, " x ", q.context);
-  check(q.data >= 1 && q.tensor >= 1 && q.pipeline >= 1 && q.context >= 1,
-        "every axis has at least 1 rank, got ", ranks);
-  check(q.data <= 4096 && q.tensor <= 4096 && q.pipeline <= 64 && q.context <= 4096,
-        "the page draws up to 4096 x 4096 x 64 x 4096 ranks, got ", ranks);
-  check(q.micro_batches >= 1, "a step has at least 1 micro-batch, got ", q.micro_batches);
-  check(q.micro_batches / q.data <= 256, "the page draws up to 256 micro-batches per replica; ",
-        q.micro_batches, " over ", q.data, " replicas are more");
-  check(q.layers >= 1 && q.layers <= 512, "the model has ", q.layers, " layers; 1 to 512");
-  check(q.chunks <= 26, "the page draws up to 26 chunks per stage, got ", q.chunks);
-  check(q.zero >= 0 && q.zero <= 3, "ZeRO has the stages 0 to 3, not ", q.zero);
-  for (const double bytes : {q.parameters, q.boundary, q.inside})
-    check(bytes >= 0 && bytes <= 1e15, "a size of ", bytes, "; 0 to 1e15");
-  for (const double cost : {q.costs.forward, q.costs.backward_input, q.costs.backward_weight})
-    check(cost >= 0 && cost <= 1e9, "a layer takes ", cost, "; 0 to 1e9");
+  Question::visit(q, [](const char* name, double value, double least, double most) {
+    dhp::check(value >= least && value <= most, name, " is ", least, " to ", most, ", not ", value);
+  });
+  dhp::check(q.micro_batches / q.data <= 256,
+             "the page draws up to 256 micro-batches per replica; ", q.micro_batches, " over ",
+             q.data, " replicas are more");
 }
 
 /// Throws the library's Error if there is no such step.

@@ -89,13 +89,15 @@ class MetaMemory : public MemoryCount, public std::enable_shared_from_this<MetaM
 /// Work operations would do.
 struct MetaCount {
   double flop = 0;           ///< FLOP of products, convolutions and attention
+  double dropout_flop = 0;   ///< those of them that attention with dropout takes
   double product_bytes = 0;  ///< that these read and write
   double bytes = 0;          ///< that all other operations read and write
   double launches = 0;
   double calls = 0;  ///< calls of communicators
   double sent_bytes = 0;
   MetaCount& add(const MetaCount& o, double times = 1) {
-    flop += times * o.flop, product_bytes += times * o.product_bytes, bytes += times * o.bytes;
+    flop += times * o.flop, dropout_flop += times * o.dropout_flop;
+    product_bytes += times * o.product_bytes, bytes += times * o.bytes;
     launches += times * o.launches, calls += times * o.calls, sent_bytes += times * o.sent_bytes;
     return *this;
   }
@@ -193,6 +195,10 @@ class Meta : detail::Kernels {
     count_.flop += flop;
     count_.launches += 1;
     count_.product_bytes += static_cast<double>((views.size_bytes() + ...));
+  }
+  void count_attention(double flop, bool drops, const auto&... views) {
+    count_product(flop, views...);
+    if (drops) count_.dropout_flop += flop;
   }
   /// Arguments that are no views count nothing.
   void count_launch(const auto&... arguments) {

@@ -47,14 +47,16 @@ inline void conv2d_backward_filter_on(Meta& dev, In<Meta> x, In<Meta> dy, Conv2d
 inline void attention_forward_on(Meta& dev, In<Meta> q, In<Meta> k, In<Meta> v,
                                  const Sequences<Meta>& sequences, const AttentionOptions& options,
                                  Out<Meta> y, Out<Meta>) {
-  dev.count_product(2 * detail::attention_flop(q, sequences, options), q, k, v, y);
+  dev.count_attention(2 * detail::attention_flop(q, sequences, options), options.dropout > 0, q, k,
+                      v, y);
 }
 /// Excludes the recomputed probabilities.
 inline void attention_backward_on(Meta& dev, In<Meta>, In<Meta> q, In<Meta>, In<Meta>, In<Meta>,
                                   In<Meta>, const Sequences<Meta>& sequences,
                                   const AttentionOptions& options, Out<Meta> dq, Out<Meta> dk,
                                   Out<Meta>) {
-  dev.count_product(4 * detail::attention_flop(q, sequences, options), q, q, dk, dk, dq, dk, dk);
+  dev.count_attention(4 * detail::attention_flop(q, sequences, options), options.dropout > 0, q, q,
+                      dk, dk, dq, dk, dk);
 }
 
 /// The same with a part of the keys; under a causal mask about half of all pairs.
@@ -69,15 +71,16 @@ inline void attention_backward_on(Meta& dev, In<Meta>, In<Meta> q, In<Meta>, In<
   return 2 * pairs * static_cast<double>(q.columns()) / (options.causal ? 2 : 1);
 }
 inline void attend_to_part_forward_on(Meta& dev, In<Meta> q, In<Meta> k, In<Meta> v,
-                                      const AttentionParts<Meta>& parts,
-                                      const AttentionOptions& options, Out<Meta> y, Out<Meta>) {
-  dev.count_product(2 * attention_flop(q, parts, options), q, k, v, y);
+                                   const AttentionParts<Meta>& parts,
+                                   const AttentionOptions& options, Out<Meta> y, Out<Meta>) {
+  dev.count_attention(2 * attention_flop(q, parts, options), options.dropout > 0, q, k, v, y);
 }
-inline void attend_to_part_backward_on(Meta& dev, In<Meta>, In<Meta> q, In<Meta>, In<Meta>,
-                                       In<Meta>, In<Meta>, const AttentionParts<Meta>& parts,
-                                       const AttentionOptions& options, Out<Meta> dq, Out<Meta> dk,
-                                       Out<Meta>) {
-  dev.count_product(4 * attention_flop(q, parts, options), q, q, dk, dk, dq, dk, dk);
+inline void attend_to_part_backward_on(Meta& dev, In<Meta>, In<Meta> q, In<Meta>, In<Meta>, In<Meta>,
+                                    In<Meta>, const AttentionParts<Meta>& parts,
+                                    const AttentionOptions& options, Out<Meta> dq, Out<Meta> dk,
+                                    Out<Meta>) {
+  dev.count_attention(4 * attention_flop(q, parts, options), options.dropout > 0, q, q, dk, dk, dq,
+                      dk, dk);
 }
 
 void activation_backward_on(Counting auto& dev, const auto&... all) { dev.count_launch(all...); }

@@ -39,6 +39,8 @@ struct PlannedRun {
   /// Micro-batch k, counted over the steps.
   std::function<MicroBatch<Meta>(Meta&, std::int64_t)> batch{};
   std::int64_t micro_batches = 1;  ///< micro-batches of a step, over all replicas
+  /// Micro-batches that a replica runs, beside the inputs of its others; 0: all.
+  std::int64_t runs = 0;
   /// Changes the run before its first step; may be empty.
   std::function<void(TrainingRun<Meta>&, const MicroBatch<Meta>& example)> prepare{};
   /// More than one where shapes differ: free blocks of other sizes stay, and add up.
@@ -63,14 +65,19 @@ template <class Options>
   if (planned.prepare) planned.prepare(run, example);
   example = {};  // it is not the run's
   MemoryPlan plan;
-  const auto share = part_of(planned.micro_batches, layout.data, 0);
+  const auto all = part_of(planned.micro_batches, layout.data, 0).size();
+  const bool few = planned.runs > 0 && planned.runs < all;
+  const auto micro_batches = few ? planned.runs * layout.data : planned.micro_batches;
+  const auto share = part_of(micro_batches, layout.data, 0);
   for (int step = 0; step < planned.steps; ++step) {
     StepBatches<Meta> mine;
-    mine.micro_batches = planned.micro_batches;
+    mine.micro_batches = micro_batches;
     mine.same_shapes = true;  // so that no rank has to ask the other replicas
-    for (auto k = share.first; k < share.last; ++k) {
-      mine.batches.push_back(planned.batch(dev, step * planned.micro_batches + k));
-      mine.batches.back().index = k;
+    std::vector<MicroBatch<Meta>> others;
+    for (std::int64_t k = 0; k < all; ++k) {
+      auto& batches = k < share.size() ? mine.batches : others;
+      batches.push_back(planned.batch(dev, step * micro_batches + k));
+      batches.back().index = k;
     }
     (void)run.trainer().start(mine);
     plan.at_rest = dev.memory().in_use_bytes();
@@ -87,15 +94,6 @@ template <class Options>
                                      world.send_capacity());
   plan.in_flight = report.most_until_weight_gradient[static_cast<std::size_t>(stage)];
   return plan;
-}
-
-/// Plans for the stage that takes most.
-template <class Options>
-[[nodiscard]] MemoryPlan plan_memory(const PlannedRun<Options>& planned, MetaOptions device = {}) {
-  MemoryPlan most;
-  for (int stage = 0; stage < planned.options.layout.pipeline; ++stage)
-    if (auto plan = plan_memory(planned, stage, device); plan.most > most.most) most = plan;
-  return most;
 }
 
 }  // namespace dhp
