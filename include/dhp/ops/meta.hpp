@@ -71,14 +71,14 @@ inline void attention_backward_on(Meta& dev, In<Meta>, In<Meta> q, In<Meta>, In<
   return 2 * pairs * static_cast<double>(q.columns()) / (options.causal ? 2 : 1);
 }
 inline void attend_to_part_forward_on(Meta& dev, In<Meta> q, In<Meta> k, In<Meta> v,
-                                   const AttentionParts<Meta>& parts,
-                                   const AttentionOptions& options, Out<Meta> y, Out<Meta>) {
+                                      const AttentionParts<Meta>& parts,
+                                      const AttentionOptions& options, Out<Meta> y, Out<Meta>) {
   dev.count_attention(2 * attention_flop(q, parts, options), options.dropout > 0, q, k, v, y);
 }
-inline void attend_to_part_backward_on(Meta& dev, In<Meta>, In<Meta> q, In<Meta>, In<Meta>, In<Meta>,
-                                    In<Meta>, const AttentionParts<Meta>& parts,
-                                    const AttentionOptions& options, Out<Meta> dq, Out<Meta> dk,
-                                    Out<Meta>) {
+inline void attend_to_part_backward_on(Meta& dev, In<Meta>, In<Meta> q, In<Meta>, In<Meta>,
+                                       In<Meta>, In<Meta>, const AttentionParts<Meta>& parts,
+                                       const AttentionOptions& options, Out<Meta> dq, Out<Meta> dk,
+                                       Out<Meta>) {
   dev.count_attention(4 * attention_flop(q, parts, options), options.dropout > 0, q, q, dk, dk, dq,
                       dk, dk);
 }
