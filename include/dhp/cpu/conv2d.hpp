@@ -200,9 +200,9 @@ void conv2d_forward_on(std::same_as<Cpu> auto& dev, ConstView<Cpu> x, ConstView<
     const auto patches = cpu::patches<E, T>(x, y.shape(), geometry, true);
     cpu::product<E>(dev, patches, weights, m, out_channels, k, y.data<T>(), 0,
                     [&](std::int64_t row) {
-                      const auto [image, h, w] = patches.grid.at(row);
-                      const auto& grid = patches.grid;
-                      return ((image * grid.height + h) * grid.width + w) * out_channels;
+                      const auto pixel = patches.grid.at(row);
+                      const auto line = pixel.image * y.shape()[1] + pixel.h;
+                      return (line * y.shape()[2] + pixel.w) * out_channels;
                     });
   });
 }
@@ -259,8 +259,9 @@ void conv2d_backward_data_on(std::same_as<Cpu> auto& dev, ConstView<Cpu> dy, Con
         const auto k = down.count * right.count * out_channels;
         cpu::product<E>(dev, image, weights, image.grid.count(), channels, k, out, kept,
                         [&](std::int64_t row) {
-                          const auto [n, h, w] = image.grid.at(row);
-                          return ((n * in[1] + h * stride + a) * in[2] + w * stride + b) * channels;
+                          const auto pixel = image.grid.at(row);
+                          const auto line = pixel.image * in[1] + pixel.h * stride + a;
+                          return (line * in[2] + pixel.w * stride + b) * channels;
                         });
       }
     }

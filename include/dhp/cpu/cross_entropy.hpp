@@ -20,12 +20,11 @@ inline const std::int32_t* checked_labels(ConstView<Cpu> labels, std::int64_t cl
   return label;
 }
 
-/// to[i] = e^(from[i] - most), for at most row_block elements.
+/// to[i] = e^(from[i] - most).
 template <class T, class A>
 void exponentials(std::int64_t count, const T* from, A most, A* to) {
-  A block[row_block];
   for_vectors(
-      count, to, [=](auto logit) { return fast_exp(logit - most); }, widened(from, count, block));
+      count, to, [=](auto logit) { return fast_exp(logit - most); }, widened(from, count, to));
 }
 
 }  // namespace dhp::detail::cpu
