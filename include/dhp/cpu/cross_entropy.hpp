@@ -20,9 +20,9 @@ inline const std::int32_t* checked_labels(ConstView<Cpu> labels, std::int64_t cl
   return label;
 }
 
-/// to[i] = e^(from[i] - most).
+/// to[i] = e^(from[i] - most). Inlined, GCC takes the caller's array for uninitialized.
 template <class T, class A>
-void exponentials(std::int64_t count, const T* from, A most, A* to) {
+[[gnu::noinline]] void exponentials(std::int64_t count, const T* from, A most, A* to) {
   for_vectors(
       count, to, [=](auto logit) { return fast_exp(logit - most); }, widened(from, count, to));
 }
