@@ -40,8 +40,8 @@ class LayerError : public Error {
   std::string layer_, inner_;
 };
 
-/// Call it in a handler: throws the error again with the layer's name. Errors that callers tell apart by their type, such as a
-/// lost rank, stay as they are, and so do sentences that begin with a layer's name, as those of the tape do.
+/// Call it in a handler: throws the error again with the layer's name. Errors that callers tell apart by their type,
+/// such as a lost rank, stay as they are, and so do sentences that begin with a layer's name, as those of the tape do.
 [[noreturn]] inline void rethrow_inside(const std::string& layer) {
   try {
     throw;
