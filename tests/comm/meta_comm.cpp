@@ -36,6 +36,24 @@ TEST_CASE("meta comm: counts what a rank would send, in its group and those spli
   CHECK(dev.count().sent_bytes == 2 * 32 * 7 / 8 + 2 * 32 * 3 / 4 + 32);
 }
 
+TEST_CASE("meta comm: so many messages of a thread are not taken, until all are") {
+  Meta dev;
+  MetaComm<Meta> world({0, 4}, {{0, 2}, {0, 2}}, 2);
+  auto forward = Comm<Meta>::of(world.split(0, 0, CallSite::current()));
+  auto backward = Comm<Meta>::of(world.split(0, 0, CallSite::current()));
+  const auto send = [&](auto& comm) {
+    comm.send(dev, Tensor<Meta>::zeros(dev, DType::f32, {256}), 1);
+  };
+  for (const int held : {1, 2, 2}) {
+    send(forward);
+    CHECK(dev.memory().in_use_bytes() == static_cast<std::size_t>(held) * 1024);
+  }
+  send(backward);
+  CHECK(dev.memory().in_use_bytes() == 3 * 1024);
+  world.all_taken();
+  CHECK(dev.memory().in_use_bytes() == 0);
+}
+
 TEST_CASE("meta comm: exchanges nothing, and refuses what other communicators refuse") {
   Meta dev;
   auto comm = Comm<Meta>::of(MetaComm<Meta>({1, 4}));

@@ -7,6 +7,7 @@
 #include <deque>
 #include <map>
 #include <memory>
+#include <optional>
 #include <string>
 #include <utility>
 #include <vector>
@@ -20,11 +21,11 @@ class MetaComm {
     int rank = 0, size = 1;
   };
   /// splits: the results of this rank's splits, in order; further splits return the whole group. threads: ranks take
-  /// messages from each other; else an engine keeps the last few of a rank.
-  explicit MetaComm(Place place, std::vector<Place> splits = {}, bool threads = false)
+  /// messages from each other, and so many to one of them are not taken yet; else an engine keeps the last few.
+  explicit MetaComm(Place place, std::vector<Place> splits = {}, std::optional<int> threads = {})
       : place_(place), splits_(std::move(splits)), threads_(threads) {}
   /// A world for a Mesh of this shape.
-  [[nodiscard]] static MetaComm world(MeshShape shape, int rank, bool threads = false) {
+  [[nodiscard]] static MetaComm world(MeshShape shape, int rank, std::optional<int> threads = {}) {
     const int replica = rank / shape.tensor % shape.replicas();
     const Place pipeline{rank / (shape.tensor * shape.replicas()), shape.pipeline};
     std::vector<Place> splits{
@@ -35,7 +36,7 @@ class MetaComm {
 
   [[nodiscard]] int rank() const { return place_.rank; }
   [[nodiscard]] int size() const { return place_.size; }
-  [[nodiscard]] int send_capacity() const { return 4; }
+  [[nodiscard]] static int send_capacity() { return 4; }
   [[nodiscard]] std::string transport() const { return "none"; }
   Event<Dev> start(Dev& dev, const Collective<Dev>& collective) {
     collective.check_for(size());
@@ -46,22 +47,26 @@ class MetaComm {
   void send(Dev& dev, Tensor<Dev> message, int to, CallSite where) {
     detail::check_message(CallKind::send, rank(), size(), to, where);
     count(dev, static_cast<double>(message.size_bytes()));
-    if (threads_) return;
-    auto& sent = messages_->sent[to];
+    auto& sent = messages_->sent[{group_, to}];
     sent.push_back(std::move(message));
-    if (std::ssize(sent) > send_capacity()) sent.pop_front();
+    if (std::ssize(sent) > threads_.value_or(send_capacity())) sent.pop_front();
   }
   void expect(Dev& dev, DType dtype, const Shape& shape, int from, CallSite) {
-    if (!threads_) messages_->expected[from] = Tensor<Dev>(dev, dtype, shape);
+    if (!threads_) messages_->expected[{group_, from}] = Tensor<Dev>(dev, dtype, shape);
   }
   void recv(Dev&, View<Dev>, int from, CallSite where) {
     detail::check_message(CallKind::recv, rank(), size(), from, where);
-    messages_->expected.erase(from);
+    messages_->expected.erase({group_, from});
   }
+  /// Of this group and those split from it.
+  void all_taken() { messages_->sent.clear(); }
   void barrier(CallSite) {}
   [[nodiscard]] MetaComm split(int color, int, CallSite) {
     if (color < 0) return MetaComm({});
-    return MetaComm(next_ < splits_.size() ? splits_[next_++] : place_, {}, threads_);
+    MetaComm part(next_ < splits_.size() ? splits_[next_++] : place_, {}, threads_);
+    part.messages_ = messages_;
+    part.group_ = ++messages_->groups;
+    return part;
   }
   [[noreturn]] void abort(const std::string& message) { throw Error(message); }
 
@@ -74,11 +79,13 @@ class MetaComm {
 
   Place place_;
   std::vector<Place> splits_;
-  bool threads_;
+  std::optional<int> threads_;
   std::size_t next_ = 0;
-  struct Messages {
-    std::map<int, std::deque<Tensor<Dev>>> sent{};  // key: the receiver
-    std::map<int, Tensor<Dev>> expected{};
+  int group_ = 0;
+  struct Messages {  // by the group and the other rank
+    std::map<std::pair<int, int>, std::deque<Tensor<Dev>>> sent{};
+    std::map<std::pair<int, int>, Tensor<Dev>> expected{};
+    int groups = 0;
   };
   std::shared_ptr<Messages> messages_ = std::make_shared<Messages>();
 };

@@ -6,11 +6,14 @@
 #include <dhp/comm/meta_comm.hpp>
 #include <dhp/ops/meta.hpp>
 #include <dhp/parallel/schedule_check.hpp>
+#include <dhp/parallel/schedule_time.hpp>
 #include <dhp/train/training_run.hpp>
 
+#include <algorithm>
 #include <cstdint>
 #include <functional>
 #include <string>
+#include <utility>
 #include <vector>
 
 namespace dhp {
@@ -45,8 +48,34 @@ struct PlannedRun {
   std::function<void(TrainingRun<Meta>&, const MicroBatch<Meta>& example)> prepare{};
   /// More than one where shapes differ: free blocks of other sizes stay, and add up.
   int steps = 1;
-  bool threads = false;  ///< ranks of one process keep no messages that they have sent
+  bool threads = false;  ///< ranks of one process keep no messages that others have taken
 };
+
+namespace detail {
+/// The most messages of a stage that others have not taken yet, where a backward pass lasts as long as two forward ones.
+[[nodiscard]] inline int most_waiting(const StageLists& lists, int chunks, int stage) {
+  const auto wiring = lists.wiring(chunks);
+  const auto starts = simulate(lists).start;
+  std::vector<std::pair<double, int>> changes;  // when, and how many more
+  const auto& mine = lists[as_size(stage)];
+  for (std::size_t at = 0; at < mine.size(); ++at) {
+    const auto part = wiring.target(stage, mine[at]);
+    const int to = part < 0 ? stage : wiring.stage_of(part);
+    if (to == stage) continue;
+    changes.emplace_back(starts[as_size(stage)][at] + ActionCosts{}.of(mine[at].kind), 1);
+    const auto& others = lists[as_size(to)];
+    const auto takes = std::find_if(others.begin(), others.end(), [&](const Action& other) {
+      return other.micro_batch == mine[at].micro_batch && wiring.part(to, other) == part &&
+             wiring.source(to, other) == wiring.part(stage, mine[at]);
+    });
+    changes.emplace_back(starts[as_size(to)][as_size(takes - others.begin())], -1);
+  }
+  std::sort(changes.begin(), changes.end());
+  int waiting = 0, most = 0;
+  for (const auto& [when, more] : changes) most = std::max(most, waiting += more);
+  return most;
+}
+}  // namespace detail
 
 /// Plans for a rank in this stage of the pipeline: the first one of its replicas and its tensor group, which holds as
 /// much as the others or more.
@@ -58,17 +87,22 @@ template <class Options>
   options.trainer.record = false;
   const auto& layout = options.layout;
   Meta dev(device);
-  const auto world =
-      MetaComm<Meta>::world(layout, stage * layout.replicas() * layout.tensor, planned.threads);
+  const auto all = part_of(planned.micro_batches, layout.data, 0).size();
+  const bool few = planned.runs > 0 && planned.runs < all;
+  const auto micro_batches = few ? planned.runs * layout.data : planned.micro_batches;
+  const auto share = part_of(micro_batches, layout.data, 0);
+  const auto chunks = options.pipeline.chunks;
+  const auto count = static_cast<int>(share.size());
+  const auto lists = all_stages(options.pipeline.schedule, layout.pipeline, count, chunks);
+  const auto report = check_schedule(lists, chunks, count, MetaComm<Meta>::send_capacity());
+  auto world = MetaComm<Meta>::world(
+      layout, stage * layout.replicas() * layout.tensor,
+      planned.threads ? std::optional(detail::most_waiting(lists, chunks, stage)) : std::nullopt);
   auto example = planned.batch(dev, 0);
   TrainingRun<Meta> run(dev, Comm<Meta>::of(world), options, planned.describe, example);
   if (planned.prepare) planned.prepare(run, example);
   example = {};  // it is not the run's
   MemoryPlan plan;
-  const auto all = part_of(planned.micro_batches, layout.data, 0).size();
-  const bool few = planned.runs > 0 && planned.runs < all;
-  const auto micro_batches = few ? planned.runs * layout.data : planned.micro_batches;
-  const auto share = part_of(micro_batches, layout.data, 0);
   for (int step = 0; step < planned.steps; ++step) {
     StepBatches<Meta> mine;
     mine.micro_batches = micro_batches;
@@ -80,6 +114,7 @@ template <class Options>
       batches.back().index = k;
     }
     (void)run.trainer().start(mine);
+    if (planned.threads) world.all_taken();
     plan.at_rest = dev.memory().in_use_bytes();
   }
   plan.weights = run.store().weight_bytes();
@@ -88,10 +123,6 @@ template <class Options>
   plan.most = dev.memory().most_held_bytes();
   plan.peak = dev.memory().most_in_use_in();
   for (const auto& state : run.optimizer().state()) plan.optimizer += state.buffer->size_bytes();
-  const auto lists = all_stages(options.pipeline.schedule, layout.pipeline,
-                                static_cast<int>(share.size()), options.pipeline.chunks);
-  const auto report = check_schedule(lists, options.pipeline.chunks, static_cast<int>(share.size()),
-                                     world.send_capacity());
   plan.in_flight = report.most_until_weight_gradient[static_cast<std::size_t>(stage)];
   return plan;
 }
