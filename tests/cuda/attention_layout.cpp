@@ -26,9 +26,24 @@ std::vector<Batch> batches() {
           {"all padding", {0, 6}, {0}}};
 }
 
-template <class T>
-Tensor<Gpu> on_gpu(Gpu& gpu, const std::vector<T>& values) {
-  return Tensor<Gpu>::from_host(gpu, {static_cast<std::int64_t>(values.size())}, values);
+/// What cuDNN is told of samples, of whose graph there is room for more.
+struct Described {
+  std::vector<std::int64_t> starts, wide_starts, key_starts;
+  std::vector<std::int32_t> counts;
+};
+Described described(Gpu& gpu, const Batch& batch, std::int64_t in_graph, std::int64_t columns,
+                    const AttentionSeed& seed = {}) {
+  const auto offsets = tensor_of(gpu, batch.offsets), lengths = tensor_of(gpu, batch.lengths);
+  Tensor<Gpu> elements(gpu, DType::i64, {in_graph + 1}), wide(gpu, DType::i64, {in_graph + 1}),
+      keys(gpu, DType::i64, {in_graph + 1}), graph_lengths(gpu, DType::i32, {in_graph});
+  launch(gpu, grid_for(gpu, in_graph + 1),
+         DescribeSamples{batch.samples(), in_graph, columns, 2 * columns, 3 * columns,
+                         offsets.view().data<std::int32_t>(), lengths.view().data<std::int32_t>(),
+                         elements.mut().data<std::int64_t>(), wide.mut().data<std::int64_t>(),
+                         keys.mut().data<std::int64_t>(), graph_lengths.mut().data<std::int32_t>(),
+                         seed});
+  return {elements.to_host<std::int64_t>(gpu), wide.to_host<std::int64_t>(gpu),
+          keys.to_host<std::int64_t>(gpu), graph_lengths.to_host<std::int32_t>(gpu)};
 }
 
 }  // namespace
@@ -37,22 +52,8 @@ TEST_CASE("samples are described in elements; those that only the graph has are 
   Gpu gpu;
   for (const auto& batch : batches()) {
     CAPTURE(batch.name);
-    const auto offsets = on_gpu(gpu, batch.offsets);
-    const auto lengths = on_gpu(gpu, batch.lengths);
     const std::int64_t in_graph = batch.samples() + 3, columns = 48;
-    Tensor<Gpu> elements(gpu, DType::i64, {in_graph + 1}), wide(gpu, DType::i64, {in_graph + 1}),
-        keys(gpu, DType::i64, {in_graph + 1});
-    Tensor<Gpu> graph_lengths(gpu, DType::i32, {in_graph});
-    launch(
-        gpu, grid_for(gpu, in_graph + 1),
-        DescribeSamples{batch.samples(), in_graph, columns, 2 * columns, 3 * columns,
-                        offsets.view().data<std::int32_t>(), lengths.view().data<std::int32_t>(),
-                        elements.mut().data<std::int64_t>(), wide.mut().data<std::int64_t>(),
-                        keys.mut().data<std::int64_t>(), graph_lengths.mut().data<std::int32_t>()});
-    const auto starts = elements.to_host<std::int64_t>(gpu);
-    const auto wide_starts = wide.to_host<std::int64_t>(gpu);
-    const auto key_starts = keys.to_host<std::int64_t>(gpu);
-    const auto counts = graph_lengths.to_host<std::int32_t>(gpu);
+    const auto [starts, wide_starts, key_starts, counts] = described(gpu, batch, in_graph, columns);
     for (std::int64_t n = 0; n <= in_graph; ++n) {
       const auto at = static_cast<std::size_t>(n);
       const bool real = n < batch.samples();
@@ -66,27 +67,13 @@ TEST_CASE("samples are described in elements; those that only the graph has are 
 
 TEST_CASE("a seed depends on seed, step, use, first row and first head, and on nothing else") {
   Gpu gpu;
-  const auto offsets = on_gpu<std::int32_t>(gpu, {0, 2}), lengths = on_gpu<std::int32_t>(gpu, {2});
   const auto seed_of = [&](RandomStream random, std::vector<std::int64_t> rows, int first_head,
                            std::int64_t in_graph = 1) {
-    const auto numbers = on_gpu(gpu, rows);
-    Tensor<Gpu> elements(gpu, DType::i64, {in_graph + 1}), wide(gpu, DType::i64, {in_graph + 1}),
-        keys(gpu, DType::i64, {in_graph + 1}), seed(gpu, DType::i64, {4});
-    Tensor<Gpu> graph_lengths(gpu, DType::i32, {in_graph});
-    launch(gpu, grid_for(gpu, in_graph + 1),
-           DescribeSamples{1,
-                           in_graph,
-                           8,
-                           24,
-                           24,
-                           offsets.view().data<std::int32_t>(),
-                           lengths.view().data<std::int32_t>(),
-                           elements.mut().data<std::int64_t>(),
-                           wide.mut().data<std::int64_t>(),
-                           keys.mut().data<std::int64_t>(),
-                           graph_lengths.mut().data<std::int32_t>(),
-                           {random, numbers.view().data<std::int64_t>(), first_head, 16,
-                            seed.mut().data<std::int64_t>()}});
+    const auto numbers = tensor_of(gpu, rows);
+    Tensor<Gpu> seed(gpu, DType::i64, {4});
+    (void)described(gpu, {"one", {0, 2}, {2}}, in_graph, 8,
+                    {random, numbers.view().data<std::int64_t>(), first_head, 16,
+                     seed.mut().data<std::int64_t>()});
     const auto written = seed.to_host<std::int64_t>(gpu);
     CHECK(written[2] == 0);
     return written[0];
@@ -94,7 +81,7 @@ TEST_CASE("a seed depends on seed, step, use, first row and first head, and on n
   const RandomStream random{7, 3, 5};
   const auto one = seed_of(random, {640, 641}, 0);
   CHECK(one == seed_of(random, {640, 9}, 0, 8));
-  const auto at = on_gpu<std::int32_t>(gpu, {3});
+  const auto at = tensor_of<std::int32_t>(gpu, {3});
   const auto* series_at = reinterpret_cast<const std::uint32_t*>(at.view().bytes());
   CHECK(one == seed_of({7, 0, 5, series_at}, {640, 641}, 0));
   const std::set<std::int64_t> all{one,
@@ -111,8 +98,7 @@ TEST_CASE("statistics go to cuDNN's layout and back; padding is 0 in both") {
   const std::int64_t heads = 3, length = 64;
   for (const auto& batch : batches()) {
     CAPTURE(batch.name);
-    const auto offsets = on_gpu(gpu, batch.offsets);
-    const auto lengths = on_gpu(gpu, batch.lengths);
+    const auto offsets = tensor_of(gpu, batch.offsets), lengths = tensor_of(gpu, batch.lengths);
     const auto* starts = offsets.view().data<std::int32_t>();
     const auto* counts = lengths.view().data<std::int32_t>();
     const auto in_graph = batch.samples() + 2;
@@ -151,8 +137,7 @@ TEST_CASE_TEMPLATE("padding is cleared, tokens are left alone", T, double, float
   for (const auto& batch : batches())
     for (const std::int64_t columns : {1, 40}) {
       CAPTURE(batch.name);
-      const auto offsets = on_gpu(gpu, batch.offsets);
-      const auto lengths = on_gpu(gpu, batch.lengths);
+      const auto offsets = tensor_of(gpu, batch.offsets), lengths = tensor_of(gpu, batch.lengths);
       // the first columns of two matrices
       Tensor<Gpu> x[] = {random_on<T>(gpu, {batch.rows(), columns + 3}, 1),
                          random_on<T>(gpu, {batch.rows(), columns + 3}, 2)};

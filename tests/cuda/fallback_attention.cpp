@@ -4,7 +4,7 @@
 #include <dhp/cuda/attention_layout.hpp>
 #include <dhp/cuda/fallback_attention.hpp>
 #include <tests/cuda/gpu.hpp>
-#include <tests/support/thirds.hpp>
+#include <tests/support/attention.hpp>
 
 namespace {
 
@@ -27,13 +27,7 @@ Results run(auto& side, const Case& with) {
   for (std::size_t n = 0; n < with.lengths.size(); ++n)
     offsets.push_back(offsets.back() + with.lengths[n] + with.padding[n]);
   const std::int64_t rows = offsets.back();
-  std::vector<std::int64_t> numbers(static_cast<std::size_t>(rows));
-  std::iota(numbers.begin(), numbers.end(), 1000);
-  const auto count = static_cast<std::int64_t>(with.lengths.size());
-  const auto starts = side.tensor({count + 1}, offsets),
-             lengths = side.tensor({count}, with.lengths), each_row = side.tensor({rows}, numbers);
-  const Sequences<decltype(side.dev)> sequences{
-      starts, lengths, each_row, *std::max_element(with.lengths.begin(), with.lengths.end())};
+  const Samples sequences(side.dev, offsets, with.lengths, 1000);
   const AttentionOptions options{.heads = with.heads,
                                  .first_head = with.first_head,
                                  .total_heads = with.total_heads,
@@ -50,9 +44,7 @@ Results run(auto& side, const Case& with) {
        dv = side.fresh(of_keys), logsumexp = side.fresh_sums({with.heads, rows});
   if (with.joined) {
     Thirds<decltype(side.dev)> in(side.dev, q.dtype(), shape), out(side.dev, q.dtype(), shape);
-    in.put(side.dev, 0, q);
-    in.put(side.dev, 1, k);
-    in.put(side.dev, 2, v);
+    in.put(side.dev, q, k, v);
     attention_forward(side.dev, in.at(0), in.at(1), in.at(2), sequences, options, y.mut(),
                       logsumexp.mut());
     auto strided = options;
@@ -115,12 +107,7 @@ struct OneSample {
   Results operator()(const std::vector<T>& q, const std::vector<T>& k, const std::vector<T>& v,
                      const std::vector<T>& dy) const {
     Side<T, Gpu> side;
-    std::vector<std::int64_t> numbers(static_cast<std::size_t>(length));
-    std::iota(numbers.begin(), numbers.end(), first_row);
-    const auto offsets = side.tensor({2}, std::vector<std::int32_t>{0, length}),
-               lengths = side.tensor({1}, std::vector<std::int32_t>{length}),
-               rows = side.tensor({length}, numbers);
-    const Sequences<Gpu> sequences{offsets, lengths, rows, length};
+    const Samples sequences(side.dev, {0, length}, {length}, first_row);
     AttentionOptions options{.heads = heads,
                              .first_head = first_head,
                              .total_heads = total_heads,
@@ -138,8 +125,7 @@ struct OneSample {
     attention_forward(side.dev, to_q, to_k, to_v, sequences, options, y.mut(), logsumexp.mut());
     attention_backward(side.dev, to_dy, to_q, to_k, to_v, y, logsumexp, sequences, options,
                        dq.mut(), dk.mut(), dv.mut());
-    return {side.values(y.view()), side.values(dq.view()), side.values(dk.view()),
-            side.values(dv.view()), side.values(logsumexp.view())};
+    return side.results(y, dq, dk, dv, logsumexp);
   }
 };
 

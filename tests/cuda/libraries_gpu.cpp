@@ -14,7 +14,7 @@
 #include <dhp/cuda/reduce.hpp>
 #include <dhp/cuda/rows.hpp>
 #include <tests/cuda/gpu.hpp>
-#include <tests/support/thirds.hpp>
+#include <tests/support/attention.hpp>
 
 namespace {
 
@@ -143,7 +143,6 @@ TEST_CASE_TEMPLATE("attention, packed and padded, drops by number", T, bf16, f16
   Sides<T> sides;
   struct Batch {
     std::vector<std::int32_t> offsets, lengths;
-    std::int64_t longest;
   };
   struct Case {
     int head_size;
@@ -152,8 +151,8 @@ TEST_CASE_TEMPLATE("attention, packed and padded, drops by number", T, bf16, f16
     int key_heads = 0;
     bool causal = false;
   };
-  for (const auto& batch : {Batch{{0, 100, 101, 331, 400}, {100, 1, 230, 69}, 230},
-                            Batch{{0, 128, 256, 384}, {128, 7, 100}, 128}, Batch{{0, 1}, {1}, 1}})
+  for (const auto& batch : {Batch{{0, 100, 101, 331, 400}, {100, 1, 230, 69}},
+                            Batch{{0, 128, 256, 384}, {128, 7, 100}}, Batch{{0, 1}, {1}}})
     for (const auto& [head_size, dropout, joined, key_heads, causal] :
          {Case{64, 0}, Case{64, 0.1}, Case{32, 0}, Case{40, 0}, Case{40, 0.5}, Case{128, 0},
           Case{64, 0, true}, Case{64, 0.1, true}, Case{40, 0.5, true}, Case{64, 0, true, 0, true},
@@ -170,13 +169,7 @@ TEST_CASE_TEMPLATE("attention, packed and padded, drops by number", T, bf16, f16
       const Shape shape{rows, 2 * head_size}, of_keys{rows, shape[1] / options.sharing()};
       INFO("rows ", rows, " head size ", head_size, " dropout ", dropout);
       const auto [got, right] = sides([&](auto& side) -> Results {
-        const auto samples = static_cast<std::int64_t>(batch.lengths.size());
-        std::vector<std::int64_t> each_row(static_cast<std::size_t>(rows));
-        std::iota(each_row.begin(), each_row.end(), 0);
-        const auto offsets = side.tensor({samples + 1}, batch.offsets),
-                   lengths = side.tensor({samples}, batch.lengths),
-                   numbers = side.tensor({rows}, each_row);
-        const Sequences<decltype(side.dev)> sequences{offsets, lengths, numbers, batch.longest};
+        const Samples sequences(side.dev, batch.offsets, batch.lengths);
         const auto q = side.elements(shape, 1), k = side.elements(of_keys, 2),
                    v = side.elements(of_keys, 3), dy = side.elements(shape, 4);
         auto y = side.fresh(shape), dq = side.fresh(shape), dk = side.fresh(of_keys),
@@ -184,9 +177,7 @@ TEST_CASE_TEMPLATE("attention, packed and padded, drops by number", T, bf16, f16
         if (joined) {
           Thirds<decltype(side.dev)> in(side.dev, q.dtype(), shape),
               out(side.dev, q.dtype(), shape);
-          in.put(side.dev, 0, q);
-          in.put(side.dev, 1, k);
-          in.put(side.dev, 2, v);
+          in.put(side.dev, q, k, v);
           attention_forward(side.dev, in.at(0), in.at(1), in.at(2), sequences, options, y.mut(),
                             logsumexp.mut());
           attention_backward(side.dev, dy, in.at(0), in.at(1), in.at(2), y, logsumexp, sequences,
@@ -217,16 +208,8 @@ TEST_CASE_TEMPLATE("attention, packed and padded, drops by number", T, bf16, f16
 TEST_CASE_TEMPLATE("own dropout: one mask for both passes, another for other rows", T, bf16, f16) {
   Gpu gpu({.library_dropout = true});
   constexpr std::int64_t rows = 256, columns = 128;
-  const auto on_gpu = [&]<class U>(const std::vector<U>& values) {
-    return Tensor<Gpu>::from_host(gpu, {static_cast<std::int64_t>(values.size())}, values);
-  };
-  const auto offsets = on_gpu(std::vector<std::int32_t>{0, 128, 256}),
-             lengths = on_gpu(std::vector<std::int32_t>{128, 100});
   const auto run = [&](std::int64_t first_row, std::uint32_t step, int first_head) -> Results {
-    std::vector<std::int64_t> numbers(rows);
-    std::iota(numbers.begin(), numbers.end(), first_row);
-    const auto each_row = on_gpu(numbers);
-    const Sequences<Gpu> sequences{offsets, lengths, each_row, 128};
+    const Samples sequences(gpu, {0, 128, 256}, {128, 100}, first_row);
     const AttentionOptions options{.heads = 2,
                                    .first_head = first_head,
                                    .total_heads = 4,
@@ -262,12 +245,7 @@ TEST_CASE_TEMPLATE("own dropout: gradients of q and k by the mask that y shows",
   Gpu& gpu = side.dev;
   constexpr std::int64_t n = 64;  // tokens, and columns of the only head
   constexpr double dropout = 0.5;
-  const auto offsets = side.tensor({2}, std::vector<std::int32_t>{0, n}),
-             lengths = side.tensor({1}, std::vector<std::int32_t>{n});
-  std::vector<std::int64_t> each_row(n);
-  std::iota(each_row.begin(), each_row.end(), 0);
-  const auto numbers = side.tensor({n}, each_row);
-  const Sequences<Gpu> sequences{offsets, lengths, numbers, n};
+  const Samples sequences(gpu, {0, n}, {n});
   const AttentionOptions options{
       .heads = 1, .total_heads = 1, .dropout = dropout, .random = {.seed = 5}};
   const Shape shape{n, n};
@@ -309,12 +287,7 @@ TEST_CASE_TEMPLATE("attention takes nothing from the rows behind the last sample
   Side<T, Gpu> side;
   Gpu& gpu = side.dev;
   constexpr std::int64_t rows = 200, behind = 128, columns = 128;
-  const auto offsets = side.tensor({3}, std::vector<std::int32_t>{0, 130, 200}),
-             lengths = side.tensor({2}, std::vector<std::int32_t>{130, 70});
-  std::vector<std::int64_t> each_row(rows);
-  std::iota(each_row.begin(), each_row.end(), 0);
-  const auto numbers = side.tensor({rows}, each_row);
-  const Sequences<Gpu> sequences{offsets, lengths, numbers, 130};
+  const Samples sequences(gpu, {0, 130, 200}, {130, 70});
   for (const double dropout : {0.0, 0.1}) {
     CAPTURE(dropout);
     const AttentionOptions options{

@@ -1,8 +1,8 @@
 // Attention against the whole T x T matrices in double; ragged rows, split heads, dropout, threads.
 #include <dhp/cpu/attention.hpp>
 #include <dhp/cpu/rows.hpp>
+#include <tests/support/attention.hpp>
 #include <tests/support/tensors.hpp>
-#include <tests/support/thirds.hpp>
 
 namespace {
 
@@ -50,20 +50,9 @@ Tensor<Cpu> rows_of(Cpu& dev, const Layout& layout, std::int64_t columns, std::u
   return made;
 }
 
-// The device's side of a layout.
-struct Side {
-  Tensor<Cpu> offsets, lengths, numbers;
-  std::int64_t longest;
-
-  Side(Cpu& dev, const Layout& layout)
-      : offsets(tensor_of(dev, layout.offsets)),
-        lengths(tensor_of(dev, layout.lengths)),
-        numbers(tensor_of(dev, layout.numbers)),
-        longest(layout.longest) {}
-  [[nodiscard]] Sequences<Cpu> view() const {
-    return {offsets.view(), lengths.view(), numbers.view(), longest};
-  }
-};
+Samples<Cpu> samples_of(Cpu& dev, const Layout& layout) {
+  return {dev, layout.offsets, layout.lengths, layout.numbers, layout.longest};
+}
 
 struct Results {
   Values y, logsumexp, dq, dk, dv;
@@ -75,7 +64,7 @@ template <class T>
 Results run(Cpu& dev, const Layout& layout, const AttentionOptions& options, const Tensor<Cpu>& q,
             const Tensor<Cpu>& k, const Tensor<Cpu>& v, const Tensor<Cpu>& dy) {
   using A = Accumulator<T>;
-  const Side side(dev, layout);
+  const auto side = samples_of(dev, layout);
   const auto blank = [&]<class E>(Tag<E>, const Shape& shape) {
     return Tensor<Cpu>::from_host(
         dev, shape, std::vector<E>(static_cast<std::size_t>(shape.count()), static_cast<E>(NAN)));
@@ -84,9 +73,8 @@ Results run(Cpu& dev, const Layout& layout, const AttentionOptions& options, con
   auto logsumexp = blank(Tag<A>{}, {options.heads, layout.rows()});
   auto dq = blank(Tag<T>{}, q.shape()), dk = blank(Tag<T>{}, k.shape()),
        dv = blank(Tag<T>{}, v.shape());
-  attention_forward(dev, q, k, v, side.view(), options, y.mut(), logsumexp.mut());
-  attention_backward(dev, dy, q, k, v, y, logsumexp, side.view(), options, dq.mut(), dk.mut(),
-                     dv.mut());
+  attention_forward(dev, q, k, v, side, options, y.mut(), logsumexp.mut());
+  attention_backward(dev, dy, q, k, v, y, logsumexp, side, options, dq.mut(), dk.mut(), dv.mut());
   return {widened(y), widened(logsumexp), widened(dq), widened(dk), widened(dv)};
 }
 
@@ -256,16 +244,15 @@ TEST_CASE_TEMPLATE("q, k, v and gradients may be columns of one matrix", T, doub
   const auto separate = run<T>(dev, layout, apart, columns);
   auto options = apart;
   options.row_stride = 3 * columns;
-  const Side side(dev, layout);
+  const auto side = samples_of(dev, layout);
   const Shape shape{layout.rows(), columns};
   Thirds<Cpu> in(dev, dtype_of<T>(), shape), out(dev, dtype_of<T>(), shape);
-  for (int which = 0; which < 3; ++which)
-    in.put(dev, which, rows_of<T>(dev, layout, columns, static_cast<std::uint32_t>(which + 1)));
+  in.put(dev, rows_of<T>(dev, layout, columns, 1), rows_of<T>(dev, layout, columns, 2),
+         rows_of<T>(dev, layout, columns, 3));
   Tensor<Cpu> y(dev, dtype_of<T>(), shape), logsumexp(dev, dtype_of<A>(), {2, layout.rows()});
-  attention_forward(dev, in.at(0), in.at(1), in.at(2), side.view(), options, y.mut(),
-                    logsumexp.mut());
+  attention_forward(dev, in.at(0), in.at(1), in.at(2), side, options, y.mut(), logsumexp.mut());
   attention_backward(dev, rows_of<T>(dev, layout, columns, 4), in.at(0), in.at(1), in.at(2), y,
-                     logsumexp, side.view(), options, out.at(0), out.at(1), out.at(2));
+                     logsumexp, side, options, out.at(0), out.at(1), out.at(2));
   CHECK(separate == Results{widened(y), widened(logsumexp), widened(out.take(dev, 0)),
                             widened(out.take(dev, 1)), widened(out.take(dev, 2))});
 }
@@ -327,19 +314,16 @@ TEST_CASE("what does not fit is refused") {
   auto y = rows_of<float>(dev, good, 6, 1);
   auto sums = random_tensor<float>(dev, {1, 5}, 1);
   auto wide = random_tensor<double>(dev, {1, 5}, 1);
-  const Side side(dev, good);
+  const auto side = samples_of(dev, good);
+  CHECK(message_of([&] { attention_forward(dev, q, half, q, side, {}, y.mut(), sums.mut()); }) ==
+        "attention: k [5, 6] of f16 is not like q [5, 6] of f32");
+  CHECK(message_of([&] { attention_forward(dev, q, q, q, side, {}, y.mut(), wide.mut()); }) ==
+        "attention: logsumexp [1, 5] of f64 is not [1, 5] of f32");
   CHECK(message_of([&] {
-          attention_forward(dev, q, half, q, side.view(), {}, y.mut(), sums.mut());
-        }) == "attention: k [5, 6] of f16 is not like q [5, 6] of f32");
-  CHECK(message_of([&] {
-          attention_forward(dev, q, q, q, side.view(), {}, y.mut(), wide.mut());
-        }) == "attention: logsumexp [1, 5] of f64 is not [1, 5] of f32");
-  CHECK(message_of([&] {
-          attention_backward(dev, q, q, q, q, q, sums, side.view(), {}, y.mut(), wide.mut(),
-                             y.mut());
+          attention_backward(dev, q, q, q, q, q, sums, side, {}, y.mut(), wide.mut(), y.mut());
         }) == "attention: dk [1, 5] of f64 is not like q [5, 6] of f32");
-  auto other = side.view();
-  other.row_numbers = side.offsets.view();
+  Sequences<Cpu> other = side;
+  other.row_numbers = side.offsets;
   CHECK(message_of([&] { attention_forward(dev, q, q, q, other, {}, y.mut(), sums.mut()); }) ==
         "attention: offsets [3], lengths [2] and row numbers [3] do not fit 5 rows");
 }

@@ -2,7 +2,7 @@
 #include <dhp/cpu/attention.hpp>
 #include <dhp/cpu/cached_attention.hpp>
 #include <dhp/cpu/rows.hpp>
-#include <tests/support/tensors.hpp>
+#include <tests/support/attention.hpp>
 
 namespace {
 
@@ -17,7 +17,7 @@ struct Case {
 /// all others.
 template <class T>
 std::array<std::vector<double>, 2> both_ways(Cpu& dev, const Case& with) {
-  const Ints lengths{5, 1, 9}, all_offsets{0, 5, 6, 15}, last_rows{4, 5, 14};
+  const Ints last_rows{4, 5, 14};
   const std::int64_t columns = with.heads * size, key_columns = with.key_heads * size;
   const auto width = columns + 2 * key_columns;
   const auto all = random_tensor<T>(dev, {15, width}, 1);
@@ -30,14 +30,11 @@ std::array<std::vector<double>, 2> both_ways(Cpu& dev, const Case& with) {
                                  .key_heads = with.key_heads,
                                  .causal = true,
                                  .row_stride = width};
-  const auto offsets = tensor_of(dev, all_offsets), sizes = tensor_of(dev, lengths);
-  const auto numbers = tensor_of(dev, std::vector<std::int64_t>(15));
   Tensor<Cpu> y(dev, dtype_of<T>(), {15, columns});
   Tensor<Cpu> logsumexp(dev, accumulation_type(dtype_of<T>()), {with.heads, 15});
   attention_forward(dev, part(all, 0, columns), part(all, columns, key_columns),
                     part(all, columns + key_columns, key_columns),
-                    {offsets.view(), sizes.view(), numbers.view(), 9}, options, y.mut(),
-                    logsumexp.mut());
+                    Samples(dev, {0, 5, 6, 15}, {5, 1, 9}), options, y.mut(), logsumexp.mut());
   Tensor<Cpu> wanted(dev, y.dtype(), {3, columns}), found(dev, y.dtype(), {3, columns});
   gather_rows(dev, y.view(), tensor_of(dev, last_rows).view(), wanted.mut());
 

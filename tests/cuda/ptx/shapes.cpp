@@ -3,6 +3,7 @@
 #include <dhp/cuda/kernels.hpp>
 #include <tests/cuda/gpu.hpp>
 #include <tests/cuda/ptx/interpreter.hpp>
+#include <tests/support/attention.hpp>
 #include <tests/support/weights.hpp>
 
 namespace {
@@ -166,12 +167,9 @@ TEST_CASE("ResNet: each tensor is moved once, in whole sectors") {
 
 TEST_CASE("attention on tensor cores asks for whole sectors, and meets few bank conflicts") {
   Side<bf16, Gpu> side;
-  constexpr std::int64_t length = 256;
+  constexpr std::int32_t length = 256;
   const Shape shape{length, 2 * 64};
-  const auto offsets = side.tensor({2}, std::vector<std::int32_t>{0, length}),
-             lengths = side.tensor({1}, std::vector<std::int32_t>{length}),
-             numbers = side.tensor({length}, std::vector<std::int64_t>(length));
-  const Sequences<Gpu> sequences{offsets, lengths, numbers, length};
+  const Samples sequences(side.dev, {0, length}, {length});
   const AttentionOptions options{.heads = 2, .total_heads = 2, .dropout = 0.1};
   const auto q = side.elements(shape, 1), k = side.elements(shape, 2), v = side.elements(shape, 3);
   auto y = side.fresh(shape), dq = side.fresh(shape), dk = side.fresh(shape),

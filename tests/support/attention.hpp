@@ -1,0 +1,63 @@
+// For tests of attention: which rows are whose, and q, k and v, or their gradients, as the columns of one matrix.
+#pragma once
+
+#include <dhp/ops/attention.hpp>
+#include <dhp/ops/rows.hpp>
+#include <tests/support/tensors.hpp>
+
+namespace tests {
+
+/// Samples of so many tokens, each from its offset on; rows have numbers.
+template <class Dev>
+class Samples : public Sequences<Dev> {
+ public:
+  using Ints = std::vector<std::int32_t>;
+  Samples(Dev& dev, const Ints& firsts, const Ints& tokens, const std::vector<std::int64_t>& rows,
+          std::int64_t longest)
+      : held_{tensor_of(dev, firsts), tensor_of(dev, tokens), tensor_of(dev, rows)} {
+    static_cast<Sequences<Dev>&>(*this) = {held_[0], held_[1], held_[2], longest};
+  }
+  /// Rows are numbered from first_row on.
+  Samples(Dev& dev, const Ints& firsts, const Ints& tokens, std::int64_t first_row = 0)
+      : Samples(dev, firsts, tokens, from(first_row, firsts.back()),
+                *std::max_element(tokens.begin(), tokens.end())) {}
+
+ private:
+  static std::vector<std::int64_t> from(std::int64_t first, std::int32_t count) {
+    std::vector<std::int64_t> all(static_cast<std::size_t>(count));
+    std::iota(all.begin(), all.end(), first);
+    return all;
+  }
+  std::array<Tensor<Dev>, 3> held_;
+};
+
+template <class Dev>
+class Thirds {
+ public:
+  Tensor<Dev> all;  ///< [R, 3 C]
+
+  Thirds(Dev& dev, DType type, const Shape& part)
+      : all(dev, type, {part[0], 3 * part[1]}), part_(part) {}
+  /// The view that attention takes, with row_stride 3 C.
+  [[nodiscard]] View<Dev> at(int which) {
+    return {all.mut().bytes() + static_cast<std::size_t>(which * part_[1]) * size_of(all.dtype()),
+            all.dtype(), part_};
+  }
+  void put(Dev& dev, const Tensor<Dev>& q, const Tensor<Dev>& k, const Tensor<Dev>& v) {
+    std::int64_t to = 0;
+    for (const auto* values : {&q, &k, &v}) {
+      copy_columns(dev, *values, 0, all.mut(), to, part_[1]);
+      to += part_[1];
+    }
+  }
+  [[nodiscard]] Tensor<Dev> take(Dev& dev, int which) const {
+    Tensor<Dev> values(dev, all.dtype(), part_);
+    copy_columns(dev, all, which * part_[1], values.mut(), 0, part_[1]);
+    return values;
+  }
+
+ private:
+  Shape part_;
+};
+
+}  // namespace tests
