@@ -16,18 +16,9 @@ CudaOptions roomy() { return {.pinned_bytes = 8 << 20, .workspace_bytes = 256}; 
 constexpr std::size_t many = 2 << 20;
 
 // From now until it is opened a stream goes no further.
-class Gate {
- public:
-  explicit Gate(cudaStream_t stream) {
-    fake::of(stream).put([open = open_] { fake::wait(open); });
-  }
-  Gate(const Gate&) = delete;
-  Gate& operator=(const Gate&) = delete;
+struct Gate : fake::Gate {
+  explicit Gate(cudaStream_t stream) { hold(stream); }
   ~Gate() { open(); }
-  void open() { fake::pass(open_); }
-
- private:
-  fake::Point open_ = fake::new_point(false);
 };
 
 // Whether so many bytes arrive from the host in time.

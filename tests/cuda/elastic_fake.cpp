@@ -202,14 +202,6 @@ TEST_CASE("elastic fake: what NCCL says of a process that has gone is not this r
 // --- A step, as Trainer has it: its sums, the commit, its update.
 namespace {
 
-struct Gate {
-  fake::Point point = fake::new_point(false);
-  void hold(Cuda& dev) {
-    fake::of(dev.stream()).put([at = point] { fake::wait(at); });
-  }
-  void open() { fake::pass(point); }
-};
-
 struct Steps {
   Tensor<Cuda> sums{}, weights{};
   int updates = 0;  // issued
@@ -273,10 +265,10 @@ std::string interrupted_step(int ranks, int parts, const On& on) {
 }  // namespace
 
 TEST_CASE("elastic fake: no rank commits a step whose sums its device does not have") {
-  Gate gate;
+  fake::Gate gate;
   const auto ends = interrupted_step(3, 1, [&](Member& member, Rank&, Steps&, At at) {
     if (member.me != 3) return;
-    if (at == At::sums) gate.hold(*member.dev);
+    if (at == At::sums) gate.hold(member.dev->stream());
     if (at == At::synchronize)
       std::thread([&] {
         sleep_ms(200);

@@ -101,6 +101,21 @@ inline Queue& of(cudaStream_t stream) {
   static Queue by_default;
   return stream == nullptr ? by_default : *reinterpret_cast<Queue*>(stream);
 }
+/// Streams that it holds go no further until it opens.
+class Gate {
+ public:
+  Gate() = default;
+  Gate(const Gate&) = delete;
+  Gate& operator=(const Gate&) = delete;
+  void hold(cudaStream_t stream) {
+    of(stream).put([point = point_] { wait(point); });
+  }
+  void open() { pass(point_); }
+
+ private:
+  Point point_ = new_point(false);
+};
+
 inline thread_local int current_gpu = 0;
 /// Stays until somebody asks for it, and would be taken for the next kernel's.
 inline thread_local cudaError_t last_error = cudaSuccess;

@@ -6,25 +6,19 @@
 #include <dhp/cuda/cudnn_attention.hpp>
 #include <dhp/cuda/library_report.hpp>
 #include <tests/comm/ranks.hpp>
+#include <tests/support/folder.hpp>
 
 namespace {
 
 // A folder for the files of choices and plans, and engines that compile, until it goes.
 struct Processes {
-  std::string folder =
-      (std::filesystem::temp_directory_path() / concat("dhp_plans_fake_", ::getpid())).string();
-  std::string choices = folder + "/choices";
+  Folder folder;
+  std::string choices = folder / "choices";
 
   Processes() {
-    std::filesystem::create_directory(folder);
     fake::engine_compiles = [](int) {};
   }
-  Processes(const Processes&) = delete;
-  Processes& operator=(const Processes&) = delete;
-  ~Processes() {
-    std::filesystem::remove_all(folder);
-    fake::engine_compiles = {};
-  }
+  ~Processes() { fake::engine_compiles = {}; }
 
   [[nodiscard]] std::vector<std::filesystem::path> files() const {
     std::vector<std::filesystem::path> found;
@@ -42,14 +36,17 @@ struct Did {
   int compilations = 0, plans_read = 0, heuristics = 0;
   std::vector<std::string> said{};
 };
-Did process(CudaOptions options, const std::vector<std::string>& problems = {"a"},
-            const dhp::detail::cuda::CudnnRules& rules = {}) {
+CudaOptions small(CudaOptions options) {
   options.device = 0;
   options.pinned_bytes = 1 << 12;
   options.workspace_bytes = 256;
+  return options;
+}
+Did process(CudaOptions options, const std::vector<std::string>& problems = {"a"},
+            const dhp::detail::cuda::CudnnRules& rules = {}) {
   if (options.host_threads == 0) options.host_threads = 2;
   fake::compilations = fake::plans_read = fake::heuristics_asked = 0;
-  Cuda dev(options);
+  Cuda dev(small(options));
   Did did;
   for (const auto& problem : problems) {
     did.ran =
@@ -106,7 +103,7 @@ TEST_CASE("plans fake: gradients by heads that would fill the GPU are not cuDNN'
   auto problem = attention_problem(DType::bf16, 300, 256, 4, 256);  // rounded to 512 samples
   const auto memory =
       std::exchange(fake::gpu_memory.total, (std::size_t{512} * 4 * 256 * 64 * 4 - 1) * 16);
-  Cuda dev({.device = 0, .pinned_bytes = 1 << 12, .workspace_bytes = 256});
+  Cuda dev(small({}));
   fake::gpu_memory.total = memory;
   const auto plans = [&](std::int64_t key_heads, DqSums sums) {
     problem.key_heads = key_heads;
@@ -246,12 +243,7 @@ TEST_CASE("plans fake: a kept plan is not taken where rules are stricter than wh
 TEST_CASE("plans fake: what a plan updates is not touched while plans are timed") {
   std::byte memory[64];
   for (const bool deterministic : {false, true}) {
-    CudaOptions options;
-    options.device = 0;
-    options.deterministic = deterministic;
-    options.pinned_bytes = 1 << 12;
-    options.workspace_bytes = 256;
-    Cuda dev(options);
+    Cuda dev(small({.deterministic = deterministic}));
     fake::addresses_asked.clear();
     dhp::detail::cuda::CudnnArguments arguments;
     arguments.add(1, memory).add(2, memory + 32);

@@ -1,60 +1,48 @@
 #include <dhp/cuda/tuned_choices.hpp>
-#include <tests/support/test.hpp>
-
-#include <unistd.h>
+#include <tests/support/folder.hpp>
 
 using namespace dhp::detail::cuda;
 
-namespace {
-
-struct TemporaryFile {
-  std::string path = (std::filesystem::temp_directory_path() /
-                      ("dhp_choices_" + std::to_string(::getpid()) + ".txt"))
-                         .string();
-  ~TemporaryFile() { std::filesystem::remove(path); }
-  void write(const std::string& text) const { replace_file(path, text); }
-};
-
-}  // namespace
-
 TEST_CASE("choices come back from their file, and only whole and for their own machine") {
-  const TemporaryFile file;
+  const Folder folder;
+  const auto file = folder / "choices";
   {
-    TunedChoices choices(file.path, "GPU 1, driver 2");
+    TunedChoices choices(file, "GPU 1, driver 2");
     CHECK_FALSE(choices.find("gemm 1").has_value());
     choices.keep("gemm 1", "a");
     choices.keep("conv 2", "b 2:3");
     choices.keep("gemm 1", "c");
   }
-  const TunedChoices again(file.path, "GPU 1, driver 2");
+  const TunedChoices again(file, "GPU 1, driver 2");
   CHECK(again.size() == 2);
   CHECK(again.find("gemm 1") == "c");
   CHECK(again.find("conv 2") == "b 2:3");
-  CHECK(TunedChoices(file.path, "GPU 1, driver 3").size() == 0);
+  CHECK(TunedChoices(file, "GPU 1, driver 3").size() == 0);
 
   const auto text = again.text();
   for (std::size_t cut = 0; cut < text.size(); ++cut) {
-    file.write(text.substr(0, cut));
-    CHECK(TunedChoices(file.path, "GPU 1, driver 2").size() == 0);
+    replace_file(file, text.substr(0, cut));
+    CHECK(TunedChoices(file, "GPU 1, driver 2").size() == 0);
     auto damaged = text;
     damaged[cut] = static_cast<char>(damaged[cut] ^ 1);
-    file.write(damaged);
-    CHECK(TunedChoices(file.path, "GPU 1, driver 2").size() == 0);
+    replace_file(file, damaged);
+    CHECK(TunedChoices(file, "GPU 1, driver 2").size() == 0);
   }
-  file.write(text);
-  CHECK(TunedChoices(file.path, "GPU 1, driver 2").size() == 2);
+  replace_file(file, text);
+  CHECK(TunedChoices(file, "GPU 1, driver 2").size() == 2);
 
   const std::string before = "dhp tuned choices 1\nGPU 1, driver 2\ngemm 1 = a\n";
-  file.write(concat(before, "sum ", fnv1a(before), "\n"));
-  CHECK(TunedChoices(file.path, "GPU 1, driver 2").size() == 0);
+  replace_file(file, concat(before, "sum ", fnv1a(before), "\n"));
+  CHECK(TunedChoices(file, "GPU 1, driver 2").size() == 0);
 }
 
 TEST_CASE("both of two processes' finds are kept; a file that cannot be written stops nobody") {
-  const TemporaryFile file;
-  TunedChoices one(file.path, "GPU"), other(file.path, "GPU");
+  const Folder folder;
+  const auto file = folder / "choices";
+  TunedChoices one(file, "GPU"), other(file, "GPU");
   one.keep("p", "1");
   other.keep("q", "2");
-  CHECK(TunedChoices(file.path, "GPU").size() == 2);
+  CHECK(TunedChoices(file, "GPU").size() == 2);
 
   TunedChoices nowhere("/no/such/folder/choices", "GPU");
   nowhere.keep("p", "1");

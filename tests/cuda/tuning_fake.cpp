@@ -7,10 +7,16 @@
 #include <dhp/cuda/cublas_plan.hpp>
 #include <dhp/cuda/plan_cache.hpp>
 #include <dhp/train/trainer.hpp>
+#include <tests/support/folder.hpp>
 
 namespace {
 
-CudaOptions small() { return {.device = 0, .pinned_bytes = 1 << 12, .workspace_bytes = 256}; }
+CudaOptions small(int gpu = 0, bool deterministic = false) {
+  return {.device = gpu,
+          .pinned_bytes = 1 << 12,
+          .workspace_bytes = 256,
+          .deterministic = deterministic};
+}
 
 // Numbers of rows from 1 to 1000, each once, in no order.
 std::vector<std::int64_t> all_rows() {
@@ -122,17 +128,16 @@ TEST_CASE("tuning fake: the fastest on its GPU, or deterministic, the library's 
   fake::fastest = {2, 1, 0, 0};
   for (int gpu = 0; gpu < 2; ++gpu) {
     CAPTURE(gpu);
-    Cuda timed({.device = gpu, .pinned_bytes = 1 << 12, .workspace_bytes = 256});
+    Cuda timed(small(gpu));
     CHECK(Products(timed).algorithm_of(Pass::y, 16) == 2 - gpu);
     CHECK(fake::ran[static_cast<std::size_t>(gpu)].size() > 3);
-    Cuda same(
-        {.device = gpu, .pinned_bytes = 1 << 12, .workspace_bytes = 256, .deterministic = true});
+    Cuda same(small(gpu, true));
     CHECK(Products(same).algorithm_of(Pass::y, 16) == 0);
     timed.make_deterministic();
     CHECK(Products(timed).algorithm_of(Pass::y, 16) == 0);  // what it chose before counts no more
     CHECK(Products(timed).algorithm_of(Pass::y, 32) == 0);
   }
-  Cuda recorded({.device = 0, .pinned_bytes = 1 << 12, .workspace_bytes = 256});
+  Cuda recorded(small());
   (void)recorded.record([] {});
   CHECK(has(message_of([&] { recorded.make_deterministic(); }),
             "GPU 0 has recorded a step with timed algorithms"));
@@ -140,9 +145,7 @@ TEST_CASE("tuning fake: the fastest on its GPU, or deterministic, the library's 
 
 TEST_CASE("tuning fake: a deterministic device tells of no alignment that depends on the layout") {
   for (const bool deterministic : {false, true}) {
-    auto options = small();
-    options.deterministic = deterministic;
-    Cuda dev(options);
+    Cuda dev(small(0, deterministic));
     CHECK(Products(dev).run(Pass::y, 16));
     CHECK(fake::alignment_told == (deterministic ? 16 : 256));
   }
@@ -250,9 +253,7 @@ TEST_CASE("tuning fake: algorithms that are proposed and do not run give way, ti
   const auto all = [](int, const fake::ProductSize&) { return true; };
   for (const bool deterministic : {false, true}) {
     CAPTURE(deterministic);
-    auto options = small();
-    options.deterministic = deterministic;
-    Cuda dev(options);
+    Cuda dev(small(0, deterministic));
     Products products(dev);
     auto& plans = dev.cached<dhp::detail::cuda::CublasPlans>();
     {
@@ -286,9 +287,7 @@ TEST_CASE("tuning fake: plans of cuDNN that do not run give way to the next, the
   };
   for (const bool deterministic : {false, true}) {
     CAPTURE(deterministic);
-    auto options = small();
-    options.deterministic = deterministic;
-    Cuda dev(options);
+    Cuda dev(small(0, deterministic));
     auto& plans = dev.cached<dhp::detail::cuda::CudnnPlans>();
     refuse_below(1);
     CHECK(run(dev, "a"));
@@ -313,20 +312,16 @@ TEST_CASE("tuning fake: plans of cuDNN that do not run give way to the next, the
     CHECK(has(plans.uses(true).front().refusal, "cudnnBackendExecute"));
   }
   // Any other error is one.
-  auto options = small();
-  options.deterministic = true;
-  Cuda dev(options);
+  Cuda dev(small(0, true));
   fake::plan_runs = [](const auto&) { return CUDNN_STATUS_EXECUTION_FAILED; };
   CHECK(has(message_of([&] { (void)run(dev, "c"); }), "cudnnBackendExecute failed"));
   fake::plan_runs = {};
 }
 
 TEST_CASE("tuning fake: what a file says of a class holds for all its sizes, and times nothing") {
-  const auto path =
-      (std::filesystem::temp_directory_path() / concat("dhp_tuning_fake_", ::getpid(), ".txt"))
-          .string();
+  const Folder folder;
   auto options = small();
-  options.plan_cache = path;
+  options.plan_cache = folder / "choices";
   fake::fastest = {2, 1, 2, 1};
   {
     Cuda dev(options);
@@ -355,7 +350,6 @@ TEST_CASE("tuning fake: what a file says of a class holds for all its sizes, and
     // What is not in the file.
     CHECK(products.algorithm_of(Pass::dx, deterministic ? 400 : 200) == (deterministic ? 0 : 1));
   }
-  std::filesystem::remove(path);
 }
 
 TEST_CASE("tuning fake: a recorded step takes what was found before, and times nothing") {
