@@ -2,6 +2,7 @@
 #include <examples/data/text_cache.hpp>
 #include <tests/bert/text_fixture.hpp>
 #include <tests/support/folder.hpp>
+#include <tests/support/threads.hpp>
 
 using namespace examples;
 
@@ -112,20 +113,17 @@ TEST_CASE("text cache: a folder that cannot be written to is one warning") {
 
 TEST_CASE("text cache: of several processes one makes it, and the others wait") {
   Used used;
-  std::vector<std::thread> processes;  // a lock of a file knows no threads
   std::atomic<int> same = 0;
-  for (int process = 0; process < 4; ++process)
-    processes.emplace_back([&] {
-      auto options = used.options();
-      options.say = [](const std::string&) {};
-      const auto found = TextCache(options).get([&] {
-        ++used.made;
-        std::this_thread::sleep_for(std::chrono::milliseconds(200));
-        return TokenisedText{vocabulary_text(Used::vocabulary()), some_text()};
-      });
-      same += *found.tokens == *some_text() ? 1 : 0;
+  on_threads(4, [&](std::size_t) {  // a lock of a file knows no threads
+    auto options = used.options();
+    options.say = [](const std::string&) {};
+    const auto found = TextCache(options).get([&] {
+      ++used.made;
+      std::this_thread::sleep_for(std::chrono::milliseconds(200));
+      return TokenisedText{vocabulary_text(Used::vocabulary()), some_text()};
     });
-  for (auto& process : processes) process.join();
+    same += *found.tokens == *some_text() ? 1 : 0;
+  });
   CHECK(used.made == 1);
   CHECK(same == 4);
 }

@@ -207,22 +207,19 @@ std::vector<std::string> ends_with(int ranks, double timeout_s, Body body,
                                    std::shared_ptr<KeyValueStore> store = nullptr) {
   if (!store) store = std::make_shared<MemoryStore>();
   std::vector<std::string> ends(static_cast<std::size_t>(ranks));
-  std::vector<std::thread> threads;
-  for (int rank = 0; rank < ranks; ++rank)
-    threads.emplace_back([&, rank] {
-      auto& end = ends[static_cast<std::size_t>(rank)];
-      const auto world = world_of(store, rank, ranks, {.timeout_s = timeout_s});
-      try {
-        body(world);
-        world->finish(rank);
-      } catch (const Aborted& error) {
-        end = error.sentence();
-      } catch (const Error& error) {
-        end = error.sentence();
-        world->abort(error.sentence());
-      }
-    });
-  for (auto& thread : threads) thread.join();
+  on_threads(ends.size(), [&](std::size_t at) {
+    const int rank = static_cast<int>(at);
+    const auto world = world_of(store, rank, ranks, {.timeout_s = timeout_s});
+    try {
+      body(world);
+      world->finish(rank);
+    } catch (const Aborted& error) {
+      ends[at] = error.sentence();
+    } catch (const Error& error) {
+      ends[at] = error.sentence();
+      world->abort(error.sentence());
+    }
+  });
   return ends;
 }
 

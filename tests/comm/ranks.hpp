@@ -3,6 +3,7 @@
 
 #include <dhp/watch.hpp>
 #include <tests/support/tensors.hpp>
+#include <tests/support/threads.hpp>
 
 namespace tests {
 

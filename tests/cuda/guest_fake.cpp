@@ -53,21 +53,18 @@ template <class Body>
 std::vector<std::string> with_host_comms(int n, bool blocking, Body body) {
   std::vector<std::string> results(static_cast<std::size_t>(n));
   const auto id = dhp::detail::new_nccl_id();
-  std::vector<std::thread> threads;
-  for (int rank = 0; rank < n; ++rank)
-    threads.emplace_back([&, rank] {
-      cudaSetDevice(rank);
-      ncclComm_t hosts = nullptr;
-      ncclConfig_t config = NCCL_CONFIG_INITIALIZER;
-      config.blocking = blocking;
-      auto code = ncclCommInitRankConfig(&hosts, n, id, rank, &config);
-      while (code == ncclInProgress) ncclCommGetAsyncError(hosts, &code);
-      auto& result = results[static_cast<std::size_t>(rank)];
-      const auto error = message_of([&] { result = body(hosts, rank); });
-      if (error != "no error") result = error;
-      ncclCommDestroy(hosts);
-    });
-  for (auto& thread : threads) thread.join();
+  on_threads(results.size(), [&](std::size_t at) {
+    const int rank = static_cast<int>(at);
+    cudaSetDevice(rank);
+    ncclComm_t hosts = nullptr;
+    ncclConfig_t config = NCCL_CONFIG_INITIALIZER;
+    config.blocking = blocking;
+    auto code = ncclCommInitRankConfig(&hosts, n, id, rank, &config);
+    while (code == ncclInProgress) ncclCommGetAsyncError(hosts, &code);
+    const auto error = message_of([&] { results[at] = body(hosts, rank); });
+    if (error != "no error") results[at] = error;
+    ncclCommDestroy(hosts);
+  });
   return results;
 }
 

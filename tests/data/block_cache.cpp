@@ -1,6 +1,7 @@
 // The cache of blocks: what it keeps is read once, its limit holds, and a folder that cannot be written to ends
 // nothing.
 #include <dhp/data/block_cache.hpp>
+#include <tests/support/threads.hpp>
 
 #include "damage.hpp"
 
@@ -94,11 +95,7 @@ TEST_CASE("block cache: many threads and processes read each block once") {
     caches.back()->add("a", 4000);
     caches.back()->remove_others();
   }
-  std::vector<std::thread> threads;
-  for (int thread = 0; thread < 4; ++thread)
-    threads.emplace_back(
-        [&, thread] { slow.check_all(*caches[static_cast<std::size_t>(thread % 2)], 0); });
-  for (auto& thread : threads) thread.join();
+  on_threads(4, [&](std::size_t thread) { slow.check_all(*caches[thread % 2], 0); });
   CHECK(slow.read == 4000);
 }
 

@@ -1,6 +1,7 @@
 // Images of shards through an index: made once, remade when a shard changes, shared by processes; damage.
 #include <dhp/data/find_shards.hpp>
 #include <dhp/data/shard_images.hpp>
+#include <tests/support/threads.hpp>
 
 #include "shards.hpp"
 
@@ -92,10 +93,8 @@ TEST_CASE("shard images: many that begin at once have one index") {
   const Folder folder;
   folder.write("s/0.tar", bytes_of(tar({{'a', 0}, {'b', 1}})));
   std::vector<int> kept(6);
-  std::vector<std::thread> threads;
-  for (auto& one : kept)
-    threads.emplace_back([&] { one = open(folder / "s").index_was_kept() ? 1 : 0; });
-  for (auto& thread : threads) thread.join();
+  on_threads(kept.size(),
+             [&](std::size_t at) { kept[at] = open(folder / "s").index_was_kept() ? 1 : 0; });
   CHECK(std::count(kept.begin(), kept.end(), 0) == 1);
 }
 

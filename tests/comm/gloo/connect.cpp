@@ -17,24 +17,21 @@ Found found_by(const std::vector<std::string>& from, const std::vector<std::stri
   for (std::size_t rank = 0; rank < hosts.size(); ++rank)
     store->set(concat("arrived/", rank), hosts[rank] + " 4711");
   Found found{std::vector<std::string>(from.size()), std::vector<std::string>(from.size())};
-  std::vector<std::thread> threads;
-  for (std::size_t rank = 0; rank < from.size(); ++rank)
-    threads.emplace_back([&, rank] {
-      ProcessWatchdog world(std::make_shared<Connection>(store, from[rank]), static_cast<int>(rank),
-                            static_cast<int>(from.size()), {.period_s = 0.02});
-      found.ends[rank] = message_of([&] {
-        try {
-          found.addresses[rank] = dhp::detail::own_address(world, options);
-        } catch (const Aborted&) {
-          throw;
-        } catch (const Error& error) {
-          world.abort(error.sentence());
-          throw;
-        }
-        world.finish(static_cast<int>(rank));
-      });
+  on_threads(from.size(), [&](std::size_t rank) {
+    ProcessWatchdog world(std::make_shared<Connection>(store, from[rank]), static_cast<int>(rank),
+                          static_cast<int>(from.size()), {.period_s = 0.02});
+    found.ends[rank] = message_of([&] {
+      try {
+        found.addresses[rank] = dhp::detail::own_address(world, options);
+      } catch (const Aborted&) {
+        throw;
+      } catch (const Error& error) {
+        world.abort(error.sentence());
+        throw;
+      }
+      world.finish(static_cast<int>(rank));
     });
-  for (auto& thread : threads) thread.join();
+  });
   return found;
 }
 const std::string here = host_name();

@@ -13,10 +13,8 @@ RendezvousOptions at_port(int port, int rank, int size) {
 template <class Body>
 std::vector<std::string> on_threads(const std::vector<int>& ranks, Body body) {
   std::vector<std::string> said(ranks.size());
-  std::vector<std::thread> threads;
-  for (std::size_t at = 0; at < ranks.size(); ++at)
-    threads.emplace_back([&, at] { said[at] = message_of([&] { body(ranks[at]); }); });
-  for (auto& thread : threads) thread.join();
+  tests::on_threads(ranks.size(),
+                    [&](std::size_t at) { said[at] = message_of([&] { body(ranks[at]); }); });
   return said;
 }
 // Rank 0 keeps its store until the others have no use for it any more.

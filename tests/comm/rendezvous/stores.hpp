@@ -17,27 +17,29 @@ inline const std::string secret = "a secret of at least sixteen bytes";
 // A log that any thread may write.
 class Notes {
  public:
-  void add(const std::string& text) {
-    const std::lock_guard lock(mutex_);
-    texts_.push_back(text);
-  }
   [[nodiscard]] std::string all() {
     const std::lock_guard lock(mutex_);
-    std::string text;
-    for (const auto& one : texts_) text += one + "\n";
-    return text;
+    return text_;
   }
   [[nodiscard]] std::function<void(const std::string&)> log() {
-    return [this](const std::string& text) { add(text); };
+    return [this](const std::string& text) {
+      const std::lock_guard lock(mutex_);
+      text_ += text + "\n";
+    };
   }
 
  private:
   std::mutex mutex_;
-  std::vector<std::string> texts_;
+  std::string text_;
 };
 
 inline RendezvousOptions serve(std::string job = "job") {
   return {.size = 100, .job = std::move(job), .secret = secret, .silence_s = hang_s};
+}
+inline RendezvousOptions serve(Notes& notes) {
+  auto options = serve();
+  options.log = notes.log();
+  return options;
 }
 inline RendezvousOptions client_of(const TcpStoreServer& server, int rank = 1) {
   return {.rank = rank, .port = server.port(), .secret = secret, .timeout_s = hang_s, .ports = 1};
@@ -161,17 +163,14 @@ template <class Stores>  // of pointers
 void check_one_creates(const Stores& stores, int rounds) {
   std::vector<std::atomic<int>> winners(static_cast<std::size_t>(rounds));
   std::atomic<int> won = 0;
-  std::vector<std::thread> threads;
-  for (std::size_t caller = 0; caller < 2 * stores.size(); ++caller)
-    threads.emplace_back([&, caller] {
-      for (int round = 0; round < rounds; ++round) {
-        const auto key = concat("create/", round);
-        if (!stores[caller / 2]->set_unless(key, key, concat(caller))) continue;
-        winners[static_cast<std::size_t>(round)] = static_cast<int>(caller);
-        ++won;
-      }
-    });
-  for (auto& thread : threads) thread.join();
+  on_threads(2 * stores.size(), [&](std::size_t caller) {
+    for (int round = 0; round < rounds; ++round) {
+      const auto key = concat("create/", round);
+      if (!stores[caller / 2]->set_unless(key, key, concat(caller))) continue;
+      winners[static_cast<std::size_t>(round)] = static_cast<int>(caller);
+      ++won;
+    }
+  });
   CHECK(won == rounds);
   for (int round = 0; round < rounds; ++round) {
     const auto key = concat("create/", round);

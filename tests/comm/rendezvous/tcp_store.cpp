@@ -33,21 +33,18 @@ TEST_CASE("tcp store: it says which ranks have left") {
 
 TEST_CASE("tcp store: threads of a rank share one client, and many ranks one server") {
   TcpStoreServer server(serve());
-  std::vector<std::thread> threads;
   std::vector<std::unique_ptr<TcpStore>> clients;
   for (int rank = 1; rank <= 4; ++rank)
     clients.push_back(std::make_unique<TcpStore>(client_of(server, rank)));
   std::atomic<int> wrong = 0;
-  for (int at = 0; at < 8; ++at)
-    threads.emplace_back([&, at] {
-      auto& store = *clients[static_cast<std::size_t>(at / 2)];
-      for (int i = 0; i < 50; ++i) {
-        const auto key = concat("thread/", at, "/", i);
-        store.set(key, concat(at * i));
-        if (store.find(key) != concat(at * i)) ++wrong;
-      }
-    });
-  for (auto& thread : threads) thread.join();
+  on_threads(8, [&](std::size_t at) {
+    auto& store = *clients[at / 2];
+    for (std::size_t i = 0; i < 50; ++i) {
+      const auto key = concat("thread/", at, "/", i);
+      store.set(key, concat(at * i));
+      if (store.find(key) != concat(at * i)) ++wrong;
+    }
+  });
   CHECK(wrong == 0);
   CHECK(server.list("thread/").size() == 400);
 }
@@ -135,9 +132,7 @@ TEST_CASE("tcp store: jobs that share a range of ports find their own") {
 
 TEST_CASE("tcp store: a wrong secret, or none, is refused, and neither side says what it is") {
   Notes notes;
-  auto options = serve();
-  options.log = notes.log();
-  TcpStoreServer server(options);
+  TcpStoreServer server(serve(notes));
   for (const std::string wrong : {"", "wrong but long enough"}) {
     auto from = client_of(server, 3);
     from.secret = wrong;

@@ -3,6 +3,8 @@
 
 #include <sys/resource.h>
 
+#include <deque>
+
 namespace {
 
 // A connection that has proved the secret as a rank, but writes its frames by itself.
@@ -26,6 +28,12 @@ std::string find_a() {
   return payload;
 }
 
+std::deque<RawConnection> silent_ones(const TcpStoreServer& server, int count) {
+  std::deque<RawConnection> made;
+  while (count-- > 0) made.emplace_back(server.port());
+  return made;
+}
+
 // The store still serves its ranks.
 void check_alive(TcpStoreServer& server) {
   TcpStore client(client_of(server, 99));
@@ -35,9 +43,7 @@ void check_alive(TcpStoreServer& server) {
 
 TEST_CASE("tcp store server: a thousand connections with garbage are refused, and hold nobody up") {
   Notes notes;
-  auto options = serve();
-  options.log = notes.log();
-  TcpStoreServer server(options);
+  TcpStoreServer server(serve(notes));
   TcpStore client(client_of(server));
   std::uint64_t refused = 0;
   for (int i = 0; i < 1000; ++i) {
@@ -61,12 +67,10 @@ TEST_CASE("tcp store server: a thousand connections with garbage are refused, an
 
 TEST_CASE("tcp store server: who is silent, or slow, is closed after a while") {
   Notes notes;
-  auto options = serve();
+  auto options = serve(notes);
   options.silence_s = 0.3;
-  options.log = notes.log();
   TcpStoreServer server(options);
-  std::vector<std::unique_ptr<RawConnection>> silent;
-  for (int i = 0; i < 64; ++i) silent.push_back(std::make_unique<RawConnection>(server.port()));
+  auto silent = silent_ones(server, 64);
   const auto start = std::chrono::steady_clock::now();
   RawConnection slow(server.port());
   const auto hello = slow.frame();
@@ -80,9 +84,7 @@ TEST_CASE("tcp store server: who is silent, or slow, is closed after a while") {
   }
   CHECK(bytes < said.size());
   CHECK(seconds_since(start) > 0.2);
-  bool all = true;
-  for (const auto& one : silent) all = all && one->closes();
-  CHECK(all);
+  for (auto& one : silent) REQUIRE(one.closes());
   CHECK(has(notes.all(), "it has not said who it is within 0.3 s"));
   sleep_ms(350);  // a rank may be silent for as long as it likes
   client.set("still", "here");
@@ -92,20 +94,15 @@ TEST_CASE("tcp store server: unauthenticated connections are limited, and the ol
   auto options = serve();
   options.most_unauthenticated = 8;
   TcpStoreServer server(options);
-  std::vector<std::unique_ptr<RawConnection>> silent;
-  for (int i = 0; i < 30; ++i) silent.push_back(std::make_unique<RawConnection>(server.port()));
+  auto silent = silent_ones(server, 30);
   check_alive(server);
-  bool all = true;
-  for (std::size_t at = 0; at < 20; ++at) all = all && silent[at]->closes();
-  CHECK(all);
-  CHECK(!silent.back()->closes(0.05));
+  for (std::size_t at = 0; at < 20; ++at) REQUIRE(silent[at].closes());
+  CHECK(!silent.back().closes(0.05));
 }
 
 TEST_CASE("tcp store server: a handshake that was overheard opens no second connection") {
   Notes notes;
-  auto options = serve();
-  options.log = notes.log();
-  TcpStoreServer server(options);
+  TcpStoreServer server(serve(notes));
   std::string said;
   {
     Member member(server.port(), 5);
@@ -122,9 +119,7 @@ TEST_CASE("tcp store server: a handshake that was overheard opens no second conn
 
 TEST_CASE("tcp store server: requests that make no sense end the connection, and do nothing") {
   Notes notes;
-  auto options = serve();
-  options.log = notes.log();
-  TcpStoreServer server(options);
+  TcpStoreServer server(serve(notes));
   std::string two, three;
   for (const auto* const text : {"a", "b"}) append_field(two, text);
   append_field(three = two, "c");
@@ -215,14 +210,14 @@ TEST_CASE("tcp store server: where there are no more descriptors, ranks get in w
     int status = 1;
     try {
       TcpStoreServer server(serve());
-      std::vector<std::unique_ptr<RawConnection>> silent;
+      std::deque<RawConnection> silent;
       const rlimit limit{64, 64};
       (void)::setrlimit(RLIMIT_NOFILE, &limit);
       try {
-        for (;;) silent.push_back(std::make_unique<RawConnection>(server.port()));
+        for (;;) silent.emplace_back(server.port());
       } catch (const Error&) {  // no more descriptors
       }
-      silent.erase(silent.begin(), silent.begin() + 4);
+      for (int freed = 0; freed < 4; ++freed) silent.pop_front();
       TcpStore client(client_of(server));
       client.set("a", "b");
       status = server.find("a") == "b" ? 0 : 2;

@@ -127,31 +127,27 @@ TEST_CASE("wait word: counts changes, and the end is none") {
 int turns(int threads, int rounds) {
   WaitWord word;
   std::atomic<int> turn = 0;
-  const auto take_turns = [&](int mine) {
-    for (int at = mine; at < rounds; at += threads) {
+  on_threads(static_cast<std::size_t>(threads), [&](std::size_t mine) {
+    for (int at = static_cast<int>(mine); at < rounds; at += threads) {
       for (auto seen = word.read(); turn != at; seen = word.read())
         if (turn != at) word.wait(seen);
       ++turn;
       word.change();
     }
-  };
-  std::vector<std::thread> all;
-  for (int thread = 0; thread < threads; ++thread) all.emplace_back(take_turns, thread);
-  for (auto& thread : all) thread.join();
+  });
   return turn;
 }
 
 TEST_CASE("wait word: no change is missed, beside other work neither") {
   for (const int threads : {1, 2, 5}) CHECK(turns(threads, 3000) == 3000);
   std::atomic<bool> stop = false;
-  std::vector<std::thread> others;
+  std::vector<std::jthread> others;
   for (unsigned core = 0; core < 2 * std::thread::hardware_concurrency(); ++core)
     others.emplace_back([&] {
       while (!stop) continue;
     });
   CHECK(turns(3, 3000) == 3000);
   stop = true;
-  for (auto& other : others) other.join();
 }
 
 }  // namespace
