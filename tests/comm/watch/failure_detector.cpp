@@ -26,6 +26,11 @@ struct Three {
       detector.update(rank, states[rank], now_s);
     }
   }
+  // What the detector says when it has heard of these.
+  std::string judged(double now_s, std::initializer_list<int> ranks = {0, 1, 2}) {
+    update(now_s, ranks);
+    return detector.judge(now_s);
+  }
   // What they are in, each since so many seconds, and all have come to.
   void all_in(const std::string& what, double age_s, std::initializer_list<int> ranks) {
     for (const int rank : ranks) {
@@ -38,12 +43,10 @@ struct Three {
 
 TEST_CASE("failure detector: all is well") {
   Three world;
-  world.update(100);
-  CHECK(world.detector.judge(100) == "");
+  CHECK(world.judged(100) == "");
   world.states[0].under_way = {call("barrier", 29, {1})};
   world.states[1].under_way = {call("barrier", 1)};
-  world.update(129);
-  CHECK(world.detector.judge(129) == "");
+  CHECK(world.judged(129) == "");
   CHECK(!world.detector.all_finished());
   for (auto& state : world.states) {
     state.finished = true;
@@ -88,8 +91,7 @@ TEST_CASE("failure detector: a rank that left the store is gone at once, unless 
   world.detector.leave(2);
   world.all_in("recv", 0.1, {0});
   world.states[0].under_way.front().needs = {2};
-  world.update(100, {0, 1});
-  CHECK(world.detector.judge(100) ==
+  CHECK(world.judged(100, {0, 1}) ==
         "rank 2 (host c) is gone: its connection to the store has ended; its last call was barrier "
         "at "
         "a.cpp:1; rank 0 is in recv at a.cpp:1");
@@ -106,8 +108,7 @@ TEST_CASE("failure detector: a rank that is gone is the reason why another one f
   CHECK(has(world.detector.judge(100), "rank 2 (host c) is gone"));
   world.states[2].failed = "the disk is full";  // it said so before it left
   world.states[1].failed = "";
-  world.update(101);
-  CHECK(world.detector.judge(101) == "rank 2: the disk is full");
+  CHECK(world.judged(101) == "rank 2: the disk is full");
 }
 
 TEST_CASE("failure detector: a call waits for those that have not come to it") {
@@ -116,17 +117,14 @@ TEST_CASE("failure detector: a call waits for those that have not come to it") {
   world.states[2].reached = {{"world.1@0", 8}};  // of another group
   world.states[2].last = "barrier at b.cpp:2";
   world.states[2].last_age_s = 29.5;
-  world.update(100);
-  CHECK(world.detector.judge(100) == "");
+  CHECK(world.judged(100) == "");
   world.all_in("all_reduce of 5 f32 (sum)", 31, {0, 1});
-  world.update(102);
-  CHECK(world.detector.judge(102) ==
+  CHECK(world.judged(102) ==
         "rank 0 waits in all_reduce of 5 f32 (sum) at a.cpp:1 for rank 2 (host c), which is alive "
         "and in no call; its last one, barrier at b.cpp:2, ended 29 s ago, beyond the time limit "
         "of 30 s; a larger limit waits longer");
   world.states[2].reached["world"] = 1;
-  world.update(103);
-  CHECK(world.detector.judge(103) ==
+  CHECK(world.judged(103) ==
         "rank 0 is in all_reduce of 5 f32 (sum) at a.cpp:1, to which all its ranks have come, but "
         "the network between them has not carried it for 31 s, beyond the time limit of 30 s; a "
         "larger limit waits longer");
@@ -136,21 +134,17 @@ TEST_CASE("failure detector: different calls of one group, whatever the time") {
   Three world;
   world.states[0].under_way = {call("all_reduce of 5 f32 (sum)", 0.1, {1})};
   world.states[2].under_way = {call("all_reduce of 7 f32 (sum)", 0.1, {0})};
-  world.update(100);
-  CHECK(world.detector.judge(100) ==
+  CHECK(world.judged(100) ==
         "ranks do not agree: rank 0 calls all_reduce of 5 f32 (sum) at a.cpp:1, rank 2 calls "
         "all_reduce of 7 f32 (sum) at a.cpp:1");
   world.states[2].under_way.front().at = 2;  // one that is still to come
-  world.update(101);
-  CHECK(world.detector.judge(101) == "");
+  CHECK(world.judged(101) == "");
   world.states[2].under_way.front() = call("barrier", 0.1, {}, "world.1@2");  // another group's
-  world.update(102);
-  CHECK(world.detector.judge(102) == "");
+  CHECK(world.judged(102) == "");
   // A message that its sender is done with.
   world.states[0].under_way = {call("message of 3 f32", 0.1, {2}, "world:2>0")};
   world.states[2].sent = {call("message of 2 f32", 0, {}, "world:2>0")};
-  world.update(103);
-  CHECK(has(world.detector.judge(103), "rank 2 calls message of 2 f32 at a.cpp:1"));
+  CHECK(has(world.judged(103), "rank 2 calls message of 2 f32 at a.cpp:1"));
 }
 
 TEST_CASE("failure detector: a rank that is late and not heard of") {
@@ -158,8 +152,7 @@ TEST_CASE("failure detector: a rank that is late and not heard of") {
   world.states[0].under_way = {call("barrier", 31, {2})};
   world.states[2].last = "all_gather at b.cpp:2";
   world.update(100);
-  world.update(105, {0, 1});
-  CHECK(has(world.detector.judge(105),
+  CHECK(has(world.judged(105, {0, 1}),
             "for rank 2 (host c), which has not been heard of for 5.0 s (it is stopped or cannot "
             "be reached); its last call was all_gather at b.cpp:2, beyond"));
 }
@@ -168,12 +161,9 @@ TEST_CASE("failure detector: of a chain of waits the last one, of a circle any")
   Three world;
   world.states[0].under_way = {call("barrier", 31, {1})};
   world.states[1].under_way = {call("recv of a message of 3 f32", 20, {2}, "x")};
-  world.update(100);
-  CHECK(has(world.detector.judge(100),
-            "rank 1 waits in recv of a message of 3 f32 at a.cpp:1 for rank 2"));
+  CHECK(has(world.judged(100), "rank 1 waits in recv of a message of 3 f32 at a.cpp:1 for rank 2"));
   world.states[2].under_way = {call("recv of a message of 3 f32", 20, {0}, "y")};
-  world.update(101);
-  CHECK(has(world.detector.judge(101), " waits in "));
+  CHECK(has(world.judged(101), " waits in "));
 }
 
 TEST_CASE("failure detector: a rank that is not heard any more is to blame, whoever else waits") {
@@ -183,8 +173,7 @@ TEST_CASE("failure detector: a rank that is not heard any more is to blame, whoe
   world.update(100);
   world.all_in("all_reduce", 30.5, {0, 1});
   world.states[0].under_way.push_back(call("barrier", 28, {1}, "x"));
-  world.update(104.5, {0, 1});
-  CHECK(world.detector.judge(104.5) ==
+  CHECK(world.judged(104.5, {0, 1}) ==
         "rank 0 waits in all_reduce at a.cpp:1 for rank 2 (host c), which has not been heard of "
         "for 4.5 s (it is stopped or cannot be reached); it was in all_reduce at a.cpp:1, beyond "
         "the time limit of 30 s; a larger limit waits longer");
@@ -194,20 +183,16 @@ TEST_CASE("failure detector: the last wait of a rank that went quiet is no verdi
   Three world;
   world.states[2].under_way = {call("recv of a message of 3 f32", 29, {1})};
   world.update(100);
-  world.update(105, {0, 1});
-  CHECK(world.detector.judge(105) == "");
-  world.update(131, {0, 1});
-  CHECK(has(world.detector.judge(131), "rank 2 (host c) has not been heard of for 31 s"));
+  CHECK(world.judged(105, {0, 1}) == "");
+  CHECK(has(world.judged(131, {0, 1}), "rank 2 (host c) has not been heard of for 31 s"));
 
   // Ranks 0 and 1 are on a host that is cut off.
   world.states[0].under_way = {call("barrier", 29, {1})};
   world.states[2].under_way = {call("barrier", 29, {1})};
   world.update(200);
-  world.update(204, {2});
-  CHECK(world.detector.judge(204) == "");
+  CHECK(world.judged(204, {2}) == "");
   world.states[2].under_way = {call("barrier", 31, {1})};
-  world.update(205, {2});
-  CHECK(has(world.detector.judge(205),
+  CHECK(has(world.judged(205, {2}),
             "rank 2 waits in barrier at a.cpp:1 for rank 1 (host b), "
             "which has not been heard of for 5.0 s"));
 }
@@ -218,25 +203,20 @@ TEST_CASE("failure detector: in vain for a rank that has finished, but not for w
   world.states[1].reached = {{"world:1>0", 7}};
   world.states[0].under_way = {call("recv of a message of 3 f32", 6, {1}, "world:1>0")};
   world.states[2].under_way = {call("send of a message of 3 f32", 0.5, {1}, "world:2>1")};
-  world.update(100);
-  CHECK(world.detector.judge(100) == "");
+  CHECK(world.judged(100) == "");
   world.states[0].under_way.front().at = 8;
-  world.update(101);
-  CHECK(world.detector.judge(101) ==
+  CHECK(world.judged(101) ==
         "rank 0 waits in recv of a message of 3 f32 at a.cpp:1 for rank 1 (host b), which has "
         "finished");
   world.states[0].under_way.clear();
   world.states[2].under_way.front().age_s = 1.5;  // rank 2 has waited 1.5 s for room to send
-  world.update(102);
-  CHECK(has(world.detector.judge(102), "rank 2 waits in send of a message of 3 f32"));
+  CHECK(has(world.judged(102), "rank 2 waits in send of a message of 3 f32"));
 }
 
 TEST_CASE("failure detector: silence, also of a rank that was never heard of") {
   Three world;
-  world.update(100, {0, 1});
-  CHECK(world.detector.judge(100) == "");
-  world.update(131, {0, 1});
-  CHECK(has(world.detector.judge(131),
+  CHECK(world.judged(100, {0, 1}) == "");
+  CHECK(has(world.judged(131, {0, 1}),
             "rank 2 has not been heard of for 31 s: it is stopped or "
             "cannot be reached; it had called nothing yet, beyond"));
 }
@@ -262,11 +242,9 @@ struct Learned : Three {
 TEST_CASE("failure detector: limits that ranks tell are in the place of its own") {
   Learned world;
   world.states[0].under_way = {call("barrier", 29, {1})};
-  world.update(100);
-  CHECK(world.detector.judge(100) == "");
+  CHECK(world.judged(100) == "");
   world.states[0].under_way = {call("barrier", 31, {1})};
-  world.update(102);
-  CHECK(has(world.detector.judge(102),
+  CHECK(has(world.judged(102),
             "rank 0 waits in barrier at a.cpp:1 for rank 1 (host b), which is alive and has "
             "called nothing yet, beyond the limit of 30 s for a step, 10 times its median; "
             "a fixed limit can be given instead"));
@@ -277,35 +255,28 @@ TEST_CASE("failure detector: the longest limit counts, since who is waited for m
   world.states[2].limit = world.saving;
   world.states[0].under_way = {call("barrier", 500, {1})};
   world.states[1].under_way = {call("recv of a message of 3 f32", 500, {2}, "x")};
-  world.update(100);
-  CHECK(world.detector.judge(100) == "");
+  CHECK(world.judged(100) == "");
   // It is done: the others need a moment to notice.
   world.states[2].limit = world.step;
-  world.update(101);
-  CHECK(world.detector.judge(101) == "");
+  CHECK(world.judged(101) == "");
   for (auto& state : world.states)
     for (auto& waits : state.under_way) waits.age_s = 530;
-  world.update(130);
-  CHECK(world.detector.judge(130) == "");
-  world.update(132);
-  CHECK(has(world.detector.judge(132), "beyond the limit of 30 s for a step"));
+  CHECK(world.judged(130) == "");
+  CHECK(has(world.judged(132), "beyond the limit of 30 s for a step"));
   world.states[1].finished = true;  // whoever has finished has no say
   world.states[1].limit = world.saving;
   world.states[1].under_way.clear();
   world.states[0].under_way = {call("barrier", 1, {2})};
-  world.update(133);
-  CHECK(world.detector.judge(133) == "");
+  CHECK(world.judged(133) == "");
   world.states[0].under_way = {call("barrier", 31, {2})};
-  world.update(163, {0, 2});
-  CHECK(has(world.detector.judge(163), "beyond the limit of 30 s for a step"));
+  CHECK(has(world.judged(163, {0, 2}), "beyond the limit of 30 s for a step"));
 }
 
 TEST_CASE("failure detector: limits that ranks tell count for nothing where its own is given") {
   Three world;
   for (auto& state : world.states) state.limit = {600, "for saving"};
   world.states[0].under_way = {call("barrier", 31, {1})};
-  world.update(100);
-  CHECK(has(world.detector.judge(100), "beyond the time limit of 30 s; a larger limit"));
+  CHECK(has(world.judged(100), "beyond the time limit of 30 s; a larger limit"));
 }
 
 TEST_CASE("failure detector: who knows of the end") {
