@@ -10,7 +10,6 @@ import random
 import re
 import shutil
 import struct
-import subprocess
 import sys
 import tarfile
 import tempfile
@@ -18,7 +17,7 @@ import io
 import zlib
 
 sys.path.append(str(pathlib.Path(__file__).resolve().parents[1] / "support"))
-from packages import package  # noqa: E402
+from programs import ended, losses, package  # noqa: E402
 
 RUN = ["--depth", "14", "--width", "8", "--image-size", "16", "--global-batch", "8", "--micro-batch", "2", "--epochs", "2",
        "--deterministic", "--augment", "--overwrite", "--metrics", "metrics.jsonl"]
@@ -51,6 +50,12 @@ def write_folder(root, samples):
         (root / f"class{label}" / f"{number:04}.{extension}").write_bytes(image)
 
 
+def add(tar, name, contents):
+    member = tarfile.TarInfo(name)
+    member.size = len(contents)
+    tar.addfile(member, io.BytesIO(contents))
+
+
 def write_tar(root, samples, form, prefix="", json_label=False):
     root.mkdir()
     for shard, part in enumerate(parts(samples)):
@@ -58,9 +63,7 @@ def write_tar(root, samples, form, prefix="", json_label=False):
             for number, (label, extension, image) in enumerate(part):
                 of_label = ("json", json.dumps({"caption": "x", "label": label}).encode()) if json_label else ("cls", str(label).encode())
                 for ending, contents in ((extension, image), of_label):
-                    member = tarfile.TarInfo(f"{prefix}{number:06}.{ending}")
-                    member.size = len(contents)
-                    tar.addfile(member, io.BytesIO(contents))
+                    add(tar, f"{prefix}{number:06}.{ending}", contents)
 
 
 def write_webdataset(webdataset, root, samples):
@@ -82,10 +85,8 @@ def write_tfrecord(tfrecord, root, samples):
 
 
 def run(program, folder, data, *options, status=0):
-    done = subprocess.run([program, "--data", str(data), "--test-data", str(data), *RUN, *map(str, options)], cwd=folder, capture_output=True, text=True, timeout=600)
-    assert done.returncode == status, done.stderr
-    lines = [json.loads(line) for line in (folder / "metrics.jsonl").read_text().splitlines()] if status == 0 else []
-    return [line["loss"] for line in lines if "loss" in line], done.stderr
+    said = ended(program, "--data", data, "--test-data", data, *RUN, *options, cwd=folder, status=status).stderr
+    return losses(folder / "metrics.jsonl") if status == 0 else [], said
 
 
 def read_bytes(said):
@@ -96,12 +97,12 @@ def check_formats(program, folder, samples, written):
     of_folder, _ = run(program, folder, folder / "folder")
     assert len(of_folder) == 2 * ((len(samples) + 7) // 8), of_folder
     for name in written:
-        losses, said = run(program, folder, folder / name)
-        assert losses == of_folder, (name, losses, of_folder)
+        found, said = run(program, folder, folder / name)
+        assert found == of_folder, (name, found, of_folder)
         kind, first = ("TFRecord", 1) if name == "tfrecord" else ("tar", 0)
         assert f"({len(samples)} images in 2 {kind} shards, labels from {first}, index made)" in said, said
-        losses, said = run(program, folder, folder / name)
-        assert losses == of_folder and ", index read)" in said, said
+        found, said = run(program, folder, folder / name)
+        assert found == of_folder and ", index read)" in said, said
 
 
 def check_order_and_cache(program, folder):
@@ -114,11 +115,11 @@ def check_order_and_cache(program, folder):
     assert window == of_two
     once = sum(path.stat().st_size for path in (folder / "ustar").glob("*.tar"))
     for more in (once, 0):  # both epochs, and the next run
-        losses, said = run(program, folder, folder / "ustar", "--cache", "cache", "--shuffle-window", 9)
-        assert losses == window and read_bytes(said) == more, (said, more)
+        found, said = run(program, folder, folder / "ustar", "--cache", "cache", "--shuffle-window", 9)
+        assert found == window and read_bytes(said) == more, (said, more)
     assert sum(path.stat().st_size for path in (folder / "cache").iterdir()) == once
-    losses, said = run(program, folder, folder / "ustar", "--cache", "metrics.jsonl", "--shuffle-window", 9)
-    assert losses == window and said.count("warning: no more is kept in the cache") == 1, said
+    found, said = run(program, folder, folder / "ustar", "--cache", "metrics.jsonl", "--shuffle-window", 9)
+    assert found == window and said.count("warning: no more is kept in the cache") == 1, said
 
 
 def check_damage(program, folder, samples):
@@ -145,9 +146,7 @@ def check_others(program, folder, samples):
         path.parent.mkdir()
         with tarfile.open(path, mode) as tar:
             for name, contents in members:
-                member = tarfile.TarInfo(name)
-                member.size = len(contents)
-                tar.addfile(member, io.BytesIO(contents))
+                add(tar, name, contents)
     good = [(f"v1.0/{number}.{ending}", contents) for number, (label, _, image) in enumerate(samples)
             for ending, contents in (("PNG", image), ("Cls", str(label).encode()))]
     odd = [("._a.png", b"x"), ("a.b.png", samples[0][2]), ("a.b.cls", b"1"), ("README", b"words")]
@@ -167,10 +166,10 @@ def check_others(program, folder, samples):
                                                 for number, (label, _, _) in enumerate(samples)])
     plain, said = run(program, folder, folder / "exifFalse")
     assert "EXIF" not in said, said
-    losses, said = run(program, folder, folder / "exifTrue")
-    assert losses == plain and f"warning: an EXIF orientation is not applied to {len(samples)} of the images that were read; --exif" in said, said
-    losses, said = run(program, folder, folder / "exifTrue", "--exif")
-    assert losses != plain and "warning" not in said, said
+    found, said = run(program, folder, folder / "exifTrue")
+    assert found == plain and f"warning: an EXIF orientation is not applied to {len(samples)} of the images that were read; --exif" in said, said
+    found, said = run(program, folder, folder / "exifTrue", "--exif")
+    assert found != plain and "warning" not in said, said
 
 
 def main():

@@ -5,12 +5,11 @@ often versions in int8 and fp16 agree. Exits with 77 without numpy or onnxruntim
 
 import json
 import pathlib
-import subprocess
 import sys
 import tempfile
 import warnings
 
-from score import EPSILON, HIDDEN, SENTENCES, WORDS, Bert, near, publish, tokens, weights
+from score import EPSILON, HIDDEN, SENTENCES, WORDS, Bert, axes, ended, near, publish, run, tokens, weights
 
 try:
     import numpy
@@ -21,17 +20,6 @@ except ImportError as error:
 
 LAYOUTS = ((1, 1, 1), (2, 2, 1), (1, 2, 2))
 TOLERANCE = 1e-5
-
-
-def run(*words):
-    done = subprocess.run([str(word) for word in words], capture_output=True, text=True, encoding="utf-8")
-    assert done.returncode == 0, done.stderr
-    return done
-
-
-def axes(layout):
-    return [word for axis, size in zip(("data", "tensor", "pipeline"), layout)
-            for word in (f"--{axis}-parallel", size)]
 
 
 class Model:
@@ -224,8 +212,8 @@ def fine_tuned(export, score, train, folder):
 
 def refusals(export, folder, resnet_checkpoint):
     def refused(words, *arguments):
-        done = subprocess.run([str(word) for word in (export, *arguments)], capture_output=True, text=True)
-        assert done.returncode != 0 and words in done.stderr and done.stderr.count("\n") == 1, (words, done.stderr)
+        said = ended(export, *arguments, status=1).stderr
+        assert words in said and said.count("\n") == 1, (words, said)
 
     output = folder / "kept.onnx"
     output.write_text("kept")

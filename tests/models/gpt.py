@@ -6,14 +6,13 @@ models of theirs beside: logits, the loss of a text, its gradients, greedy token
 import importlib
 import json
 import pathlib
-import subprocess
 import sys
 import tempfile
 
 HERE = pathlib.Path(__file__).resolve().parent
 sys.path += [str(HERE.parent / "support"), str(HERE.parent / "processes")]
 import ranks  # noqa: E402
-from packages import package  # noqa: E402
+from programs import axes, ended, package  # noqa: E402
 
 LAYOUTS = ((1, 1, 1), (2, 1, 1), (1, 2, 1), (1, 1, 2), (1, 2, 2), (2, 2, 1))
 PROMPTS = ("The cat", "Dogs sat on")
@@ -21,13 +20,7 @@ TEXT = "The cat sat on the mat. Dogs sat on 12 cats, didn't they?\n<|endoftext|>
 
 
 def run(*words):
-    done = subprocess.run([str(word) for word in words], capture_output=True, text=True, encoding="utf-8", errors="replace")
-    assert done.returncode == 0, (words, done.stderr)
-    return done.stdout
-
-
-def axes(layout):
-    return [word for name, size in zip(("data", "tensor", "pipeline"), layout) for word in (f"--{name}-parallel", str(size))]
+    return ended(*words).stdout
 
 
 class Programs:

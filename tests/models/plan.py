@@ -3,18 +3,14 @@
 
 import json
 import pathlib
-import subprocess
 import sys
 import tempfile
 
+sys.path.append(str(pathlib.Path(__file__).resolve().parents[1] / "support"))
+from programs import ended  # noqa: E402
+
 CLUSTERS = pathlib.Path(__file__).resolve().parents[2] / "examples" / "plan" / "clusters"
 plan, train = sys.argv[1:]
-
-
-def run(*arguments):
-    ended = subprocess.run([str(argument) for argument in arguments], capture_output=True, text=True, timeout=100)
-    return ended.returncode, ended.stdout, ended.stderr
-
 
 with tempfile.TemporaryDirectory() as folder:
     file = pathlib.Path(folder) / "plan.json"
@@ -24,9 +20,9 @@ with tempfile.TemporaryDirectory() as folder:
     for model, options in small.items():
         asked = [plan, "--model", model, *options, "--cluster", CLUSTERS / "h100x8.toml", "--gpus", "16",
                  "--global-batch", "32", "--zero", "1", "--json", file]
-        status, page, error = run(*asked)
+        page = ended(*asked).stdout
         found = json.loads(file.read_text())
-        assert status == 0 and len(found) == 10 and "16 ranks, 32 samples" in page, (model, status, page, error)
+        assert len(found) == 10 and "16 ranks, 32 samples" in page, (model, page)
         assert "from one host of 8 to 16 ranks" in page and "slower than 1 by" in page, page
         seconds = [each["seconds"] for each in found]
         assert seconds == sorted(seconds) and all(0 < each["utilisation"] < 1 for each in found), found
@@ -34,37 +30,33 @@ with tempfile.TemporaryDirectory() as folder:
                    for each in found), found
         assert all(mesh[0] * mesh[1] * mesh[2] == 16 for mesh in (each["mesh"] for each in found)), found
     for cluster in CLUSTERS.glob("*.toml"):
-        status, page, error = run(plan, "--preset", "tiny", "--cluster", cluster, "--gpus", "2", "--global-batch", "4")
-        assert status == 0, (cluster, error)
+        ended(plan, "--preset", "tiny", "--cluster", cluster, "--gpus", "2", "--global-batch", "4")
     # Micro-batches of 12 are not counted, but lie between two that are: as many samples are as much work.
     work = []
     for size in "8", "12":
-        status, page, error = run(plan, "--model", "resnet50", *small["resnet50"], "--gpus", "2", "--global-batch", "48",
-                                  "--micro-batch", size, "--cluster", CLUSTERS / "h100x8.toml", "--json", file)
-        assert status == 0, error
+        ended(plan, "--model", "resnet50", *small["resnet50"], "--gpus", "2", "--global-batch", "48", "--micro-batch", size,
+              "--cluster", CLUSTERS / "h100x8.toml", "--json", file)
         found = json.loads(file.read_text())[0]
         work.append(found["seconds"] * found["utilisation"])
     assert abs(work[1] / work[0] - 1) < 1e-9, work
     # A part of the keys costs what its pairs cost.
     seconds = []
     for context in "1", "2":
-        status, page, error = run(plan, "--model", "gpt", "--preset", "tiny", "--sequence-length", "8192", "--gpus", context,
-                                  "--context-parallel", context, "--global-batch", "2", "--micro-batch", "1", "--cluster",
-                                  CLUSTERS / "h100x8.toml", "--recompute", "--json", file)
-        assert status == 0, error
+        ended(plan, "--model", "gpt", "--preset", "tiny", "--sequence-length", "8192", "--gpus", context, "--context-parallel",
+              context, "--global-batch", "2", "--micro-batch", "1", "--cluster", CLUSTERS / "h100x8.toml", "--recompute",
+              "--json", file)
         seconds.append(json.loads(file.read_text())[0]["parts"]["layers"])
     assert 1.8 < seconds[0] / seconds[1] < 2.5, seconds
     # A schedule from a file, of two stages and two micro-batches.
     (pathlib.Path(folder) / "1f1b.csv").write_text("0F0,0F1,0B0,0B1\n1F0,1B0,1F1,1B1\n")
-    status, page, error = run(plan, "--preset", "tiny", "--cluster", CLUSTERS / "h100x8.toml", "--gpus", "2",
-                              "--pipeline-parallel", "2", "--schedule", pathlib.Path(folder) / "1f1b.csv",
-                              "--global-batch", "4", "--micro-batch", "2")
-    assert status == 0 and "1x1x2" in page, (page, error)
-    for wrong, words in [(["--cluster", "none.toml"], "none.toml"), (["--model", "vgg"], "vgg"),
-                         (["--cluster", CLUSTERS / "laptop.toml", "--gpu", "4"], "--gpu"),
-                         (["--cluster", CLUSTERS / "laptop.toml", "--gpus", "3", "--tensor-parallel", "2"], "none of")]:
-        status, _, error = run(plan, "--preset", "tiny", *wrong)
-        assert status != 0 and words in error and len(error.splitlines()) == 1, (wrong, status, error)
-    status, _, error = run(train, "--preset", "tiny", "--sequence-length", "32", "--steps", "1", "--data-parallel", "4",
-                           "--axes", "auto", "--cluster", CLUSTERS / "laptop.toml", "--evaluate-samples", "1")
-    assert status == 0 and "axes: " in error and "by a laptop of 2 cores" in error, (status, error)
+    page = ended(plan, "--preset", "tiny", "--cluster", CLUSTERS / "h100x8.toml", "--gpus", "2", "--pipeline-parallel", "2",
+                 "--schedule", pathlib.Path(folder) / "1f1b.csv", "--global-batch", "4", "--micro-batch", "2").stdout
+    assert "1x1x2" in page, page
+    for wrong, status, words in [(["--cluster", "none.toml"], 1, "none.toml"), (["--model", "vgg"], 2, "vgg"),
+                                 (["--cluster", CLUSTERS / "laptop.toml", "--gpu", "4"], 2, "--gpu"),
+                                 (["--cluster", CLUSTERS / "laptop.toml", "--gpus", "3", "--tensor-parallel", "2"], 1, "none of")]:
+        said = ended(plan, "--preset", "tiny", *wrong, status=status).stderr
+        assert words in said and len(said.splitlines()) == 1, (wrong, said)
+    said = ended(train, "--preset", "tiny", "--sequence-length", "32", "--steps", "1", "--data-parallel", "4", "--axes", "auto",
+                 "--cluster", CLUSTERS / "laptop.toml", "--evaluate-samples", "1").stderr
+    assert "axes: " in said and "by a laptop of 2 cores" in said, said

@@ -6,7 +6,7 @@ on a checkpoint of train_bert. Exits with 77 without numpy."""
 import csv
 import json
 import os
-import subprocess
+import pathlib
 import sys
 import tempfile
 
@@ -14,6 +14,9 @@ try:
     import numpy
 except ImportError:
     sys.exit(77)
+
+sys.path.append(str(pathlib.Path(__file__).resolve().parents[1] / "support"))
+from programs import axes, ended, run  # noqa: E402
 
 HIDDEN, LAYERS, HEADS, INNER, POSITIONS = 24, 3, 6, 36, 20
 WORDS = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", ".", "cat", "##s", "sat", "mat", "the", "on"]
@@ -156,19 +159,14 @@ class Scorer:
         with open(self.input, "w", encoding="utf-8") as file:
             file.write("".join(sentence + "\n" for sentence in SENTENCES))
 
-    def run(self, model, *options, output=None):
-        arguments = [self.program, "--model", model, "--input", self.input, *options]
-        if output:
-            arguments += ["--output", output]
-        return subprocess.run(arguments, capture_output=True, text=True, encoding="utf-8")
+    def run(self, model, *options, output=None, status=0):
+        to = ["--output", output] if output else []
+        return ended(self.program, "--model", model, "--input", self.input, *options, *to, status=status)
 
     def array(self, model, layout, *options):
         self.number += 1
         output = f"{self.folder}/{self.number}.npy"
-        axes = zip(("data", "tensor", "pipeline"), layout)
-        words = [word for axis, size in axes for word in (f"--{axis}-parallel", str(size))]
-        done = self.run(model, "--batch", "6", "--micro-batch", "2", *words, *options, output=output)
-        assert done.returncode == 0, done.stderr
+        self.run(model, "--batch", "6", "--micro-batch", "2", *axes(layout), *options, output=output)
         return numpy.load(output)
 
 
@@ -192,7 +190,7 @@ def embeddings(scorer, one, several, bert):
     near(scorer.array(one, (1, 1, 2), "--pooling", "first"), first, 1e-5, "first token")
     # The same as text.
     path = scorer.folder + "/rows.csv"
-    assert scorer.run(one, output=path).returncode == 0
+    scorer.run(one, output=path)
     with open(path, encoding="utf-8") as file:
         rows = list(csv.reader(file))
     assert rows[0][:2] == ["number", "e0"] and [row[0] for row in rows[1:]] == list("12345678")
@@ -215,10 +213,8 @@ def own_checkpoint(scorer, trainer):
     text, saved, exported = (scorer.folder + "/" + name for name in ("text.txt", "saved", "exported"))
     with open(text, "w", encoding="utf-8") as file:
         file.write("The cat sat on the mat. The mats sat on the cat. Cats sat.\n\n" * 60)
-    done = subprocess.run([trainer, "--data", text, "--vocabulary-size", "60", "--steps", "2", "--save",
-                           saved, "--export", exported, "--sequence-length", "32", "--held-out", "0",
-                           "--tensor-parallel", "2"], capture_output=True, text=True)
-    assert done.returncode == 0, done.stderr
+    run(trainer, "--data", text, "--vocabulary-size", 60, "--steps", 2, "--save", saved, "--export", exported,
+        "--sequence-length", 32, "--held-out", 0, "--tensor-parallel", 2)
     with open(saved + "/step-00000002/vocab.txt", encoding="utf-8") as file:
         words = len(file.read().splitlines())
     serial = scorer.array(saved, (1, 1, 1), "--predict", "logits")
@@ -227,21 +223,18 @@ def own_checkpoint(scorer, trainer):
         near(scorer.array(model, layout, "--predict", "logits"), serial, 1e-5, layout)
     vectors = scorer.array(exported, (1, 1, 1))
     assert vectors.shape == (len(SENTENCES), 128), vectors.shape
-    evaluated = subprocess.run([trainer, "--load", saved, "--evaluate-only", "--held-out", "0.2"],
-                               capture_output=True, text=True)
-    assert evaluated.returncode == 0 and "as loaded" in evaluated.stderr, evaluated.stderr
-    again = subprocess.run([trainer, "--load", exported + "/model.safetensors", "--data", text,
-                            "--vocabulary", exported + "/vocab.txt", "--steps", "0", "--save",
-                            scorer.folder + "/again"], capture_output=True, text=True)
-    assert again.returncode == 0, again.stderr
+    evaluated = run(trainer, "--load", saved, "--evaluate-only", "--held-out", 0.2)
+    assert "as loaded" in evaluated, evaluated
+    run(trainer, "--load", exported + "/model.safetensors", "--data", text, "--vocabulary", exported + "/vocab.txt",
+        "--steps", 0, "--save", scorer.folder + "/again")
     near(scorer.array(scorer.folder + "/again", (1, 1, 1), "--predict", "logits"), serial, 1e-5,
          "saved without a step")
 
 
 def refusals(scorer, one, folder):
     def refused(words, model, *options, output=None):
-        done = scorer.run(model, *options, output=output)
-        assert done.returncode != 0 and words in done.stderr, (words, done.stderr)
+        said = scorer.run(model, *options, output=output, status=1).stderr
+        assert words in said, (words, said)
 
     refused("an encoder alone", one, "--predict", "logits")
     refused("none of .csv, .jsonl and .npy", one, output=folder + "/x.txt")

@@ -7,7 +7,6 @@ import gzip
 import json
 import pathlib
 import struct
-import subprocess
 import sys
 import tempfile
 import zlib
@@ -16,6 +15,9 @@ try:
     import numpy
 except ImportError:
     sys.exit(77)
+
+sys.path.append(str(pathlib.Path(__file__).resolve().parents[1] / "support"))
+from programs import axes, ended, recorded, run  # noqa: E402
 
 SIZE, TRAINED, TESTED, CLASSES = 12, 96, 20, 3
 
@@ -47,12 +49,6 @@ def main():
     score, train = sys.argv[1:]
     with tempfile.TemporaryDirectory() as temporary:
         folder = pathlib.Path(temporary)
-
-        def run(*words, status=0):
-            done = subprocess.run([str(word) for word in words], capture_output=True, text=True, encoding="utf-8")
-            assert (done.returncode != 0) == (status != 0), done.stderr
-            return done.stdout if status == 0 else done.stderr
-
         random = numpy.random.default_rng(1)
         data = folder / "data"
         data.mkdir()
@@ -63,8 +59,7 @@ def main():
         saved = folder / "saved"
         run(train, "--data", data, "--classes", CLASSES, "--depth", 14, "--width", 4, "--stem-stride", 2, "--epochs", 3,
             "--tensor-parallel", 2, "--save", saved, "--export", folder / "exported", "--metrics", folder / "metrics.jsonl")
-        lines = [json.loads(line) for line in (folder / "metrics.jsonl").read_text().splitlines()]
-        top1 = [line["held_out_top1"] for line in lines if "held_out_top1" in line][-1]
+        top1 = recorded(folder / "metrics.jsonl", "held_out_top1")[-1]["held_out_top1"]
 
         def logits(model, source, *options):
             run(score, "--model", model, "--input", source, "--output", folder / "logits.npy", "--batch", 6,
@@ -86,20 +81,19 @@ def main():
             assert (logits(saved, folder / source) == expected).all(), source
         newest = saved / (saved / "latest").read_text().strip()
         for model, layout in ((saved, (2, 2, 2)), (folder / "exported", (1, 3, 1)), (newest, (1, 1, 1))):
-            words = [word for axis, size in zip(("data", "tensor", "pipeline"), layout) for word in (f"--{axis}-parallel", size)]
-            apart = numpy.abs(logits(model, whole, *words) - expected).max()
+            apart = numpy.abs(logits(model, whole, *axes(layout)) - expected).max()
             assert apart < 1e-5, (model, layout, apart)
         double = logits(saved, whole, "--precision", "fp64")
         assert double.dtype == numpy.float64 and numpy.abs(double - expected).max() < 1e-5
 
-        rows = [json.loads(line) for line in run(score, "--model", saved, "--input", whole).splitlines()]
+        rows = [json.loads(line) for line in ended(score, "--model", saved, "--input", whole).stdout.splitlines()]
         assert [row["best"] for row in rows] == [str(row.argmax()) for row in expected]
         run(score, "--model", saved, "--input", whole, "--output", folder / "rows.csv")
         with open(folder / "rows.csv", encoding="utf-8") as file:
             assert next(csv.reader(file)) == ["number", "0", "1", "2"]
 
         def refused(words, model, source):
-            said = run(score, "--model", model, "--input", source, status=1)
+            said = ended(score, "--model", model, "--input", source, status=1).stderr
             assert words in said and said.count("\n") == 1, (words, said)
         (folder / "none").mkdir()
         numpy.save(folder / "number.npy", numpy.uint8(3))

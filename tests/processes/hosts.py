@@ -16,16 +16,12 @@ import time
 import layouts
 import network
 import ranks
+from programs import axes  # where layouts has found it
 
 PORT = 29400  # nobody else is in these networks
 LIMIT_S = 5
 BERT = ["--preset", "tiny", "--sequence-length", "16", "--vocabulary-size", "64", "--samples", "64", "--global-batch",
         "8", "--micro-batch", "2"]
-
-
-def axes(layout):
-    names = ("--data-parallel", "--tensor-parallel", "--pipeline-parallel")
-    return [word for name, size in zip(names, layout) for word in (name, str(size))]
 
 
 def to_text(layout):

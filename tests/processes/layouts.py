@@ -4,12 +4,16 @@ threads, to the bit: losses and norms of every step, and the weights in the end.
 without any, too. Decoders, of GPT-2's and of Llama's shape, in fewer layouts, of which one is processes."""
 
 import json
+import math
 import pathlib
 import subprocess
 import sys
 import tempfile
 
 import ranks
+
+sys.path.append(str(pathlib.Path(__file__).resolve().parents[1] / "support"))
+from programs import axes  # noqa: E402
 
 MPIRUN = pathlib.Path(__file__).parent.parent / "launch" / "mpirun.sh"
 LAYOUTS = [(4, 1, 1), (1, 2, 1), (1, 1, 2), (1, 2, 2), (2, 2, 2)]  # each axis, beside others and alone
@@ -25,13 +29,11 @@ MODELS = {
 
 def trained(program, model, layout, over, folder, **options):
     """What a run left behind: its metrics without what a layout changes, and the bytes of its weights. options: of the job."""
-    data, tensor, pipeline = layout
-    size = data * tensor * pipeline
+    size = math.prod(layout)
     folder.mkdir()
-    line = [program, *MODELS[model], *COMMON, "--data-parallel", str(data), "--tensor-parallel", str(tensor),
-            "--pipeline-parallel", str(pipeline), "--metrics", str(folder / "metrics"), "--save", str(folder / "save"),
+    line = [program, *MODELS[model], *COMMON, *axes(layout), "--metrics", str(folder / "metrics"), "--save", str(folder / "save"),
             "--export", str(folder / "weights")]
-    if model != "resnet" and tensor > 1:
+    if model != "resnet" and layout[1] > 1:
         line.append("--sequence-parallel")  # changes no bit
     if over == "threads":
         ranks.run(1, line)  # a world of one process: its ranks are threads

@@ -6,9 +6,11 @@ import json
 import pathlib
 import random
 import re
-import subprocess
 import sys
 import tempfile
+
+sys.path.append(str(pathlib.Path(__file__).resolve().parents[1] / "support"))
+from programs import losses, run  # noqa: E402
 
 NAMES = {"good": "fine great lovely nice".split(), "bad": "awful poor sad ugly".split()}
 SMALL = ["--task", "classify", "--sequence-length", "16", "--global-batch", "8", "--micro-batch", "2", "--lr", "0.002",
@@ -28,23 +30,14 @@ class Programs:
     def __init__(self, train, score, folder):
         self.train_bert, self.score_bert, self.folder = train, score, pathlib.Path(folder)
 
-    def run(self, program, *options):
-        done = subprocess.run([program, *map(str, options)], cwd=self.folder, capture_output=True, text=True, timeout=600)
-        return done.returncode, done.stdout + done.stderr
-
-    def train(self, *options, columns=COLUMNS, dropout=0):
-        status, said = self.run(self.train_bert, *SMALL, "--dropout", dropout, *columns, *options)
-        assert status == 0, said
-        return said
+    def train(self, *options, columns=COLUMNS, dropout=0, status=0):
+        return run(self.train_bert, *SMALL, "--dropout", dropout, *columns, *options, cwd=self.folder, status=status)
 
     def losses(self, name):
-        with open(self.folder / name, encoding="utf-8") as file:
-            return [line["loss"] for line in map(json.loads, file) if "loss" in line]
+        return losses(self.folder / name)
 
     def logits(self, *options):
-        status, said = self.run(self.score_bert, "--input", "test.txt", "--predict", "logits", "--output", "logits.csv",
-                                *options)
-        assert status == 0, said
+        run(self.score_bert, "--input", "test.txt", "--predict", "logits", "--output", "logits.csv", *options, cwd=self.folder)
         with open(self.folder / "logits.csv", encoding="utf-8") as file:
             return [[float(value) for value in line.split(",")[1:]] for line in file.readlines()[1:]]
 
@@ -126,11 +119,10 @@ def main():
         learns(programs)
         adapts(programs)
         for options, status, words in WRONG:
-            found, said = programs.run(programs.train_bert, *SMALL, *COLUMNS, "--steps", "2", *options)
-            assert found == status and words in said, (options, found, said)
-        found, said = programs.run(programs.train_bert, *SMALL, "--data", "train.tsv", "--text-column", "text",
-                                   "--label-column", "lable")
-        assert found == 1 and "train.tsv has no column lable, but text, label" in said, said
+            said = programs.train("--steps", "2", *options, status=status)
+            assert words in said, (options, said)
+        said = programs.train("--data", "train.tsv", columns=["--text-column", "text", "--label-column", "lable"], status=1)
+        assert "train.tsv has no column lable, but text, label" in said, said
     print("ok")
 
 

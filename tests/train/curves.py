@@ -6,10 +6,12 @@ run that went on: each step once, with the metrics' values; the package tensorbo
 import json
 import pathlib
 import struct
-import subprocess
 import sys
 import tempfile
 import time
+
+sys.path.append(str(pathlib.Path(__file__).resolve().parents[1] / "support"))
+from programs import axes, ended, run  # noqa: E402
 
 LAYOUTS = [(1, 1, 1), (2, 1, 1), (3, 1, 1), (1, 2, 1), (1, 1, 2), (2, 2, 1), (2, 1, 2), (2, 2, 2)]
 COMMON = ["--global-batch", "24", "--micro-batch", "2", "--samples", "100", "--evaluate-samples", "4",
@@ -23,13 +25,10 @@ def close(a, b, apart):
 
 
 def summary_of(program, model, layout, more, folder):
-    axes = [text for name, size in zip(("data", "tensor", "pipeline"), layout) for text in (f"--{name}-parallel", str(size))]
     metrics = folder / f"{model}-{'x'.join(map(str, layout))}{''.join(more)}"
     begin = time.monotonic()
-    done = subprocess.run([program, *MODELS[model], *COMMON, *axes, *more, "--steps", "3", "--metrics", str(metrics)], capture_output=True,
-                          text=True, timeout=600)
+    done = ended(program, *MODELS[model], *COMMON, *axes(layout), *more, "--steps", "3", "--metrics", metrics)
     around_s = time.monotonic() - begin
-    assert done.returncode == 0, done.stderr
     lines = done.stderr.splitlines()
     block = lines[next(at for at, line in enumerate(lines) if line.startswith("summary of steps 1 to 3")):]
     assert all(len(line) <= 80 for line in block), block
@@ -111,10 +110,10 @@ def shown(directory):
 def curves(program, folder):
     """A run that lost the steps after a checkpoint goes on."""
     save, tensorboard, metrics = folder / "save", folder / "curves", folder / "metrics"
-    line = [program, *MODELS["bert"], *COMMON, "--evaluate-every", "1", "--save", str(save), "--save-every", "1", "--metrics",
-            str(metrics), "--tensorboard", str(tensorboard)]
-    subprocess.run([*line, "--steps", "5"], check=True, capture_output=True, timeout=600)
-    subprocess.run([*line, "--steps", "6", "--load", str(save / "step-00000003")], check=True, capture_output=True, timeout=600)
+    line = [program, *MODELS["bert"], *COMMON, "--evaluate-every", "1", "--save", save, "--save-every", "1", "--metrics",
+            metrics, "--tensorboard", tensorboard]
+    run(*line, "--steps", "5")
+    run(*line, "--steps", "6", "--load", save / "step-00000003")
     wanted = {}
     for entry in map(json.loads, metrics.read_text().splitlines()):
         if "summary" in entry:

@@ -4,13 +4,15 @@ checkpoint before it is loaded in its place; a save that cannot be written says 
 
 import argparse
 import concurrent.futures
-import json
 import pathlib
 import random
 import resource
 import shutil
-import subprocess
+import sys
 import tempfile
+
+sys.path.append(str(pathlib.Path(__file__).resolve().parents[1] / "support"))
+from programs import ended, losses  # noqa: E402
 
 RUN = ["--vocabulary-size", "64", "--sequence-length", "16", "--samples", "64", "--global-batch", "16",
        "--micro-batch", "4", "--data-parallel", "2", "--zero", "2", "--held-out", "0", "--deterministic", "--lr-decay", "constant"]
@@ -21,25 +23,24 @@ class Trainer:
         self.program = program
 
     def run(self, *options, **more):
-        ended = subprocess.run([self.program, *RUN, *map(str, options)], capture_output=True, text=True, timeout=600, **more)
-        return ended.returncode, ended.stderr
+        return ended(self.program, *RUN, *options, **more).stderr
 
     def fails(self, *options, says, **more):
         """With one sentence."""
-        status, said = self.run("--steps", "3", *options, **more)
+        said = self.run("--steps", "3", *options, status=1, **more)
         last = said.splitlines()[-1]
-        assert status == 1 and last.startswith("error: ") and all(text in last for text in says), (says, status, said)
+        assert last.startswith("error: ") and all(text in last for text in says), (says, said)
 
     def goes_on(self, save, after, *warnings):
         """Warnings are the expected ones. Returns the third step's loss."""
         metrics = save.with_name(save.name + ".metrics")
-        status, said = self.run("--load", save, "--steps", "3", "--metrics", metrics)
-        assert status == 0 and f"loaded {save / f'step-{after:08}'}: goes on after step {after}\n" in said, said
+        said = self.run("--load", save, "--steps", "3", "--metrics", metrics)
+        assert f"loaded {save / f'step-{after:08}'}: goes on after step {after}\n" in said, said
         found = [line for line in said.splitlines() if line.startswith("warning: ") and "--steps" not in line]
         assert len(found) == len(warnings) and all(text in line for text, line in zip(warnings, found)), (warnings, said)
-        lines = [json.loads(text) for text in metrics.read_text().splitlines()]
+        last = losses(metrics)[-1]
         metrics.unlink()
-        return [line["loss"] for line in lines if "loss" in line][-1]
+        return last
 
 
 def flip(path, at, bit):
@@ -111,8 +112,7 @@ def main():
     trainer = Trainer(asked.program)
     with tempfile.TemporaryDirectory() as temporary, concurrent.futures.ThreadPoolExecutor(2) as pool:
         saves = [pathlib.Path(temporary) / name for name in ("a", "b")]
-        status, said = trainer.run("--save", saves[0], "--save-every", "1", "--steps", "2")
-        assert status == 0, said
+        trainer.run("--save", saves[0], "--save-every", "1", "--steps", "2")
         loss = trainer.goes_on(saves[0], 2)
         shutil.copytree(saves[0], saves[1])
         done = list(pool.map(lambda seed: flips(trainer, saves[seed], seed, asked.flips // 2, loss), (0, 1)))

@@ -11,16 +11,13 @@ import sys
 import tempfile
 import time
 
+sys.path.append(str(pathlib.Path(__file__).resolve().parents[1] / "support"))
+from programs import losses, recorded, run  # noqa: E402
+
 BERT = ["--sequence-length", "16", "--vocabulary-size", "60", "--samples", "40"]
 RESNET = ["--depth", "14", "--width", "4", "--image-size", "16", "--classes", "4", "--global-batch", "8", "--micro-batch", "4",
           "--samples", "32"]
 BEST = ["--keep", "1", "--save-every", "2", "--evaluate-every", "2", "--steps"]
-
-
-def run(program, *options, status=0):
-    done = subprocess.run([program, *map(str, options)], capture_output=True, text=True, timeout=600)
-    assert done.returncode == status, f"{options}: status {done.returncode}, said {done.stderr}"
-    return done.stderr
 
 
 def files(folder):
@@ -36,8 +33,8 @@ def keeps_best(program, options, measure, lowest, folder):
             load = ["--load", save] if leg != legs[0] else []
             run(program, *options, *BEST, leg, "--keep-best", measure, "--save", save, "--metrics", metrics, "--lr-decay",
                 "constant", *load)
-        lines = [json.loads(line) for line in metrics.read_text().splitlines()]
-        found = {line["step"]: line[f"held_out_{measure}"] for line in lines if f"held_out_{measure}" in line and line["step"]}
+        key = f"held_out_{measure}"
+        found = {line["step"]: line[key] for line in recorded(metrics, key) if line["step"]}
         numbers = [value for value in found.values() if value is not None]
         best = max(step for step in found if found[step] == (min if lowest else max)(numbers))
         kept = sorted(int(path.name[5:]) for path in save.glob("step-*"))
@@ -146,15 +143,15 @@ def text_cache(program, folder):
     documents = [f"The cat number {n} sat down. It slept for {n} hours. Then it went home.\n" for n in range(300)]
     (folder / "a.txt").write_text("\n".join(documents))
     (folder / "b.jsonl").write_text("".join(json.dumps({"id": 1, "body": text}) + "\n" for text in documents))
-    metrics, losses = folder / "cached.jsonl", []
+    metrics, found = folder / "cached.jsonl", []
     column = ["--data", folder / "b.jsonl", "--text-column", "body"]
     cache = ["--text-cache", folder / "deep" / "cache"]
     for options in (["--data", folder / "a.txt"], ["--data", folder / "a.txt", *cache], [*column, *cache], [*column, *cache]):
         run(program, "--vocabulary-size", 80, "--sequence-length", 32, "--deterministic", "--steps", 3, "--overwrite", "--metrics",
             metrics, *options)
-        losses.append([line["loss"] for line in map(json.loads, metrics.read_text().splitlines()) if "loss" in line])
-    if losses != losses[:1] * 4 or len(list((folder / "deep" / "cache").glob("*.tokens"))) != 2:
-        yield f"--text-cache: {losses}"
+        found.append(losses(metrics))
+    if found != found[:1] * 4 or len(list((folder / "deep" / "cache").glob("*.tokens"))) != 2:
+        yield f"--text-cache: {found}"
 
 
 def compared(compare, folder):

@@ -4,9 +4,11 @@ every layer; a run that computes something else is told from it by the first lay
 
 import json
 import pathlib
-import subprocess
 import sys
 import tempfile
+
+sys.path.append(str(pathlib.Path(__file__).resolve().parents[1] / "support"))
+from programs import recorded, run  # noqa: E402
 
 MODELS = {"bert": ["--sequence-length", "16", "--vocabulary-size", "60", "--samples", "40", "--held-out", "0", "--global-batch", "8",
                    "--micro-batch", "2"],
@@ -16,15 +18,8 @@ LAYOUTS = [[], ["--data-parallel", "2"], ["--data-parallel", "2", "--pipeline-pa
            ["--pipeline-parallel", "2", "--recompute"], ["--data-parallel", "2", "--tensor-parallel", "2"]]
 
 
-def run(program, *options, status=0):
-    done = subprocess.run([program, *map(str, options)], capture_output=True, text=True, timeout=600)
-    assert done.returncode == status, f"{program} {options}: status {done.returncode}, said {done.stdout} {done.stderr}"
-    return done.stdout + done.stderr
-
-
 def losses(path):
-    lines = [json.loads(line) for line in path.read_text().splitlines()]
-    return {line["step"]: line["loss"] for line in lines if "loss" in line}
+    return {line["step"]: line["loss"] for line in recorded(path)}
 
 
 def replays(name, trainer, replay, compare, folder):

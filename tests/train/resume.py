@@ -3,11 +3,12 @@
 five steps have the bits of the run that was never interrupted.
 --all: all pairs of layouts, with 31 and 127 classes and words; some minutes."""
 
-import json
 import pathlib
-import subprocess
 import sys
 import tempfile
+
+sys.path.append(str(pathlib.Path(__file__).resolve().parents[1] / "support"))
+from programs import axes, recorded, run  # noqa: E402
 
 LAYOUTS = [(2, 2, 2), (1, 1, 1), (4, 1, 2), (1, 4, 1), (8, 1, 1), (1, 1, 4)]
 SAVED_STEPS, STEPS = 3, 8
@@ -23,15 +24,12 @@ def models(programs, size):
 
 def losses(line, layout, zero, steps, folder, save=None, load=None):
     """Of each step, by its number."""
-    options = [] if load is None else ["--load", str(load)]
-    options += [] if save is None else ["--save", str(save)]
-    axes = [text for name, size in zip(("data", "tensor", "pipeline"), layout) for text in (f"--{name}-parallel", str(size))]
+    options = [] if load is None else ["--load", load]
+    options += [] if save is None else ["--save", save]
     metrics = folder / "metrics"
     metrics.unlink(missing_ok=True)
-    subprocess.run([*line, *COMMON, *axes, "--zero", str(zero), "--steps", str(steps), "--lr-decay", "constant", *options,
-                    "--metrics", str(metrics)], check=True, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE)
-    lines = [json.loads(text) for text in metrics.read_text().splitlines()]
-    return {one["step"]: (one["loss"], one["grad_norm"]) for one in lines if "loss" in one}
+    run(*line, *COMMON, *axes(layout), "--zero", zero, "--steps", steps, "--lr-decay", "constant", *options, "--metrics", metrics)
+    return {one["step"]: (one["loss"], one["grad_norm"]) for one in recorded(metrics)}
 
 
 def check(name, line, folder, pairs):

@@ -3,18 +3,16 @@ and resnet50 of torchvision load what --export writes, with nothing missing, lef
 of the three is installed."""
 
 import pathlib
-import subprocess
 import sys
 import tempfile
 
 sys.path.append(str(pathlib.Path(__file__).resolve().parents[2] / "support"))
-from packages import package  # noqa: E402
+from programs import package, run  # noqa: E402
 
 
 def trained(program, root, *options):
-    subprocess.run([program, *options, "--steps", "1", "--global-batch", "4", "--micro-batch", "2", "--samples", "8", "--held-out",
-                    "0", "--data-parallel", "2", "--zero", "2", "--save", root / "save", "--export", root / "weights"],
-                   check=True, stderr=subprocess.DEVNULL)
+    run(program, *options, "--steps", 1, "--global-batch", 4, "--micro-batch", 2, "--samples", 8, "--held-out", 0,
+        "--data-parallel", 2, "--zero", 2, "--save", root / "save", "--export", root / "weights")
     return root / "save" / "step-00000001", root / "weights"
 
 
