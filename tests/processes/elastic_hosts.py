@@ -104,12 +104,20 @@ class Job(elastic.Elastic):
         self.stop(without=ended)
 
 
-def cut_off(program, folder, stack):
+@contextlib.contextmanager
+def running(program, folder, members=0, more=(), step=10):
+    """Hosts, with that many members of etcd on one more, and a job that has come to that step."""
+    with network.Network(count=5 if members else 4) as hosts, contextlib.ExitStack() as stack:
+        etcd = stack.enter_context(Etcd(hosts, folder, members)) if members else None
+        job = stack.enter_context(Job(program, folder, hosts, etcd, more))
+        job.wait_for_step(step)
+        yield hosts, etcd, job
+
+
+def cut_off(program, folder):
     """The fourth host is cut off for a while, and comes back as a newcomer."""
-    hosts = stack.enter_context(network.Network())
     save = ("--save", str(folder / "save"), "--save-every", "20", "--keep", "2")
-    with Job(program, folder, hosts, more=save) as job:
-        job.wait_for_step(10)
+    with running(program, folder, more=save) as (hosts, _, job):
         hosts.pull(3)
         took = job.wait_for_sizes([3])
         job.wait_for_step(job.step() + 20)
@@ -119,12 +127,9 @@ def cut_off(program, folder, stack):
     return f"three go on after {took:.1f} s"
 
 
-def first_lost(program, folder, stack):
+def first_lost(program, folder):
     """The first host, with the rank that watches, reports and saves, falls silent for ever. Another process comes there."""
-    hosts = stack.enter_context(network.Network(count=5))
-    etcd = stack.enter_context(Etcd(hosts, folder, 1))
-    with Job(program, folder, hosts, etcd) as job:
-        job.wait_for_step(10)
+    with running(program, folder, 1) as (hosts, _, job):
         hosts.pull(0)
         job.job.processes[0].kill()
         took = job.wait_for_sizes([3])
@@ -136,13 +141,10 @@ def first_lost(program, folder, stack):
     return f"three go on after {took:.1f} s"
 
 
-def etcd_member_lost(program, folder, stack):
+def etcd_member_lost(program, folder):
     """One of three members of etcd is killed, which nobody notices. Then the rank that was started as 0 leaves as planned, and
     another one is killed."""
-    hosts = stack.enter_context(network.Network(count=5))
-    etcd = stack.enter_context(Etcd(hosts, folder, 3))
-    with Job(program, folder, hosts, etcd) as job:
-        job.wait_for_step(10)
+    with running(program, folder, 3) as (_, etcd, job):
         etcd.members[0].kill()
         job.wait_for_step(60)
         job.wait_for_sizes([])
@@ -154,11 +156,9 @@ def etcd_member_lost(program, folder, stack):
     return f"a killed rank: two go on after {took:.1f} s"
 
 
-def parted(program, folder, stack):
+def parted(program, folder):
     """Two hosts against two: those with the store of the first rank go on, and take in the others when all is well again."""
-    hosts = stack.enter_context(network.Network())
-    with Job(program, folder, hosts) as job:
-        job.wait_for_step(10)
+    with running(program, folder) as (hosts, _, job):
         hosts.part([2, 3])
         took = job.wait_for_sizes([2])
         hosts.part([])
@@ -166,12 +166,9 @@ def parted(program, folder, stack):
     return f"two go on after {took:.1f} s"
 
 
-def parted_from_etcd(program, folder, stack):
+def parted_from_etcd(program, folder):
     """Two against two: those that reach etcd go on, without the first rank; the others end."""
-    hosts = stack.enter_context(network.Network(count=5))
-    etcd = stack.enter_context(Etcd(hosts, folder, 3))
-    with Job(program, folder, hosts, etcd) as job:
-        job.wait_for_step(10)
+    with running(program, folder, 3) as (hosts, _, job):
         hosts.part([0, 1])
         begin = time.monotonic()
         took = job.wait_for_sizes([2])
@@ -184,12 +181,9 @@ def parted_from_etcd(program, folder, stack):
     return f"two go on after {took:.1f} s"
 
 
-def halves(program, folder, stack):
+def halves(program, folder):
     """Two against two, all of whom reach etcd: nobody goes on until they reach each other again."""
-    hosts = stack.enter_context(network.Network(count=5))
-    etcd = stack.enter_context(Etcd(hosts, folder, 1))
-    with Job(program, folder, hosts, etcd) as job:
-        job.wait_for_step(10)
+    with running(program, folder, 1) as (hosts, _, job):
         for number in range(4):
             hosts.lose(number, [2, 3] if number < 2 else [0, 1])
         begin, step = time.monotonic(), job.step()
@@ -206,12 +200,10 @@ def halves(program, folder, stack):
     return f"four go on {took:.1f} s after that"
 
 
-def all_lost(program, folder, stack):
+def all_lost(program, folder):
     """All are killed. As many as there were come again, and begin at the newest checkpoint."""
-    hosts = stack.enter_context(network.Network(count=5))
-    etcd = stack.enter_context(Etcd(hosts, folder, 1))
-    with Job(program, folder, hosts, etcd, ("--save", str(folder / "save"), "--save-every", "10")) as job:
-        job.wait_for_step(25)
+    save = ("--save", str(folder / "save"), "--save-every", "10")
+    with running(program, folder, 1, save, step=25) as (_, _, job):
         for process in job.job.processes:
             process.kill()
         for rank in range(4):
@@ -239,8 +231,7 @@ def main():
             folder = pathlib.Path(temporary) / case.__name__
             folder.mkdir()
             begin = time.monotonic()
-            with contextlib.ExitStack() as stack:
-                found = case(program, folder, stack)
+            found = case(program, folder)
             print(f"{case.__name__}: as it should, {time.monotonic() - begin:.1f} s; {found}", flush=True)
     print(f"{time.monotonic() - start:.0f} s")
 
