@@ -29,7 +29,7 @@ import time
 
 sys.path.insert(0, str(pathlib.Path(__file__).resolve().parent.parent / "tests" / "processes"))
 import ranks  # noqa: E402
-from generations import PARTS, Steps, next_generation, parts_of  # noqa: E402
+from elastic_parts import PARTS, Steps, next_generation, parts_of  # noqa: E402
 
 RANKS = 4
 RUN = ["--preset", "tiny", "--vocabulary-size", "512", "--sequence-length", "32", "--samples", "256", "--global-batch", "16",

@@ -24,7 +24,8 @@ import time
 sys.path.insert(0, str(pathlib.Path(__file__).resolve().parent.parent / "tests" / "processes"))
 import elastic  # noqa: E402  (the test, not the bench)
 import ranks  # noqa: E402
-from generations import PARTS, Steps, next_generation, parts_of, told  # noqa: E402
+from elastic_parts import PARTS, Steps, next_generation, parts_of  # noqa: E402
+from generations import told  # noqa: E402
 
 RANKS, GLOBAL_BATCH, MICRO_BATCH = 4, 16, 2
 

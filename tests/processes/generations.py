@@ -3,7 +3,6 @@
 import dataclasses
 import json
 import re
-import time
 
 _LINE = re.compile(r"generation (\d+): (\S+) \(data x tensor x pipeline\)(?: instead of (\S+))?"
                    r"(?: after step (\d+)| without a state)([^\n]*); agreed after (\S+) s, "
@@ -74,56 +73,3 @@ def last_step(path):
         file.seek(max(0, path.stat().st_size - 2000))
         found = re.findall(rb'^{"step":(\d+),"loss".*\n', file.read(), re.MULTILINE)
     return int(found[-1]) if found else 0
-
-
-class Steps:
-    """Reads a growing metrics file."""
-
-    def __init__(self, path):
-        self.path, self.at, self.last = path, 0, 0
-        self.losses = []  # (step, loss) of each line
-
-    def now(self):
-        """The last step in the file, which a generation may cut before it goes on."""
-        size = self.path.stat().st_size if self.path.exists() else 0
-        if size != self.at:
-            with self.path.open() as file:
-                file.seek(max(self.at - 1, 0))
-                if self.at and file.read(1) != "\n":
-                    self.at, self.losses = 0, []
-                    file.seek(0)
-                text = file.read()
-            text = text[:text.rfind("\n") + 1]
-            self.at += len(text)
-            for line in map(json.loads, text.splitlines()):
-                if "loss" in line:
-                    self.last = line["step"]
-                    self.losses.append((line["step"], line["loss"]))
-        return self.last
-
-    def wait_for(self, step, limit_s=300):
-        begin = time.monotonic()
-        while self.now() < step:
-            if time.monotonic() - begin > limit_s:
-                raise AssertionError(f"no step {step} within {limit_s} s")
-            time.sleep(0.0005)
-
-
-PARTS = ("noticed", "agreed", "connected", "built", "state", "step")  # of the time without a step
-
-
-def next_generation(job, number):
-    """Waits for the message of a generation after this one; returns it, and when it came."""
-    begin = time.monotonic()
-    while True:
-        found = told(job.output(0))
-        if found and found[-1].number > number:
-            return found[-1], time.monotonic()
-        assert time.monotonic() - begin < 300, job.output(0)
-        time.sleep(0.0005)
-
-
-def parts_of(generation, begin, came):
-    """Seconds from a kill or a signal at `begin` to the message of the next generation."""
-    return dict(noticed=came - begin - generation.state, agreed=generation.agreed, connected=generation.connected,
-                built=generation.built - generation.agreed - generation.connected, state=generation.state - generation.built)
