@@ -1,5 +1,6 @@
 #include <dhp/comm/observe/trace.hpp>
 #include <dhp/comm/progress.hpp>
+#include <dhp/comm/rendezvous/key_value_store.hpp>
 #include <tests/comm/collectives.hpp>
 
 namespace {
