@@ -2,6 +2,8 @@
 // give masks, and `mask ? a : b` chooses.
 #pragma once
 
+#include <dhp/core/config.hpp>
+
 #include <cstdint>
 #include <cstring>
 #include <type_traits>
