@@ -50,9 +50,8 @@ with tempfile.TemporaryDirectory() as folder:
     # Dropout in attention costs time, but where cuDNN draws it.
     seconds = []
     for more in [], ["--library-dropout"], ["--dropout", "0"]:
-        status, page, error = run(plan, *small["bert"], "--gpus", "1", "--precision", "bf16", "--cluster",
-                                  CLUSTERS / "h100x8.toml", "--global-batch", "8", "--json", file, *more)
-        assert status == 0, error
+        ended(plan, *small["bert"], "--gpus", "1", "--precision", "bf16", "--cluster", CLUSTERS / "h100x8.toml",
+              "--global-batch", "8", "--json", file, *more)
         seconds.append(json.loads(file.read_text())[0]["parts"]["layers"])
     assert seconds[0] > seconds[1] > seconds[2], seconds
     # A schedule from a file, of two stages and two micro-batches.

@@ -2,7 +2,6 @@
 // library and is the reference. The polynomials come from Chebyshev interpolation in 40 digits.
 #pragma once
 
-
 #include <dhp/cpu/vector.hpp>
 
 #include <bit>
