@@ -18,7 +18,7 @@ namespace examples {
 struct SavedResNet;  // saved_resnet.hpp
 
 struct Scoring {
-  dhp::LowRankOptions adapters{};  ///< no layers: none
+  dhp::LowRankOptions adapters{};  ///< if it names no layers, the model has no adapters
   AnyBatcher samples;
   std::vector<std::int64_t> rows_of;  ///< how many rows of the output each sample has
   std::string what = "sentences";     ///< samples are
@@ -33,7 +33,7 @@ struct BertScoring {
   BertHead head{};                            ///< what is asked for
 };
 struct GptScoring {
-  dhp::LowRankOptions adapters{};  ///< no layers: none
+  dhp::LowRankOptions adapters{};  ///< if it names no layers, the model has no adapters
   GptConfig config{};
   AnyBatcher samples;      ///< the text of --input; of prompts the first, to know the shapes
   std::int64_t bytes = 0;  ///< of that text

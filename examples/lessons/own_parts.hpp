@@ -88,7 +88,7 @@ struct Waves {
     HostBatch made;
     made.input = HostArray({n, 2}, x);
     made.side.emplace_back("targets", HostArray({n, 1}, y));
-    made.counts.emplace_back("elements", n);  // as the loss counts
+    made.counts.emplace_back("elements", n);  // the name under which the loss counts them
     return made;
   }
 };

@@ -54,7 +54,7 @@ struct FlightRecordFile {
     double start_s = 0;
     std::optional<double> end_s{};  ///< none: under way
     bool failed = false;
-    std::vector<int> needs{};  ///< other ranks of a call that has not ended well
+    std::vector<int> needs{};  ///< if the call is unfinished or failed, its other ranks
 
     [[nodiscard]] bool unfinished() const { return !end_s || failed; }
   };

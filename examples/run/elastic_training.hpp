@@ -244,7 +244,7 @@ class ElasticTraining : dhp::detail::NonCopyable {
   const TrainingSetup& setup_;
   dhp::Deadlines& deadlines_;
   Stopping& stopping_;
-  std::vector<Common> common_;  // to all members
+  std::vector<Common> common_;  // options that every member is sent
   dhp::ElasticOptions elastic_;
   std::optional<LayoutPlanner> layouts_;  // where all axes may change
   std::optional<MemoryPlanner> memory_;   // of the first generation

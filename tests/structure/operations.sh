@@ -22,8 +22,10 @@ users = below("include/dhp/nn/", "include/dhp/optim/", "include/dhp/parallel/", 
 checks = ["tests/support/layer_gradients.hpp"]
 
 def by_class(name, files):
-    """The files that name a class whose header calls the operation, and the first such class."""
-    kinds = sorted({kind for user in having(calls(name), users) for kind in re.findall(r"^class (\w+)", texts[user], re.M)})
+    """The files that name a class which calls the operation, itself or in its header, and such classes."""
+    classes = [(kind, body) for user in having(calls(name), users)
+               for kind, body in re.findall(r"^class (\w+)((?:.*\n)*?)\};", texts[user], re.M)]
+    kinds = sorted({kind for kind, body in classes if re.search(calls(name), body)} or {kind for kind, _ in classes})
     found = having(rf"\b({'|'.join(kinds)})<", files) if kinds else []
     return found, [kind for kind in kinds if found and re.search(rf"\b{kind}<", texts[found[0]])]
 

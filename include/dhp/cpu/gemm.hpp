@@ -69,13 +69,14 @@ struct Blocks {
     std::int64_t row, rows, column, columns;
     const E* packed = nullptr;
   };
+  /// About a group, of whole panels.
   template <class R>
-  static constexpr std::int64_t most_rows = group / R::rows* R::rows;
+  static constexpr std::int64_t most_rows = R::rows*(group / R::rows);
   template <class R>
   static std::int64_t panels(std::int64_t columns) {
     return (columns + Panel<E, R>::columns - 1) / Panel<E, R>::columns;
   }
-  /// Pairs along k count once.
+  /// k, counted in elements of panels.
   static std::int64_t along(std::int64_t length) { return pairs ? (length + 1) / 2 : length; }
 
   /// Writes a tile of the product.
@@ -108,8 +109,9 @@ struct Blocks {
       constexpr int each = pairs ? 2 : 1;
       const auto later = p0 + deep;
       const auto later_deep = each * std::min(depth, k - later);
-      Ahead<Loaded<E>> ahead_b(from_b, column, packed == nullptr ? columns : 0, each * later,
-                               later_deep, (rows + P::rows - 1) / P::rows * panels<R>(columns));
+      Ahead<Loaded<E>> ahead_b(from_b, column, columns, each * later,
+                               packed == nullptr ? later_deep : 0,
+                               (rows + P::rows - 1) / P::rows * panels<R>(columns));
       for (std::int64_t i0 = 0; i0 < rows; i0 += high_group) {
         const auto high = std::min(high_group, rows - i0);
         pack_a<R>(a, row + i0, high, p0, deep, packed_a, spare);
@@ -145,7 +147,7 @@ struct Blocks {
       p0 += deep;
     } while (p0 < k);
   }
-  /// What pack_a and pack_b need besides.
+  /// Elements of the scratch memory that pack_a and pack_b take.
   template <class R>
   static std::int64_t scratch(std::int64_t deep, std::int64_t columns) {
     constexpr std::int64_t panel = Panel<E, R>::columns;

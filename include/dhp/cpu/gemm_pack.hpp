@@ -366,8 +366,8 @@ void pack_b(const auto& source, std::int64_t column, std::int64_t columns, std::
             std::int64_t depth, T* out, T* scratch) {
   using P = Panel<T, R>;
   constexpr int width = pack_width<T>;
-  constexpr std::int64_t together =
-      64;  // what a few lines become stays in L1 until the panel's other lines come
+  // So deep at a time, the part of a panel that some lines have filled is in L1 when its other lines follow.
+  constexpr std::int64_t together = 64;
   if (depth == 0) return;
   if (!source.deep)
     return pack_flat<P::columns, P::columns>(source, p0, depth, column, columns, out, scratch);

@@ -79,7 +79,7 @@ struct CublasCall {
   DType bias_type = DType::f32;
   std::byte* aux = nullptr;  ///< [m, n] like c
   bool tf32 = false;         ///< f32 inputs may be rounded to TF32
-  std::int32_t sms = 0;      ///< CudaOptions::cublas_sms
+  std::int32_t sms = 0;      ///< multiprocessors to use (CudaOptions::cublas_sms); 0: all
 };
 
 /// Everything on which the timed choice depends.

@@ -386,7 +386,7 @@ void launch_norm_gradient(Dev& dev, Arguments in, const AddLayerNormSums<Accumul
                  Kernel<T, Rows>{in});
           reduce_parts<2>(dev, blocks, columns, static_cast<const A*>(norm.parts), finish);
         } else {
-          sum_apart();  // before dx overwrites dy
+          sum_apart();  // first, because the next kernel may write dx over dy
           launch(dev, Rows::template grid<A>(dev, rows, columns), Kernel<T, Rows>{in});
         }
       },

@@ -273,7 +273,7 @@ class HeadExchange {
   std::int64_t most_;  // the most rows of a rank
 };
 
-/// Holds sums of parts of a result: in the result, or beside it if their type is wider.
+/// Memory in which the parts of a result are summed: the result's own, or a wider temporary that end() rounds into it.
 template <class Dev>
 struct PartSums {
   PartSums(Dev& dev, View<Dev> of) : view(of) {

@@ -379,7 +379,7 @@ class ParameterStore {
   std::vector<std::unique_ptr<detail::ShardedBucket<Dev>>> buckets_;
   std::vector<detail::HeldPart<Dev>> held_;
   std::int64_t whole_ = 0;             // elements that every replica holds
-  std::int64_t summed_ = 0;            // the same plus this replica's shares
+  std::int64_t summed_ = 0;            // those, and the elements of this replica's shares
   std::int64_t size_ = 0;              // size of the buffers, including redundant shares
   detail::SegmentTable<Dev> running_;  // replicated statistics
   detail::SegmentTable<Dev> trained_, owned_;

@@ -36,7 +36,7 @@ struct PlacementRow {
 /// The first row that matches a parameter's name decides.
 using Placements = std::vector<PlacementRow>;
 
-/// The dimension of a parameter that each placement splits; -1: its layer cannot follow that placement.
+/// For each placement, the dimension of the parameter that it splits; -1: the layer does not support it.
 struct PlacementDims {
   int columns = -1, rows = -1, heads = -1, words = -1;
   bool shares = false;  ///< whether the layer can work on a share of the rows

@@ -198,7 +198,7 @@ struct NormTrace {
   Tensor<Dev> x, mean, inv_std, signs;
 };
 
-/// Facts about a tensor's elements, valid until they are written.
+/// Cached results about a tensor's elements; dropped when the elements are written.
 template <class Dev>
 struct ElementFacts {
   Tensor<Dev> column_sums, norm_sums;

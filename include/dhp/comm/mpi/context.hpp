@@ -46,7 +46,8 @@ class Backoff {
   void operator()() {
     const auto waited = std::chrono::steady_clock::now() - since_;
     if (waited < std::chrono::microseconds(20)) return;
-    if (waited < eager_) return std::this_thread::yield();  // there may be more ranks than cores
+    // With more ranks than cores, another rank can run now.
+    if (waited < eager_) return std::this_thread::yield();
     std::this_thread::sleep_for(pause_);
     pause_ = std::min(2 * pause_, std::chrono::microseconds(1280));
   }
