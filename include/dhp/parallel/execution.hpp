@@ -25,8 +25,8 @@ struct MicroBatchState {
 template <class Dev>
 struct Execution {
   Step<Dev> step{};
-  std::vector<MicroBatch<Dev>>
-      shares{};  // this rank's shares of the micro-batches, with a context axis
+  /// With a context axis, this rank's shares of the micro-batches.
+  std::vector<MicroBatch<Dev>> shares{};
   StepContext context;
   Replicas<Dev>* replicas = nullptr;
   const Action* next = nullptr;  // the action after the one under way

@@ -253,8 +253,8 @@ class Watchdog : public Latch {
   [[nodiscard]] Verdict look(States& states, const Channels& channels) {
     try {
       for (std::size_t at = 0; at < states.size(); ++at) {
-        states[at].limit =
-            deadlines_->limit();  // read before the rank's calls: one of them may end the section
+        // Read before the rank's calls: one of them may end the section.
+        states[at].limit = deadlines_->limit();
         states[at].read(*options_.recorders[at], calls_before_[at]);
       }
       return judge(states, trouble_of(channels), options_.recorders.front()->now_s());
