@@ -1,7 +1,7 @@
 // Lesson 7: H with dhp's layers. The pair of lesson 6, outputs of the first layer split and inputs of the second, fits
 // wherever what stands between the two treats its columns apart: a *head* of attention, a *channel* of a convolution.
-// The words of a *vocabulary* are the inputs of a model's first layer and the outputs of its last. A table of placements
-// says which parameter is split how; the layers follow it, and every pair needs the same two sums.
+// The words of a *vocabulary* are the inputs of a model's first layer and the outputs of its last. A table of
+// placements says which parameter is split how; the layers follow it, and every pair needs the same two sums.
 #include "lesson.hpp"
 
 using dhp::Placement, dhp::Shape, dhp::Tensor;

@@ -21,7 +21,8 @@ class MetaComm {
     int rank = 0, size = 1;
   };
   /// splits: the results of this rank's splits, in order; further splits return the whole group. threads: how many
-  /// messages wait for each receiver, if ranks are threads; empty: ranks are processes, whose engine holds the last few.
+  /// messages wait for each receiver, if ranks are threads; empty: ranks are processes, whose engine holds the last
+  /// few.
   explicit MetaComm(Place place, std::vector<Place> splits = {}, std::optional<int> threads = {})
       : place_(place), splits_(std::move(splits)), threads_(threads) {}
   /// A world for a Mesh of this shape.

@@ -1,6 +1,6 @@
-// Attention on the Cpu: one task per sample and head of keys. Fixed blocks of queries meet fixed blocks of keys, with the
-// packed gemm and an online softmax (Milakov & Gimelshein 2018; Dao et al. 2022), so that no more than one block of
-// probabilities exists. 16-bit heads are widened to float, the type of their sums.
+// Attention on the Cpu: one task per sample and head of keys. Fixed blocks of queries meet fixed blocks of keys, with
+// the packed gemm and an online softmax (Milakov & Gimelshein 2018; Dao et al. 2022), so that no more than one block
+// of probabilities exists. 16-bit heads are widened to float, the type of their sums.
 #pragma once
 
 #include <dhp/cpu/column_reduce.hpp>
@@ -110,8 +110,8 @@ struct KeyHead {
                   rest.position + block.rows};
         }
   }
-  /// Calls body(scores, first, seen) for each block of keys: the rows of k and v from `first` on, of which these queries
-  /// of a head see so many.
+  /// Calls body(scores, first, seen) for each block of keys: the rows of k and v from `first` on, of which these
+  /// queries of a head see so many.
   template <class Body>
   void for_blocks(std::int64_t of_head, const TokenRun& block, Body body) const {
     ScoreBlock scores{parts, options, of_head, block.row, block.position};

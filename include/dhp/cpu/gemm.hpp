@@ -179,8 +179,8 @@ struct Blocks {
     else with_widest_registers(body);
   }
 
-  /// Calls body(registers, tile) for the tiles of C [m, n]. Where ranges of rows share B, it is packed once, unless that
-  /// takes more memory than caches hold.
+  /// Calls body(registers, tile) for the tiles of C [m, n]. Where ranges of rows share B, it is packed once, unless
+  /// that takes more memory than caches hold.
   static void visit_tiles(Cpu* dev, const From& b, std::int64_t m, std::int64_t n,
                           std::int64_t length, const auto& body) {
     with_registers([&]<class R>(R registers) {

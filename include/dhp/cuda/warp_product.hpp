@@ -7,8 +7,8 @@
 // So the sums of two neighbors, rounded, are the left operand of a next product.
 //
 // A block has two functions for it. All lanes of a warp call them together.
-//   load_matrices<transposes>(row)  loads four matrices of 8 x 8 elements (PTX's ldmatrix). Lane 8 i + r has the address
-//       of row r of matrix i. Word i becomes elements 2 t, 2 t + 1 of row g of matrix i; of column g if it transposes.
+//   load_matrices<transposes>(row)  loads four matrices of 8 x 8 elements (PTX's ldmatrix). Lane 8 i + r has the
+//       address of row r of matrix i. Word i becomes elements 2 t, 2 t + 1 of row g of matrix i; of column g if it transposes.
 //   multiply<T>(sums, left, first, second)  sums += left * right; first and second are the words of right.
 #pragma once
 

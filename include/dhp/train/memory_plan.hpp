@@ -52,7 +52,8 @@ struct PlannedRun {
 };
 
 namespace detail {
-/// The most messages of a stage that others have not taken yet, where a backward pass lasts as long as two forward ones.
+/// The most messages of a stage that others have not taken yet, where a backward pass lasts as long as two forward
+/// ones.
 [[nodiscard]] inline int most_waiting(const StageLists& lists, int chunks, int stage) {
   const auto wiring = lists.wiring(chunks);
   const auto starts = simulate(lists).start;
