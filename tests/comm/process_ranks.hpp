@@ -19,17 +19,25 @@ class MemoryStore final : public KeyValueStore {
     values_[key] = value;
   }
   std::optional<std::string> find(const std::string& key) override {
-    const std::lock_guard lock(mutex_);
-    check_up();
-    const auto found = values_.find(key);
-    return found == values_.end() ? std::nullopt : std::optional(found->second);
+    std::optional<std::string> value;
+    {
+      const std::lock_guard lock(mutex_);
+      check_up();
+      const auto found = values_.find(key);
+      if (found != values_.end()) value = found->second;
+    }
+    if (after_read) after_read(key);
+    return value;
   }
   Entries list(const std::string& prefix) override {
-    const std::lock_guard lock(mutex_);
-    check_up();
     Entries entries;
-    for (const auto& entry : values_)
-      if (entry.first.starts_with(prefix)) entries.push_back(entry);
+    {
+      const std::lock_guard lock(mutex_);
+      check_up();
+      for (const auto& entry : values_)
+        if (entry.first.starts_with(prefix)) entries.push_back(entry);
+    }
+    if (after_read) after_read(prefix);
     return entries;
   }
   void remove(const std::string& key) override {
@@ -47,6 +55,8 @@ class MemoryStore final : public KeyValueStore {
   [[nodiscard]] std::string description() const override { return "store in memory"; }
   [[nodiscard]] bool is_held_here() const override { return held_here; }
   bool held_here = false;  // what each says of itself
+  /// What happens between a read of this key or prefix, and the reader's next step.
+  std::function<void(const std::string& key)> after_read{};
   /// From now on it cannot be reached.
   void vanish() {
     const std::lock_guard lock(mutex_);

@@ -42,6 +42,32 @@ TEST_CASE("watchdog: all finish") {
   CHECK(zero_done);
 }
 
+TEST_CASE("watchdog: a rank that finishes and leaves while another one looks is not lost") {
+  for (const int leaver : {0, 1}) {
+    CAPTURE(leaver);
+    const auto store = std::make_shared<MemoryStore>();
+    std::atomic<bool> ready = false, left = false;
+    Worlds worlds;
+    // Rank 0 is the last to finish, so rank 1 looks at it once more.
+    const auto comes = [&](const std::string& key) {
+      if (leaver == 1) return key == "state/";
+      return key == "state/0" &&
+             dhp::detail::RankState::parsed(store->find("state/1").value())->finished;
+    };
+    store->after_read = [&](const std::string& key) {
+      if (!ready || !comes(key) || left.exchange(true)) return;
+      worlds[leaver]->finish(leaver);
+      store->set(concat("left/", leaver), "");
+    };
+    worlds = worlds_of(store, 2);
+    ready = true;
+    CHECK_NOTHROW(worlds[1 - leaver]->finish(1 - leaver));
+    CHECK(soon([&] { return left.load(); }));
+    for (auto& world : worlds) CHECK_FALSE(world->ended());
+    worlds.clear();
+  }
+}
+
 TEST_CASE("watchdog: calls of an earlier world are not compared with those of this one") {
   const std::vector<std::shared_ptr<FlightRecorder>> recorders{std::make_shared<FlightRecorder>(),
                                                                std::make_shared<FlightRecorder>()};

@@ -32,7 +32,9 @@ class FailureDetector {
   void update(int rank, RankState state, double now_s) {
     auto& seen = seen_.at(as_size(rank));
     if (seen.reported && seen.state.beat == state.beat) return;
-    seen = {std::move(state), now_s, true};
+    seen.state = std::move(state);
+    seen.last_report_s = now_s;
+    seen.reported = true;
   }
   /// Rank `rank` can report no more: its connection to the store has ended.
   void leave(int rank) { seen_.at(as_size(rank)).left = true; }

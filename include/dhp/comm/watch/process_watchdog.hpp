@@ -138,12 +138,14 @@ class ProcessWatchdog final : public Watchdog {
     store_->set(concat("state/", rank()), state.written());
     if (!state.failed.empty() || !state.lost.empty()) store_->set("alarm", "");
   }
+  // Who has left is read first: the state read after it is then the last that the rank has written. In the other order
+  // a rank that finishes and leaves between the two would look lost.
   void read_states(double now_s) {
+    for_ranks(detail::left_prefix, [&](int rank, const std::string&) { detector_.leave(rank); });
     for_ranks("state/", [&](int rank, const std::string& text) {
       if (auto reported = detail::RankState::parsed(text))
         detector_.update(rank, std::move(*reported), now_s);
     });
-    for_ranks(detail::left_prefix, [&](int rank, const std::string&) { detector_.leave(rank); });
   }
   /// use(rank, value) for each rank that has a key with this prefix.
   void for_ranks(const std::string& prefix, auto use) {
@@ -155,11 +157,11 @@ class ProcessWatchdog final : public Watchdog {
   }
   // Rank 0 looks at all others, and they at it.
   [[nodiscard]] std::string rank_zero_silent(const detail::RankState& state, double now_s) {
+    const bool left = store_->find(concat(detail::left_prefix, 0)).has_value();  // see read_states
     const auto text = store_->find("state/0");
     const auto zero = text ? detail::RankState::parsed(*text) : std::nullopt;
     const bool finished = zero && zero->finished;
-    if (!finished && store_->find(concat(detail::left_prefix, 0)))
-      return store_lost(state, "its connection to the store has ended");
+    if (left && !finished) return store_lost(state, "its connection to the store has ended");
     if (!text || *text != rank_zero_said_) {
       rank_zero_said_ = text.value_or("");
       rank_zero_heard_s_ = now_s;
