@@ -42,6 +42,7 @@ struct ImageSource {
   std::int64_t step, first_h, first_w;
   std::int64_t taps_w;
   bool deep;
+  std::int64_t piece = taps_w * channels;
 
   const T* run(std::int64_t line, std::int64_t first, std::int64_t count, T* scratch) const {
     const auto pixel = grid.at(line);
@@ -71,19 +72,54 @@ struct ImageSource {
     auto h = pixel.h * step + first_h + th;
     first -= th * tap_row;  // from here on within the row of taps
     for (; count > 0; ++h, first = 0) {
-      const auto stop = std::min(first + count, tap_row);
-      count -= stop - first;
-      auto from = stop, until = stop;
-      if (h >= 0 && h < height) {
-        from = std::clamp(-left, first, stop);
-        until = std::clamp(width * channels - left, from, stop);
-      }
-      to = std::fill_n(to, from - first, T{});
-      const S* const pixels = image + (pixel.image * height + h) * width * channels + left + from;
-      if constexpr (std::is_same_v<T, S>) copy_run(pixels, to, until - from);
-      else convert(pixels, to, until - from);
-      to = std::fill_n(to + (until - from), stop - until, T{});
+      const auto length = std::min(count, tap_row - first);
+      const S* const from = image + (pixel.image * height + h) * width * channels + left + first;
+      write_row(from, left + first, h >= 0 && h < height, length, to);
+      to += length;
+      count -= length;
     }
+  }
+  /// A run for each row of taps, where both halves of the pixels have neighbors in one row of the grid: at stride 1
+  /// the taps of a pixel overlap those of the next. At the border the padded row of the image is copied.
+  int panel(std::int64_t line, int half, std::int64_t first, std::int64_t count, Run<T>* runs,
+            std::span<T> scratch) const {
+    if constexpr (std::is_same_v<T, S>) {
+      const auto upper = grid.at(line), lower = grid.at(line + half);
+      const auto tap_row = taps_w * channels, between = step * channels;
+      if (std::max(upper.w, lower.w) + half > grid.width || tap_row < 16 || !spreads<T>(between))
+        return 0;
+      T* spare = scratch.data();
+      int made = 0;
+      for (auto th = first / tap_row; count > 0; ++th, first = th * tap_row, ++made) {
+        const auto length = std::min(count, (th + 1) * tap_row - first);
+        const auto all = (half - 1) * between + length;
+        const T* lines[2];
+        for (const auto& [pixel, from] :
+             {std::pair(upper, &lines[0]), std::pair(lower, &lines[1])}) {
+          const auto h = pixel.h * step + first_h + th;
+          const auto at = (pixel.w * step + first_w) * channels + first - th * tap_row;
+          *from = image + (pixel.image * height + h) * width * channels + at;
+          if (h >= 0 && h < height && at >= 0 && at + all <= width * channels) continue;
+          if (spare + all > scratch.data() + scratch.size()) return 0;
+          write_row(*from, at, h >= 0 && h < height, all, spare);
+          *from = std::exchange(spare, spare + all);
+        }
+        runs[made] = {lines[0], lines[1], between, length};
+        count -= length;
+      }
+      return made;
+    } else {
+      return 0;
+    }
+  }
+  /// Elements [at, at + count) of a padded row of the image, which are at `from`; zeros where it has none.
+  void write_row(const S* from, std::int64_t at, bool inside, std::int64_t count, T* to) const {
+    const auto begin = inside ? std::clamp(-at, std::int64_t{0}, count) : count;
+    const auto end = inside ? std::clamp(width * channels - at, begin, count) : count;
+    std::fill_n(to, begin, T{});
+    if constexpr (std::is_same_v<T, S>) copy_run(from + begin, to + begin, end - begin);
+    else convert(from + begin, to + begin, end - begin);
+    std::fill_n(to + end, count - end, T{});
   }
   /// Whether the taps of these pixels, if all are in one row of the grid, lie above or below the image. Then they are
   /// not multiplied: an infinite weight makes no NaN there.

@@ -93,6 +93,7 @@ struct Blocks {
     const auto most = std::min(depth, k);
     const auto wide = panels<R>(columns) * P::columns;
     const auto panel_a = a.deep ? P::rows * P::line : most * P::row_stride;
+    Run<E> runs[most_runs];
     const auto size_a = (std::min(high_group, rows) + P::rows - 1) / P::rows * panel_a;
     const auto size_b = packed == nullptr ? most * wide : 0;
     const auto buffer = make_buffer<E>(size_a + size_b + scratch<R>(most, columns));
@@ -114,7 +115,8 @@ struct Blocks {
                                (rows + P::rows - 1) / P::rows * panels<R>(columns));
       for (std::int64_t i0 = 0; i0 < rows; i0 += high_group) {
         const auto high = std::min(high_group, rows - i0);
-        pack_a<R>(a, row + i0, high, p0, deep, packed_a, spare);
+        if (!a.deep && deep > 0)
+          pack_flat<P::rows, P::row_stride>(a, p0, deep, row + i0, high, packed_a, spare);
         for (std::int64_t i = 0; i < high; ++i) places[i] = to.place(row + i0 + i);
         for (auto i = high; i % P::rows != 0; ++i) places[i] = places[high - 1];  // prefetched
         const auto below = i0 + high;
@@ -126,10 +128,14 @@ struct Blocks {
                                  (high + P::rows - 1) / P::rows * panels<R>(columns));
         for (std::int64_t i = 0; i < high; i += P::rows) {
           const int tall = static_cast<int>(std::min<std::int64_t>(P::rows, high - i));
-          const bool zero = deep > 0 && a.is_zero(row + i0 + i, tall, p0, deep);
-          if (zero && p0 > 0) continue;
-          const E* const left =
-              packed_a + i / P::rows * (a.deep ? P::rows * P::line : deep * P::row_stride);
+          std::span<const Run<E>> left;
+          if (a.deep) {
+            left = deep_panel<R>(a, row + i0 + i, tall, p0, deep, runs, packed_a);
+            if (left.empty() && p0 > 0) continue;
+          } else {
+            runs[0] = {packed_a + i / P::rows * deep * P::row_stride, packed_a, 0, deep};
+            left = {runs, runs + 1};
+          }
           for (std::int64_t j = 0; j < columns; j += P::columns) {
             ahead_a.prefetch();
             ahead_b.prefetch();
@@ -137,9 +143,8 @@ struct Blocks {
                                p0 > 0 || to.bias == nullptr ? nullptr : to.bias + column + j};
             const int valid = static_cast<int>(std::min<std::int64_t>(P::columns, columns - j));
             const E* const right = packed_b + j * deep;
-            if (a.deep)
-              multiply_panel<true>(registers, zero ? 0 : deep, left, right, at, tall, valid);
-            else multiply_panel<false>(registers, deep, left, right, at, tall, valid);
+            if (a.deep) multiply_panel<true>(registers, left, right, at, tall, valid);
+            else multiply_panel<false>(registers, left, right, at, tall, valid);
           }
         }
         if (p0 + deep == k) done(i0, high);
@@ -147,7 +152,7 @@ struct Blocks {
       p0 += deep;
     } while (p0 < k);
   }
-  /// Elements of the scratch memory that pack_a and pack_b take.
+  /// Elements of the scratch memory that packing takes.
   template <class R>
   static std::int64_t scratch(std::int64_t deep, std::int64_t columns) {
     constexpr std::int64_t panel = Panel<E, R>::columns;

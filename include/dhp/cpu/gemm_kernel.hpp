@@ -8,6 +8,7 @@
 
 #include <cstdint>
 #include <cstring>
+#include <span>
 
 #ifdef __CUDACC__
 #pragma nv_diagnostic push
@@ -52,7 +53,7 @@ struct Vector<Pair, R> {
   typedef std::uint32_t type __attribute__((vector_size(R::bytes)));
 };
 
-/// Panel layouts, for at most `depth` of k. A, whose lines are copied where they lie along k ("deep"): [rows][line];
+/// Panel layouts, for at most `depth` of k. A: Runs where its lines lie along k ("deep"), copied lines are `line` apart;
 /// else [k][row_stride], of which `rows` are used. B: [k][columns]. Panels of pairs have the first of a pair in the
 /// upper half.
 template <class T, class R>
@@ -65,6 +66,16 @@ struct Panel {
       depth + 64 / static_cast<int>(sizeof(T));  // lines compete for no part of the cache
   static constexpr int row_stride = (rows + width - 1) / width * width;
   static constexpr int columns = 2 * width;
+};
+
+/// A part along k of a panel of A, where it lies: line i of either half of the panel begins i * stride elements behind
+/// that half's first one. If the panel is not deep, `upper` is all of it.
+template <class T>
+struct Run {
+  const T* upper;
+  const T* lower;
+  std::int64_t stride;
+  std::int64_t length;  ///< along k
 };
 
 /// The output: c = alpha * product + beta * c + bias.
@@ -162,9 +173,9 @@ template <class T, class R, int rows>
 }
 
 template <class T, class R, bool deep, int rows>
-[[gnu::always_inline]] inline void multiply_rows_of_panel(std::int64_t depth, const T* a,
-                                                          const T* b, const Target<T>& to,
-                                                          int valid_rows, int valid_columns) {
+[[gnu::always_inline]] inline void multiply_rows_of_panel(std::span<const Run<T>> a, const T* b,
+                                                          const Target<T>& to, int valid_rows,
+                                                          int valid_columns) {
   using P = Panel<T, R>;
   using V = typename Vector<T, R>::type;
   V sums[rows][2] = {};
@@ -173,53 +184,57 @@ template <class T, class R, bool deep, int rows>
     __builtin_prefetch(to.c + to.rows[i], 1);
     __builtin_prefetch(to.c + to.rows[i] + P::width, 1);
   }
-  for (std::int64_t p = 0; p < depth; ++p) {
-    __builtin_prefetch(b + 6 * P::columns);
-    __builtin_prefetch(b + 6 * P::columns + P::width);
-    V left;
-    V right;
-    std::memcpy(&left, b, sizeof left);
-    std::memcpy(&right, b + P::width, sizeof right);
+  for (auto [upper, lower, stride, length] : a) {
+    constexpr int half = P::rows / 2;
+    for (; length > 0; --length) {
+      __builtin_prefetch(b + 6 * P::columns);
+      __builtin_prefetch(b + 6 * P::columns + P::width);
+      V left;
+      V right;
+      std::memcpy(&left, b, sizeof left);
+      std::memcpy(&right, b + P::width, sizeof right);
 #pragma GCC unroll 16
-    for (int i = 0; i < rows; ++i) {
-      const T one = a[deep ? i * P::line : i];
-      sums[i][0] += one * left;
-      sums[i][1] += one * right;
+      for (int i = 0; i < rows; ++i) {
+        const T one = !deep ? upper[i] : i < half ? upper[i * stride] : lower[(i - half) * stride];
+        sums[i][0] += one * left;
+        sums[i][1] += one * right;
+      }
+      upper += deep ? 1 : P::row_stride;
+      lower += 1;
+      b += P::columns;
     }
-    a += deep ? 1 : P::row_stride;
-    b += P::columns;
   }
   store_panel<T, R, rows>(sums, to, valid_rows, valid_columns);
 }
 
 /// Chooses the smallest kernel that holds valid_rows.
 template <class T, class R, bool deep>
-[[gnu::always_inline]] inline void multiply_panel_inline(std::int64_t depth, const T* a, const T* b,
+[[gnu::always_inline]] inline void multiply_panel_inline(std::span<const Run<T>> a, const T* b,
                                                          const Target<T>& to, int valid_rows,
                                                          int valid_columns) {
   constexpr int half = (R::rows + 2) / 2;
   constexpr int quarter = half / 2;
   if (valid_rows > half)
-    multiply_rows_of_panel<T, R, deep, R::rows>(depth, a, b, to, valid_rows, valid_columns);
+    multiply_rows_of_panel<T, R, deep, R::rows>(a, b, to, valid_rows, valid_columns);
   else if (valid_rows > quarter)
-    multiply_rows_of_panel<T, R, deep, half>(depth, a, b, to, valid_rows, valid_columns);
-  else multiply_rows_of_panel<T, R, deep, quarter>(depth, a, b, to, valid_rows, valid_columns);
+    multiply_rows_of_panel<T, R, deep, half>(a, b, to, valid_rows, valid_columns);
+  else multiply_rows_of_panel<T, R, deep, quarter>(a, b, to, valid_rows, valid_columns);
 }
 
 template <bool deep, class T>
-void multiply_panel(Native, std::int64_t depth, const T* a, const T* b, const Target<T>& to,
+void multiply_panel(Native, std::span<const Run<T>> a, const T* b, const Target<T>& to,
                     int valid_rows, int valid_columns) {
-  multiply_panel_inline<T, Native, deep>(depth, a, b, to, valid_rows, valid_columns);
+  multiply_panel_inline<T, Native, deep>(a, b, to, valid_rows, valid_columns);
 }
 
 // Code for AVX2 (x86-64-v3) still selects AVX-512 at run time. Older targets do not: without fused
 // multiply-add the bits would depend on the machine.
 #if defined(__x86_64__) && defined(__FMA__) && !defined(__AVX512F__)
 template <bool deep, class T>
-[[gnu::target("avx512f")]] void multiply_panel(Avx512, std::int64_t depth, const T* a, const T* b,
+[[gnu::target("avx512f")]] void multiply_panel(Avx512, std::span<const Run<T>> a, const T* b,
                                                const Target<T>& to, int valid_rows,
                                                int valid_columns) {
-  multiply_panel_inline<T, Avx512, deep>(depth, a, b, to, valid_rows, valid_columns);
+  multiply_panel_inline<T, Avx512, deep>(a, b, to, valid_rows, valid_columns);
 }
 /// Calls body(Registers) for the widest vectors of this machine.
 void with_widest_registers(const auto& body) {
@@ -239,7 +254,7 @@ inline constexpr bool has_pair_kernel = true;
 
 template <bool deep, int rows>
 [[gnu::target("avx512bf16"), gnu::always_inline]] inline void multiply_rows_of_pairs(
-    std::int64_t depth, const Pair* a, const Pair* b, const Target<float>& to, int valid_rows,
+    std::span<const Run<Pair>> a, const Pair* b, const Target<float>& to, int valid_rows,
     int valid_columns) {
   using P = Panel<Pair, Avx512>;
   using V = typename Vector<Pair, Avx512>::type;
@@ -249,34 +264,40 @@ template <bool deep, int rows>
     __builtin_prefetch(to.c + to.rows[i], 1);
     __builtin_prefetch(to.c + to.rows[i] + P::width, 1);
   }
-  for (std::int64_t p = 0; p < depth; ++p) {
-    __builtin_prefetch(b + 6 * P::columns);
-    __builtin_prefetch(b + 6 * P::columns + P::width);
-    V left;
-    V right;
-    std::memcpy(&left, b, sizeof left);
-    std::memcpy(&right, b + P::width, sizeof right);
+  for (auto [upper, lower, stride, length] : a) {
+    constexpr int half = P::rows / 2;
+    for (; length > 0; --length) {
+      __builtin_prefetch(b + 6 * P::columns);
+      __builtin_prefetch(b + 6 * P::columns + P::width);
+      V left;
+      V right;
+      std::memcpy(&left, b, sizeof left);
+      std::memcpy(&right, b + P::width, sizeof right);
 #pragma GCC unroll 16
-    for (int i = 0; i < rows; ++i) {
-      std::uint32_t pair;
-      std::memcpy(&pair, a + (deep ? i * P::line : i), sizeof pair);
-      const V all = pair - V{};
-      asm("vdpbf16ps %2, %1, %0" : "+v"(sums[i][0]) : "v"(all), "v"(left));
-      asm("vdpbf16ps %2, %1, %0" : "+v"(sums[i][1]) : "v"(all), "v"(right));
+      for (int i = 0; i < rows; ++i) {
+        const Pair* const at = !deep      ? upper + i
+                               : i < half ? upper + i * stride
+                                          : lower + (i - half) * stride;
+        std::uint32_t pair;
+        std::memcpy(&pair, at, sizeof pair);
+        const V all = pair - V{};
+        asm("vdpbf16ps %2, %1, %0" : "+v"(sums[i][0]) : "v"(all), "v"(left));
+        asm("vdpbf16ps %2, %1, %0" : "+v"(sums[i][1]) : "v"(all), "v"(right));
+      }
+      upper += deep ? 1 : P::row_stride;
+      lower += 1;
+      b += P::columns;
     }
-    a += deep ? 1 : P::row_stride;
-    b += P::columns;
   }
   store_panel<float, Avx512, rows>(sums, to, valid_rows, valid_columns);
 }
 template <bool deep>
-[[gnu::target("avx512bf16")]] void multiply_panel(Avx512, std::int64_t depth, const Pair* a,
+[[gnu::target("avx512bf16")]] void multiply_panel(Avx512, std::span<const Run<Pair>> a,
                                                   const Pair* b, const Target<float>& to,
                                                   int valid_rows, int valid_columns) {
-  if (valid_rows > 8) multiply_rows_of_pairs<deep, 14>(depth, a, b, to, valid_rows, valid_columns);
-  else if (valid_rows > 4)
-    multiply_rows_of_pairs<deep, 8>(depth, a, b, to, valid_rows, valid_columns);
-  else multiply_rows_of_pairs<deep, 4>(depth, a, b, to, valid_rows, valid_columns);
+  if (valid_rows > 8) multiply_rows_of_pairs<deep, 14>(a, b, to, valid_rows, valid_columns);
+  else if (valid_rows > 4) multiply_rows_of_pairs<deep, 8>(a, b, to, valid_rows, valid_columns);
+  else multiply_rows_of_pairs<deep, 4>(a, b, to, valid_rows, valid_columns);
 }
 #else
 inline constexpr bool has_pair_kernel = false;

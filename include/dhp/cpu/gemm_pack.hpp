@@ -8,6 +8,7 @@
 #include <algorithm>
 #include <memory>
 #include <new>
+#include <span>
 #include <utility>
 
 #ifdef __CUDACC__
@@ -38,13 +39,22 @@ template <class T>
   for (; i < count; ++i) to[i] = from[i];
 }
 
+inline constexpr int most_runs = 32;  // of a panel
+/// Whether lines so far apart can be read where they are: else they compete for few sets of the L1 cache.
+template <class T>
+[[nodiscard]] bool spreads(std::int64_t stride) {
+  return stride * static_cast<std::int64_t>(sizeof(T)) % 2048 != 0;
+}
+
 /// A matrix as runs of its lines, by any object that has `deep` and
 ///   const T* run(line, first, count, scratch)   `count` elements of a line, in place or via scratch
-///   void copy(line, lines, first, count, T* to, stride)   the same of several lines, if it is deep
 ///   void prefetch(line, lines, first, count)
-/// and perhaps `bool is_zero(line, lines, first, count)`, true if it knows that all of these are 0. Lines are
-/// contiguous in memory: along k ("deep"), or across it. One type, so that products are compiled once and not for each
-/// pair of sources. Keeps a reference.
+/// and perhaps `piece`, if it is not deep: each so many elements of a line are contiguous; if it is deep,
+///   void copy(line, lines, first, count, T* to, stride)   several lines
+///   int panel(line, half, first, count, Run* runs, scratch)   2 * half lines, as at most most_runs runs; 0: copy them
+///   bool is_zero(line, lines, first, count)   whether it knows that all of these are 0
+/// Lines are contiguous in memory: along k ("deep"), or across it. One type, so that products are compiled once and not
+/// for each pair of sources. Keeps a reference.
 template <class T>
 class Source {
  public:
@@ -52,6 +62,10 @@ class Source {
     requires(!std::is_same_v<S, Source>)
   Source(const S& of)
       : deep(of.deep),
+        piece([&] {
+          if constexpr (requires { of.piece; }) return of.piece;
+          else return std::int64_t{1} << 40;
+        }()),
         of_(reinterpret_cast<const std::byte*>(&of)),
         run_([](const std::byte* source, std::int64_t line, std::int64_t first, std::int64_t count,
                 T* scratch) { return as<S>(source).run(line, first, count, scratch); }),
@@ -63,6 +77,14 @@ class Source {
             for (auto at = line; at < line + lines; ++at, to += stride)
               if (const T* const from = as<S>(source).run(at, first, count, to); from != to)
                 copy_run(from, to, count);
+        }),
+        panel_([]([[maybe_unused]] const std::byte* source, [[maybe_unused]] std::int64_t line,
+                  [[maybe_unused]] int half, [[maybe_unused]] std::int64_t first,
+                  [[maybe_unused]] std::int64_t count, [[maybe_unused]] Run<T>* runs,
+                  [[maybe_unused]] std::span<T> scratch) {
+          if constexpr (requires(const S& s) { s.panel(line, half, first, count, runs, scratch); })
+            return as<S>(source).panel(line, half, first, count, runs, scratch);
+          else return 0;
         }),
         prefetch_([](const std::byte* source, std::int64_t line, std::int64_t lines,
                      std::int64_t first,
@@ -81,6 +103,10 @@ class Source {
             std::int64_t stride) const {
     copy_(of_, line, lines, first, count, to, stride);
   }
+  int panel(std::int64_t line, int half, std::int64_t first, std::int64_t count, Run<T>* runs,
+            std::span<T> scratch) const {
+    return panel_(of_, line, half, first, count, runs, scratch);
+  }
   void prefetch(std::int64_t line, std::int64_t lines, std::int64_t first,
                 std::int64_t count) const {
     prefetch_(of_, line, lines, first, count);
@@ -90,6 +116,7 @@ class Source {
     return is_zero_(of_, line, lines, first, count);
   }
   const bool deep;
+  const std::int64_t piece;
 
  private:
   template <class S>
@@ -101,6 +128,8 @@ class Source {
   const T* (*run_)(const std::byte*, std::int64_t, std::int64_t, std::int64_t, T*);
   void (*copy_)(const std::byte*, std::int64_t, std::int64_t, std::int64_t, std::int64_t, T*,
                 std::int64_t);
+  int (*panel_)(const std::byte*, std::int64_t, int, std::int64_t, std::int64_t, Run<T>*,
+                std::span<T>);
   void (*prefetch_)(const std::byte*, std::int64_t, std::int64_t, std::int64_t, std::int64_t);
   bool (*is_zero_)(const std::byte*, std::int64_t, std::int64_t, std::int64_t, std::int64_t);
 };
@@ -142,6 +171,17 @@ struct MatrixSource {
       return scratch;
     }
   }
+  int panel(std::int64_t line, int half, std::int64_t first, std::int64_t count, Run<T>* runs,
+            std::span<T> /*scratch*/) const {
+    if constexpr (std::is_same_v<T, S>) {
+      if (!spreads<T>(stride)) return 0;
+      const T* const upper = data + line * stride + first;
+      *runs = {upper, upper + half * stride, stride, count};
+      return 1;
+    } else {
+      return 0;
+    }
+  }
   void prefetch(std::int64_t line, std::int64_t lines, std::int64_t first,
                 std::int64_t count) const {
     for (auto at = line; at < line + lines; ++at) cpu::prefetch(data + at * stride + first, count);
@@ -164,7 +204,11 @@ struct PairSource {
   Source<bf16> of;
   std::int64_t k;
   const bool deep = of.deep;
+  const std::int64_t piece = of.piece;
 
+  int panel(std::int64_t, int, std::int64_t, std::int64_t, Run<Pair>*, std::span<Pair>) const {
+    return 0;
+  }
   [[nodiscard]] bool is_zero(std::int64_t line, std::int64_t lines, std::int64_t first,
                              std::int64_t count) const {
     return deep && of.is_zero(line, lines, 2 * first, std::min(2 * count, k - 2 * first));
@@ -342,21 +386,21 @@ void pack_flat(const auto& source, std::int64_t line, std::int64_t depth, std::i
   }
 }
 
-/// Packs rows [row, row + rows), columns [p0, p0 + depth) of op(A) as consecutive panels; those of zeros are left out.
-/// scratch: (flat_lines + 1) * rows.
+/// Rows [row, row + rows) of a deep source, at most those of a panel, columns [p0, p0 + depth): their runs, none if all
+/// are zeros. scratch: P::rows lines.
 template <class R, class T>
-void pack_a(const auto& source, std::int64_t row, std::int64_t rows, std::int64_t p0,
-            std::int64_t depth, T* out, T* scratch) {
+std::span<const Run<T>> deep_panel(const auto& source, std::int64_t row, std::int64_t rows,
+                                   std::int64_t p0, std::int64_t depth, Run<T>* runs, T* scratch) {
   using P = Panel<T, R>;
-  if (depth == 0) return;
-  if (!source.deep)
-    return pack_flat<P::rows, P::row_stride>(source, p0, depth, row, rows, out, scratch);
-  for (std::int64_t i = 0; i < rows; i += P::rows) {
-    const auto high = std::min<std::int64_t>(P::rows, rows - i);
-    if (source.is_zero(row + i, high, p0, depth)) continue;
-    source.copy(row + i, high, p0, depth, out + i * P::line, P::line);
-    for (auto at = i + high; at < i + P::rows; ++at) std::fill_n(out + at * P::line, depth, T{});
-  }
+  if (depth == 0 || source.is_zero(row, rows, p0, depth)) return {};
+  if (rows == P::rows)
+    if (const int count =
+            source.panel(row, P::rows / 2, p0, depth, runs, std::span(scratch, P::rows * P::line)))
+      return {runs, runs + count};
+  source.copy(row, rows, p0, depth, scratch, P::line);
+  for (auto at = rows; at < P::rows; ++at) std::fill_n(scratch + at * P::line, depth, T{});
+  *runs = {scratch, scratch + P::rows / 2 * P::line, P::line, depth};
+  return {runs, runs + 1};
 }
 
 /// Packs rows [p0, p0 + depth), columns [column, column + columns) of op(B): consecutive panels of
@@ -369,8 +413,14 @@ void pack_b(const auto& source, std::int64_t column, std::int64_t columns, std::
   // So deep at a time, the part of a panel that some lines have filled is in L1 when its other lines follow.
   constexpr std::int64_t together = 64;
   if (depth == 0) return;
-  if (!source.deep)
-    return pack_flat<P::columns, P::columns>(source, p0, depth, column, columns, out, scratch);
+  if (!source.deep) {  // by pieces that lie in one place
+    const auto piece = source.piece % P::columns == 0 ? source.piece : column + columns;
+    for (std::int64_t j = 0, wide; j < columns; j += wide, out += wide * depth) {
+      wide = std::min(columns - j, piece - (column + j) % piece);
+      pack_flat<P::columns, P::columns>(source, p0, depth, column + j, wide, out, scratch);
+    }
+    return;
+  }
   for (std::int64_t j = 0; j < columns; j += P::columns, out += depth * P::columns) {
     const T* lines[P::columns];
     const int wide = static_cast<int>(std::min<std::int64_t>(P::columns, columns - j));
