@@ -1,4 +1,4 @@
-// data: datasets, batches, the loader. Readers that need another library are included by name.
+// data: datasets, batches and the loader. Include readers that need another library by name.
 #pragma once
 
 #include <dhp/data/augment.hpp>

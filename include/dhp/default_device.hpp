@@ -1,5 +1,5 @@
-// The device of this build tree: a program that says DefaultDevice is compiled by g++ for Cpu and by
-// nvcc for Cuda without a changed line.
+// DefaultDevice: the device of the compiler. A program that names DefaultDevice is compiled by g++ for Cpu and by nvcc
+// for Cuda, without a changed line.
 #pragma once
 
 #include <dhp/core/config.hpp>

@@ -1,4 +1,4 @@
-// train: the training run. What it saves needs nlohmann/json: dhp/checkpoint.hpp.
+// train: the training run. Include dhp/checkpoint.hpp, which needs nlohmann/json, for checkpoints.
 #pragma once
 
 #include <dhp/train/predictions.hpp>
