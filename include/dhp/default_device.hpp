@@ -1,5 +1,4 @@
-// DefaultDevice: the device of the compiler. A program that names DefaultDevice is compiled by g++ for Cpu and by nvcc
-// for Cuda, without a changed line.
+// DefaultDevice: Cpu if g++ compiles the program, Cuda if nvcc does. The program needs no changed line.
 #pragma once
 
 #include <dhp/core/config.hpp>

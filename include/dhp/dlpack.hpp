@@ -80,8 +80,8 @@ struct Export {
 
 }  // namespace dlpack
 
-/// Exports a tensor to another library, which owns it until it calls the deleter, on any thread. Elements with other
-/// owners (share()) are read-only and marked so; a DLManagedTensor has no mark.
+/// Exports a tensor to another library, which owns it until it calls the deleter, on any thread. If the elements have
+/// other owners (share()), they are read-only, which a DLManagedTensor cannot express.
 template <class Managed = dlpack::DLManagedTensorVersioned, class Dev>
   requires(detail::has_data<Dev>)
 [[nodiscard]] Managed* to_dlpack(const Dev& dev, Tensor<Dev> tensor) {

@@ -56,7 +56,7 @@ auto* elements(const BasicView<Dev, Byte>& view) {
   return reinterpret_cast<To*>(view.template data<T>());
 }
 
-// Plain, which is const if the elements S are const.
+// Plain, made const if the elements S are const.
 template <class Plain, class S>
 using Like = std::conditional_t<std::is_const_v<S>, const Plain, Plain>;
 

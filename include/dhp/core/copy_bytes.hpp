@@ -8,7 +8,7 @@
 #include <cstring>
 
 namespace dhp::detail {
-/// The ranges must be equal or disjoint. With 0 bytes both pointers may be null.
+/// Copies between ranges that are equal or disjoint. With 0 bytes both pointers may be null.
 inline void copy_bytes(std::byte* to, const std::byte* from, std::size_t bytes) {
   if (to == from) return;
   // Chunks of this size were 10 to 30 % faster than one memcpy of 2 MiB or more (measured on two cores).

@@ -1,4 +1,4 @@
-// An error message is one sentence for people: what is wrong, where, and the way out. Release builds keep check().
+// An error message is one sentence for people: what is wrong, where, and the way out. Release builds run check() too.
 #pragma once
 
 #include <dhp/core/text.hpp>

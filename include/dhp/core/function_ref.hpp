@@ -1,4 +1,4 @@
-// FunctionRef: a non-owning reference to a callable. A function with such a parameter needs no template.
+// FunctionRef: a non-owning reference to a callable. A function that takes one compiles once, not once per callable.
 #pragma once
 
 #include <dhp/core/config.hpp>

@@ -11,7 +11,7 @@ namespace dhp::detail {
 /// The values of RandomStream::normal for `count` consecutive indices, with an error of at most error * radius.
 struct NormalBlock {
   static constexpr int count = 256;
-  /// The maximum error divided by the radius. The series below and the standard library are each within 2^-50.
+  /// The maximum error divided by the radius. The series here and the standard library each err by at most 2^-50.
   static constexpr double error = 0x1p-48;
   double value[count];   ///< radius * cos(2 pi v)
   double radius[count];  ///< sqrt(-2 log(u))
@@ -28,7 +28,7 @@ struct NormalBlock {
     }
     transform(u, v);
   }
-  /// Transforms the given random words.
+  /// Makes normals from the given random words.
   NormalBlock(const std::uint32_t (&u)[count], const std::uint32_t (&v)[count]) { transform(u, v); }
 
  private:

@@ -84,7 +84,7 @@ struct PhiloxBlocks {
     d = left;
   }
   static void store(V::type a, V::type b, V::type c, V::type d, std::uint32_t* to) {
-    static_assert(std::endian::native == std::endian::little);  // memcpy takes the lower half first
+    static_assert(std::endian::native == std::endian::little);  // memcpy copies lower halves first
     const V::type front = (a & 0xffffffffu) | (b << 32);
     const V::type back = (c & 0xffffffffu) | (d << 32);
     for (std::size_t lane = 0; lane < V::count; ++lane) {

@@ -28,7 +28,7 @@ void append_text(std::string& out, Bool part) {
 }  // namespace detail
 
 namespace detail {
-/// Callers widen integers first, so that only a few instances are compiled.
+/// Appends a number. Callers widen integers first, so that only a few instances are compiled.
 [[gnu::noinline]] void append_digits(std::string& out, auto part) {
   char digits[64];
   const auto end = std::to_chars(digits, digits + sizeof digits, part).ptr;  // shortest exact form

@@ -9,7 +9,7 @@
 
 namespace dhp {
 
-/// Measures the constructing thread. Waits of other threads and nested waits do not count.
+/// Measures the waits of the constructing thread. Waits of other threads and nested waits do not count.
 class WaitClock {
  public:
   enum Of { collectives, messages };

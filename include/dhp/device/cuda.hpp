@@ -30,14 +30,14 @@ struct CudaOptions {
   /// Size of the pinned ring. For large uploads the GPU holds a staging buffer of the same size.
   std::size_t pinned_bytes = std::size_t{64} << 20;
   std::size_t workspace_bytes = std::size_t{64} << 20;  ///< scratch memory of cuBLASLt
-  /// Makes libraries give the same bits in every run and on every GPU of the same kind: no timed choice, no atomics.
+  /// Makes libraries give the same bits in every run and on every GPU of the same kind: no timed choices, no atomics.
   bool deterministic = false;
   /// Allows TF32 for f32 products and convolutions: inputs are rounded to 11 bits, sums stay f32.
   bool tf32 = false;
   /// Lets cuDNN draw the dropout of 16-bit attention itself. This needs no mask in memory, but the random numbers
   /// depend on the micro-batch and on the tensor axis (docs/numbers.md). Cannot be combined with `deterministic`.
   bool library_dropout = false;
-  /// Number of multiprocessors for products while concurrent collectives occupy the others; 0 means all.
+  /// Number of multiprocessors for matrix products while concurrent collectives occupy the others; 0 means all.
   int cublas_sms = 0;
   /// Cache file of the fastest algorithms; if empty, the value of DHP_PLAN_CACHE, if set. A deterministic device reads
   /// only this file and never writes it: all ranks must read the same file. Compiled plans are kept in a folder with

@@ -8,7 +8,7 @@
 namespace dhp::detail {
 class CudaClock {
  public:
-  /// Waits for the stream to pair its first event with the trace's clock.
+  /// Blocks until the stream has passed the first event, which is paired with the trace's clock.
   CudaClock(const Trace& trace, cudaStream_t stream)
       : origin_(CudaEvent::of(stream, cudaEventDefault)) {
     origin_.wait();

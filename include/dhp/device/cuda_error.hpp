@@ -1,5 +1,5 @@
-// CudaError, the one exception type for errors of CUDA's libraries; owners of library handles; and a check that a
-// loaded library fits its header. Each library has a check_...() function that throws CudaError.
+// CudaError: the exception for all errors of CUDA's libraries. This header also has owners of library handles and a
+// check that a loaded library fits its header. Each library has a check_...() function that throws CudaError.
 #pragma once
 
 #include <dhp/core/error.hpp>

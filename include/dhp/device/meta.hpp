@@ -1,6 +1,6 @@
 // Meta: a device whose tensors have no data, like PyTorch's meta device. Operations check shapes but compute nothing,
 // and memory is counted but not used, so that a run's memory is known before it is allocated. Blocks up to small_bytes
-// do have memory, so that the few numbers on which ranks agree stay correct.
+// do have memory, because ranks must agree on a few numbers.
 #pragma once
 
 #include <dhp/core/trace.hpp>
@@ -89,8 +89,8 @@ class MetaMemory : public MemoryCount, public std::enable_shared_from_this<MetaM
 struct MetaCount {
   double flop = 0;           ///< FLOP of products, convolutions and attention
   double dropout_flop = 0;   ///< the part of `flop` in attention with dropout
-  double product_bytes = 0;  ///< bytes that these operations read and write
-  double bytes = 0;          ///< bytes that all other operations read and write
+  double product_bytes = 0;  ///< bytes read and written by products, convolutions and attention
+  double bytes = 0;          ///< bytes read and written by all other operations
   double launches = 0;
   double calls = 0;  ///< calls of communicators
   double sent_bytes = 0;
@@ -169,7 +169,7 @@ class Meta : detail::Kernels {
     }
 
    private:
-    static constexpr std::size_t most_depth = 2;  // a layer in a pass of a step
+    static constexpr std::size_t most_depth = 2;  // depth of a layer, inside a pass inside a step
     Meta& dev_;
     detail::MetaCount began_;
     std::size_t held_;

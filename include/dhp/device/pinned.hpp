@@ -1,5 +1,5 @@
 // Pinned host memory for asynchronous copies. PinnedRing hands out pieces in ring order; a piece is free once the GPU
-// has passed its event. PinnedBlocks is a pool of blocks with any lifetime.
+// has passed the piece's event. PinnedBlocks is a pool of blocks with any lifetime.
 #pragma once
 
 #include <dhp/device/cuda_event.hpp>
@@ -71,7 +71,7 @@ class PinnedRing {
   [[nodiscard]] std::byte* take(std::size_t bytes) {
     const std::size_t wanted = (bytes + 255) / 256 * 256;
     if (head_ + wanted > size_) {
-      // Finish the previous round's pieces from here to the end before the pieces at the start of the ring.
+      // The pieces from head_ to the end of the ring belong to the previous round, so they finish first.
       while (!pieces_.empty() && pieces_.front().first >= head_) finish_oldest();
       head_ = 0;
     }

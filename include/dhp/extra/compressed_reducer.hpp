@@ -30,7 +30,7 @@ template <class Dev>
 using CompressedGradients = std::vector<detail::CompressedGradient<Dev>>;
 
 namespace detail {
-/// Copies this step's result to `kept` unless the step was skipped. state: with its decision; empty means applied.
+/// Copies `made` to `kept` unless the step was skipped. state: the StepState after the decision; empty if applied.
 template <class Dev>
 void keep_made(Dev& dev, ConstView<Dev> state, ConstView<Dev> made, View<Dev> kept) {
   if (state) keep_if_applied(dev, state, made, kept);

@@ -29,7 +29,7 @@ namespace detail {
 template <class Dev>
 class LocalSgdReducer final : public Replicas<Dev> {
  public:
-  /// Keeps pointers to dev and store. Collective over the group.
+  /// Keeps pointers to dev and store.
   LocalSgdReducer(Dev& dev, ParameterStore<Dev>& store, Comm<Dev> group, LocalSgd options)
       : dev_(&dev),
         store_(&store),

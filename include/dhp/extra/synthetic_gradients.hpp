@@ -30,7 +30,7 @@ class BoundaryPredictor final : public OutputGradients<Dev> {
       : backward_(output.backward),
         replicas_(std::move(replicas)),
         from_(output.next),
-        // The sender of true gradients is one behind; one more is slack.
+        // The stage that sends true gradients is one micro-batch behind; another one is slack.
         most_late_(as_size(std::min(2, backward_.send_capacity()))),
         rate_(rate),
         weights_(Tensor<Dev>::persistent(dev, type, {output.shape.back(), output.shape.back()})),
@@ -100,7 +100,7 @@ class BoundaryPredictor final : public OutputGradients<Dev> {
   std::size_t most_late_;  // limit of outstanding true gradients
   double rate_;
   Tensor<Dev> weights_;
-  Tensor<Dev> gradient_;             // sum of the weight gradients of half the squared error
+  Tensor<Dev> gradient_;             // gradient of half the summed squared error by the weights
   Tensor<Dev> squares_;              // sum of the squares of the activations
   std::map<int, Tensor<Dev>> sent_;  // activations by micro-batch
   std::deque<Late> late_;

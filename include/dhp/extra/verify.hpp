@@ -57,7 +57,7 @@ struct Verdict {
 }
 
 /// Compares the signatures of all ranks of the mesh and finds the wrong ranks.
-template <std::same_as<Signatures> Told>  // only compiled by programs that verify
+template <std::same_as<Signatures> Told>  // a template: only programs that verify compile it
 [[nodiscard]] Verdict compare(const MeshShape& mesh, const std::vector<Told>& signatures) {
   const auto replicas = as_size(mesh.data);
   const auto tensor = as_size(mesh.tensor);
@@ -77,7 +77,7 @@ template <std::same_as<Signatures> Told>  // only compiled by programs that veri
       for (const auto at : *others) wrong.insert(rank_of(at));
   };
   const auto verdict = [&](const char* what) {
-    std::set<std::size_t> in;  // replicas
+    std::set<std::size_t> in;  // indices of replicas
     for (const auto rank : wrong) in.insert(rank / tensor % replicas);
     Verdict made{agrees, what, {}};
     if (distinct && in.size() == 1) made.wrong.assign(wrong.begin(), wrong.end());
@@ -163,7 +163,7 @@ class StepVerifier final : public StepHook<Dev> {
   }
 
  private:
-  /// While an object lives, adds the summands that this replica gives to sums over replicas to a fingerprint.
+  /// Fingerprints the summands that this replica contributes to sums over replicas, for the lifetime of the object.
   struct Signing : NonCopyable {
     Signing(ParameterStore<Dev>& of, View<Dev> in) : store(of) {
       store.watch_sums([size = of.size(), in](Dev& dev, const std::vector<View<Dev>>& summands,
@@ -217,7 +217,7 @@ class StepVerifier final : public StepHook<Dev> {
            others ? "other replicas have from the same samples" : "when it repeated the step",
            "; its processor or memory gives wrong numbers, the step was not applied, and this rank "
            "ends");
-    world.barrier();  // until the wrong rank has ended
+    world.barrier();  // returns once the wrong rank has ended
     fail("step ", step, ": rank ", wrong.front(), " has other ", verdict.what,
          " than other replicas, and goes on");
   }

@@ -54,7 +54,7 @@ void swiglu_forward(Dev& dev, In<Dev> gate, In<Dev> up, Out<Dev> y) {
   swiglu_forward_on(dev, gate, up, y);
 }
 
-/// The gradients of gate and up. All tensors [..] have equally many elements. dgate may be up, and dup may be dy.
+/// Computes the gradients of gate and up. All tensors [..] have equally many elements. dgate may be up, dup may be dy.
 template <Device Dev>
 void swiglu_backward(Dev& dev, In<Dev> dy, In<Dev> gate, In<Dev> up, Out<Dev> dgate, Out<Dev> dup) {
   for (const auto& each : {dy, up, In<Dev>(dgate), In<Dev>(dup)})

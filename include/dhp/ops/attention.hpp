@@ -64,8 +64,8 @@ struct AttentionParts {
   bool more = false;  ///< add to the outputs, which hold the results of other parts
 };
 
-/// Whether a device can compute attention_forward() and attention_backward() of such parts, with y, dq, dk and dv in
-/// the accumulation type.
+/// Whether a device has kernels for the attention_forward() and attention_backward() of AttentionParts, with y, dq, dk
+/// and dv in the accumulation type.
 template <class Dev>
 concept AttendsToParts = requires(Dev& dev, ConstView<Dev> in, const AttentionParts<Dev>& parts,
                                   const AttentionOptions& options, View<Dev> out) {

@@ -10,8 +10,8 @@
 #include <limits>
 
 namespace dhp::detail {
-/// Updates an error memory after a step: memory = fresh if the step was applied, and memory otherwise. Either is scaled
-/// by loss_scale / used_loss_scale, for the next step's loss scale. fresh, memory [n] have one floating-point type.
+/// Updates an error memory after a step: memory = fresh if the step was applied, else memory, times loss_scale /
+/// used_loss_scale for the next step's loss scale. fresh, memory [n] have one floating-point type.
 template <Device Dev>
 void keep_if_applied(Dev& dev, In<Dev> state, In<Dev> fresh, Out<Dev> memory) {
   check_step_state<Dev>(state);

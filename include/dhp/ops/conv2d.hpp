@@ -61,8 +61,8 @@ template <Device Dev>
   return {};
 }
 
-/// conv2d_forward that also returns the sums of y and of y^2 over rows, [2, O] in the accumulation type, from the same
-/// pass. Returns nullopt and writes nothing if the device has no such kernel.
+/// Like conv2d_forward, but also returns the sums of y and of y^2 over rows, [2, O] in the accumulation type, from the
+/// same pass. Returns nullopt and writes nothing if the device has no such kernel.
 template <Device Dev>
 [[nodiscard]] std::optional<Tensor<Dev>> conv2d_forward_with_sums(Dev& dev, In<Dev> x, In<Dev> w,
                                                                   Conv2dGeometry geometry,

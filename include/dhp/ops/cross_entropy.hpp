@@ -13,10 +13,10 @@ namespace dhp {
 struct CrossEntropyOptions {
   std::int64_t classes = 0;      ///< number of classes over all ranks
   std::int64_t first_class = 0;  ///< class of the first column of these logits [M, V]
-  double smoothing = 0;          ///< target = (1 - s) on the label + s / classes on every class
+  double smoothing = 0;          ///< s: target is (1 - s) on the label + s / classes on each class
   /// Number of the V columns that are classes; the others are padding. -1 means all columns.
   std::int64_t local_classes = -1;
-  /// Whether maxima and ranks are combined with their previous values, of earlier pieces of the logits.
+  /// Whether maxima and ranks are combined with those already in the output, from earlier pieces of the logits.
   bool onto = false;
 
   [[nodiscard]] std::int64_t classes_of(const Shape& logits) const {
@@ -80,8 +80,8 @@ void cross_entropy_loss(Dev& dev, In<Dev> max, In<Dev> sums, In<Dev> labels,
   cross_entropy_loss_on(dev, max, sums, labels, options, loss);
 }
 
-/// rank i32 [M] = how many local classes of logits [M, V] have a larger logit than the label (from sums [3, M]), or the
-/// same and a smaller index; 0 in ignored rows. The caller then all-reduces by sum; rank 0 is a correct prediction.
+/// rank i32 [M] = how many local classes of logits [M, V] have a larger logit than the label (in sums [3, M]), or an
+/// equal one and a smaller index; 0 in ignored rows. The caller then all-reduces by sum; 0 is a correct prediction.
 template <Device Dev>
 void cross_entropy_rank(Dev& dev, In<Dev> logits, In<Dev> sums, In<Dev> labels,
                         const CrossEntropyOptions& options, Out<Dev> rank) {

@@ -1,5 +1,5 @@
 // Elementwise ops: fill, add, axpy, scale, cast, rsqrt. Floating-point types may differ unless stated otherwise.
-// Arithmetic is in y's accumulation type, or in double if needed. [..] is any shape; an op's tensors have one count.
+// Arithmetic is in y's accumulation type, or in double if needed. [..] is any shape; an op's tensors have equal counts.
 #pragma once
 
 #include <dhp/ops/checks.hpp>

@@ -23,8 +23,8 @@ void check_limbs(const char* op, In<Dev> x, In<Dev> high, In<Dev> low, In<Dev> f
 }
 }  // namespace detail
 
-/// Accumulates: adds the limbs of x, f64 or f32 [n], to high and low. Skips an x that is not finite or has |x| >= 2^18,
-/// and then sets flag, i32 [1], to 1.
+/// Accumulates: adds the limbs of the elements of x, f64 or f32 [n], to high and low. An element that is not finite or
+/// has magnitude >= 2^18 is skipped, and flag, i32 [1], becomes 1.
 template <Device Dev>
 void exact_accumulate(Dev& dev, In<Dev> x, Out<Dev> high, Out<Dev> low, Out<Dev> flag) {
   detail::check_limbs<Dev>("exact_accumulate", x, high, low, flag);

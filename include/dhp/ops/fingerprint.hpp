@@ -20,7 +20,7 @@ void fingerprint(Dev& dev, In<Dev> x, std::int64_t first, Out<Dev> sum, std::int
 }
 
 namespace detail {
-/// Returns the factor of an element. It is odd, so that the product keeps every single bit flip visible.
+/// Returns the factor of an element. It is odd, so that a flip of any single bit changes the product.
 [[nodiscard]] constexpr std::uint64_t fingerprint_factor(std::int64_t place) {
   return mix(static_cast<std::uint64_t>(place)) | 1;
 }

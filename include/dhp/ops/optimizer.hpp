@@ -1,7 +1,7 @@
 // Fused optimizer updates of all segments of a table, which read gradient and state once and write weights once. All
-// tensors have the table's flat numbering and accumulation type. The updated weights are the master weights of 16-bit
-// values, which are rounded to the values, or else the values themselves. Kernels read learning rates, gradient scale
-// and the decision from the step state (ops/step.hpp); a step that is not applied writes nothing.
+// tensors have the table's flat numbering and accumulation type. An update changes the values; for 16-bit values it
+// changes the master weights and rounds them to the values. Kernels read learning rates, gradient scale and the
+// decision from the step state (ops/step.hpp); a step that is not applied writes nothing.
 #pragma once
 
 #include <dhp/ops/segments.hpp>
@@ -12,7 +12,7 @@ namespace dhp {
 namespace detail {
 struct SgdUpdate {
   double momentum = 0;
-  double weight_decay = 0;  ///< for segments that decay only
+  double weight_decay = 0;  ///< used only for segments that decay
   bool nesterov = false;
   /// For LARS: the momentum accumulates rate * gradient, because the rate changes from step to step.
   bool rate_in_momentum = false;
@@ -20,7 +20,7 @@ struct SgdUpdate {
 
 struct AdamUpdate {
   double beta1 = 0.9, beta2 = 0.999, epsilon = 1e-8;
-  double weight_decay = 0;  ///< for segments that decay only
+  double weight_decay = 0;  ///< used only for segments that decay
 };
 
 struct LarsRule {
@@ -58,8 +58,8 @@ void sgd_update(Dev& dev, const detail::SgdUpdate& update, const detail::Segment
 }
 
 namespace detail {
-/// AdamW (Loshchilov & Hutter 2019): m, v are exponential moving averages of g and g^2; w -= lr * (m^ / (sqrt(v^) +
-/// epsilon) + decay * w). gradient, m, v, masters are [table.size()]; only 16-bit values have masters.
+/// AdamW (Loshchilov & Hutter 2019): w -= lr * (m^ / (sqrt(v^) + epsilon) + decay * w), with bias-corrected moving
+/// averages m^, v^ of g and g^2. gradient, m, v, masters [table.size()]; only 16-bit values have masters.
 template <Device Dev>
 void adamw_update(Dev& dev, const AdamUpdate& update, const SegmentTable<Dev>& table, In<Dev> state,
                   In<Dev> gradient, Out<Dev> m, Out<Dev> v, Out<Dev> masters) {

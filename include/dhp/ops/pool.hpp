@@ -7,7 +7,7 @@ namespace dhp {
 
 struct PoolGeometry {
   int kernel = 3, stride = 2;
-  int padding = 1;  ///< less than kernel; padding never is the maximum
+  int padding = 1;  ///< at most kernel / 2; padding is never the maximum
 };
 
 /// Returns the shape [N, OH, OW, C] for images [N, H, W, C]. OH = (H + 2 padding - kernel) / stride + 1.
@@ -23,7 +23,7 @@ struct PoolGeometry {
 }
 
 /// y [N, OH, OW, C] = the maximum of each window of x [N, H, W, C], or NaN if there is one. index, i32 of y's shape, is
-/// h * W + w of its pixel, the first of equals. y has x's type. All pooling ops throw Error on wrong shapes or types.
+/// h * W + w of the first such pixel. y has x's type. All pooling ops throw Error on wrong shapes or types.
 template <Device Dev>
 void max_pool_forward(Dev& dev, In<Dev> x, PoolGeometry geometry, Out<Dev> y, Out<Dev> index) {
   const auto expected = pool_output_shape(x.shape(), geometry);

@@ -24,7 +24,7 @@ struct RotaryOptions {
 struct Rotation {
   double cosine, sine;
 
-  /// Returns the turns of pair c between neighboring positions. log_base: the natural logarithm of the base.
+  /// Returns by how many full turns pair c rotates per position. log_base: the natural logarithm of the base.
   static constexpr double turns(double log_base, std::int64_t c, std::int64_t half) {
     return std::exp(-log_base * static_cast<double>(c) / static_cast<double>(half)) /
            (2 * std::numbers::pi);

@@ -13,8 +13,8 @@
 #include <vector>
 
 namespace dhp::detail {
-inline constexpr std::int64_t segment_alignment = 32;  ///< in elements; segments start at multiples
-inline constexpr std::int64_t segment_tile = 1 << 14;  ///< in elements
+inline constexpr std::int64_t segment_alignment = 32;  ///< segments start at multiples of this
+inline constexpr std::int64_t segment_tile = 1 << 14;  ///< elements per tile
 
 /// Returns the number of elements from the start of a segment of `count` elements to the start of the next segment.
 [[nodiscard]] constexpr std::int64_t padded_segment(std::int64_t count) {
@@ -59,7 +59,7 @@ template <class Dev>
 class SegmentTable {
  public:
   SegmentTable() = default;  ///< an empty table
-  /// compute: the type of values that do not have its accumulation type. The table keeps pointers to the values.
+  /// Values must have the type `compute` or its accumulation type. The table keeps pointers to the values.
   SegmentTable(Dev& dev, DType compute, std::vector<Segment<Dev>> segments) : compute_(compute) {
     std::vector<TileSums> sums;
     std::int64_t tiles = 0;
@@ -87,7 +87,7 @@ class SegmentTable {
   [[nodiscard]] std::int64_t size() const { return size_; }
   /// Returns the length of lists that are indexed by parameter.
   [[nodiscard]] std::int64_t parameters() const { return parameters_; }
-  /// Returns the number of tensor groups that hold pieces of a parameter.
+  /// Returns the number of tensor groups over which parameters are split.
   [[nodiscard]] std::int64_t groups() const { return groups_; }
   [[nodiscard]] bool has_narrow() const { return has_narrow_; }
 
@@ -222,7 +222,7 @@ void sum_tiles(Dev& dev, const SegmentTable<Dev>& table, In<Dev> sums, Out<Dev> 
   if (table.summed_parameters() > 0) sum_tiles_on(dev, table, sums, squares, stride);
 }
 
-/// Returns the address of a tile's data: in a flat tensor, or for `weights` without masters in the values.
+/// Returns a tile's data: in the flat tensor or, for the weights of a tile that is not narrow, in the values.
 template <class A>
 struct TileSource {
   const A* flat;

@@ -14,7 +14,7 @@ struct TreeAdd {
   std::int32_t onto = 0, from = 0;
   friend bool operator==(const TreeAdd&, const TreeAdd&) = default;
 };
-/// The maximum number of leaves, because kernels take the additions as an argument.
+/// The maximum number of leaves. It is small because kernels take the additions as an argument.
 inline constexpr int most_tree_leaves = 64;
 
 /// Plans the additions that sum the given parts, which are the sums of some of the tree's nodes, as far as possible.
@@ -27,7 +27,7 @@ class TreeSum {
     roots_ = visit({0, leaves});
   }
 
-  /// Plans with one part per leaf of [first, last).
+  /// Plans a sum with one part per leaf of [first, last).
   TreeSum(int leaves, Range parts) : TreeSum(leaves, single(parts)) {}
 
   /// Returns the additions, in order.

@@ -47,8 +47,8 @@ class Norms {
       detail::tile_weight_squares(dev, counted, masters, sums);
     });
   }
-  /// Returns `lists` lists of squared norms, f64 [lists * parameters], from the same collectives. add(counted, sums)
-  /// must write the sums of this rank's tiles to sums, f64 [lists * counted.sum_count()], which is zero before.
+  /// Returns `lists` lists of squared norms, f64 [lists * parameters], by the collectives of one list. add(counted,
+  /// sums) must write the sums of this rank's tiles to sums, f64 [lists * counted.sum_count()], which is zero before.
   [[nodiscard]] Tensor<Dev> squares(
       Dev& dev, ParameterStore<Dev>& store, std::int64_t lists,
       FunctionRef<void(const detail::SegmentTable<Dev>&, View<Dev>)> add) {
@@ -91,12 +91,12 @@ template <class Dev>
 class Optimizer {
  public:
   virtual ~Optimizer() = default;
-  /// First half of a step. Runs all its collectives (over the tensor and pipeline axes, and over replicas with ZeRO)
-  /// but changes no weight, state() or gradient; per-layer rates are kept for apply(). gradients: the squared norms
-  /// from Norms. state: the StepState with the step's decision. The default does nothing.
+  /// First half of a step. Runs all collectives of the update (over the tensor and pipeline axes, and over replicas
+  /// with ZeRO) but changes no weight, state() or gradient; per-layer rates are kept for apply(). gradients: the
+  /// squared norms from Norms. state: the StepState with the step's decision. The default does nothing.
   virtual void prepare(Dev& /*dev*/, ConstView<Dev> /*gradients*/, ConstView<Dev> /*state*/) {}
   /// Second half of a step: updates weights and state() if the step is applied. Not collective. Uses the same gradients
-  /// and StepState as the prepare() before.
+  /// and StepState as the preceding prepare().
   virtual void apply(Dev& dev, ConstView<Dev> state) = 0;
   /// Returns the optimizer's name. Training refuses a checkpoint of an optimizer with another name.
   [[nodiscard]] virtual std::string name() const = 0;

@@ -11,7 +11,7 @@
 
 namespace dhp {
 
-/// Each optimizer has a make_optimizer() for its options. You can add an optimizer by another overload of it.
+/// Each optimizer has a make_optimizer() for its options. Overload make_optimizer() to add your own optimizer.
 using OptimizerChoice = std::variant<SgdOptions, LarsOptions, AdamWOptions, LambOptions>;
 
 template <class Dev, class... Options>

@@ -23,7 +23,7 @@ struct ContextRows;
 template <class Dev>
 struct MicroBatch {
   std::int64_t index = 0;         ///< k: index in the step, counted over all replicas
-  std::int64_t first_sample = 0;  ///< index of the first sample, counted from the step's first
+  std::int64_t first_sample = 0;  ///< index in the step of this micro-batch's first sample
   std::int64_t samples = 0;       ///< N: number of samples
   Tensor<Dev> input;  ///< input of the first layer: images [N, H, W, C]; empty for tokens
   /// Side inputs by name, which every stage can read: "labels", "token_ids", ...
@@ -33,7 +33,7 @@ struct MicroBatch {
   /// Cache of earlier rows of the samples, for evaluation passes that compute only later rows. Null means no cache.
   struct Cache {
     std::int64_t capacity = 0;  ///< maximum of rows per sample
-    /// Keys and values [2, N, capacity, columns], by random use and piece of the attention layer.
+    /// Keys and values [2, N, capacity, columns], keyed by the random use and the piece of the attention layer.
     std::map<std::pair<std::uint32_t, int>, Tensor<Dev>> attention{};
   };
   std::shared_ptr<Cache> cache{};
@@ -89,7 +89,7 @@ struct StepBatches {
   }
 };
 
-/// Returns the micro-batches of a step that are assigned to one of `replicas` replicas. all: every micro-batch.
+/// Returns the micro-batches of a step that are assigned to one replica. all: the micro-batches of all replicas.
 template <class Dev>
 [[nodiscard]] StepBatches<Dev> assigned(std::span<const MicroBatch<Dev>> all, int replica,
                                         int replicas) {

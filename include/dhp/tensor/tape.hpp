@@ -19,7 +19,7 @@ enum class Mode { train, eval };
 struct StepContext {
   Mode mode = Mode::train;
   std::uint64_t seed = 0;
-  std::uint32_t step = 1;  ///< counted from 1
+  std::uint32_t step = 1;  ///< number of the step, counted from 1
   /// If not null, kernels read RandomStream::series from this address.
   const std::uint32_t* series_at = nullptr;
   bool find_nonfinite = false;  ///< check each layer's result and name the first non-finite one
@@ -109,7 +109,7 @@ class Tape {
   void end_of_forward(Mark began) {
     if (keep_) marks_.push_back(began);
   }
-  /// Runs body(), the backward pass of the last such part. body() must pop exactly what the part's forward pass pushed.
+  /// Runs body(), the backward pass of `part`, which must pop exactly what the part's forward pass pushed.
   Tensor<Dev> backward_of(const std::string& part, FunctionRef<Tensor<Dev>()> body) {
     check(!marks_.empty(), "the backward pass of layer ", part, " has no forward pass on its tape");
     const auto outer_bottom = std::exchange(bottom_, marks_.back());
@@ -137,7 +137,7 @@ class Tape {
   /// Collects weight gradients in `list` instead of running them. nullptr: run them at once.
   void defer_to(std::vector<detail::Work<Dev>>* list) { defer_ = list; }
 
-  /// Returns a tape for a nested forward pass, which recomputes or saves nothing.
+  /// Returns a tape for a nested forward pass. keep: saves tensors. recomputing: the pass repeats an earlier one.
   [[nodiscard]] Tape nested(bool keep, bool recomputing) const {
     Tape inner(context_, batch_);
     inner.keep_ = inner.keep_ && keep;

@@ -100,7 +100,7 @@ class Tensor {
   [[nodiscard, gnu::noinline]] View<Dev> mut() {
     check(unique() || empty(), read_only_ ? "a borrowed" : "a shared", " tensor of shape ", shape_,
           " is read-only: write into a fresh one");
-    if (facts_ != nullptr) facts_.reset();  // threads may request views of parts concurrently
+    if (facts_ != nullptr) facts_.reset();  // no write if null: threads may call mut() concurrently
     return {storage_.get(), dtype_, shape_};
   }
   /// Returns true if mut() would succeed, so that an op may work in place.

@@ -16,7 +16,7 @@ namespace detail {
 [[noreturn, gnu::cold, gnu::noinline]] inline void fail_read_as(DType is, DType as) {
   fail("a tensor of ", is, " was read as ", as);
 }
-/// An argument of kernels that converts to a pointer to the view's elements, of whatever type the kernel takes.
+/// A kernel argument that converts to a pointer to the view's elements, of the type that the kernel expects.
 template <class AnyView>
 struct Elements {
   const AnyView& of;
