@@ -1,4 +1,4 @@
-// DefaultDevice: Cpu if g++ compiles the program, Cuda if nvcc does. The program needs no changed line.
+// DefaultDevice: Cpu in a program that g++ compiles, Cuda in a program that nvcc compiles.
 #pragma once
 
 #include <dhp/core/config.hpp>

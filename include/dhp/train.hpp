@@ -1,4 +1,4 @@
-// train: the training run. Include dhp/checkpoint.hpp, which needs nlohmann/json, for checkpoints.
+// train: the training run. Checkpoints also need dhp/checkpoint.hpp and nlohmann/json.
 #pragma once
 
 #include <dhp/train/predictions.hpp>

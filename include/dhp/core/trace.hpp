@@ -35,7 +35,7 @@ class TraceMoment {
 
 enum class TraceKind {
   step,           ///< one training step, on the compute track
-  work,           ///< a nested span on the compute track
+  work,           ///< work inside another span, on the compute track
   wait,           ///< a wait of the compute track for communication
   communication,  ///< a collective or message, on the track of its communicator
 };

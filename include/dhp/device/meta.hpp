@@ -169,7 +169,7 @@ class Meta : detail::Kernels {
     }
 
    private:
-    static constexpr std::size_t most_depth = 2;  // depth of a layer, inside a pass inside a step
+    static constexpr std::size_t most_depth = 2;  // 0: a step, 1: a pass, 2: a layer
     Meta& dev_;
     detail::MetaCount began_;
     std::size_t held_;

@@ -57,7 +57,7 @@ class PinnedBlocks : public std::enable_shared_from_this<PinnedBlocks> {
   }
 
   std::mutex mutex_;
-  std::map<std::size_t, std::vector<Copy>> free_;  // by size; copies may still be running
+  std::map<std::size_t, std::vector<Copy>> free_;  // free blocks by size; some copies still run
 };
 
 class PinnedRing {

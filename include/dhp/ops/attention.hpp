@@ -29,7 +29,7 @@ struct AttentionOptions {
   int heads = 1;  ///< number of heads in these tensors
   int first_head = 0;
   int total_heads = 1;
-  int key_heads = 0;    ///< heads of k and v; consecutive heads of q share one; 0: `heads`
+  int key_heads = 0;    ///< heads of k and v, each for consecutive heads of q; 0: `heads`
   bool causal = false;  ///< query i attends only to the keys j <= i of its sample
   double dropout = 0;
   RandomStream random{};

@@ -119,11 +119,11 @@ void cross_entropy_totals_on(Counting auto& dev, const auto&... all) { dev.count
 void decide_step_on(Counting auto& dev, const auto&... all) { dev.count_launch(all...); }
 void dropout_on(Counting auto& dev, const auto&... all) { dev.count_launch(all...); }
 void embedding_backward_on(Counting auto& dev, const auto& dy, const auto&...) {
-  dev.count_launch(dy, dy);  // counts only the rows
+  dev.count_launch(dy, dy);  // the rows of dy and dtable, not the whole table
 }
 void embedding_forward_on(Counting auto& dev, const auto&, const auto&, const auto&,
                           const auto& y) {
-  dev.count_launch(y, y);  // counts only the rows
+  dev.count_launch(y, y);  // the rows of table and y, not the whole table
 }
 void exact_accumulate_on(Counting auto& dev, const auto&... all) { dev.count_launch(all...); }
 void exact_finalize_on(Counting auto& dev, const auto&... all) { dev.count_launch(all...); }
@@ -131,7 +131,7 @@ void fill_on(Counting auto& dev, const auto&... all) { dev.count_launch(all...);
 void fingerprint_on(Counting auto& dev, const auto&... all) { dev.count_launch(all...); }
 void find_nonfinite_on(Counting auto& dev, const auto&... all) { dev.count_launch(all...); }
 void gather_rows_on(Counting auto& dev, const auto&, const auto&, const auto& y) {
-  dev.count_launch(y, y);  // counts only the rows
+  dev.count_launch(y, y);  // the gathered rows of x and y, not all of x
 }
 void global_average_pool_backward_on(Counting auto& dev, const auto&... all) {
   dev.count_launch(all...);
@@ -162,7 +162,7 @@ void rotary_on(Counting auto& dev, const auto&... all) { dev.count_launch(all...
 void scale_by_on(Counting auto& dev, const auto&... all) { dev.count_launch(all...); }
 void scale_on(Counting auto& dev, const auto&... all) { dev.count_launch(all...); }
 void scatter_add_rows_on(Counting auto& dev, const auto& dy, const auto&...) {
-  dev.count_launch(dy, dy);  // counts only the rows
+  dev.count_launch(dy, dy);  // the rows of dy and dx, not all of dx
 }
 void sgd_update_on(Counting auto& dev, const auto&... all) { dev.count_launch(all...); }
 void sum_of_magnitudes_on(Counting auto& dev, const auto&... all) { dev.count_launch(all...); }

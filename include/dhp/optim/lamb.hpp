@@ -43,7 +43,7 @@ class Lamb final : public BufferedOptimizer<Dev> {
  private:
   LambOptions options_;
   Norms<Dev> norms_;
-  Tensor<Dev> rates_;  // set between prepare() and apply()
+  Tensor<Dev> rates_;  // rates of the current step, from prepare() to apply()
 };
 
 template <class Dev>

@@ -39,7 +39,7 @@ class Lars final : public BufferedOptimizer<Dev> {
  private:
   LarsOptions options_;
   Norms<Dev> norms_;
-  Tensor<Dev> rates_;  // set between prepare() and apply()
+  Tensor<Dev> rates_;  // rates of the current step, from prepare() to apply()
 };
 
 template <class Dev>
