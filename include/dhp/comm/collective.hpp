@@ -66,7 +66,7 @@ enum class CallKind {
 /// A call without its buffers: the part that all ranks must agree on, and the local call site.
 struct Call {
   CallKind kind = CallKind::barrier;
-  std::int64_t count = 0;  ///< elements of this rank's input, or of the message
+  std::int64_t count = 0;  ///< number of elements of this rank's input, or of the message
   DType dtype = DType::f32;
   Reduce reduce = Reduce::sum;
   int other = 0;  ///< root of a broadcast, or the other rank of a message
@@ -74,7 +74,7 @@ struct Call {
 
   [[nodiscard]] bool is_message() const { return kind == CallKind::send || kind == CallKind::recv; }
   [[nodiscard]] std::size_t bytes() const { return detail::as_size(count) * size_of(dtype); }
-  /// The part that two ranks must agree on: "all_reduce of 5 f32 (sum)", "message of 5 f32".
+  /// Returns the part that two ranks must agree on: "all_reduce of 5 f32 (sum)", "message of 5 f32".
   [[nodiscard]] std::string agreed() const {
     auto text = std::string(is_message() ? "message" : name_of(kind));
     if (kind == CallKind::barrier || kind == CallKind::split) return text;
@@ -83,7 +83,7 @@ struct Call {
     if (kind == CallKind::broadcast) detail::append_text(text, concat(" from rank ", other));
     return text;
   }
-  /// Returns the text for errors; send and recv name their side: "recv of a message of 5 f32".
+  /// Returns the call as errors show it: "all_reduce of 5 f32 (sum)", "recv of a message of 5 f32".
   [[nodiscard]] std::string shown() const {
     return is_message() ? concat(name_of(kind), " of a ", agreed()) : agreed();
   }

@@ -1,5 +1,5 @@
 // Communicator is the concept of a group of ranks and their calls. Engines (threads, MPI, Gloo, NCCL) model it, and so
-// can your own class. All ranks of a group make the same calls in the same order. Helpers that engines share follow.
+// can your own class. All ranks of a group make the same calls in the same order. Engines share the helpers below.
 #pragma once
 
 #include <dhp/comm/collective.hpp>
@@ -72,7 +72,7 @@ struct ColorKey {
   std::int32_t color = 0, key = 0;
 };
 
-/// Returns the new group of rank `rank` as ranks of this group, ordered as by MPI_Comm_split. color_keys is by rank.
+/// Returns rank `rank`'s new group as ranks of this group, ordered as by MPI_Comm_split. color_keys is indexed by rank.
 [[nodiscard]] inline std::vector<int> part_with(int rank, const std::vector<ColorKey>& color_keys) {
   const auto color_key = [&](int of) { return color_keys[as_size(of)]; };
   const auto earlier = [&](std::int32_t key, int than) { return key < color_key(than).key; };

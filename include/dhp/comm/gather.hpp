@@ -14,8 +14,8 @@
 namespace dhp {
 
 namespace detail {
-/// Sends one message between neighbors of the group. NCCL needs all ranks at the first message, so a group in which
-/// only some ranks send messages calls this before. Collective.
+/// Sends one message between neighbors of the group. NCCL needs all ranks at the first message, so call this first if
+/// only some ranks send messages later. Collective.
 template <class Dev>
 void open_messages(Dev& dev, Comm<Dev>& comm, CallSite where = CallSite::current()) {
   const int n = comm.size(), me = comm.rank();

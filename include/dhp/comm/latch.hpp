@@ -1,4 +1,4 @@
-// Latch ends a world with a reason that all of its ranks get. Engines know of watchdogs only this interface.
+// Latch ends a world with a reason that all of its ranks get. Engines see nothing else of a watchdog.
 #pragma once
 
 #include <dhp/core/error.hpp>

@@ -65,7 +65,7 @@ void run_rank_threads(Latch& latch, int ranks, auto body, CallSite where) {
   }
 }
 
-/// Runs body(Comm<Dev>) on each rank of a device, here on threads of the Cpu. dhp::cpu_compiled has the compiled code.
+/// Runs body(Comm<Dev>) on each rank of a device, here on threads of the Cpu. Compiled once, in dhp::cpu_compiled.
 template <class Dev>
 class RankLauncher {
  public:

@@ -49,7 +49,7 @@ class SliceOf {
   void reduce(std::int64_t first, std::int64_t last, Combine combine) const {
     constexpr std::int64_t run = 256, short_run = 32;
     if constexpr (std::is_same_v<Combine, Sum> && (!std::is_integral_v<T> || sizeof(T) == 8)) {
-      // The sum in the output would overwrite input 2 and later inputs before they are read.
+      // An output that is input 2 or later would be overwritten by the sum before it is read.
       const auto found = std::find(in_->begin(), in_->end(), out_->front());
       const int home = found == in_->end() ? -1 : static_cast<int>(found - in_->begin());
       const bool in_place = home < 2;
@@ -98,7 +98,7 @@ class SliceOf {
       copy_out(rounded, 0, begin, count);
     }
   }
-  /// Reduces in the first output, without a buffer. home: the input that shares its memory, 0 or 1; -1 means no input.
+  /// Reduces in the first output, without a buffer. home: the input that is this output, 0 or 1; -1 means no input.
   void run_in_place(int home, std::int64_t begin, auto count, auto combine) const {
     T* total = out(0, begin);
     const auto reversed = [combine](T value, T sum) { return combine(sum, value); };

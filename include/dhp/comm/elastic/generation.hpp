@@ -19,14 +19,14 @@ namespace dhp {
 using MemberId = std::uint32_t;
 
 struct ElasticOptions {
-  /// Axes of the first generation, if there are enough ranks for a replica.
+  /// Axes of the first generation, if its ranks suffice for a replica.
   int tensor = 1, pipeline = 1;
   LayoutRules layouts{};
   double timeout_s = 300;  ///< limit of the job's wait for enough ranks, in seconds
-  /// How long the others wait for a silent member whose connection to the store is alive, in seconds.
+  /// Seconds to wait for a silent member whose connection to the store is alive.
   double silent_s = 2;
-  double lost_s = 0.3;  ///< the same wait, if another member's connection to it has broken
-  /// Seconds that a process which holds the store, but was left out, stays for the others once it is asked to stop.
+  double lost_s = 0.3;  ///< seconds to wait for a silent member whose connection has broken
+  /// Seconds to keep the store for the others, if its process was left out of the job and is asked to stop.
   double store_stays_s = 30;
   /// A waiting newcomer polls gives_up() and leaves the job if it returns true. Null: the newcomer waits.
   std::function<bool()> gives_up{};
@@ -63,8 +63,8 @@ struct Generation {
 
 namespace detail {
 
-/// Returns the layout for a number of ranks. before: the layout of the members that go on; nothing if the job begins,
-/// which takes the axes of its options if there are enough ranks.
+/// Returns the layout for a number of ranks. before: the layout of the members that go on. Without it the job begins,
+/// with the axes of its options if there are enough ranks.
 [[nodiscard]] inline std::optional<MeshShape> layout_for(std::size_t ranks,
                                                          const std::optional<MeshShape>& before,
                                                          const ElasticOptions& options) {
@@ -77,9 +77,9 @@ namespace detail {
   return first ? first : next_layout(count, asked, options.layouts);
 }
 
-/// Forms the generation after `last` from members that reported and newcomers, in order. If the tensor and pipeline
-/// axes stay, complete replicas stay together; gaps are filled by members of the same position in another replica, then
-/// by spares, then by newcomers. Otherwise members keep their order. If too few members would stay, nobody leaves: all
+/// Forms the generation after `last` from reporting members and newcomers, in order. If the tensor and pipeline axes
+/// stay, complete replicas stay together; gaps are filled by members of the same position in another replica, then by
+/// spares, then by newcomers. Otherwise members keep their order. If too few members would stay, nobody leaves: all
 /// should save and stop. Returns nullopt if there are too few members.
 [[nodiscard]] inline std::optional<Generation> next_generation(
     const Generation& last, const std::map<MemberId, MemberReport>& reports,
@@ -132,7 +132,7 @@ namespace detail {
     if (leaves(report)) leaving.push_back(member);
   }
 
-  // The members of replicas that do not go on, by their previous position.
+  // The members of surplus replicas, by their previous position.
   std::vector<std::vector<MemberId>> left_over(places);
   for (auto at = count; at < replicas.size(); ++at)
     for (std::size_t place = 0; place < places; ++place)

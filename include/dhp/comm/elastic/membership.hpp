@@ -100,7 +100,7 @@ struct Newcomer {
 class Membership {
  public:
   /// Announces this process. If no generation has a live member, newcomers propose the next one with as many members as
-  /// the launcher started: the newcomer of hint 0 at once, others a little later in case it is lost.
+  /// the launcher started: the newcomer of hint 0 at once, the others a little later in case it is lost.
   Membership(std::shared_ptr<KeyValueStore> store, MemberId me, const Newcomer& presented,
              int started, ElasticOptions options)
       : store_(std::move(store)),
@@ -129,8 +129,8 @@ class Membership {
     else if (last.number == 0) newest.number = hint_of_newest();
     const std::string nobody_takes_it = "it is not taken in by any";
     auto& problem = waits_for_ = nobody_takes_it;
-    double looked_s = 0;                     // last proposal as a newcomer
-    std::optional<Clock::time_point> asked;  // when it was first asked to give up
+    double looked_s = 0;                     // time of the last proposal as a newcomer
+    std::optional<Clock::time_point> asked;  // first time that gives_up() was true
     for (double pause_s = 0.001;; pause_s = std::min(2 * pause_s, member ? 0.01 : 0.05)) {
       while (auto text = store_->find(generation_key(newest.number + 1))) {
         auto read = Fields::parsed<Generation>(*text);
@@ -180,7 +180,7 @@ class Membership {
   }
   /// Tells all processes that no further generation will come.
   void finish() { store_->set(finished_key, ""); }
-  /// Waits briefly until others have read how the job ended; for a process that ends with the store it holds.
+  /// Waits up to limit_s until others have read how the job ended. Call this before the process ends with its store.
   void let_others_leave(double limit_s) {
     (void)poll_until([&] { return !others_are_here(); }, limit_s);
   }
@@ -196,8 +196,8 @@ class Membership {
       if (member != me_ && !gone.contains(member)) return true;
     return false;
   }
-  /// Returns whether a job goes on without this process, but with the store that it holds. The process then stays for a
-  /// while, until the others have ended, or have taken it in and stop with it.
+  /// Returns whether others need the store that this process holds, although the process is no member. The process then
+  /// stays a while, until the others have ended, or take the process in and stop together.
   [[nodiscard]] bool is_needed(const Generation& newest, bool member,
                                std::optional<Clock::time_point>& asked) {
     if (!store_->is_held_here() || member || newest.number == 0) return false;
@@ -273,7 +273,7 @@ class Membership {
         if (here++ == 0 && member != me_ && waited_s < proposer_s) return "another one proposes it";
         continue;
       }
-      // A rank that knows that its world has ended only needs to return from its own work.
+      // Wait for a rank that knows that its world has ended: it only needs to return from its own work.
       const auto state = states.find(rank);
       const bool ended = state != states.end() && state->second.ended;
       const double limit_s =

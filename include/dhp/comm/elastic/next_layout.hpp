@@ -1,5 +1,5 @@
-// next_layout chooses the mesh of an elastic job's next generation. It is a pure function: all ranks that know their
-// number, the layout before and the job's rules get the same answer.
+// next_layout chooses the mesh of an elastic job's next generation. It is a pure function of the number of ranks, the
+// layout before and the job's rules, so all ranks get the same answer.
 #pragma once
 
 #include <dhp/comm/mesh.hpp>

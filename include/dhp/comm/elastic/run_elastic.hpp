@@ -39,10 +39,10 @@ class GenerationRank {
 
   const Generation now;
   Comm<Dev> world;               ///< communicator of all members
-  detail::MemberReport& report;  ///< the body keeps it current; it is read when the generation ends
+  detail::MemberReport& report;  ///< kept current by the body; read when the generation ends
   std::string ended{};           ///< why the previous generation ended; empty if in order
-  double agreed_s = 0;           ///< seconds from the previous end to the agreement on `now`
-  double connected_s = 0;        ///< seconds from the agreement to the connections
+  double agreed_s = 0;           ///< seconds from the previous end until `now` was agreed on
+  double connected_s = 0;        ///< seconds that connecting the ranks took
 
   /// Returns the training ranks as a group. Collective over the world; a spare gets a group of one.
   [[nodiscard]] Comm<Dev> training_ranks() {
@@ -52,7 +52,7 @@ class GenerationRank {
   [[nodiscard]] bool is_spare() const { return world.rank() >= now.layout.size(); }
   /// Returns whether the job's store, and the job with it, ends with this process.
   [[nodiscard]] bool holds_store() const { return watchdog_->store().is_held_here(); }
-  /// Returns on rank 0 whether it should ask all ranks to end this generation in order, because newcomers wait.
+  /// Returns, on rank 0, whether to ask all ranks to end this generation in order, because newcomers wait.
   [[nodiscard]] bool change_wanted() {
     constexpr auto period = std::chrono::milliseconds(200);
     if (world.rank() != 0 || Clock::now() - looked_ < period) return false;
@@ -60,7 +60,7 @@ class GenerationRank {
     return membership_.could_grow(now);
   }
   /// Waits, as a spare, until the training ranks have left the generation or leaves() is true. Throws Aborted if the
-  /// world ends without that.
+  /// world ends before.
   template <class Leaves>
   [[nodiscard]] GenerationEnd rest(Leaves leaves) {
     for (;;) {
@@ -72,12 +72,12 @@ class GenerationRank {
       std::this_thread::sleep_for(std::chrono::milliseconds(20));
     }
   }
-  /// Publishes the body's result to the spares, if this is rank 0.
+  /// Publishes the body's result to the spares; does nothing on other ranks than 0.
   void report_end(GenerationEnd end) {
     if (world.rank() == 0) watchdog_->store().set(end_key, end_names[detail::as_size(end)]);
   }
-  /// Returns a function that throws Error if a newer generation exists. Call it before an action that only one job may
-  /// take, such as making a checkpoint visible. Any thread may call it, also after the generation.
+  /// Returns a function that throws Error if a newer generation exists. Call the function before an action that only
+  /// one job may take, such as making a checkpoint visible. Any thread may call it, also after the generation.
   [[nodiscard]] std::function<void()> newest_check() const {
     return [watchdog = watchdog_] { watchdog->store().set("newest", ""); };
   }
@@ -96,7 +96,7 @@ class GenerationRank {
   std::memcpy(&id, bytes.data(), sizeof id);
   return std::max<MemberId>(id >> 1, 1);
 }
-/// Returns how a member connects to its job's store, of any kind.
+/// Returns the options by which a member connects to its job's store, of any kind.
 [[nodiscard]] inline RendezvousOptions rendezvous_of_member(const ProcessRank& me, MemberId id,
                                                             const ProcessOptions& process) {
   auto options = detail::rendezvous_of(me, process);
@@ -105,7 +105,7 @@ class GenerationRank {
   options.operation_timeout_s = 10;  // time for etcd to elect a leader, or a network to heal
   return options;
 }
-/// Makes the store, held by the process that started as rank 0; the job ends with it. An EtcdStore avoids that.
+/// Returns the store, which the process started as rank 0 holds; the job ends with it. An EtcdStore avoids that.
 [[nodiscard]] inline std::shared_ptr<KeyValueStore> rendezvous_elastic(
     const ProcessRank& me, MemberId id, const ProcessOptions& process) {
   const auto options = rendezvous_of_member(me, id, process);
@@ -130,7 +130,7 @@ inline void end_generation(ProcessWatchdog& watchdog, std::int64_t number,
 
 /// Runs body(GenerationRank<Dev>&) -> GenerationEnd in each generation. Aborted from the body ends the generation, not
 /// the job. Another exception ends this process's part, and the others continue. Spares run the body too, as ranks
-/// behind those of the layout. Returns when the job is finished, or when this process has left it in order.
+/// behind those of the layout. Returns when the job is finished, or this process has left the job in order.
 template <class Dev, class Connect, class Body>
 void run_elastic(std::shared_ptr<KeyValueStore> store, const ProcessRank& me, MemberId id,
                  Connect connect, Body body, const ProcessOptions& process,
@@ -160,7 +160,7 @@ void run_elastic(std::shared_ptr<KeyValueStore> store, const ProcessRank& me, Me
       break;
     }
     const auto& now = *next;
-    if (last.number > 0 && now.number != last.number + 1) report.steps = -1;  // was left out
+    if (last.number > 0 && now.number != last.number + 1) report.steps = -1;  // rank was left out
     // All members have left the last generation, so its communicators are unused. GPU communicators must end before the
     // next ones start, because ending a communicator waits for all work of its GPU.
     if (before) detail::end_generation(*before, last.number, process);
@@ -197,7 +197,7 @@ void run_elastic(std::shared_ptr<KeyValueStore> store, const ProcessRank& me, Me
       ended = error.sentence();
     } catch (const std::exception& error) {
       if (!watchdog->ended()) watchdog->abort(detail::sentence_of(error));
-      // A rank that cannot be reached may be gone. A process that was left out comes back as a newcomer.
+      // A rank that cannot be reached may be gone, and a process that was left out comes back as a newcomer: try again.
       const bool left_out = dynamic_cast<const detail::LeftOut*>(&error) != nullptr;
       if (!left_out && dynamic_cast<const detail::NotConnected*>(&error) == nullptr) throw;
       ended = detail::sentence_of(error);

@@ -47,7 +47,7 @@ class NoPipeSignal : NonCopyable {
   bool was_pending_ = false;
 };
 
-/// Gives Gloo the job's store. Waits end with the world. The key prefix separates several such objects in one store.
+/// Gives Gloo the job's store. Waits end with the world. The key prefix separates several GlooStores in one store.
 class GlooStore final : public gloo::rendezvous::Store {
  public:
   GlooStore(std::shared_ptr<ProcessWatchdog> watchdog, std::string prefix)
@@ -81,8 +81,8 @@ class GlooMessages final : public Messages {
         id_(0) {
     // Gloo's own error for a bad address is hard to read, and Gloo leaks what it has opened.
     check_own_address(address);
-    // Gloo waits for a rank that has ended until a limit of its own. So it connects in a thread, which is left behind
-    // if the world ends earlier with a reason. The thread shares what it uses, and ends at Gloo's limit.
+    // Gloo waits for a rank that has ended until Gloo's own limit. So a thread connects, which is left behind if the
+    // world ends earlier with a better reason. The thread shares what it uses, and ends at Gloo's limit.
     const auto outcome = std::make_shared<Outcome>();
     const double limit_s = watchdog->deadlines()->limit_s();
     // Gloo takes five times its time limit to connect, which should be a little longer than the limit of the world.
@@ -140,11 +140,11 @@ class GlooMessages final : public Messages {
 
  private:
   using Buffer = gloo::transport::UnboundBuffer;
-  // A limit of Gloo's own that passes breaks every connection of a rank, so waits have none.
+  // Waits have no limit of Gloo's own, because passing it would break every connection of a rank.
   static constexpr auto for_ever = std::chrono::milliseconds(std::chrono::hours(24 * 365));
 
   struct Outcome {
-    std::string problem{};  // empty if there is none
+    std::string problem{};  // why connecting failed; empty if it did not
     std::atomic<bool> known{false};
   };
   /// The buffers that wait; the end of the world ends their waits.

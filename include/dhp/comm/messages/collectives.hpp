@@ -157,7 +157,7 @@ class MessageCollective {
     finish();
   }
 
-  /// The root scatters a large buffer, then all ranks all-gather it: the root need not send the whole buffer to each.
+  /// The root scatters a large buffer, and the ranks all-gather it, so the root need not send it all to each rank.
   void broadcast(std::byte* buffer, std::size_t bytes, int root) {
     const bool scatter = bytes > small_bytes && size() > 2;
     const auto all = static_cast<std::int64_t>(bytes);
@@ -199,9 +199,9 @@ class MessageCollective {
     }
   }
 
-  static constexpr std::size_t small_bytes = 16384;  // below this, latency dominates
-  // Returns the bytes of a chunk. The limit of all sends together is 16 MiB, as starting a transfer is cheap. Short
-  // slices are sent whole. Chunks are multiples of 256 KiB: they are adjacent, and their elements must be aligned.
+  static constexpr std::size_t small_bytes = 16384;  // latency dominates below this
+  // Returns the bytes of a chunk. All ranks together send at most 16 MiB at a time, as starting a transfer is cheap.
+  // Short slices are sent whole. Chunks are multiples of 256 KiB: they are adjacent, and elements must be aligned.
   [[nodiscard]] std::size_t chunk_bytes(std::size_t slice_bytes) const {
     constexpr std::size_t least = 1 << 18, whole = 1 << 21, of_all = 1 << 24;
     const auto share = std::max<std::size_t>(of_all / least / as_size(size()), 1) * least;
@@ -220,7 +220,7 @@ class MessageCollective {
   [[nodiscard]] std::byte* scratch(std::size_t bytes) { return scratch_->of(bytes); }
   [[nodiscard]] int me() const { return rank_; }
   [[nodiscard]] int size() const { return size_; }
-  // Each rank starts with its successor, so that the ranks do not all send to one.
+  // Each rank starts with its successor, so that not all ranks send to the same rank at once.
   void for_others(auto action) const {
     for (int step = 1; step < size(); ++step) action((me() + step) % size());
   }

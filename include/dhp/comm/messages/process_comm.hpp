@@ -120,8 +120,8 @@ class ProcessComm {
     std::deque<Messages::Handle> under_way{};  // sent, not yet received
     struct {
       Tensor<Cpu> message{};
-      Messages::Handle transfer{};  // destroyed before its memory
-    } expected{};                   // what the next recv will get
+      Messages::Handle transfer{};  // destroyed before the memory that it fills
+    } expected{};                   // message of the next recv
     std::uint64_t sent = 0, received = 0;
     std::atomic<bool> sending = false, receiving = false;
   };
@@ -162,7 +162,7 @@ class ProcessComm {
       return messages->receive(buffer.bytes(), buffer.size_bytes(), from, tag);
     }
     // Ranks that disagree have different tags, so they wait instead of reading wrong data. A tag has 18 bits of number,
-    // 24 of the agreed call, 1 of kind, 1 of phase. Numbers repeat long after their calls have ended.
+    // 24 of a hash of the agreed call, 1 of kind, 1 of phase. Numbers repeat long after their calls have ended.
     [[nodiscard]] std::uint64_t tag_of(std::uint64_t kind, std::uint64_t number,
                                        std::string_view agreed) const {
       auto hash = fnv1a(agreed);

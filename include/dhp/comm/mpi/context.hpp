@@ -115,8 +115,8 @@ class MpiContext : NonCopyable {
     check(!closed_, "the MpiSession of this communicator has been closed");
     return action();
   }
-  /// Waits for a collective of all ranks; throws Error after the time limit. memory: the buffers that MPI uses, which
-  /// then live on.
+  /// Waits for a collective of all ranks; throws Error after the time limit. memory: the buffers of MPI, which are kept
+  /// forever in that case.
   void finish(MPI_Request& request, const char* name, std::shared_ptr<void> memory) {
     const auto start = std::chrono::steady_clock::now();
     Backoff backoff(0.002);
@@ -139,7 +139,7 @@ class MpiContext : NonCopyable {
     check_mpi(MPI_Comm_set_errhandler(made, MPI_ERRORS_RETURN), "MPI_Comm_set_errhandler");
     comms_.push_back(made);
   }
-  /// MPI may write to pending buffers until MPI_Finalize, so this memory and the communicators are never freed.
+  /// Keeps memory forever, because MPI may write there until MPI_Finalize. The communicators are then not freed either.
   void keep(std::shared_ptr<void> memory) {
     static_cast<void>(new std::shared_ptr<void>(std::move(memory)));
     torn_ = true;
@@ -150,7 +150,7 @@ class MpiContext : NonCopyable {
       for (auto& comm : comms_) check_mpi(MPI_Comm_free(&comm), "MPI_Comm_free");
     closed_ = true;
   }
-  /// Returns whether transfers pending at the world's end still have time to finish, in one period for all.
+  /// Returns whether transfers pending at the world's end still have time to finish; all share one period of 2 s.
   [[nodiscard]] bool has_grace() {
     const auto now = std::chrono::steady_clock::now();
     if (!grace_end_) grace_end_ = now + std::chrono::seconds(2);

@@ -40,8 +40,8 @@ class MpiMessages final : public Messages {
       return MPI_Irecv(data + at, piece, MPI_BYTE, from, mpi_tag(tag), comm_, request);
     });
   }
-  /// Uses MPI for barriers and small integer sums, as it needs fewer rounds. Float sums stay in rank order; long sums
-  /// are not faster with MPI, and could not be cancelled.
+  /// Uses MPI for barriers and small integer sums, as MPI needs fewer rounds for them. Float sums stay in rank order;
+  /// long sums are not faster with MPI, and could not be cancelled.
   [[nodiscard]] Handle start(const Collective<Cpu>& collective) override {
     const auto& [call, in, out] = collective;
     if (call.kind == CallKind::barrier)
@@ -109,7 +109,7 @@ class MpiMessages final : public Messages {
     /// Returns a new request, for the MPI call that begins a transfer.
     [[nodiscard]] MPI_Request* add() { return &requests_.emplace_back(MPI_REQUEST_NULL); }
     void wait() override {
-      // Does not sleep for as long as a slow network needs for the message: MPI may progress only inside calls.
+      // Polls without sleeping for as long as a slow network needs for the message: MPI may progress only inside calls.
       constexpr double slow_bytes_per_s = 1e9;
       Backoff backoff(0.001 + static_cast<double>(bytes_) / slow_bytes_per_s);
       while (!test()) {
@@ -134,7 +134,7 @@ class MpiMessages final : public Messages {
         return true;
       });
     }
-    // Cancels an unmatched receive; a transfer that moves gets a moment to finish.
+    // Cancels an unmatched receive; a transfer under way gets a moment to finish.
     void take_back() noexcept {
       try {
         int finalised = 0;

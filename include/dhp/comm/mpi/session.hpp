@@ -139,7 +139,7 @@ class MpiSession : detail::NonCopyable {
             "an exception has left the scope of its MpiSession; run() tells the others what it "
             "says");
       close();
-    } catch (const std::exception&) {  // the world has ended, and the next call throws why
+    } catch (const std::exception&) {  // the world has ended, and its calls have thrown the reason
     }
   }
 

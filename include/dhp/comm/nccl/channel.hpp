@@ -148,7 +148,7 @@ class NcclChannel : public std::enable_shared_from_this<NcclChannel>, NonCopyabl
           concat("NCCL: ", call, ": rank ", handle_->recorder().rank(), " is on GPU ",
                  place_.device, ", but the tensor on GPU ", dev.number(),
                  "; make the rank's device with CudaOptions{.device = ", place_.device, "}");
-      watchdog_->abort(text);  // before the throw, whose freeing of memory waits for the GPU
+      watchdog_->abort(text);  // first, because a throw frees memory, which waits for the GPU
       throw Error(text, call.where);
     }
     CudaEvent::of(dev.stream()).before(handle_->stream());
@@ -174,7 +174,7 @@ class NcclChannel : public std::enable_shared_from_this<NcclChannel>, NonCopyabl
         handle_(std::make_shared<NcclHandle>(*watchdog_, std::move(recorder),
                                              stream_on(place.device))) {}
 
-  // A watchdog that does not know all ranks, as those of a host program elsewhere, must not judge them.
+  // If the watchdog does not know all ranks, as with a host program's ranks elsewhere, it must not judge their calls.
   [[nodiscard]] static GroupRecorder recorder_of(const Watchdog& watchdog, const Place& place) {
     const bool known = watchdog.size() == place.size;
     return {known ? watchdog.recorder(place.rank) : std::make_shared<FlightRecorder>(), place.rank,
@@ -208,7 +208,7 @@ class NcclChannel : public std::enable_shared_from_this<NcclChannel>, NonCopyabl
     handle_->run(call, [&](ncclComm_t comm) { return action(comm, handle_->stream()); });
     return CudaEvent::of(handle_->stream());
   }
-  // Runs action() after earlier work of the channel, but not of a device.
+  // Runs action() after the channel's earlier work, without waiting for a device.
   CudaEvent issue(const Call& call, auto action) {
     watchdog_->check_alive();
     auto recorded = handle_->recorder().begin(call);
@@ -259,8 +259,8 @@ class NcclChannel : public std::enable_shared_from_this<NcclChannel>, NonCopyabl
   // Pinned, because copying pageable memory may hold a driver lock while waiting for another rank of this process.
   std::shared_ptr<std::byte> host_words_;
   std::shared_ptr<NcclHandle> handle_;
-  std::uint64_t recording_ = 0;       // number of the last recording with a call here
-  std::weak_ptr<NcclBranch> branch_;  // branch of the recording with that number
+  std::uint64_t recording_ = 0;       // number of the last recording that this channel took part in
+  std::weak_ptr<NcclBranch> branch_;  // this channel's branch of that recording
   int exceptions_ = std::uncaught_exceptions();
 };
 

@@ -17,7 +17,7 @@
 
 namespace dhp::detail {
 
-/// An operation on a communicator that is no Call, as messages name it: "the creation of a group".
+/// An operation on a communicator other than a Call; the name is for messages: "the creation of a group".
 struct NcclTask {
   const char* name;
   CallSite where;
@@ -60,7 +60,7 @@ class NcclHandle final : public Watchdog::Channel {
         return ncclCommSplit(comm, nccl_color, key, made.get(), &config);
       });
     } catch (...) {
-      (void)made.release();  // NCCL may still write there
+      (void)made.release();  // NCCL may still write to it
       throw;
     }
     part.comm_ = *made;

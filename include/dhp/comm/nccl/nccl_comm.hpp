@@ -67,7 +67,7 @@ class NcclComm {
     state_->channel = std::make_shared<NcclChannel>(state_->watchdog, place, id,
                                                     state_->options.collective_ctas, where);
   }
-  /// Makes a communicator of a channel that is connected already; options: fitted().
+  /// Makes a communicator of a channel that is connected already; options must be fitted().
   NcclComm(std::shared_ptr<NcclChannel> channel, const NcclOptions& options)
       : NcclComm(channel->watchdog(), options) {
     state_->channel = std::move(channel);
@@ -153,7 +153,7 @@ class NcclComm {
       default: fail(name_of(call.kind), " is no collective of buffers");
     }
   }
-  // Exchanges the blocks of an all_to_all, in one NCCL group so that no two wait for each other, or that of a shift.
+  // Exchanges an all_to_all's blocks in one NCCL group, so that no two wait for each other; or the block of a shift.
   static ncclResult_t exchange_blocks(const Collective<Cuda>& collective, int rank, int ranks,
                                       ncclComm_t comm, cudaStream_t stream) {
     const bool to_all = collective.call.kind == CallKind::all_to_all;

@@ -17,9 +17,9 @@ namespace dhp::detail {
 /// Limit of unreceived messages to one rank; beyond it a send waits.
 inline constexpr int message_capacity = 4;
 
-/// Returns the queue of a message. Queues are communicators of the same ranks, which messages use in turn: on a single
-/// one, a ring of ranks that send and receive would deadlock. In an odd ring, the step across the seam has its own
-/// queue. Messages between ranks that are not neighbors may wait for each other.
+/// Returns the queue of a message, one of several communicators of the same ranks: on a single one, a ring of ranks
+/// that send and receive would deadlock. Even and odd senders have a queue each; in an odd ring, the step across the
+/// seam has its own. Messages between ranks that are not neighbors may wait for each other.
 [[nodiscard]] constexpr int queue_of(int from, int to, int ranks) {
   const bool across = (from == ranks - 1 && to == 0) || (from == 0 && to == ranks - 1);
   return across && ranks > 2 && ranks % 2 != 0 ? 2 : from % 2;

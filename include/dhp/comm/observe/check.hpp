@@ -84,7 +84,7 @@ class CallChecking final : public CommObserver<Dev> {
   }
 
   Dev* dev_;
-  Comm<Dev> talk_;  // the same ranks, for the exchange
+  Comm<Dev> talk_;  // communicator of the same ranks, for the exchange
   int world_rank_;
 };
 

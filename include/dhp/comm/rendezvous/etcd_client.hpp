@@ -24,7 +24,7 @@ namespace dhp {
 
 /// The location of an etcd cluster, and its use by a job.
 struct EtcdOptions {
-  /// "http://host:2379" or "https://user:password@host:2379" per member. If all are listed, any member may fail.
+  /// One URL per member: "http://host:2379" or "https://user:password@host:2379". If all are listed, any may fail.
   std::vector<std::string> endpoints;
   std::string ca_file{};  ///< CA certificates for https; empty: those of the system
   double lease_s = 5;     ///< seconds after which a lost process counts as gone
@@ -71,7 +71,7 @@ struct EtcdEndpoint {
   std::string user{}, password{};
 };
 
-/// number: the endpoint's number, which messages show because they must not show a password.
+/// number: position in the list, which messages show instead of the text, since that may hold a password.
 [[nodiscard]] inline EtcdEndpoint parse_etcd_endpoint(const std::string& text, std::size_t number) {
   const std::unique_ptr<CURLU, void (*)(CURLU*)> url(curl_url(), curl_url_cleanup);
   const auto part = [&](CURLUPart which, unsigned flags = 0) {

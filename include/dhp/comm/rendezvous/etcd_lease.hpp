@@ -51,7 +51,7 @@ class EtcdLease : NonCopyable {
   /// own() and job() are the numbers of the leases, as etcd writes them.
   [[nodiscard]] const std::string& own() const { return own_; }
   [[nodiscard]] const std::string& job() const { return job_; }
-  /// Returns the lifetime of the own lease that etcd has granted, in seconds.
+  /// Returns the lifetime that etcd has granted to own(), in seconds.
   [[nodiscard]] double seconds() const { return seconds_; }
   /// Returns whether etcd has counted this process as gone.
   [[nodiscard]] bool ended() const { return ended_; }

@@ -162,7 +162,7 @@ class EtcdStore final : public KeyValueStore {
       if (const auto read = one.find("response_range"); read != one.end()) all.push_back(&*read);
     return all;
   }
-  /// Returns the entries of a range, with keys that lack the prefix.
+  /// Returns the entries of a range, with the prefix removed from the keys.
   [[nodiscard]] Entries keys_of(const Json& answer, const std::string& prefix) const {
     Entries entries;
     const auto found = answer.find("kvs");
@@ -202,7 +202,7 @@ class EtcdStore final : public KeyValueStore {
     const auto digits = std::to_string(number);
     return std::string(20 - digits.size(), '0') + digits;
   }
-  /// Returns whether the conditions held and the operation was done.
+  /// Performs the operation if the conditions hold; returns whether it was done.
   bool write(Json conditions, const Json& operation) {
     const std::lock_guard lock(mutex_);
     const auto number = sequence(++writes_);

@@ -56,7 +56,7 @@ inline constexpr std::size_t hmac_bytes = 32;
   return made;
 }
 
-/// Writes each byte as two lower-case digits.
+/// Writes each byte as two lower-case hexadecimal digits.
 [[nodiscard]] inline std::string hex(std::string_view bytes) {
   std::string text;
   for (const char byte : bytes) text += digits_of(static_cast<unsigned char>(byte), 2, 16);
@@ -74,7 +74,7 @@ enum class Refusal : char { job = 'j', secret = 's', connected = 'c', rank = 'r'
 
 /// The client's hello. Both sides compute proofs over the hello; the secret is in no frame or message.
 struct Hello {
-  std::string server_nonce{};  // the server knows it, so it is not sent back
+  std::string server_nonce{};  // chosen by the server, so not sent back
   std::string client_nonce{};
   std::uint32_t rank = 0;
   std::string job{};

@@ -23,11 +23,11 @@ class HttpPost {
     bool trusted = true;    ///< false: the server's certificate is refused, now and later
   };
 
-  /// ca_file: certificates of authorities that may sign those of servers; empty: the system's.
+  /// ca_file: certificates of authorities that may sign a server's; empty: the system's.
   explicit HttpPost(const std::string& ca_file = {}) {
     check(library_.ready && handle_, "libcurl cannot start; is there memory left?");
     set(CURLOPT_NOSIGNAL, 1L);
-    set(CURLOPT_PROXY, "");  // ignore http_proxy, which is for hosts outside
+    set(CURLOPT_PROXY, "");  // ignores http_proxy, which is meant for hosts outside the cluster
     set(CURLOPT_HTTP_VERSION, long{CURL_HTTP_VERSION_1_1});
     set(CURLOPT_ERRORBUFFER, problem_.data());
     set(CURLOPT_WRITEFUNCTION, &HttpPost::take);

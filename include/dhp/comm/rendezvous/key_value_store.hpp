@@ -41,8 +41,7 @@ class KeyValueStoreLost : public Error {
   using Error::Error;
 };
 
-/// Keys and values are any bytes. Any thread may call. Each call takes a limited time; after that it throws
-/// KeyValueStoreLost.
+/// Keys and values are any bytes. Any thread may call. A call that takes too long throws KeyValueStoreLost.
 class KeyValueStore : detail::NonCopyable {
  public:
   using Entries = std::vector<std::pair<std::string, std::string>>;
@@ -62,8 +61,8 @@ class KeyValueStore : detail::NonCopyable {
   /// the key itself, the call creates the key: of many callers, one succeeds.
   [[nodiscard]] virtual bool set_unless(const std::string& guard, const std::string& key,
                                         const std::string& value) = 0;
-  /// Returns this machine's address, in digits, at which it has reached rank 0 or, on rank 0, has been reached; by
-  /// another machine if there was one. Empty: not known.
+  /// Returns this machine's address, in digits, as seen in a connection: to rank 0 or, on rank 0, from another rank,
+  /// preferably on another machine. Empty: not known.
   [[nodiscard]] virtual std::string own_address() { return {}; }
   /// Returns whether the store ends with this process.
   [[nodiscard]] virtual bool is_held_here() const { return false; }
@@ -107,8 +106,8 @@ struct RendezvousOptions {
   double operation_timeout_s = 10;  ///< limit of each operation of the store
   double refused_s = 2;             ///< seconds for which a refused rank keeps trying
   int ports = 32;           ///< number of ports to try, if other jobs have taken the first ones
-  std::string variables{};  ///< launcher's variables, for errors: they may be left over
-  double silence_s = 5;     ///< time for a client to authenticate itself
+  std::string variables{};  ///< names of launcher variables, which errors suggest to unset
+  double silence_s = 5;     ///< seconds for a client to authenticate itself
   std::size_t most_unauthenticated = 256;  ///< limit of unauthenticated connections
   /// Receives a message for each client that is refused. Another thread calls it, and it must not throw.
   std::function<void(const std::string&)> log{};

@@ -78,7 +78,7 @@ class Environment {
 
 /// Returns the first host of a Slurm list: n07 of "n[07-08,12],login".
 [[nodiscard]] inline std::string first_host(std::string_view list) {
-  constexpr std::size_t longest_name = 253;  // limit of DNS
+  constexpr std::size_t longest_name = 253;  // longest name in DNS
   constexpr std::string_view digits = "0123456789";
   std::string host;
   bool good = true;
@@ -120,7 +120,7 @@ class Environment {
 
 struct LauncherInfo {
   std::string launcher;
-  std::string rank_name;  // name of the rank's variable
+  std::string rank_name;  // name of the variable with the rank
   std::string size_name;
   int rank = 0, size = 1;
   std::optional<int> local_rank{};  // rank among the ranks of this machine
@@ -176,8 +176,8 @@ struct LauncherInfo {
   return info;
 }
 
-/// Reads a task of srun. A batch script and a shell in an allocation see Slurm's variables too, but are no tasks: they
-/// have no step, or one of two reserved step numbers.
+/// Reads the rank of a task that srun started. A batch script and a shell in an allocation see Slurm's variables too,
+/// but are no tasks: they have no step, or one of two reserved step numbers.
 [[nodiscard]] inline std::optional<LauncherInfo> slurm_rank(const Environment& environment) {
   for (const char* name : {"SLURM_PROCID", "SLURM_STEP_ID", "SLURM_STEP_NUM_TASKS"})
     if (!environment.has(name)) return std::nullopt;
@@ -196,7 +196,7 @@ struct LauncherInfo {
   return info;
 }
 
-/// Reads MPICH, Intel MPI and other Hydra launchers. If Slurm has set the same variables, Slurm takes precedence.
+/// Reads the rank from MPICH, Intel MPI and other Hydra launchers. If Slurm sets the same variables, Slurm wins.
 [[nodiscard]] inline std::optional<LauncherInfo> mpich_rank(const Environment& environment) {
   if (!environment.has("PMI_RANK")) return std::nullopt;
   auto info = read_launcher(environment, "MPICH", "PMI_RANK", "PMI_SIZE", "MPI_LOCALRANKID",

@@ -32,7 +32,7 @@ struct ProcessRank {
   std::string master{};  ///< host name or address of rank 0; empty: unknown
   int port = 0;          ///< port where rank 0 listens; set whenever there is a master
   /// Name of the job, equal on all ranks of a start. It differs between starts if the launcher distinguishes them. If
-  /// the launcher names no job, it includes the port.
+  /// the launcher names no job, the name includes the port.
   std::string job = "job";
   std::string variables{};  ///< launcher variables that are set and used; for detail::or_unset()
 

@@ -36,7 +36,7 @@ inline constexpr std::size_t shortest_secret_bytes = 16, longest_secret_bytes = 
   return secret;
 }
 
-/// Returns the secret of one of the variables, of which null is unset; an empty text if there is no secret.
+/// Returns the secret, from the value of either variable; null means unset. Returns an empty text if both are unset.
 [[nodiscard]] inline std::string job_secret(const char* variable, const char* file) {
   if (variable == nullptr && file == nullptr) return {};
   check(variable == nullptr || file == nullptr,
@@ -56,7 +56,7 @@ inline constexpr std::size_t shortest_secret_bytes = 16, longest_secret_bytes = 
   return poll_until([&] { return store.list(prefix).size() >= as_size(count); }, timeout_s);
 }
 
-/// Sets "arrived/<rank>", which each rank does once.
+/// Announces this rank by the key "arrived/<rank>"; throws Error if the key exists.
 inline void announce(KeyValueStore& store, const RendezvousOptions& options) {
   const auto key = concat("arrived/", options.rank);
   const auto other = store.find(key);
@@ -67,7 +67,7 @@ inline void announce(KeyValueStore& store, const RendezvousOptions& options) {
 
 inline constexpr std::string_view all_of = "all of ";
 
-/// On rank 0, sets "outcome" to "all of N", or to a sentence that names missing or lost ranks, and throws that.
+/// On rank 0, sets "outcome" to "all of N"; if ranks are missing or lost, sets and throws a sentence that names them.
 inline void gather_ranks(KeyValueStore& store, const RendezvousOptions& options) {
   const auto all_here = [&] { return wait_for_keys(store, "arrived/", options.size, 0); };
   const auto is_over = [&] { return all_here() || !store.list(left_prefix).empty(); };
@@ -90,7 +90,7 @@ inline void gather_ranks(KeyValueStore& store, const RendezvousOptions& options)
           : concat(rank_list(gone), have(gone), " ended before ", rank_list(missing), have(missing),
                    " arrived at the ", store.description(), "; start all again");
   store.set("outcome", text);
-  // This exception ends the store, so the others must read the reason first.
+  // The exception below ends the store, so the other ranks must read the reason first.
   (void)wait_for_keys(store, "heard/", static_cast<int>(here.size() - gone.size()) - 1,
                       options.operation_timeout_s);
   fail(text);

@@ -23,7 +23,7 @@
 
 namespace dhp::detail {
 
-/// A moment of the steady clock, so many seconds from now.
+/// A point in time, a number of seconds from now.
 class Deadline {
  public:
   explicit Deadline(double seconds)

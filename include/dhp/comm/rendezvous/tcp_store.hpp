@@ -114,7 +114,7 @@ class TcpStore final : public KeyValueStore {
     check(options_.port > 0 && options_.port < 65536, name(), " looks for a store at port ",
           options_.port, "; ports go from 1 to 65535");
     const Deadline deadline(options_.timeout_s);
-    std::optional<Deadline> patience;  // since a store of this job first refused this rank
+    std::optional<Deadline> patience;  // starts when a store of this job refuses this rank
     double pause_s = 0.01, attempt_s = 0.5;
     for (;;) {
       std::string why;

@@ -24,7 +24,7 @@ namespace dhp::detail {
 namespace store_request {
 inline constexpr std::uint8_t set = 16, find = 17, list = 18, remove = 19, set_unless = 20;
 }
-namespace store_answer {  // failed has a sentence; not_set means that the guard exists
+namespace store_answer {  // failed carries a sentence; not_set means that the guard exists
 inline constexpr std::uint8_t done = 32, value = 33, none = 34, entries = 35, failed = 36,
                               not_set = 37;
 }
@@ -107,7 +107,7 @@ class TcpStoreServer final : public KeyValueStore {
   struct Client {
     Socket socket;
     HostPort address;
-    Deadline patience;  // until the client is authenticated
+    Deadline patience;  // time left to authenticate
     std::string server_nonce = nonce(handshake::nonce_bytes);
     FrameReader reader{handshake::longest_payload};
     std::string out{};  // bytes to send before more are read

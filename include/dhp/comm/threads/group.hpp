@@ -69,7 +69,7 @@ class WaitWord {
   [[nodiscard]] bool changes_soon(std::uint32_t seen) {
     using Clock = std::chrono::steady_clock;
     constexpr int yields = 4, waits_without = 2048;
-    constexpr auto slow = std::chrono::microseconds(200);  // longer than any switch of threads
+    constexpr auto slow = std::chrono::microseconds(200);  // no thread switch takes so long
     if (without_yields_.load(std::memory_order_relaxed) > 0) {
       without_yields_.fetch_sub(1, std::memory_order_relaxed);
       return word_ != seen;
@@ -85,7 +85,7 @@ class WaitWord {
     return word_ != seen;
   }
   void block(std::uint32_t seen) {
-    ++waiting_;  // before the word is read again, so that a later writer sees a waiter
+    ++waiting_;  // counted before the word is read again, so that a later writer sees a waiter
 #ifdef __linux__
     futex(FUTEX_WAIT_PRIVATE, seen);
 #else
@@ -109,7 +109,7 @@ class WaitWord {
 #endif
 
   std::atomic<std::uint32_t> word_ = 0, waiting_ = 0;
-  std::atomic<int> without_yields_ = 0;  // number of waits that block at once
+  std::atomic<int> without_yields_ = 0;  // number of coming waits that block without yielding
 };
 
 class ThreadGroup {
@@ -164,7 +164,7 @@ class ThreadGroup {
   [[nodiscard]] std::byte* next_note(int rank) {
     return member(rank).notes[(member(rank).entered + 1) % 2].data();
   }
-  /// Returns the note of `rank` for the collective that `reader`, the rank that asks, has entered last.
+  /// Returns the note of `rank` for the collective that `reader` has entered last; `reader` is the rank that asks.
   [[nodiscard]] const std::byte* note(int rank, int reader) const {
     return member(rank).notes[member(reader).entered % 2].data();
   }
@@ -222,7 +222,7 @@ class ThreadGroup {
   [[nodiscard]] Member& member(int rank) { return members_[as_size(rank)]; }
   [[nodiscard]] const Member& member(int rank) const { return members_[as_size(rank)]; }
 
-  // Waits for all ranks; the last one releases the others. Returns false if the world has ended and the rank enters.
+  // Waits for all ranks; the last one releases the others. A wait to enter returns false if the world has ended.
   bool arrive_and_wait(int rank, bool enters) {
     const auto before = waits_->met.read();
     if (++arrivals_ == size()) {

@@ -15,7 +15,7 @@
 namespace dhp::detail {
 
 /// One rank's handle, cheap to copy, used by one thread at a time. Buffers of different ranks never overlap. A rank's
-/// `in` and `out` overlap only in place, or in the rank's own block of a reduce_scatter or an all_gather.
+/// `in` and `out` overlap only in calls that work in place, or in its own block of a reduce_scatter or an all_gather.
 class ThreadComm {
  public:
   [[nodiscard]] static std::vector<ThreadComm> all_of(const std::shared_ptr<Latch>& latch,

@@ -49,7 +49,7 @@ struct TimeLimit {
 struct DeadlineRules {
   /// Least limit: packet loss or a busy file system stops a rank for some seconds.
   double least_s = 30;
-  /// Learned limit divided by the median duration: a tenfold duration is no longer chance.
+  /// A learned limit is this many times the median duration: a tenfold duration is no longer chance.
   double factor = 10;
   /// Limit until a section is known: loading and tuning kernels, first reads, and saving a large model take minutes.
   double unlearned_s = 600;

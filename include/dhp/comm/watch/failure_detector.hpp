@@ -144,7 +144,7 @@ class FailureDetector {
         for (const auto& call : *calls) {
           const auto [found, added] = first.try_emplace(call.key(), rank, &call);
           const auto& [other, its] = found->second;
-          // An engine may refuse a message that does not fit. It gets 0.5 s to do so, with a better error.
+          // An engine may itself refuse a message that does not fit, with a better error: it has 0.5 s to do so.
           const auto fresh = [](const Call& of) { return of.is_recv() && of.age_s < 0.5; };
           if (!added && its->agreed != call.agreed && !fresh(*its) && !fresh(call))
             return concat("ranks do not agree: rank ", other, " calls ", to_text(*its), ", rank ",

@@ -34,9 +34,9 @@ struct FlightRecord {
   std::uint64_t number = 0;  ///< number among all calls of this rank, from 1
   std::string text{};        ///< name of the operation, if it is no call of a communicator
   int more = 0;              ///< number of further calls that a recorded step makes with this one
-  double start_s = 0;        ///< time of the call, since the recorder was made
-  double since_s = 0;        ///< time when the wait began; negative until the device reaches it
-  double end_s = -1;         ///< time when the call ended; negative while it is under way
+  double start_s = 0;        ///< seconds from the recorder's creation to the call
+  double since_s = 0;        ///< begin of the wait; negative until the device reaches the call
+  double end_s = -1;         ///< end of the call; negative while it is under way
   bool failed = false;       ///< an exception has ended the call
 
   [[nodiscard]] bool under_way() const { return end_s < 0; }

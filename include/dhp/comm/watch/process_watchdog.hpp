@@ -27,7 +27,7 @@ class NotConnected : public Error {
 
 class ProcessWatchdog final : public Watchdog {
  public:
-  /// All ranks must have met in the store before.
+  /// All ranks must have met in the store already.
   ProcessWatchdog(std::shared_ptr<KeyValueStore> store, int rank, int size, WatchOptions options)
       : Watchdog(rank, 1, size, std::move(options)), store_(std::move(store)) {
     grace_ = std::chrono::seconds(1);
@@ -57,7 +57,7 @@ class ProcessWatchdog final : public Watchdog {
     });
     wait_for_end(concat("rank ", rank(), ": ", why));
   }
-  /// Throws Aborted with the cause that the failure detector finds, or else with the broken connection.
+  /// Throws Aborted with the cause that the failure detector finds, or else with the broken connection as the cause.
   [[noreturn]] void lost(int peer, const std::string& why) override {
     publish([&] {
       auto& known = own().lost;

@@ -45,12 +45,12 @@ struct RankState {
   std::vector<OpenCall> under_way{};
   /// The latest messages sent, to compare with what their receivers expect.
   std::vector<OpenCall> sent{};
-  /// The highest number in each series of recent calls: whether the rank has reached a call that others are in.
+  /// The highest number in each series of recent calls, which tells if the rank has reached a call of others.
   std::map<std::string, std::uint64_t> reached{};
   std::string last{};     ///< the call that ended last; empty if there is none
   double last_age_s = 0;  ///< seconds since the last call ended
 
-  /// Reads the recorder's calls numbered above `after`; calls up to there are of a world with the same group names.
+  /// Reads the recorder's calls above number `after`; the calls before are of a world with the same group names.
   void read(const FlightRecorder& recorder, std::uint64_t after = 0) {
     const auto contents = recorder.contents(after);
     const double now_s = recorder.now_s();

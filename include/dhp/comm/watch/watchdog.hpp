@@ -96,7 +96,7 @@ class Watchdog : public Latch {
                              [this] { return channels_.empty(); });
   }
 
-  /// Blocks the host until ready(). Throws Aborted when the world ends; after the time limit ends it with late().
+  /// Blocks the host until ready(). Throws Aborted when the world ends; ends the world with late() at the time limit.
   void wait_until(auto ready, auto late) {
     const auto start = Clock::now();
     while (!ready()) {
@@ -157,7 +157,7 @@ class Watchdog : public Latch {
     auto why = detector_.judge(now_s);
     return {why.empty() ? trouble : std::move(why), detector_.all_finished()};
   }
-  /// Looks cheaply, once in glimpse_period_s_, whether the next full look is due at once.
+  /// Checks cheaply, every glimpse_period_s_, whether the next full look must come at once.
   [[nodiscard]] virtual bool glimpse() { return false; }
   /// Called when the world has ended, before any channel ends.
   virtual void publish_end(detail::RankState, bool /*has_channels*/) {}
