@@ -39,7 +39,7 @@ struct StepPlan {
 /// Position of a run in its data, in samples, so that a run with another global batch goes on where this run stopped.
 struct DataPosition {
   std::int64_t steps_done = 0;
-  /// Samples taken in these steps, over all epochs; -1: as many as a run with the same batches takes in these steps.
+  /// Samples taken in steps_done steps, over all epochs; -1: as many as a run with the same batches takes in them.
   std::int64_t samples = 0;
   friend bool operator==(const DataPosition&, const DataPosition&) = default;
 };
@@ -92,7 +92,7 @@ class Batching {
   }
   /// Returns the number of steps, from the start of the run, until a number of epochs is done.
   [[nodiscard]] std::int64_t steps_until(std::int64_t epochs) const {
-    const auto whole = epochs - from_.samples / size_ - 1;  // after the epoch of from_
+    const auto whole = epochs - from_.samples / size_ - 1;  // epochs after that of from_
     if (whole < 0) return from_.steps_done;
     return from_.steps_done + steps_for(size_ - from_.samples % size_) + whole * steps_per_epoch();
   }

@@ -35,7 +35,7 @@ class BlockCache {
     check(block_bytes > 0, "a cache of blocks without bytes");
   }
 
-  /// Adds a file, as far as there is room, and returns its index. identity changes with its contents. Not during reads.
+  /// Adds a file, as far as there is room; returns its index. identity changes with the contents. Not during reads.
   std::size_t add(std::string_view identity, std::uint64_t bytes) {
     File file{.name = concat("dhp-cache-", fnv1a_text(identity), "-"), .bytes = bytes};
     for (; file.blocks * block_ < bytes; ++file.blocks) {
@@ -61,7 +61,7 @@ class BlockCache {
     for (const auto& entry : std::filesystem::directory_iterator(folder_, error)) {
       auto name = entry.path().filename().string();
       if (!name.starts_with("dhp-cache-") || name.starts_with("dhp-cache-lock-")) continue;
-      if (name.ends_with(".part")) name.resize(name.size() - 5);  // another process may write it
+      if (name.ends_with(".part")) name.resize(name.size() - 5);  // another process may be writing
       if (!wanted.contains(name)) others.push_back(entry.path());
     }
     for (const auto& path : others) std::filesystem::remove(path, error);

@@ -39,7 +39,7 @@ using Decode = Image (*)(std::span<const std::byte> bytes, const std::string& na
 struct Decoder {
   std::vector<std::string> extensions;  ///< lower case, with the dot: ".png"
   detail::Decode decode = nullptr;
-  std::string magic = {};  ///< first bytes of such files; empty: only the extension tells
+  std::string magic = {};  ///< first bytes of the format's files; empty: only the extension tells
 };
 
 namespace detail {

@@ -18,7 +18,7 @@ namespace dhp {
 /// Paths of shards, in the byte order of their names.
 struct FoundShards {
   std::vector<std::string> train;
-  std::vector<std::string> held_out;  ///< validation-..., test-... if there is train-...
+  std::vector<std::string> held_out;  ///< such as validation-..., if there are train-...
 
   [[nodiscard]] bool empty() const { return train.empty(); }
 };

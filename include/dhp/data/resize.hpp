@@ -85,7 +85,7 @@ struct ResizeWeights {
         sums[as_size(tap)] = sum +=
             std::max(0.0, 1 - std::abs(start + tap + 0.5 - centre) / radius);
       auto* weight = values.data() + taps * as_size(place);
-      int given = 0;  // rounds the sums, so that all weights add up to `one`
+      int given = 0;  // sum of the weights so far, rounded, so that all weights add up to `one`
       for (const double so_far : sums) {
         const int wanted = static_cast<int>(so_far / sum * one + 0.5);
         *weight++ = static_cast<std::int16_t>(wanted - given);
@@ -102,13 +102,13 @@ struct ResizeWeights {
   }
 };
 
-// Weights of rows are in units of 1/256, so that sums of pixels fit in 16 bits; those of columns in units of 1/2^14.
+// Row weights are in units of 1/256, so that sums of pixels fit in 16 bits; column weights are in units of 1/2^14.
 inline constexpr int row_weight_sum = 256;
 inline constexpr int column_weight_bits = 14;
-/// Sums of rows are kept less this middle, because x86 multiplies pairs of signed values.
+/// Sums of rows are stored minus this middle, because x86 multiplies pairs of signed values.
 inline constexpr int sum_middle = 1 << 15;
 
-/// Sets sums[at] to the sum of weights[tap] * from[tap * stride + at], less sum_middle. constant: the number of taps,
+/// Sets sums[at] to the sum of weights[tap] * from[tap * stride + at], minus sum_middle. constant: the number of taps,
 /// or 0 if the compiler does not know it. x86 adds 16 sums at a time; the integers are the same everywhere.
 void sum_rows(auto constant, const std::uint8_t* from, std::size_t stride,
               std::span<const std::int16_t> weights, std::span<std::int16_t> sums) {

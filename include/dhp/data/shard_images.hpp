@@ -15,7 +15,7 @@ struct ShardOptions {
   bool skip_bad = false;
   int threads = 1;                              ///< number of threads that scan the shards
   std::string index_folder = {};                ///< folder of the index; empty: next to the shards
-  detail::LabelOfJson label_of_json = nullptr;  ///< parser for tar shards with .json
+  detail::LabelOfJson label_of_json = nullptr;  ///< parser of .json labels in tar shards
   std::shared_ptr<detail::BlockCache> cache = {};  ///< cache for shards on slow storage; null: none
   /// The label of class 0. If it is unset: 1 if that is the smallest label, otherwise 0.
   std::optional<int> first_label = {};

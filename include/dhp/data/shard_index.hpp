@@ -19,7 +19,7 @@ struct ShardFile {
   std::string path;
   std::uint64_t bytes = 0;
   std::int64_t modified_ns = 0;
-  bool tar = false;  ///< false: a TFRecord
+  bool tar = false;  ///< true: a tar file; false: a TFRecord
 
   /// Returns the file's size and time as they are now.
   [[nodiscard]] static ShardFile of(const std::string& path) {
@@ -39,7 +39,7 @@ struct ShardFile {
 };
 
 struct ShardIndex {
-  std::vector<ShardFile> shards;  ///< in the order of their samples
+  std::vector<ShardFile> shards;  ///< shards in the order of their samples
   std::vector<ShardSample> samples;
   std::vector<std::string> skipped;  ///< one sentence per skipped damaged part
   SkippedSample left_out{};
@@ -126,7 +126,7 @@ struct ShardIndex {
   static constexpr std::size_t sample_bytes = 28;
 };
 
-/// Scans shards concurrently. A shard is a tar file if its contents or its name say so.
+/// Scans shards concurrently. A shard's contents or its name tell whether it is a tar file.
 [[nodiscard]] inline ShardIndex scan_shards(std::vector<ShardFile> shards,
                                             std::span<const Decoder> decoders,
                                             LabelOfJson label_of_json, bool skip_bad, int threads) {

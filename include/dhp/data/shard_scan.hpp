@@ -26,7 +26,7 @@ struct ShardSample {
   friend bool operator==(const ShardSample&, const ShardSample&) = default;
 };
 
-/// A file that is read forward in small parts, without the large ones. Errors name the byte.
+/// A file that is read forward in small parts; large parts are skipped. Errors name the byte.
 class ScannedFile {
  public:
   explicit ScannedFile(const std::string& path)

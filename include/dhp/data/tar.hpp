@@ -1,6 +1,6 @@
 // Reads shards as WebDataset names them: tar files in which consecutive members with the same name up to the first dot
-// are one sample, 000123.jpg and 000123.cls (the label as text) or 000123.json (with "label"). Others, as
-// 000123.seg.jpg, are not read. Supports ustar (POSIX.1-1988), pax headers (POSIX.1-2001) and GNU's long names.
+// are one sample, 000123.jpg and 000123.cls (the label as text) or 000123.json (with "label"). Others, such as
+// 000123.seg.jpg, are not read. Supports ustar (POSIX.1-1988), pax headers (POSIX.1-2001), GNU's long names.
 #pragma once
 
 #include <dhp/data/decoder.hpp>
@@ -18,7 +18,7 @@ struct TarMember {
   std::uint64_t first = 0, bytes = 0;
 };
 
-/// Iterates over a tar file's members, except links. Errors name the byte.
+/// Iterates over a tar file's members, except directories. Errors name the byte.
 class TarMembers {
  public:
   explicit TarMembers(ScannedFile& file) : file_(&file) {}
@@ -144,7 +144,7 @@ inline void scan_tar(const std::string& path, std::span<const Decoder> decoders,
     std::string key;
     std::uint64_t header = 0;
     std::string names{};      // names of the sample's members
-    SkippedSample members{};  // the same members, if they are no sample
+    SkippedSample members{};  // members of the sample, to describe them if they are left out
     std::optional<TarMember> image{};
     std::optional<std::int32_t> label{};
     bool damaged = false;

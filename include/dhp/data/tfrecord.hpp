@@ -17,10 +17,10 @@ class WireFields {
 
   struct Field {
     std::uint64_t number = 0;
-    bool is_bytes = false;  ///< bytes [first, last) of the file; false: `value`
+    bool is_bytes = false;  ///< true: bytes [first, last) of the file; false: `value`
     std::uint64_t first = 0, last = 0;
     std::uint64_t value = 0;
-    bool several = false;  ///< this is the last of several values
+    bool several = false;  ///< the value is the last of several
     [[nodiscard]] std::size_t size() const { return as_size(last - first); }
   };
   /// Returns the next field of bytes or of a varint; nullopt at the end.
@@ -78,7 +78,7 @@ struct ImageExample {
   std::optional<std::int64_t> label{};
   std::string key{};       ///< the image's file name, if the record has it
   std::string features{};  ///< the names of all features, for errors
-  std::string list{};      ///< the name of image or label, if it has several values
+  std::string list{};      ///< name of the image or label feature, if it has several values
 };
 
 /// Returns the single value of a tf.Feature: bytes, or an integer, packed or not; nullopt for floats and empty ones.
