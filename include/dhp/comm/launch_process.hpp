@@ -21,8 +21,7 @@ struct ProcessOptions {
   double timeout_s = 300;
   std::shared_ptr<const Deadlines> deadlines{};  ///< limits by section, which the program reports
   std::shared_ptr<FlightRecorder> recorder{};    ///< records this rank's calls; null makes one
-  std::string
-      network_interface{};  ///< interface to listen on ("eth0"); empty: the one towards rank 0
+  std::string network_interface{};  ///< interface to listen on ("eth0"); empty: that towards rank 0
   /// Receives a message for each client that the rendezvous refuses. Other threads may call this too.
   std::function<void(const std::string& message)> log{};
   /// Called when the world has ended and this rank does not return from its own work: see WatchOptions.
