@@ -4,10 +4,10 @@ libjpeg-turbo and PyTorch's DataLoader.
 
 data.py BENCH_DATA PHOTOS [--rounds N] [--json FILE]
 
-PHOTOS: a folder of photographs in any format that Pillow reads. Of these, JPEGs of two sizes are made, by cuts and bicubic
-resizing. Python needs Pillow; for the peer PyTorch. All of one size are timed in turns, each on one thread and by its own CPU time;
-printed are medians of the rounds. PyTorch's DataLoader runs in its own process without workers, with the transforms of
-torchvision's reference training written with Pillow and numpy: a random resized crop (bilinear), a flip, normalized.
+PHOTOS: a folder of photographs in any format that Pillow reads. They are made into JPEGs of two sizes, by cuts and
+bicubic resizing. Needs Pillow, for the peer PyTorch. Sources of one size are timed in turns, each on one thread by CPU
+time. Prints medians. PyTorch's DataLoader runs in its own process without workers, with the transforms of torchvision's
+reference training written with Pillow and numpy: a random resized crop (bilinear), a flip, normalized.
 """
 
 import argparse
@@ -29,7 +29,7 @@ IMAGES = 48
 
 
 def cuts(photos, size):
-    """JPEGs, of random cuts in the right shape."""
+    """Writes JPEGs, random cuts of the photographs in the right aspect ratio."""
     from PIL import Image
 
     chance = random.Random(1)
@@ -94,7 +94,7 @@ def write(root, images):
 
 
 def by_torch(folder, seconds):
-    """Images per CPU second of this process."""
+    """Returns images per CPU second of this process, by PyTorch's DataLoader."""
     import math
 
     import numpy
