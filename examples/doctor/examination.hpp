@@ -1,5 +1,5 @@
-// Examination: the input of every check. The ranks gather their numbers and texts, all judge the same ones, and so all
-// come to the same findings.
+// Examination: the input of every check. The ranks gather their numbers and texts and judge the same data, so all come
+// to the same findings.
 #pragma once
 
 #include <dhp/comm/gather.hpp>
@@ -22,7 +22,7 @@ struct Examination {
 
   [[nodiscard]] int rank() const { return world.rank(); }
   [[nodiscard]] int size() const { return world.size(); }
-  /// Whether this rank has this fault on purpose.
+  /// Returns whether this rank has this fault deliberately (--fault).
   [[nodiscard]] bool fault(std::string_view name) const {
     return options.fault == name && options.faulty_rank == rank();
   }
@@ -34,7 +34,7 @@ struct Examination {
   }
 };
 
-/// Adds a problem for each rank that is much slower than the others of its kind.
+/// Adds a problem for each rank that is much slower than other ranks of its kind.
 template <class Dev>
 void judge_rates(const Examination<Dev>& exam, const Figure& figure, const Limit& limit,
                  const std::string& way_out, Finding& to) {
