@@ -53,7 +53,7 @@ struct Found {
   Time steps_with_save;  ///< steps with a background save, and its rest
   double stalled_s = 0;  ///< time that training waited for the background save
   double rest_s = 0;     ///< time from the last step to the end of the save
-  Time blocking;         ///< a save that training waits for
+  Time blocking;         ///< times of a save that training waits for
 };
 
 std::vector<Found> measure(dhp::Comm<Dev> world, const std::string& folder, int rounds, int steps) {

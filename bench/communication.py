@@ -29,7 +29,7 @@ def run(program):
     over_gloo = ranks.run(2, [program, "gloo"], limit_s)[0]
     over_mpi = subprocess.run([mpirun, "2", program, "mpi"], text=True, stdout=subprocess.PIPE, timeout=limit_s,
                               env=dict(os.environ, DHP_LAUNCH_SECONDS=str(limit_s)))
-    if over_mpi.returncode not in (0, 77):  # 77: there is no mpirun
+    if over_mpi.returncode not in (0, 77):  # 77: bench_communication has reported that mpirun is missing
         sys.exit("communication.py: the ranks over MPI ended with %d" % over_mpi.returncode)
     lines = (threads.stdout + over_gloo.output + over_mpi.stdout).splitlines()
     for line in dict.fromkeys(lines):  # both ranks print each line

@@ -94,7 +94,7 @@ def report(stage, pairs, steps):
     again = sum(row["again"] for row in lost + newcomers)
     micro_batches = GLOBAL_BATCH // MICRO_BATCH
     step_s = middle(steady, "training") / (steps - 1)
-    stood = []  # SIGTERM costs no standstill in `noticed`: the rank finishes its step
+    stood = []  # a rank finishes its step after SIGTERM, so its `noticed` costs no standstill
     for each in disturbed:
         killed = [row for row in each["lost"] if row["signal"] == "SIGKILL"]
         both = each["lost"] + each["newcomers"]

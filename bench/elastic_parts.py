@@ -39,7 +39,7 @@ class Steps:
             time.sleep(0.0005)
 
 
-PARTS = ("noticed", "agreed", "connected", "built", "state", "step")  # of the time without a step
+PARTS = ("noticed", "agreed", "connected", "built", "state", "step")  # parts of the time without a step
 
 
 def next_generation(job, number):

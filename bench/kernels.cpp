@@ -198,7 +198,7 @@ void bench_conv2d(Cpu& dev, Table& table) {
         {"conv_y", name, static_cast<double>(count), flops,
          measure([&](std::size_t at) { conv2d_forward(dev, x[at], w[at], geometry, y[at].mut()); },
                  [&] { peer.forward(); }, [] {})});
-    if (in != 3)  // no gradient for images
+    if (in != 3)  // images need no gradient
       table.add({"conv_dx", name, static_cast<double>(count), flops,
                  measure(
                      [&](std::size_t at) {

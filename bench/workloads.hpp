@@ -20,7 +20,7 @@ using Dev = dhp::DefaultDevice;
 
 struct Workload {
   std::string name;
-  std::int64_t samples;             ///< in a step's single micro-batch
+  std::int64_t samples;             ///< samples in the single micro-batch of a step
   std::int64_t size;                ///< image side in pixels, or sequence length in tokens
   examples::ResNetConfig resnet{};  ///< used if is_bert is false
   examples::BertConfig bert{};

@@ -15,7 +15,7 @@ if(PROJECT_IS_TOP_LEVEL)
       ${DHP_CCACHE})
     set(CMAKE_CXX_COMPILER_LAUNCHER ${launcher})
     set(CMAKE_CUDA_COMPILER_LAUNCHER ${launcher})
-    set_target_properties(dhp_cpu_compiled PROPERTIES CXX_COMPILER_LAUNCHER "${launcher}")  # made earlier
+    set_target_properties(dhp_cpu_compiled PROPERTIES CXX_COMPILER_LAUNCHER "${launcher}")  # the target exists already
   endif()
 endif()
 if(DHP_DEVICE STREQUAL cuda)

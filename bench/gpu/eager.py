@@ -25,7 +25,7 @@ import peer_models  # noqa: E402
 no_launch = {"aten.empty", "aten.empty_like", "aten.empty_strided", "aten.new_empty", "aten.new_empty_strided",
              "aten._unsafe_view", "aten._reshape_alias", "aten.detach", "aten.set_", "aten.resize_"}
 passes = {"aten.native_batch_norm": 1, "aten.cudnn_batch_norm": 1, "aten.native_batch_norm_backward": 2,
-          "aten.cudnn_batch_norm_backward": 2, "aten._native_batch_norm_legit": 1}  # read twice
+          "aten.cudnn_batch_norm_backward": 2, "aten._native_batch_norm_legit": 1}  # arguments that are read twice
 
 
 def tensors(values):

@@ -67,7 +67,7 @@ def graphs(arguments, folder):
                 "trainer": "train_bert", "ways": recorded,
                 "options": [*data, "--evaluate-samples", "1", "--global-batch", batch, "--micro-batch", batch, *size]}
 
-    berts = [("the same samples", resident),  # padded: new batches each step
+    berts = [("the same samples", resident),  # the padded case has new batches each step
              ("padded", ["--layout", "padded", "--loader-threads", "4", "--lr", "0.0001", *made_up_text(folder)])]
     batch = 2 if arguments.tiny else 32
     return [*map(resnet, [batch] if arguments.tiny else [256, batch]), *(bert(batch, *each) for each in berts)]

@@ -15,7 +15,7 @@ python_tool() {
   [ -e "$work/venv" ] || python3 -m venv "$work/venv"
   [ -e "$work/venv/bin/$1" ] || "$work/venv/bin/pip" install -q "$1"
 }
-consumer() { # a user's project with dhp, found by these CMake options
+consumer() { # builds a user's project with the dhp that these CMake options find
   cmake -S tests/consumer -B "$work/consumer" --fresh "$@"
   cmake --build "$work/consumer" --target plain cpu
   "$work/consumer/plain" && "$work/consumer/cpu"

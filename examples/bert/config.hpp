@@ -23,7 +23,7 @@ struct BertConfig {
   bool share_rows = false;      ///< shard rows on the tensor axis between split layers
   std::int64_t inner = 0;       ///< width of the feed-forward layers; 0: 4 * hidden
   std::int64_t segments = 2;
-  double epsilon = 1e-12;  ///< of the layer norms
+  double epsilon = 1e-12;  ///< epsilon of the layer norms
 
   [[nodiscard]] std::int64_t intermediate() const { return inner > 0 ? inner : 4 * hidden; }
 };

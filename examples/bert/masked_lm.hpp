@@ -20,7 +20,7 @@ struct MaskedLmOptions {
   std::int64_t sequence_length = 128;  ///< maximum tokens of a sample, with three special ones
   double hidden = 0.15;                ///< share of the tokens to predict
   double as_mask = 0.8;                ///< share of the chosen tokens that [MASK] replaces
-  double as_random = 0.1;              ///< share that a random token replaces; the rest stays
+  double as_random = 0.1;              ///< share of chosen tokens that become random; others stay
   double random_next = 0.5;            ///< share of samples whose B is random
   bool whole_words = false;            ///< hide all pieces of a word or none
   std::uint64_t seed = 0;

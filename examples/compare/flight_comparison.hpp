@@ -20,7 +20,7 @@ namespace examples {
 
 using dhp::concat;
 using Ranks = std::set<int>;
-using Files = std::map<int, FlightRecordFile>;  // by rank
+using Files = std::map<int, FlightRecordFile>;  // records by rank
 
 /// Formats a duration, such as "4.2 s" or "180 ms".
 [[nodiscard]] inline std::string duration(double s) {
@@ -236,7 +236,7 @@ class FlightComparison {
 
   const Files& files_;
   std::vector<SharedCall> calls_{};
-  std::map<std::string, std::map<int, std::uint64_t>> latest_{};  // numbers by series and rank
+  std::map<std::string, std::map<int, std::uint64_t>> latest_{};  // last number by series, rank
 };
 
 }  // namespace examples

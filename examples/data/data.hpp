@@ -98,7 +98,7 @@ struct ImageData : TrainerData {
 
 struct TextData : TrainerData {
   PublishedBert bert{};  ///< model of --load or --preset, with the text's vocabulary size
-  double unigram_cross_entropy = 0;  ///< on the held-out tokens to predict, in nats
+  double unigram_cross_entropy = 0;  ///< loss on the held-out tokens to predict, in nats
   bool same_shapes = false;          ///< micro-batches of equally many samples have the same shapes
 };
 
@@ -107,7 +107,7 @@ struct TextData : TrainerData {
 [[nodiscard]] TextData load_text(const BertOptions& options, bool same_shapes);
 
 struct GptData : TrainerData {
-  GptConfig config{};  ///< as in TextData
+  GptConfig config{};  ///< model of --load or --preset, with the text's vocabulary size
 };
 
 /// Loads "synthetic", a text file, or a directory of text files. Each file is a document, or several between
@@ -116,7 +116,7 @@ struct GptData : TrainerData {
 
 struct LabelledText : TrainerData {
   std::vector<std::int32_t> labels;  ///< labels of the held-out samples
-  PublishedBert bert{};              ///< as TextData's, with the text's classes
+  PublishedBert bert{};              ///< the model's config, with the text's classes
 };
 
 /// Loads sentences, or pairs of them, and their labels: columns of a .csv, .tsv or .jsonl file.

@@ -64,7 +64,7 @@ struct DescribedGpt {
   if (options.run.resident()) {  // for timing: each document is a sample
     made.documents = 1024;
     made.sentences = 1;
-    made.shortest = made.longest = options.sequence_length - 1;  // with the token before it
+    made.shortest = made.longest = options.sequence_length - 1;  // a begin token adds one
     made.vocabulary_size = options.vocabulary_size;
   }
   config.vocabulary = std::max(config.vocabulary, made.vocabulary_size);
@@ -195,7 +195,7 @@ void find_ends(const BytePairs& pairs, const std::string& name, GptConfig& confi
   };
   nlohmann::json rules{{"data", std::filesystem::absolute(path).string()},
                        {"column", column},
-                       {"tokenizer", "byte pairs 1"},  // increase it when the tokens change
+                       {"tokenizer", "byte pairs 1"},  // change it when the tokens change
                        {"begin", config.begin},
                        {"unicode", utf8proc_unicode_version()}};
   if (given) rules["words"] = dhp::detail::fnv1a(*given);

@@ -18,7 +18,7 @@ namespace examples {
 struct SavedResNet;  // in saved_resnet.hpp
 
 struct Scoring {
-  dhp::LowRankOptions adapters{};  ///< no layer names: no adapters
+  dhp::LowRankOptions adapters{};  ///< without layer names there are no adapters
   AnyBatcher samples;
   std::vector<std::int64_t> rows_of;  ///< number of output rows of each sample
   std::string what = "sentences";     ///< what samples are called
@@ -29,11 +29,11 @@ struct Scoring {
 
 struct BertScoring {
   Scoring scoring;
-  std::shared_ptr<const PublishedBert> bert;  ///< with the sequence length that was asked for
-  BertHead head{};                            ///< head that was asked for
+  std::shared_ptr<const PublishedBert> bert;  ///< model, with the requested sequence length
+  BertHead head{};                            ///< requested head
 };
 struct GptScoring {
-  dhp::LowRankOptions adapters{};  ///< no layer names: no adapters
+  dhp::LowRankOptions adapters{};  ///< without layer names there are no adapters
   GptConfig config{};
   AnyBatcher samples;      ///< text of --input, or the first prompt, which gives the shapes
   std::int64_t bytes = 0;  ///< size of the text

@@ -75,7 +75,7 @@ class TextCache {
     const bool stored = lock && store(made);
     lock.reset();
     if (stored)
-      if (auto found = read(false)) return *std::move(found);  // all processes share it
+      if (auto found = read(false)) return *std::move(found);  // all processes share its pages
     return made;
   }
 
@@ -148,7 +148,7 @@ class TextCache {
         {"tokens", arrays.items.size()},
         {"crc32c",
          sum}}.dump();
-    header.resize((before_header + header.size() + 7) / 8 * 8 - before_header, ' ');  // aligns
+    header.resize((before_header + header.size() + 7) / 8 * 8 - before_header, ' ');
     const std::uint64_t head[] = {header.size(),
                                   dhp::detail::crc32c(std::as_bytes(std::span(header)))};
     try {

@@ -58,7 +58,7 @@ template <class Dev>
     return dhp::Tensor<Dev>::zeros(dev, type, shape);
   };
   DeviceRates rates;
-  const std::int64_t n = gpu ? 4096 : 256;  // the size of layers
+  const std::int64_t n = gpu ? 4096 : 256;  // a typical layer size
   const auto product = [&](dhp::DType type) {
     const auto a = zeros(type, {4 * n, n}), b = zeros(type, {n, n});
     auto c = zeros(type, {4 * n, n});

@@ -17,8 +17,8 @@ struct Examination {
   Dev& dev;
   dhp::Comm<Dev> world;
   const DoctorOptions& options;
-  std::vector<std::string> hosts{};  ///< by rank
-  std::vector<std::string> kinds{};  ///< by rank; ranks of one kind should be equally fast
+  std::vector<std::string> hosts{};  ///< host names by rank
+  std::vector<std::string> kinds{};  ///< kinds by rank; ranks of one kind should be equally fast
 
   [[nodiscard]] int rank() const { return world.rank(); }
   [[nodiscard]] int size() const { return world.size(); }

@@ -57,7 +57,7 @@ struct Finding {
 }
 
 struct Report {
-  std::vector<std::string> hosts{};  ///< by rank
+  std::vector<std::string> hosts{};  ///< host names by rank
   std::string device{};
   double seconds = 0;
   std::vector<Finding> findings{};

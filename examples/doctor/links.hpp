@@ -61,7 +61,7 @@ void judge_links(const Examination<Dev>& exam, Finding& finding) {
       std::vector<double> others;
       for (const auto& [first, second, gb_s] : links) {
         if (rank != first && rank != second) others.push_back(gb_s);
-        else least = std::fmin(least, gb_s), most = std::fmax(most, gb_s);  // ignores NaN
+        else least = std::fmin(least, gb_s), most = std::fmax(most, gb_s);  // skips NaN
       }
       slowest.values.push_back(least);
       if (add(most, median(others), {rank}, "the fastest link of " + exam.who(rank),
@@ -88,7 +88,7 @@ void judge_links(const Examination<Dev>& exam, Finding& finding) {
 template <class Dev>
 [[nodiscard]] double message_s(Examination<Dev>& exam, dhp::Tensor<Dev>& message,
                                dhp::Tensor<Dev>& answer, int partner, bool delayed) {
-  const int messages = exam.options.quick ? 48 : 16;  // 48 short messages
+  const int messages = exam.options.quick ? 48 : 16;  // quick ones are short
   auto& dev = exam.dev;
   double least = not_known;
   for (int turn = -1; turn < messages; ++turn) {  // turn -1 warms up
@@ -97,7 +97,7 @@ template <class Dev>
       exam.world.send(dev, message.share(), partner);
       exam.world.recv(dev, answer.mut(), partner);
       dev.synchronize();
-      if (turn >= 0) least = std::fmin(least, (now_s() - start_s) / 2);  // ignores NaN
+      if (turn >= 0) least = std::fmin(least, (now_s() - start_s) / 2);  // skips NaN
     } else {
       exam.world.recv(dev, answer.mut(), partner);
       dev.synchronize();
@@ -117,10 +117,10 @@ template <class Dev>
   const int size = exam.size(), rounds = std::min(rounds_of(size), most_rounds);
   const std::int64_t bytes = exam.options.quick ? 1 << 18 : 1 << 22;
   const int faulty = exam.options.faulty_rank;
-  const bool slow_link = exam.options.fault == "slow-link";  // from the faulty rank
+  const bool slow_link = exam.options.fault == "slow-link";  // to the next rank
   auto message = dhp::Tensor<Dev>::zeros(dev, dhp::DType::u8, dhp::Shape{bytes});
   auto answer = dhp::Tensor<Dev>::zeros(dev, dhp::DType::u8, dhp::Shape{bytes});
-  std::vector<double> own;  // seconds in each round
+  std::vector<double> own;  // seconds of this rank's rounds
   for (int round = 0; round < rounds; ++round) {
     const int partner = partner_of(exam.rank(), round, size);
     const std::set<int> ends{faulty, (faulty + 1) % size};

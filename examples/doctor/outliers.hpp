@@ -37,7 +37,7 @@ struct Slowdown {
 /// Returns one entry for each known rate that has others of its kind.
 [[nodiscard]] inline std::vector<Slowdown> slowdowns(const std::vector<double>& rates,
                                                      const std::vector<std::string>& kinds) {
-  std::map<std::string, std::vector<double>> sorted;  // by kind
+  std::map<std::string, std::vector<double>> sorted;  // rates by kind
   for (std::size_t one = 0; one < rates.size(); ++one)
     if (!std::isnan(rates[one])) sorted[kinds[one]].push_back(rates[one]);
   for (auto& [kind, values] : sorted) std::sort(values.begin(), values.end());

@@ -82,7 +82,7 @@ std::string page_of(const Report& report) {
   }
   for (const auto verdict : {Verdict::warning, Verdict::failed})
     for (const auto& finding : report.findings) {
-      constexpr int most = 10;  // the JSON file has all
+      constexpr int most = 10;  // the JSON file has all problems
       int number = 0;
       for (const auto& problem : finding.problems)
         if (problem.verdict == verdict && ++number <= most)

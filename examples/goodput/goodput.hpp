@@ -171,7 +171,7 @@ class GoodputSimulation {
         }
         break;
       case What::repaired:
-        if (++spares_ <= 0 && of_.elastic) stop_ = std::max(stop_, of_.resize);  // back
+        if (++spares_ <= 0 && of_.elastic) stop_ = std::max(stop_, of_.resize);  // it rejoins
         break;
       case What::slow:
         ++slow_;

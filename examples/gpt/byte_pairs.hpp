@@ -21,7 +21,7 @@ namespace examples {
 
 /// Content of a tokenizer; its strings hold bytes, not tokenizer.json's letters for bytes.
 struct BytePairRules {
-  std::vector<std::string> tokens;  ///< by id
+  std::vector<std::string> tokens;  ///< tokens by id
   std::vector<std::pair<std::string, std::string>> merges;
   SpecialTokens special{};
   SplitRule split = SplitRule::gpt2;

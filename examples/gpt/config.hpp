@@ -19,7 +19,7 @@ struct GptConfig {
   std::int64_t inner = 0;   ///< width of the feed-forward parts; 0: 4 * hidden
   bool tied = true;         ///< the head's weight is the embedding's
   bool exact_gelu = false;  ///< else GPT-2's tanh form
-  double epsilon = 1e-5;    ///< of the norms
+  double epsilon = 1e-5;    ///< epsilon of the norms
   double rotary_base = 10000;
   std::int64_t vocabulary = 50257;
   std::int64_t positions = 1024;

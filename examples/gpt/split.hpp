@@ -86,7 +86,7 @@ class Splitter {
   [[nodiscard]] std::size_t end_of_piece(std::size_t at) const {
     if (const auto end = contraction(at); end > at) return end;
     const auto first = point(at);
-    const auto after = text_[at] == ' ' ? first.next : at;  // " ?"
+    const auto after = text_[at] == ' ' ? first.next : at;  // optional space of a pattern
     if (rule_ == SplitRule::gpt2) {
       const auto kind = point(after).kind;
       if (kind != Kind::space && kind != Kind::end) return run(kind, after);

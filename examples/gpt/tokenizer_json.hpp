@@ -89,7 +89,7 @@ class ByteLetters {
   std::string first;
   for (const auto& part : parts) {
     const auto type = part.at("type").get<std::string>();
-    if (type == "ByteLevel") continue;  // it changes no token
+    if (type == "ByteLevel") continue;  // ByteLevel changes no token
     dhp::check(type == "TemplateProcessing", file.path(), ": its post-processor is ", type,
                "; dhp has TemplateProcessing and ByteLevel");
     const auto& single = part.at("single");

@@ -82,7 +82,7 @@ dhp::StepBatches<dhp::Cpu> ten_steps(dhp::Cpu& dev, Ring& ring) {
       for (const int j : {i - 1, i, i + 1}) before.back().push_back(static_cast<float>(ring.at(j)));
   }
   for (int step = 0; step < steps_at_once; ++step) ring.step();
-  dhp::StepBatches<dhp::Cpu> made{.batches = {}, .micro_batches = blocks};  // of all ranks
+  dhp::StepBatches<dhp::Cpu> made{.batches = {}, .micro_batches = blocks};  // all ranks' blocks
   for (std::size_t k = 0; k < before.size(); ++k) {
     change.emplace_back();
     for (int i = 0; i < cells_of_a_block; ++i)

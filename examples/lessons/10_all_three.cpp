@@ -8,7 +8,7 @@ using toy::Dev;
 struct Seen {
   std::vector<double> losses{};
   dhp::CallCount tensor{}, data{}, pipeline{}, messages{};  // all-reduces of a step; messages sent
-  std::int64_t parameters = 0;                              // of this rank, with padding
+  std::int64_t parameters = 0;                              // parameters of this rank, with padding
 };
 
 int main() {
@@ -49,7 +49,7 @@ int main() {
   // [2, 32] and [32, 16], whose 16 output columns go to rank 4, the second stage: layers [16, 32] and [32, 1].
   constexpr std::int64_t mine = 4;
   constexpr std::int64_t samples = toy::samples_of_a_micro_batch;
-  constexpr std::int64_t losses = 8 * 4 * (8 + 1);  // 4 fp64 numbers, 8 + 1 rows
+  constexpr std::int64_t losses = 8 * 4 * (8 + 1);  // 4 fp64 numbers a row
   constexpr std::int64_t norms = 8 * 8;             // squared norms of 8 parameters
   toy::Ledger ledger("bytes of one rank, per step");
   for (const std::size_t rank : {0, 4}) {

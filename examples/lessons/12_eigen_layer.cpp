@@ -48,7 +48,7 @@ dhp::Model<Dev> network(dhp::ModelBuilder<Dev>& build) {
 struct Seen {
   std::vector<double> losses{};
   std::size_t weight_bytes = 0, gradient_bytes = 0, state_bytes = 0;
-  std::shared_ptr<dhp::CallCounts> counts = std::make_shared<dhp::CallCounts>();  // in one step
+  std::shared_ptr<dhp::CallCounts> counts = std::make_shared<dhp::CallCounts>();  // calls of a step
 };
 
 /// Runs on every rank.

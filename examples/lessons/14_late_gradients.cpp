@@ -13,7 +13,7 @@
 
 using toy::Dev;
 constexpr int replicas = 4;
-constexpr int micro_batches = 12;  // of all replicas
+constexpr int micro_batches = 12;  // micro-batches of all replicas
 constexpr int steps = 48;
 constexpr int every = 8;  // steps between two averages of weights
 constexpr auto longer_step = std::chrono::microseconds(2000);
@@ -35,7 +35,7 @@ struct Outcome {
   double bytes = 0;  // bytes that a rank brings to all-reduces, per step
   double formula = 0;
   double step_ms = 0;
-  double loss = 0;  // after all steps, over all samples
+  double loss = 0;  // loss after all steps, over all samples
 };
 
 Outcome train(dhp::Comm<Dev> world, const dhp::ReducerChoice& reducer) {

@@ -46,7 +46,7 @@ dhp::Model<Dev> network(dhp::ModelBuilder<Dev>& build) {
 struct Seen {
   std::vector<double> losses{};
   double step_ms = 0;
-  double sent_bytes = 0;  // by this stage in a step, both ways
+  double sent_bytes = 0;  // bytes sent by this stage in a step, both ways
 };
 
 Seen train(dhp::Comm<Dev> world, std::optional<dhp::SyntheticGradients> synthetic) {

@@ -9,7 +9,7 @@
 #include <string>
 
 using toy::Dev;
-constexpr int replicas = 4, micro_batches = 4;  // micro_batches: of a step
+constexpr int replicas = 4, micro_batches = 4;  // micro_batches: those of a step
 constexpr int steps = 150;
 constexpr std::int64_t width = 64;
 
@@ -29,9 +29,9 @@ dhp::Model<Dev> network(dhp::ModelBuilder<Dev>& build) {
 }
 
 struct Seen {
-  double loss = 0;             // mean of the last ten steps
-  double sent_bytes = 0;       // by one rank in a step
-  std::int64_t gradients = 0;  // with the padding that aligns each parameter
+  double loss = 0;             // mean loss of the last ten steps
+  double sent_bytes = 0;       // bytes sent by one rank in a step
+  std::int64_t gradients = 0;  // number of gradients, with the padding that aligns each parameter
 };
 
 Seen train(dhp::Comm<Dev> world, const dhp::ReducerChoice& reducer) {

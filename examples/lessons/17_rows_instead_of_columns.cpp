@@ -10,7 +10,7 @@ constexpr std::int64_t tokens = 6, width = 4, hidden = 8;
 
 struct Seen {
   std::vector<float> y{}, dx{}, dscale{};
-  std::size_t held_bytes = 0;  // kept for the backward pass between pairs
+  std::size_t held_bytes = 0;  // bytes kept between pairs for the backward pass
   double sent_bytes = 0;
 };
 
@@ -109,7 +109,7 @@ int main() {
   right = right && toy::alike(shares[0].dscale, serial.dscale) &&
           toy::alike(shares[1].dscale, serial.dscale);
 
-  constexpr auto activation = 4 * tokens * width;  // bytes
+  constexpr auto activation = 4 * tokens * width;  // bytes of an activation
   toy::Ledger ledger;
   ledger.line("sent, rows whole: 2 all-reduces", whole[0].sent_bytes,
               2. * 2 * (ranks - 1) / ranks * activation);

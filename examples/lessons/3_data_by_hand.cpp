@@ -10,7 +10,7 @@ using toy::Dev;
 
 constexpr int ranks = 2;
 constexpr std::int64_t features = 4;
-constexpr std::int64_t samples = 12;  // of all ranks: the global batch
+constexpr std::int64_t samples = 12;  // the global batch, over all ranks
 constexpr int steps = 100;
 
 /// Sample s has the features x_j = cos(s (j + 1)) and the target y = 1 x_0 + 2 x_1 + 3 x_2 + 4 x_3.
@@ -19,12 +19,12 @@ float feature(std::int64_t sample, std::int64_t j) {
 }
 
 struct Seen {
-  std::vector<float> own{};      // of this rank's samples, in the first step
+  std::vector<float> own{};      // gradient of this rank's samples, in the first step
   std::vector<float> summed{};   // sum of `own` over the ranks
-  std::vector<float> weights{};  // after the last step
-  dhp::CallCount all_reduces{};  // of all steps
+  std::vector<float> weights{};  // weights after the last step
+  dhp::CallCount all_reduces{};  // calls of all steps
   double sent_bytes = 0;
-  std::size_t state_bytes = 0;  // weights and gradient
+  std::size_t state_bytes = 0;  // bytes of weights and gradient
   std::size_t sample_bytes = 0;
 };
 
@@ -56,7 +56,7 @@ Seen train(dhp::Comm<Dev> plain_world) {
     gemm(dev, x.view(), weights.view(), error.mut());
     axpy(dev, -1, y.view(), error.mut());  // error = x w - y
     gemm(dev, x.view(), error.view(), gradient.mut(), {.transpose_a = true});
-    scale(dev, 2.0 / samples, gradient.mut());  // of the mean over the *global* batch
+    scale(dev, 2.0 / samples, gradient.mut());  // gradient of the mean over the *global* batch
     if (step == 0) seen.own = gradient.to_host<float>(dev);
 
     world.all_reduce(dev, gradient.mut()).wait();  // the only line that involves other ranks

@@ -7,15 +7,15 @@
 #include <cmath>
 
 using toy::Dev;
-constexpr int micro_batches = 12;  // of all ranks; each rank gets whole ones
+constexpr int micro_batches = 12;  // micro-batches of all ranks; each rank gets whole ones
 constexpr int steps = 30;
 using Reducer = std::variant<dhp::Plain, dhp::Bucketed>;
 
 struct Seen {
   std::vector<double> losses{};
-  dhp::CallCount all_reduces{};  // of one step
+  dhp::CallCount all_reduces{};  // calls of one step
   double sent_bytes = 0;
-  std::int64_t parameters = 0;  // with the padding that aligns each parameter
+  std::int64_t parameters = 0;  // number of parameters, with the padding that aligns each
 };
 
 Seen train(dhp::Comm<Dev> plain_world, const Reducer& reducer, bool deterministic) {

@@ -15,8 +15,8 @@ constexpr int steps = 4;
 
 struct Seen {
   std::vector<double> result{};  // weights by hand, or losses of dhp's run
-  std::size_t state_bytes = 0;   // of the optimizer
-  double sent_bytes = 0;         // in all steps
+  std::size_t state_bytes = 0;   // bytes of the optimizer's state
+  double sent_bytes = 0;         // bytes sent in all steps
 };
 
 /// SGD with momentum, m = 0.9 m + g, w = w - 0.1 m, on all elements of the views.

@@ -13,8 +13,8 @@ struct Example {
   const char* name;
   dhp::Model<Dev> (*describe)(dhp::ModelBuilder<Dev>&);
   Shape x;                         // shape of the two sums: of y or x, and of its gradient
-  std::int64_t columns_of_y;       // columns_of_y: on one rank
-  std::int64_t split, replicated;  // weights that are split or replicated
+  std::int64_t columns_of_y;       // columns of y on one rank
+  std::int64_t split, replicated;  // numbers of split and replicated weights
 };
 
 struct Seen {

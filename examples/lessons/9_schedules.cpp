@@ -26,7 +26,7 @@ dhp::Model<Dev> network(dhp::ModelBuilder<Dev>& build) {
 
 struct Seen {
   std::vector<double> losses{};
-  std::int64_t sent_bytes = 0;  // of all steps, in messages
+  std::int64_t sent_bytes = 0;  // bytes of messages in all steps
 };
 
 Seen train(dhp::Comm<Dev> plain_world, const dhp::PipelineOptions& pipeline) {
@@ -66,8 +66,8 @@ int main() {
   struct Case {
     dhp::AnySchedule schedule;
     int chunks;     // parts of the model for each stage
-    double idle;    // share of the time, by derivation
-    int in_flight;  // on stage 0
+    double idle;    // idle share of the time, by derivation
+    int in_flight;  // most parts in flight on stage 0
   };
   constexpr double s = stages, m = micro_batches, v = 2;
   const Case cases[] = {

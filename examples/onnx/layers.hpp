@@ -80,7 +80,7 @@ class OnnxLayers {
     std::int64_t key_heads = 0;  ///< 0: as many as heads
     bool bias = true;            ///< the projections have biases
     std::array<std::string, 3> names{"query", "key", "value"};
-    Value cosines{}, sines{};  ///< of rotary positions [sequence, 1, columns / heads]; or none
+    Value cosines{}, sines{};  ///< rotary positions [sequence, 1, columns / heads]; or none
   };
   /// Returns softmax(q k^T / sqrt(d) + bias) v for each head, for x [batch, sequence, columns]; bias broadcasts to
   /// [batch, heads, queries, keys].

@@ -67,7 +67,7 @@ inline constexpr std::array options_of_how_it_runs{
   std::string program;
   try {
     program = dhp::text_of("/proc/self/exe");
-  } catch (const dhp::Error&) {  // without /proc
+  } catch (const dhp::Error&) {  // this system has no /proc
   }
   made["version"] = dhp::concat("dhp ", dhp::version_major, ".", dhp::version_minor, ".",
                                 dhp::version_patch, " of checksum ", dhp::checked(program).sum);

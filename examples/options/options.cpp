@@ -319,7 +319,7 @@ using Saved = std::optional<std::pair<std::string, dhp::CheckpointIndex>>;
   auto saved = dhp::newest_checkpoint(options.resume);
   if (!saved) return dhp::newest_checkpoint(options.load);
   set("--load");
-  options.load_all = options.new_head = false;  // apply at the start only
+  options.load_all = options.new_head = false;  // both apply at the start only
   options.tuning.adapter.clear();
   return saved;
 }

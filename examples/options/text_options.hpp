@@ -11,7 +11,7 @@ struct TextModelHelp {
   std::string vocabulary;  ///< files that have a vocabulary
   int longest = 0;         ///< longest sample
   std::string columns{};   ///< further uses of --text-column
-  std::string task{};      ///< of --test-data
+  std::string task{};      ///< when --test-data applies
 };
 
 inline void add_context_options(CommandLine& app, RunOptions& run) {

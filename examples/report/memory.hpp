@@ -17,8 +17,8 @@ namespace examples {
 /// The memory that ranks may use.
 struct MemoryLimit {
   std::size_t bytes = 0;  ///< limit for one rank
-  std::string from;       ///< source of the limit, for the user
-  bool of_host = false;   ///< it is this rank's share of the host's memory
+  std::string from;       ///< source of the limit, for messages
+  bool of_host = false;   ///< the limit is this rank's share of the host's memory
 };
 
 [[nodiscard]] Layout layout_of(const RunOptions& options);

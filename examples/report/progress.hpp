@@ -35,7 +35,7 @@ class Progress : dhp::detail::NonCopyable {
   bool terminal_;
   bool bar_shown_ = false;
   std::int64_t print_every_;
-  double step_seconds_ = 0;  // of all steps, without the time between them
+  double step_seconds_ = 0;  // seconds of all steps, without the time between them
 };
 
 /// Writes one JSON object a line, each at once, with numbers in their shortest exact form.
@@ -55,7 +55,7 @@ class Metrics {
  private:
   void put(const std::string& line);
   std::string path_;
-  std::shared_ptr<const void> lock_;  // holds the file's lock while it is written
+  std::shared_ptr<const void> lock_;  // lock on the file while it is written
   std::ofstream file_;
   std::int64_t last_step_ = 0;
 };

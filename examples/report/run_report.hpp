@@ -201,7 +201,7 @@ class RunReport {
   void start_curves(std::int64_t steps_before, bool known) {
     const auto& directory = options_.tensorboard;
     if (directory.empty()) return;
-    const bool goes_on = steps_before > 0 && EventFile::any_in(directory);  // else it starts anew
+    const bool goes_on = steps_before > 0 && EventFile::any_in(directory);  // else a new run
     drawn_until_ = goes_on && !known ? steps_before : -1;
     events_ =
         std::make_unique<EventFile>(directory, known || !goes_on ? steps_before : steps_before + 1);
@@ -224,7 +224,7 @@ class RunReport {
   std::int64_t total_steps_;
   BestValues values_;
   std::unique_ptr<EventFile> events_;
-  std::int64_t drawn_until_ = -1;  // start of a continued run, with its evaluation
+  std::int64_t drawn_until_ = -1;  // first step of a continued run; its evaluation is drawn
   Measures last_step_;
   std::unique_ptr<Metrics> metrics_;
   std::unique_ptr<Progress> progress_;

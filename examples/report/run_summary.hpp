@@ -119,11 +119,11 @@ struct RunSummary {
   std::int64_t steps_before = 0, last_step = 0;  ///< the run did steps (steps_before, last_step]
   int ranks = 1;
   double samples = 0, tokens = 0;  ///< samples and tokens trained on
-  double forward_flop = 0;         ///< of the forward passes of all these samples, over all ranks
+  double forward_flop = 0;         ///< FLOP of all these samples' forward passes, over all ranks
   PartSeconds seconds{};           ///< mean over the ranks
   bool sees_waits = true;          ///< otherwise compute includes the waits
-  double peak_tflops = 0;          ///< of one rank; 0: unknown
-  double energy_j = 0;             ///< of all ranks' GPUs; 0: unknown
+  double peak_tflops = 0;          ///< peak of one rank; 0: unknown
+  double energy_j = 0;             ///< energy of all ranks' GPUs; 0: unknown
   std::vector<BestValue> values{};
 
   [[nodiscard]] double wall_s() const {

@@ -26,9 +26,9 @@ struct AxisReport {
   int ranks = 1;
   std::string transport{};
   bool one_host = true;              ///< every group of this axis is within one host
-  double bandwidth_bytes_per_s = 0;  ///< of the slowest group
-  double latency_s = 0;              ///< of the smallest all_reduce in the slowest group
-  std::int64_t bytes = 0;            ///< size of the message for the bandwidth
+  double bandwidth_bytes_per_s = 0;  ///< bandwidth of the slowest group
+  double latency_s = 0;              ///< time of the smallest all_reduce in the slowest group
+  std::int64_t bytes = 0;            ///< message size of the bandwidth measurement
 
   /// Returns an error if the axis is too slow; else "".
   [[nodiscard]] std::string too_slow(double least_bytes_per_s) const {
@@ -90,7 +90,7 @@ template <class Dev>
 double all_reduce_s(Dev& dev, dhp::Comm<Dev>& comm, std::int64_t count) {
   auto buffer = dhp::Tensor<Dev>::zeros(dev, dhp::DType::f32, dhp::Shape{count});
   std::vector<double> taken;
-  const int warm_up = 2, rounds = count == 1 ? 41 : 7;  // other load is no latency
+  const int warm_up = 2, rounds = count == 1 ? 41 : 7;  // 41 rounds keep load out of latency
   for (int round = 0; round < warm_up + rounds; ++round) {
     comm.barrier();
     const auto start = std::chrono::steady_clock::now();

@@ -82,7 +82,7 @@ class ValueTrace {
       place.take(dev, dx, true, tape);
       return dx;
     }
-    void backward_onto() = delete;  // it would mix in other gradients
+    void backward_onto() = delete;  // it would include other layers' gradients
   };
   struct Loss : dhp::AnyLoss<Dev> {
     Place place;

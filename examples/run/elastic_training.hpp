@@ -73,7 +73,7 @@ class ElasticTraining : dhp::detail::NonCopyable {
 
   /// Returns whether a newcomer was asked to stop.
   [[nodiscard]] bool gives_up() {
-    stopping_.begin_steps();  // from now on no signal ends it at once, since other ranks may wait
+    stopping_.begin_steps();  // no signal ends this process at once now: other ranks may wait
     return stopped_ = stopping_.asked();
   }
   dhp::GenerationEnd run_in(Rank& rank) {
@@ -247,10 +247,10 @@ class ElasticTraining : dhp::detail::NonCopyable {
   std::vector<Common> common_;  // options that every member receives
   dhp::ElasticOptions elastic_;
   std::optional<LayoutPlanner> layouts_;  // set if all axes may change
-  std::optional<MemoryPlanner> memory_;   // of the first generation
+  std::optional<MemoryPlanner> memory_;   // plans the first generation
   bool stopped_ = false;
   std::string lost_;
-  std::size_t moved_bytes_ = 0;           // for the generation that begins
+  std::size_t moved_bytes_ = 0;           // bytes moved for the generation that begins
   bool repeats_ = false;                  // the interrupted step is repeated
   std::optional<dhp::MeshShape> before_;  // previous layout of the state
   /// The trainings that have the state, all after the same step; more than one only during a takeover.

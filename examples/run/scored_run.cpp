@@ -43,7 +43,7 @@ void score(Dev& dev, dhp::Comm<Dev> world, const ScoreOptions& options, const Lo
       dev, observed(dev, std::move(world), run_options),
       {.layout = run_options.mesh,
        .store = {.compute = run_options.precision, .initialize = false},
-       .optimizer = dhp::SgdOptions{}},  // needs no state
+       .optimizer = dhp::SgdOptions{}},  // SGD needs no state
       [&](dhp::ModelBuilder<Dev>& build) {
         build.adapt(model.adapters);
         return model.describe(build);

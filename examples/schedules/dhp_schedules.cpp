@@ -28,7 +28,7 @@ struct Costs {
 };
 
 struct Timed {
-  double length;  ///< in slots of a whole stage's costs
+  double length;  ///< time in slots of a whole stage
   bool fits;
 };
 
@@ -62,7 +62,7 @@ Best shortest(const Case& of, bool v_shaped, const Costs& costs, double seconds)
     const auto [length, fits] = timed(lists, of, problem.chunks(), costs);
     if (fits && length < best.length) best.length = length, best.lists = std::move(lists);
   }
-  // The search counts in slots of a part.
+  // The search counts time in slots of a part of a stage, `best` in slots of a whole stage.
   std::optional<int> known;
   if (best.length < HUGE_VAL) known = static_cast<int>(std::lround(best.length * problem.chunks()));
   auto found = ScheduleSearch(problem, seconds).run(known);

@@ -113,13 +113,13 @@ class ScheduleSearch {
 
   struct Stage {
     Count forwards[2] = {}, backwards[2] = {}, weights = 0;
-    Count busy = 0;   // slots
+    Count busy = 0;   // remaining slots of the current action
     Count doing = 0;  // current action: 1 + kind * 2 + chunk
     friend bool operator==(const Stage&, const Stage&) = default;
   };
   struct State {
     std::array<Stage, most_stages> stages{};
-    std::uint32_t from = 0;  // index of its predecessor, one slot before
+    std::uint32_t from = 0;  // index of the state before, one slot earlier
     friend bool operator==(const State& a, const State& b) { return a.stages == b.stages; }
   };
   static_assert(sizeof(Stage) == 7);
@@ -331,7 +331,7 @@ class ScheduleSearch {
   ScheduleProblem of_;
   dhp::detail::Wiring wiring_{of_.stages, of_.chunks(), of_.v_shaped};
   Clock::time_point end_;
-  std::vector<std::vector<State>> layers_;  // by slot
+  std::vector<std::vector<State>> layers_;  // states by slot
   std::int64_t states_ = 0;
 };
 

@@ -37,7 +37,7 @@ void add_product(const fake::ProductKind& kind, const fake::Layout& left, const 
                  const fake::Layout& c, bool adds) {
   const auto depth = kind.transposed[0] ? left.rows : left.columns;
   const bool has_aux =
-      (kind.epilogue & 128) != 0;  // a matrix like c, which gradients read or write
+      (kind.epilogue & 128) != 0;  // forward writes an auxiliary matrix like c, backward reads it
   ledger().add(std::string("cuBLASLt ") + name_of(kind.epilogue),
                bytes_of(left) + bytes_of(right) + bytes_of(c) * (1 + adds + has_aux),
                2 * static_cast<double>(c.rows * c.columns) * static_cast<double>(depth));

@@ -72,7 +72,7 @@ template <class T, class Rule>
   const double flat = ledger().block_bytes_at(kernel.in.gradient);
   const int updated = (kernel.in.m != nullptr ? 2 : 0) + (kernel.in.v != nullptr ? 2 : 0) +
                       (kernel.in.masters != nullptr ? 2 : 0);
-  const int values = kernel.in.masters == nullptr ? 2 : 1;  // master weights: written; else updated
+  const int values = kernel.in.masters == nullptr ? 2 : 1;  // reads and writes, or only writes
   return flat * (1 + updated) + flat / sizeof(A) * sizeof(T) * values;
 }
 template <class A>

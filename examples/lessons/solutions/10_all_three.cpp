@@ -5,7 +5,7 @@ using toy::Dev;
 constexpr int micro_batches = 8, steps = 20;
 
 struct Seen {
-  double loss = 0;                              // of the last step
+  double loss = 0;                              // loss of the last step
   double data = 0, tensor = 0, pipeline = 0;    // bytes sent by this rank, per step
   std::size_t held_bytes = 0, state_bytes = 0;  // held_bytes: weights, gradients, state
 };

@@ -36,7 +36,7 @@ GatheringReducer make_reducer(Dev& dev, dhp::ParameterStore<Dev>& store, dhp::Co
 
 struct Seen {
   double loss = 0;
-  double gathered_bytes = 0, reduced_bytes = 0;  // sent in one step
+  double gathered_bytes = 0, reduced_bytes = 0;  // bytes sent in one step
   std::int64_t parameters = 0;
 };
 
@@ -87,7 +87,7 @@ int main() {
   std::printf("loss after 20 steps: %.8f gathered, %.8f all-reduced\n", gathered.loss, plain.loss);
   toy::Ledger ledger;
   const auto gradient = 4.0 * static_cast<double>(plain.parameters);
-  const double numbers = 8 + 32 * (4 + 1);  // a count, and losses
+  const double numbers = 8 + 32 * (4 + 1);  // bytes of a count and of losses
   ledger.line("gathered: (n - 1) times the gradient", gathered.gathered_bytes,
               (ranks - 1) * gradient);
   ledger.line("all-reduced: 2 (n - 1) / n of it, and numbers", plain.reduced_bytes,

@@ -40,7 +40,7 @@ int main() {
   // 2. Smaller steps move the weights less during a delay, so a delay costs less. But small steps are slow if nothing
   // is late.
   std::printf("loss by delay     0        1        2        4\n");
-  double times_worse = 0;  // with a delay of 4
+  double times_worse = 0;  // ratio at a delay of 4
   for (const double rate : {0.01, 0.0025}) {
     options.trainer.learning_rate.peak = rate;
     std::printf("rate %.4f", rate);
