@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
 """byte_pairs.py PUBLISHED_TOKENS [LINES]: dhp's byte-level BPE beside Hugging Face's tokenizers (PyPI), on lines of
-many scripts, emoji, digits, contractions, punctuation and spaces of all kinds,  with the rules of GPT-2, Llama 3 and
+many scripts, emoji, digits, contractions, punctuation and spaces of all kinds, with the rules of GPT-2, Llama 3 and
 Qwen 2, and with a vocabulary that dhp has trained. Exits with status 1 if tokens differ."""
 
 import json

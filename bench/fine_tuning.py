@@ -136,7 +136,7 @@ def by_torch(job, kind, steps):
 
 
 def frozen_bytes_stay(job, name):
-    """Whether a checkpoint's encoder still has the published bytes."""
+    """Returns whether a checkpoint's encoder still has the published bytes."""
     import safetensors.numpy
     published = safetensors.numpy.load_file(job.arguments.model + "/model.safetensors")
     folder = job.path(name)

@@ -19,7 +19,7 @@ namespace bench {
 
 class Gloo {
  public:
-  /// All processes of the world construct it together (collective).
+  /// A collective constructor: all processes of the world call it.
   explicit Gloo(const std::shared_ptr<dhp::ProcessWatchdog>& world) {
     gloo::transport::tcp::attr where;
     where.hostname = "127.0.0.1";

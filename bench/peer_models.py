@@ -116,7 +116,7 @@ class Bert(nn.Module):
 
 
 def fastest_optimizer(kind, parameters, **options):
-    """Returns the optimizer, fused if this PyTorch has that on the CPU."""
+    """Returns the optimizer, fused if this PyTorch can fuse it on the CPU."""
     probe = torch.zeros(1, requires_grad=True)
     probe.grad = torch.zeros(1)
     try:

@@ -5,7 +5,7 @@ set(made_anew cmake/cpu_compiled.cmake cmake/cuda.cmake cmake/processes.cmake cm
 include(CMakePackageConfigHelpers)
 include(GNUInstallDirs)
 set(dhp_package_dir ${CMAKE_INSTALL_DATADIR}/cmake/dhp)  # the same folder on every architecture
-# `cmake --install` installs the component headers; packages.cmake adds the programs.
+# `cmake --install` installs component `headers`; packages.cmake adds component `programs`.
 set(CMAKE_INSTALL_DEFAULT_COMPONENT_NAME headers)
 
 install(TARGETS dhp dhp_cpu EXPORT dhpTargets FILE_SET HEADERS)

@@ -1,7 +1,7 @@
 """The peers: the models of ../peer_models.py trained on a GPU as their users do it today.
 
-Each function returns one that trains `steps` steps and waits for them. They use mixed precision by autocast over fp32
-weights, channels_last images, scaled_dot_product_attention and fused optimizers. Nothing waits for the GPU between
+Each function returns a function that trains `steps` steps and waits for them. They use mixed precision by autocast over
+fp32 weights, channels_last images, scaled_dot_product_attention and fused optimizers. Nothing waits for the GPU between
 steps, and only masked positions reach the vocabulary's product. compile: torch.compile(mode="max-autotune").
 """
 import os

@@ -1,4 +1,4 @@
-// Turns sentence pairs into BERT's micro-batches. Rows are tokens; both layouts hold the same samples,
+// Turns sentence pairs into BERT's micro-batches. Rows are tokens; all layouts hold the same samples,
 // masks and row numbers. Side inputs, i32 unless said, for N samples of R rows with M hidden
 // tokens:
 //
@@ -107,7 +107,7 @@ class MaskedLmBatcher {
     rows.first_rows.push_back(first);
     rows.next_labels.push_back(sample.next_label);
   }
-  /// Fills masked rows of the layout `fixed`, as the top of this file says.
+  /// Fills up the masked rows of the layout `fixed` with row 0 and label -1.
   void fill_up(Rows& rows) const {
     const auto most = rows.lengths.size() * static_cast<std::size_t>(most_hidden(options_));
     dhp::check(rows.masked_rows.size() <= most, "a micro-batch hides ", rows.masked_rows.size(),

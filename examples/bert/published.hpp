@@ -25,7 +25,7 @@ namespace published {
             "BertForSequenceClassification");
 }
 
-/// Returns the class names in numerical order, from {"0": "negative", ...}; without names LABEL_0 and on, usually two.
+/// Returns class names in numerical order from {"0": "negative", ...}, else LABEL_0, LABEL_1 and so on, usually two.
 [[nodiscard]] inline std::vector<std::string> labels_of(const PublishedJson& file) {
   const auto names = file.part("id2label");
   const auto count = names.is_object() ? names.size() : file.get("num_labels", std::size_t{2});

@@ -133,7 +133,7 @@ class SentenceFile {
     return column.size() < 5 && column.find_first_not_of("0123456789") == column.npos &&
            column.find_first_not_of('0') != column.npos;
   }
-  /// Lists names for an error message, until it is long enough for a sentence.
+  /// Lists names for an error message, no more than fit into one sentence.
   [[nodiscard]] static std::string listed(const std::vector<std::string>& names) {
     std::string all;
     for (const auto& name : names) {

@@ -11,7 +11,7 @@
 
 namespace examples {
 
-/// What ends a sentence.
+/// The rule for the end of a sentence.
 enum class SentenceRule {
   automatic,   ///< lines, or punctuation if the text looks like prose broken into short lines
   lines,       ///< each line is a sentence

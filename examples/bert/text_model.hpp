@@ -48,8 +48,8 @@ namespace examples {
 }
 
 #ifdef DHP_HAS_UTF8PROC
-/// Returns the words of the model of --load, with its tokenizer's rules; else those of --vocabulary; else none, and the
-/// words are to be found in the text.
+/// Returns the words of --load's model with its tokenizer's rules, else those of --vocabulary, else nullopt: the words
+/// are then found in the text.
 [[nodiscard]] inline std::optional<PublishedTokenizer> given_words(const BertOptions& options) {
   const auto folder = options.run.load.empty() ? std::string() : model_folder(options.run.load);
   const bool of_model = !folder.empty() && (std::filesystem::exists(folder + "/tokenizer.json") ||

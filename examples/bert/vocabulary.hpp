@@ -72,7 +72,7 @@ class Vocabulary {
     const auto& special = tables_->special;
     return std::find(special.begin(), special.end(), id) != special.end();
   }
-  /// Whether the token continues a word.
+  /// Returns whether the token continues a word.
   [[nodiscard]] bool continues(std::int32_t id) const { return token(id).starts_with("##"); }
   [[nodiscard]] std::size_t longest_bytes() const { return tables_->longest_bytes; }
 

@@ -17,7 +17,7 @@ namespace examples {
 class PairJoiner {
  public:
   using Id = std::uint32_t;
-  /// Returns the token that joins a left and a right token.
+  /// Makes the token that joins a left and a right token.
   using Join = std::function<std::string(const std::string&, const std::string&)>;
 
   explicit PairJoiner(Join join) : join_(std::move(join)) {}

@@ -1,4 +1,4 @@
-// A JSON file of a published model, and errors that name it.
+// A JSON file of a published model. Its errors name the file.
 #pragma once
 
 #include <dhp/core/open_file.hpp>

@@ -8,7 +8,7 @@
 
 namespace examples::doctor {
 
-/// The factors below the median at which a rate is a warning or a failure.
+/// A rate this many times slower than the median is a warning, or a failure.
 struct Limit {
   double warning = 0;
   double failed = 0;

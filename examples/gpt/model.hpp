@@ -127,7 +127,7 @@ template <class Dev>
                             {.in = config.hidden,
                              .out = config.hidden,
                              .bias = !config.llama,
-                             // Keeps the size of half blocks' sum (Radford et al. 2019).
+                             // Keeps the size of the half blocks' sum (Radford et al. 2019).
                              .weight_init = dhp::normal(0.02 / std::sqrt(2.0 * config.layers))}));
   body.add("dropout", dhp::Dropout<Dev>(build, config.dropout));
   return dhp::Residual<Dev>(std::move(body));

@@ -19,7 +19,7 @@ constexpr int every = 8;  // steps between two averages of weights
 constexpr auto longer_step = std::chrono::microseconds(2000);
 constexpr auto longer_all_reduce = std::chrono::microseconds(1500);
 
-/// A slow network: an all-reduce of gradients or weights takes longer, and its waits too.
+/// Simulates a slow network: all-reduces of gradients or weights take longer.
 class SlowNetwork final : public dhp::CommObserver<Dev> {
  public:
   std::unique_ptr<Watch> before(Dev*, const dhp::Call& call) override {

@@ -39,7 +39,7 @@ class ElasticTraining : dhp::detail::NonCopyable {
     elastic_.layouts.step_time = [this](const auto& layout) { return layouts_->step_time(layout); };
   }
 
-  /// The body of run_elastic.
+  /// The body that run_elastic runs in each generation.
   dhp::GenerationEnd run(Rank& rank) {
     try {
       return run_in(rank);

@@ -118,7 +118,7 @@ void start_rank(const dhp::ProcessRank& me, const RunOptions& options,
 #endif
 }
 
-/// Initialises CUDA on this process's first GPU and prints the cost. The GPU's rank reports its errors later.
+/// Initialises CUDA on this process's first GPU and prints the cost. Its rank reports errors of that GPU later.
 template <class D>
 void begin_with_gpu(const RunOptions& options, int local_rank, [[maybe_unused]] int ranks) {
   if constexpr (requires { D::begin(local_rank); }) {

@@ -33,7 +33,7 @@ template <class D>
               .trace = trace});
 }
 
-/// Returns the world with observers of its calls: on the host one of their time, and those that options ask for.
+/// Returns the world with observers of its calls: a timer on the host, and those that options ask for.
 template <class D>
 [[nodiscard]] dhp::Comm<D> observed(D& dev, dhp::Comm<D> world, const RunOptions& options) {
   if (world.size() == 1) return world;

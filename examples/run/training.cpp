@@ -64,7 +64,7 @@ void choose_axes(TrainingSetup& setup) {
   constexpr std::size_t most = 8;
   const auto choices = Choices::near(given, options.global_batch, setup.waits_for_replicas);
   const auto found = fastest(model, choices, most);
-  // The model's memory is an estimate; the plan counts it.
+  // The step model only estimates memory; the memory plan counts it.
   const auto fits = [&](const Timed& one) {
     if (options.memory_limit_gb == 0) return true;
     const auto need = planner.need(one.second);

@@ -15,7 +15,7 @@ namespace {
 
 using namespace examples;
 
-/// memory: in activations of a whole stage.
+/// memory: limit in activations of a whole stage.
 struct Case {
   int stages, micro_batches, memory;
 };

@@ -55,7 +55,7 @@ struct ShortestSchedule {
     const int starts = s * of.forward;
     const int work = of.micro_batches * of.chunks() * (per_part + of.backward_weight);
     at_least(starts + work, dhp::concat("the start and the work of stage ", s));
-    // Part v keeps an activation while that passes all later parts twice.
+    // Part v keeps an activation while its micro-batch passes all later parts twice.
     int kept = (of.parts() - s) * per_part + of.backward_weight;
     if (of.v_shaped) kept += (s + 1) * per_part + of.backward_weight;
     const int room = (of.micro_batches * kept + of.memory - 1) / of.memory;

@@ -28,7 +28,7 @@ class Ledger {
   [[nodiscard]] double bytes_at(const void* address) const;
   /// Returns the bytes from an address to the end of its block; 0: not on the GPU.
   [[nodiscard]] double block_bytes_at(const void* address) const;
-  /// The start of the tensor with this address; null if it is not of the GPU.
+  /// Returns the start of the tensor with this address; null if the address is not on the GPU.
   [[nodiscard]] const std::byte* tensor_of(const void* address) const;
 
   void add(std::string name, double bytes, double flop = 0) {
@@ -39,7 +39,7 @@ class Ledger {
   void clear() { launches_.clear(); }
   [[nodiscard]] const std::vector<Launch>& launches() const { return launches_; }
 
-  /// Of the rounded attention problem of a batch, the share of rows and of pairs of rows that hold tokens.
+  /// The shares of rows, and of pairs of rows, of a batch's rounded attention problem that hold tokens.
   double attention_rows = 1, attention_pairs = 1;
 
  private:
