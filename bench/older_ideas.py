@@ -1,13 +1,12 @@
 #!/usr/bin/env python3
-"""Older methods that exchange less between replicas, beside plain data parallelism: loss after equally many samples,
-and after equally many bytes.
+"""Methods that exchange less between replicas, beside plain data parallelism: loss by samples and by bytes.
 
 older_ideas.py TRAIN_RESNET50 TRAIN_BERT [--replicas N] [--steps N] [--cases NAME ...] [--json FILE] [--curves FOLDER]
 
 Trains a ResNet-14 of width 8 on Fashion-MNIST and a tiny BERT on WordNet's glosses (Debian: dataset-fashion-mnist,
 wordnet-base), as ranks that are threads. Each case is a list of options and a formula for the gradient bytes that a
 rank sends in a step. A test compares the formula with counted bytes (tests/extra/compressed_reducer.cpp; for late
-gradients lesson 13). The columns:
+gradients lesson 14). The columns:
 
   bytes       bytes that a rank sends in a step, and the ratio of fp32's bytes to them
   loss        mean of the last tenth of the steps

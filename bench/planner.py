@@ -3,7 +3,7 @@
 
 planner.py PROGRAMS [--networks MEGABITS...] [--steps N] [--save FILE]
 
-First dhp_doctor --calibrate measures the machine. One rank runs each model with two micro-batches, which scales the
+First dhp_doctor --calibrate measures the machine. One rank runs each model with two micro-batch sizes, which scales the
 device rates to that model. Then all predictions are written to FILE, and only then the layouts run, as threads. With
 --networks they also run as processes on two hosts, which are network namespaces of this machine whose links carry
 MEGABITS a second (needs iproute2, and root or user namespaces). Prints a table and the planner's errors."""
@@ -25,7 +25,7 @@ MODELS = {"bert": ("train_bert", "--preset tiny --sequence-length 64 --vocabular
           "resnet50": ("train_resnet50", "--depth 14 --width 16 --image-size 32 --classes 10")}
 COMMON = f"--data synthetic-resident --global-batch {SAMPLES}".split()
 AXES = ("--data-parallel", "--tensor-parallel", "--pipeline-parallel")
-CALIBRATES = (1, 16)  # micro-batches of the one rank
+CALIBRATES = (1, 16)  # micro-batch sizes of one rank
 # Mesh, micro-batch, and further options.
 THREADS = [(mesh, size, more) for mesh in ((2, 1, 1), (1, 2, 1), (1, 1, 2), (4, 1, 1), (2, 2, 1), (2, 1, 2), (1, 2, 2))
            for size, more in ((2, ""), (8, ""))] + [

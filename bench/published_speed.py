@@ -110,7 +110,7 @@ def table(program):
 
 
 def seeds(program):
-    """Yields the rows about two networks; the published efficiencies are 93 % with InfiniBand and 39 % without."""
+    """Yields the rows of a claim in guides: 93 % efficiency with InfiniBand and 39 % without."""
     yield row("4 V100 a host, efficiency from one host", "hosts", "InfiniBand FDR", "Ethernet")
     yield row(*["---"] * 4)
     for name, model, tokens, micro_batch in (("BERT-large, 128 tokens, 32 a GPU", "bert", 128, 32),

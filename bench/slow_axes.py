@@ -1,12 +1,12 @@
 #!/usr/bin/env python3
-"""Measures how much communication of a decoder's context axis and sequence parallelism is hidden on a slow link between
-two hosts.
+"""Measures how much communication of the context axis and of sequence parallelism is hidden on a slow link.
 
 slow_axes.py TRAIN_GPT TEXT [--megabits N] [--steps N] [--ways NAME,NAME] [--json FILE]
 
-The hosts are network namespaces of this machine (needs iproute2, and root or user namespaces); their links carry N
-megabits a second. The ranks are processes over Gloo. Prints for each way a step's time on the link, the part of it that
-could overlap with computation, the time that a step waits, and the hidden share of the overlappable part."""
+Trains a decoder on two hosts, which are network namespaces of this machine (needs iproute2, and root or user
+namespaces); their links carry N megabits a second. The ranks are processes over Gloo. Prints for each way a step's time
+on the link, the part of it that could overlap with computation, the time that a step waits, and the hidden share of the
+overlappable part."""
 import argparse
 import json
 import pathlib

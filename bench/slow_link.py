@@ -1,6 +1,5 @@
 #!/usr/bin/env python3
-"""Measures what the older ideas gain on a slow network: the step time of BERT-tiny on two hosts, for each case of
-older_ideas.py.
+"""Measures step times of BERT-tiny on two hosts with a slow network, for each case of older_ideas.py.
 
 slow_link.py TRAIN_BERT [--megabits N] [--steps N] [--json FILE]
 

@@ -1,7 +1,7 @@
 # Sets the compiler flags of this tree's programs; users' targets are not affected.
 if(PROJECT_IS_TOP_LEVEL)
   # Programs spend their time in dhp::cpu_compiled, whose kernels get -O3 and its framework -O2. The programs themselves
-  # get -Og, which compiles a quarter to a third faster than -O1. Never -ffast-math: it would reorder sums.
+  # get -Og, which compiles in a quarter to a third less time than -O1. Never -ffast-math: it would reorder sums.
   set(CMAKE_CXX_FLAGS_RELEASE "-Og -DNDEBUG")
   # These flags apply to host code only: nvcc always optimizes device code.
   set(CMAKE_CUDA_FLAGS_RELEASE "-O2 -DNDEBUG" CACHE STRING "Flags of nvcc in builds of type Release")

@@ -32,7 +32,7 @@ END { if (points) draw(); print "</body></html>" }
 
 function x(step) { return sprintf("%.1f", 50 + 630 * step / (at[points] ? at[points] : 1)) }
 function y(v) { return sprintf("%.1f", 20 + 260 * (high - v) / (high - low)) }
-function path(color, width,    i, sum, from, text) {  # each point is a mean of several steps
+function path(color, width,    i, sum, from, text) {  # each point is drawn as the mean of several steps
   for (i = 1; i <= points; ++i) {
     sum += losses[i] - (i > width ? losses[i - width] : 0)
     text = text " " x(at[i]) "," y(sum / (i < width ? i : width))

@@ -195,7 +195,7 @@ void find_ends(const BytePairs& pairs, const std::string& name, GptConfig& confi
   };
   nlohmann::json rules{{"data", std::filesystem::absolute(path).string()},
                        {"column", column},
-                       {"tokenizer", "byte pairs 1"},  // change it when the tokens change
+                       {"tokenizer", "byte pairs 1"},  // version of the tokens
                        {"begin", config.begin},
                        {"unicode", utf8proc_unicode_version()}};
   if (given) rules["words"] = dhp::detail::fnv1a(*given);

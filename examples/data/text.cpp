@@ -78,7 +78,7 @@ TokenisedText tokens_of(const BertOptions& options, const std::optional<WordPiec
   nlohmann::json rules{{"data", std::filesystem::absolute(path).string()},
                        {"sentences", options.sentences},
                        {"columns", options.text_columns},
-                       {"tokenizer", 2},  // change it when the tokens change
+                       {"tokenizer", 2},  // version of the tokens
                        {"unicode", utf8proc_unicode_version()}};
   if (given)
     rules["words"] = {dhp::detail::fnv1a(vocabulary_text(given->vocabulary())), given->rules()};

@@ -48,7 +48,7 @@ namespace examples::doctor {
   return static_cast<int>((row * 7 + column * 13 + row * column) % 3) - 1;
 }
 
-/// Returns the first wrong one of some thousand elements in the square of the n x n matrix of factors; "": none.
+/// Checks some thousand elements of the square of the n x n matrix of factors; returns the first wrong one or "".
 [[nodiscard]] inline std::string wrong_element(const std::vector<float>& product, std::int64_t n) {
   const auto step = std::max<std::int64_t>(1, n * n / 4096) | 1;
   for (std::int64_t i = 0; i < n * n; i += step) {

@@ -106,7 +106,7 @@ class Splitter {
       if (is_line_end(end - 1)) return end;
     return end_of_spaces(at);
   }
-  /// Returns the end of spaces: of all at the end of the text, else without the last one, which the next piece gets.
+  /// Returns the end of a run of spaces. If text follows, the last of several spaces belongs to the next piece.
   [[nodiscard]] std::size_t end_of_spaces(std::size_t at) const {
     std::size_t before = at, end = at;
     for (Point now = point(at); now.kind == Kind::space; now = point(end)) {
