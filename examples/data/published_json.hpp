@@ -20,7 +20,7 @@ class PublishedJson {
       : path_(std::move(path)), json_(nlohmann::json::parse(text, nullptr, false)) {
     dhp::check(json_.is_object(), path_, " is damaged: it is no JSON object");
   }
-  /// Reads config.json of a model's folder. otherwise: ends the sentence of the error for a folder without one.
+  /// Reads config.json of a model's folder. otherwise: end of the error message if the file is missing.
   [[nodiscard]] static PublishedJson config_of(
       const std::string& folder, const std::string& otherwise = "which says what model it is") {
     const auto path = folder + "/config.json";

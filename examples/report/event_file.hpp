@@ -1,5 +1,5 @@
 // EventFile: a file for TensorBoard. It frames records as TensorFlow does (tensorflow/core/lib/io/record_writer.h).
-// They are Event messages (tensorflow/core/util/event.proto, framework/summary.proto) of protocol buffers.
+// Each record is an Event message of protocol buffers (tensorflow/core/util/event.proto, framework/summary.proto).
 #pragma once
 
 #include <dhp/core/crc32c.hpp>

@@ -114,7 +114,7 @@ Kept lines_up_to(const std::string& path, std::int64_t last) {
   return kept;
 }
 
-/// Returns null if the file is not a regular one, or its disk has no locks.
+/// Returns null for anything but a regular file, or if its disk has no locks.
 std::shared_ptr<const void> lock_of(const std::string& path) {
   std::error_code unknown;
   if (std::filesystem::exists(path, unknown) && !std::filesystem::is_regular_file(path, unknown))
