@@ -60,8 +60,8 @@ template <class T, class R>
 struct Panel {
   static constexpr int width = R::bytes / static_cast<int>(sizeof(T));
   static constexpr int rows = R::rows;
-  static constexpr int depth =
-      std::is_same_v<T, Pair> ? 128 : 256;  // of 256 along k; a panel of A fits L1
+  static constexpr bool pairs = std::is_same_v<T, Pair>;
+  static constexpr int depth = pairs ? 128 : 256;  // of 256 along k; a panel of A fits L1
   static constexpr int line =
       depth + 64 / static_cast<int>(sizeof(T));  // lines compete for no part of the cache
   static constexpr int row_stride = (rows + width - 1) / width * width;

@@ -206,9 +206,6 @@ struct PairSource {
   const bool deep = of.deep;
   const std::int64_t piece = of.piece;
 
-  int panel(std::int64_t, int, std::int64_t, std::int64_t, Run<Pair>*, std::span<Pair>) const {
-    return 0;
-  }
   [[nodiscard]] bool is_zero(std::int64_t line, std::int64_t lines, std::int64_t first,
                              std::int64_t count) const {
     return deep && of.is_zero(line, lines, 2 * first, std::min(2 * count, k - 2 * first));
@@ -393,10 +390,11 @@ std::span<const Run<T>> deep_panel(const auto& source, std::int64_t row, std::in
                                    std::int64_t p0, std::int64_t depth, Run<T>* runs, T* scratch) {
   using P = Panel<T, R>;
   if (depth == 0 || source.is_zero(row, rows, p0, depth)) return {};
-  if (rows == P::rows)
-    if (const int count =
-            source.panel(row, P::rows / 2, p0, depth, runs, std::span(scratch, P::rows * P::line)))
-      return {runs, runs + count};
+  if constexpr (!P::pairs)
+    if (rows == P::rows)
+      if (const int count = source.panel(row, P::rows / 2, p0, depth, runs,
+                                         std::span(scratch, P::rows * P::line)))
+        return {runs, runs + count};
   source.copy(row, rows, p0, depth, scratch, P::line);
   for (auto at = rows; at < P::rows; ++at) std::fill_n(scratch + at * P::line, depth, T{});
   *runs = {scratch, scratch + P::rows / 2 * P::line, P::line, depth};
