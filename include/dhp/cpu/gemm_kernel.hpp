@@ -144,10 +144,12 @@ template <class T, class R, int rows, int half>
                                               int valid_columns) {
   constexpr int width = Panel<T, R>::width, column = half * width;
   if (column >= valid_columns) return;
+  if (to.alpha != 1) {
 #pragma GCC unroll 16
-  for (int i = 0; i < rows; ++i) {
-    sums[i][half] *= to.alpha;
-    keep_product(sums[i][half]);
+    for (int i = 0; i < rows; ++i) {
+      sums[i][half] *= to.alpha;
+      keep_product(sums[i][half]);
+    }
   }
   if (valid_columns < column + width) {
     T tail[rows * width];

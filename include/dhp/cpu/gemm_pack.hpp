@@ -43,7 +43,7 @@ inline constexpr int most_runs = 32;  // of a panel
 /// Whether lines so far apart can be read where they are: else they compete for few sets of the L1 cache.
 template <class T>
 [[nodiscard]] bool spreads(std::int64_t stride) {
-  return stride * static_cast<std::int64_t>(sizeof(T)) % 2048 != 0;
+  return stride * static_cast<std::int64_t>(sizeof(T)) % 4096 != 0;
 }
 
 /// A matrix as runs of its lines, by any object that has `deep` and
