@@ -103,15 +103,15 @@ def with_rates(text, slower, launch_us):
 
 
 def calibrated(programs, folder, name, steps, hosts=None):
-    """The doctor's file, and one for each model: runs of one rank give the rates and the cost of a launch,
-    by least squares of relative errors."""
+    """Files of the doctor's cluster, and of one for each model: least squares of the relative errors of runs of one rank
+    give its rates and the cost of a launch."""
     raw = folder / f"{name}.toml"
     if hosts is None:
         subprocess.run([programs / "dhp_doctor", "--ranks", "2", "--calibrate", raw], check=True, capture_output=True)
     else:
         hosts.run([str(programs / "dhp_doctor"), "--calibrate", str(raw)], 300)
         raw.write_text(re.sub(r"^host.cores = .*$", "host.cores = 1", raw.read_text(), flags=re.M))
-    made, text, trial = {}, raw.read_text(), folder / "trial.toml"
+    made, text, trial = {"doctor": raw}, raw.read_text(), folder / "trial.toml"
     for model in MODELS:
         found = []
         for size in CALIBRATES:
@@ -128,15 +128,11 @@ def calibrated(programs, folder, name, steps, hosts=None):
         made[model] = folder / f"{name}_{model}.toml"
         made[model].write_text(with_rates(text, slower, launch_us))
         print(f"{model} {name}: devices {slower:.2f} times slower than the doctor says, {launch_us:.1f} us a launch")
-    return raw, made
+    return made
 
 
 def ranked(values):
-    order = sorted(range(len(values)), key=values.__getitem__)
-    places = [0] * len(values)
-    for place, at in enumerate(order):
-        places[at] = place
-    return places
+    return list(map(sorted(values).index, values))
 
 
 def summary(rows):
@@ -175,11 +171,10 @@ def main():
         folder = pathlib.Path(temporary)
 
         def measure(cases, on, name, hosts=None):
-            raw, clusters = calibrated(asked.programs, folder, name, 3 * asked.steps, hosts)
-            files[on] = raw.read_text()
+            clusters = calibrated(asked.programs, folder, name, 3 * asked.steps, hosts)
+            files[on] = {name: path.read_text() for name, path in clusters.items()}
             mine = [{"model": model, "on": on, "mesh": case[0], "micro_batch": case[1], "more": case[2],
-                     "predicted": predicted(asked.programs, folder, model, case, clusters[model]),
-                     "by_doctor_alone_s": predicted(asked.programs, folder, model, case, raw)["s"]}
+                     "predicted": predicted(asked.programs, folder, model, case, clusters[model])}
                     for model in MODELS for case in cases]
             rows.extend(mine)
             write()  # before the runs

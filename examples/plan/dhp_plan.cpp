@@ -1,5 +1,5 @@
-// Finds the fastest layouts of a training on a cluster before it runs, with their time, memory and cost. The model runs on
-// the device Meta, which computes nothing.
+// Finds the fastest layouts of a training on a cluster before it runs, with their time, memory and cost. The model runs
+// on the device Meta, which computes nothing.
 #include <dhp/ops/meta.hpp>
 
 #include "../bert/model.hpp"
@@ -202,8 +202,8 @@ class Page {
   }
 
  private:
-  /// Bytes of a rank of each stage; empty if the layout cannot run. After twice as many micro-batches as stages a schedule
-  /// holds no more activations.
+  /// Bytes of a rank of each stage; empty if the layout cannot run. After twice as many micro-batches as stages a
+  /// schedule holds no more activations.
   [[nodiscard]] std::vector<double> stage_bytes(const Layout& layout) {
     const int many = layout.schedule == dhp::GPipe::name ? 0 : 2 * layout.mesh.pipeline + 2;
     std::vector<double> bytes;

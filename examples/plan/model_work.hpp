@@ -37,8 +37,8 @@ struct ModelWork {
   }
 };
 
-/// Counts a model on one pipeline stage and one replica. planned.options.layout has the tensor axis alone. Throws if the
-/// model cannot be split that way.
+/// Counts a model on one pipeline stage and one replica. planned.options.layout has the tensor axis alone. Throws if
+/// the model cannot be split that way.
 template <class Options>
 [[nodiscard]] ModelWork count_work(const dhp::PlannedRun<Options>& planned,
                                    dhp::MetaOptions device = {}) {

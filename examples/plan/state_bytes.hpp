@@ -1,5 +1,5 @@
-// Bytes of a rank's state, and bytes that replicas exchange, with ZeRO: stage 1 shards the optimizer state, stage 2 also
-// the gradients, stage 3 also the weights (docs/memory.md, docs/zero.md).
+// Bytes of a rank's state, and bytes that replicas exchange, with ZeRO: stage 1 shards the optimizer state, stage 2
+// also the gradients, stage 3 also the weights (docs/memory.md, docs/zero.md).
 #pragma once
 
 #include <dhp/comm/collective.hpp>
@@ -22,8 +22,8 @@ struct StateBytes {
           optimizer / (zero >= 1 ? replicas : 1)};
 }
 
-/// Bytes that a rank sends to its replicas in a step. For stage 3 this is an upper bound, because a bucket that the next
-/// pass needs first is not gathered again.
+/// Bytes that a rank sends to its replicas in a step. For stage 3 this is an upper bound, because a bucket that the
+/// next pass needs first is not gathered again.
 [[nodiscard]] inline double data_bytes(double gradients, double weights, int replicas, int zero,
                                        int micro_batches) {
   using dhp::CallKind;

@@ -60,8 +60,8 @@ struct StepModelOptions {
   bool half = false;        ///< matrix products run in 16 bits
   double bucket_bytes = 25 << 20;
   std::int64_t samples = 0;  ///< samples of a step
-  /// Counts the work of one rank with the layout's tensor and context axes and no other. Returns null if the model cannot
-  /// be split that way.
+  /// Counts the work of one rank with the layout's tensor and context axes and no other. Returns null if the model
+  /// cannot be split that way.
   std::function<std::shared_ptr<const ModelWork>(const Layout&)> work{};
 };
 
@@ -82,8 +82,8 @@ class StepModel {
     return (c.cores > 0 ? std::max(flop, moved) : flop + moved) + work.bytes / c.bytes_per_s +
            work.launches * c.launch_s;
   }
-  /// Time of `calls` all-reduces in which a rank sends `sent_bytes` in total. Neighbours of the group are `stride` ranks
-  /// apart.
+  /// Time of `calls` all-reduces in which a rank sends `sent_bytes` in total. Neighbours of the group are `stride`
+  /// ranks apart.
   [[nodiscard]] double exchange(double calls, double sent_bytes, int ranks, int stride) const {
     if (ranks == 1 || calls == 0) return 0;
     const auto& c = options_.cluster;
@@ -194,9 +194,9 @@ class StepModel {
     const double part = std::max(4 * stage.parameters / 32, 1024.0 * 1024);
     return zero >= 2 ? std::min(options_.bucket_bytes, part) : options_.bucket_bytes;
   }
-  /// Seconds that a replica waits for its exchange. `summing` and `gathering` are the seconds of one sum of all gradients
-  /// and of one all-gather of all weights. The link carries one bucket at a time, in the reducer's order. Few rounds are
-  /// simulated, and each further one takes as long as the last.
+  /// Seconds that a replica waits for its exchange. `summing` and `gathering` are the seconds of one sum of all
+  /// gradients and of one all-gather of all weights. The link carries one bucket at a time, in the reducer's order. Few
+  /// rounds are simulated, and each further one takes as long as the last.
   [[nodiscard]] double exposed(const Stage& stage, int zero, int rounds, double summing,
                                double gathering) const {
     std::vector<Passes> buckets{{}};  // the last layers first

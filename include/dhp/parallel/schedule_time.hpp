@@ -36,8 +36,8 @@ struct ScheduleTimes {
   std::vector<double> idle_share;  ///< idle share of the makespan, one for each stage
 };
 
-/// Each stage runs its actions in order, each as soon as its message has arrived. The lists may lack backwards.
-/// costs has an entry for each part of the model (Wiring::part), or one for all. message is the time of a message between
+/// Each stage runs its actions in order, each as soon as its message has arrived. The lists may lack backwards. costs
+/// has an entry for each part of the model (Wiring::part), or one for all. message is the time of a message between
 /// stages; a stage sends one at a time. Throws on a deadlock.
 [[nodiscard]] inline ScheduleTimes simulate(const StageLists& lists,
                                             const std::vector<ActionCosts>& costs,
