@@ -3,12 +3,14 @@
 
 planner.py PROGRAMS [--networks MEGABITS...] [--steps N] [--save FILE]
 
-First dhp_doctor --calibrate measures the machine. One rank runs each model with two micro-batch sizes, which scales the
-device rates to that model. Then all predictions are written to FILE, and only then the layouts run, as threads. With
---networks they also run as processes on two hosts, which are network namespaces of this machine whose links carry
-MEGABITS a second (needs iproute2, and root or user namespaces). Prints a table and the planner's errors."""
+First dhp_doctor --calibrate measures the machine. One rank alone runs each model with three micro-batch sizes, which
+scales the device rates to that model. Then all predictions are written to FILE, and only then the layouts run, as
+threads. With --networks they also run as processes on two hosts, which are network namespaces of this machine with a
+core each, whose links carry MEGABITS a second (needs iproute2, and root or user namespaces). Prints a table, the
+planner's errors, and the seconds in which it searches nearly 100,000 layouts."""
 import argparse
 import json
+import operator
 import os
 import pathlib
 import re
@@ -17,7 +19,8 @@ import subprocess
 import sys
 import tempfile
 
-sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[1] / "tests" / "processes"))
+ROOT = pathlib.Path(__file__).resolve().parents[1]
+sys.path.insert(0, str(ROOT / "tests" / "processes"))
 import network  # noqa: E402
 
 SAMPLES = 32
@@ -25,7 +28,10 @@ MODELS = {"bert": ("train_bert", "--preset tiny --sequence-length 64 --vocabular
           "resnet50": ("train_resnet50", "--depth 14 --width 16 --image-size 32 --classes 10")}
 COMMON = f"--data synthetic-resident --global-batch {SAMPLES}".split()
 AXES = ("--data-parallel", "--tensor-parallel", "--pipeline-parallel")
-CALIBRATES = (1, 16)  # micro-batch sizes of one rank
+# The options of a search of nearly 100,000 layouts.
+SEARCH = [*"--model bert --preset large --sequence-length 512 --precision bf16 --global-batch 2304 --gpus 768".split(),
+          "--cluster", ROOT / "examples" / "plan" / "clusters" / "h100x8.toml"]
+CALIBRATES = (1, 4, 16)  # micro-batch sizes of one rank
 # Mesh, micro-batch, and further options.
 THREADS = [(mesh, size, more) for mesh in ((2, 1, 1), (1, 2, 1), (1, 1, 2), (4, 1, 1), (2, 2, 1), (2, 1, 2), (1, 2, 2))
            for size, more in ((2, ""), (8, ""))] + [
@@ -34,6 +40,23 @@ THREADS = [(mesh, size, more) for mesh in ((2, 1, 1), (1, 2, 1), (1, 1, 2), (4, 
     ((1, 1, 2), 4, "--recompute")]
 HOSTS = [((2, 1, 1), 8, ""), ((2, 1, 1), 2, ""), ((2, 1, 1), 4, "--zero 2"), ((1, 2, 1), 8, ""), ((1, 1, 2), 8, ""),
          ((1, 1, 2), 2, "")]
+
+
+class Hosts(network.Network):
+    """Two hosts, each with a core of its own."""
+
+    def __init__(self):
+        super().__init__(count=2)
+
+    def prefix(self, number):
+        return [*super().prefix(number), "taskset", "-c", str(number)]
+
+    def run_alone(self, command):
+        """A job of one rank on each host, at the same time: the hosts share the machine's memory."""
+        jobs = [subprocess.Popen([*self.prefix(number), *command(number)], stdout=subprocess.DEVNULL,
+                                 stderr=subprocess.DEVNULL) for number in range(self.count)]
+        if any([job.wait() for job in jobs]):
+            raise RuntimeError(f"{command(0)} failed")
 
 
 def options(model, case):
@@ -57,14 +80,17 @@ def predicted(programs, folder, model, case, cluster):
 
 def ran(programs, folder, model, case, steps, hosts=None):
     """Returns the median seconds of a step, and rank 0's peak memory."""
-    metrics = folder / "metrics.jsonl"
-    command = [str(programs / MODELS[model][0]), *options(model, case), "--steps", str(steps), "--metrics", str(metrics),
-               "--overwrite", "--evaluate-samples", str(case[1])]
+    def command(rank):
+        return [str(programs / MODELS[model][0]), *options(model, case), "--steps", str(steps), "--overwrite",
+                "--metrics", str(folder / f"{rank}.jsonl"), "--evaluate-samples", str(case[1])]
+
     if hosts is None:
-        subprocess.run(command, check=True, capture_output=True)
+        subprocess.run(command(0), check=True, capture_output=True)
+    elif case[0] == (1, 1, 1):
+        hosts.run_alone(command)
     else:
         hosts.run(command, 300)
-    lines = [line for line in map(json.loads, metrics.read_text().splitlines()) if "loss" in line][2:]
+    lines = [line for line in map(json.loads, (folder / "0.jsonl").read_text().splitlines()) if "loss" in line][2:]
     return (statistics.median(SAMPLES / line["samples_per_s"] for line in lines),
             max(line.get("peak_memory_bytes", 0) for line in lines))
 
@@ -77,39 +103,36 @@ def with_rates(text, slower, launch_us):
 
 
 def calibrated(programs, folder, name, steps, hosts=None):
-    """Returns the doctor's file, and one for each model, whose rates and launch cost follow from two runs of one
-    rank."""
+    """Returns the doctor's file, and one for each model: its rates and launch cost follow from runs of one rank, by
+    least squares of the relative errors."""
     raw = folder / f"{name}.toml"
     if hosts is None:
         subprocess.run([programs / "dhp_doctor", "--ranks", "2", "--calibrate", raw], check=True, capture_output=True)
     else:
         hosts.run([str(programs / "dhp_doctor"), "--calibrate", str(raw)], 300)
-        raw.write_text(re.sub(r"^(host.cores|host.devices) = .*$", r"\1 = 1", raw.read_text(), flags=re.M))
-    made, text, trial = {}, raw.read_text(), folder / "trial.toml"
+        raw.write_text(re.sub(r"^host.cores = .*$", "host.cores = 1", raw.read_text(), flags=re.M))
+    made, text, trial = {"doctor": raw}, raw.read_text(), folder / "trial.toml"
     for model in MODELS:
-        took, work, launches = [], [], []
+        found = []
         for size in CALIBRATES:
             alone = ((1, 1, 1), size, "")
-            took.append(ran(programs, folder, model, alone, steps)[0])
+            took = ran(programs, folder, model, alone, steps, hosts)[0]
             trial.write_text(with_rates(text, 1, 0))
-            work.append(predicted(programs, folder, model, alone, trial)["s"])
+            work = predicted(programs, folder, model, alone, trial)["s"]
             trial.write_text(with_rates(text, 1, 1))
-            launches.append(predicted(programs, folder, model, alone, trial)["s"] - work[-1])
-        determinant = work[0] * launches[1] - work[1] * launches[0]
-        slower = (took[0] * launches[1] - took[1] * launches[0]) / determinant
-        launch_us = max(0, (work[0] * took[1] - work[1] * took[0]) / determinant)
+            found.append((work / took, (predicted(programs, folder, model, alone, trial)["s"] - work) / took))
+        x, y = zip(*found)
+        xx, xy, yy = (sum(map(operator.mul, *pair)) for pair in ((x, x), (x, y), (y, y)))
+        launch_us = max(0, (xx * sum(y) - xy * sum(x)) / (xx * yy - xy * xy))
+        slower = (sum(x) - xy * launch_us) / xx
         made[model] = folder / f"{name}_{model}.toml"
         made[model].write_text(with_rates(text, slower, launch_us))
         print(f"{model} {name}: devices {slower:.2f} times slower than the doctor says, {launch_us:.1f} us a launch")
-    return raw, made
+    return made
 
 
 def ranked(values):
-    order = sorted(range(len(values)), key=values.__getitem__)
-    places = [0] * len(values)
-    for place, at in enumerate(order):
-        places[at] = place
-    return places
+    return list(map(sorted(values).index, values))
 
 
 def summary(rows):
@@ -131,7 +154,7 @@ def main():
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("programs", type=lambda text: pathlib.Path(text).resolve())
     parser.add_argument("--networks", type=int, nargs="*", default=[])
-    parser.add_argument("--steps", type=int, default=10)
+    parser.add_argument("--steps", type=int, default=10, help="at least; short ones go on for three seconds")
     parser.add_argument("--save", default="planner.json")
     parser.add_argument("--no-threads", action="store_true")
     asked = parser.parse_args()
@@ -148,17 +171,17 @@ def main():
         folder = pathlib.Path(temporary)
 
         def measure(cases, on, name, hosts=None):
-            raw, clusters = calibrated(asked.programs, folder, name, asked.steps, hosts)
-            files[on] = raw.read_text()
+            clusters = calibrated(asked.programs, folder, name, 3 * asked.steps, hosts)
+            files[on] = {name: path.read_text() for name, path in clusters.items()}
             mine = [{"model": model, "on": on, "mesh": case[0], "micro_batch": case[1], "more": case[2],
-                     "predicted": predicted(asked.programs, folder, model, case, clusters[model]),
-                     "by_doctor_alone_s": predicted(asked.programs, folder, model, case, raw)["s"]}
+                     "predicted": predicted(asked.programs, folder, model, case, clusters[model])}
                     for model in MODELS for case in cases]
             rows.extend(mine)
             write()  # predictions are written before the runs
             for row in mine:
                 case = (row["mesh"], row["micro_batch"], row["more"])
-                row["measured_s"], row["measured_bytes"] = ran(asked.programs, folder, row["model"], case, asked.steps, hosts)
+                steps = max(asked.steps, min(60, int(3 / row["predicted"]["s"])))
+                row["measured_s"], row["measured_bytes"] = ran(asked.programs, folder, row["model"], case, steps, hosts)
                 print(f"{row['model']:9} {on:14} {'x'.join(map(str, case[0])):6} {case[1]:3} {case[2]:24}"
                       f" {1e3 * row['predicted']['s']:8.1f} {1e3 * row['measured_s']:8.1f} ms"
                       f" {100 * (row['predicted']['s'] / row['measured_s'] - 1):+6.1f} %"
@@ -168,12 +191,14 @@ def main():
         if not asked.no_threads:
             measure(THREADS, "threads", "threads")
         for megabits in asked.networks:
-            with network.Network(count=2) as hosts:
+            with Hosts() as hosts:
                 hosts.limit(megabits)
                 measure(HOSTS, f"{megabits} Mbit/s", f"net{megabits}", hosts)
     for on in dict.fromkeys(row["on"] for row in rows):
         print(on, summary([row for row in rows if row["on"] == on]))
     print(json.dumps(summary(rows), indent=1))
+    page = subprocess.run([asked.programs / "dhp_plan", *SEARCH], check=True, capture_output=True, text=True).stdout
+    print("BERT-large on 768 H100:", *re.findall(r"best of \d+ layouts|planned in .* s", page))
 
 
 if __name__ == "__main__":

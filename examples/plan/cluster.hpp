@@ -1,5 +1,5 @@
-// Cluster: what the time of a step is computed from. A file has it, in TOML without tables: clusters/*.toml
-// are ready, and dhp_doctor --calibrate writes one of the machine that it runs on.
+// Cluster: the hardware figures that the time of a step is computed from. A TOML file without tables has them:
+// clusters/*.toml describe usual machines, and dhp_doctor --calibrate measures its own.
 #pragma once
 
 #include <dhp/core/config.hpp>
@@ -15,7 +15,7 @@
 
 namespace examples {
 
-/// A rank's link: the time before a message's first byte, and bytes in a second each way.
+/// A rank's link: latency of a message, and bandwidth in each direction.
 struct Link {
   double latency_s = 10e-6;
   double bytes_per_s = 5e9;
@@ -24,19 +24,20 @@ struct Link {
 /// The defaults are those of a laptop.
 struct Cluster {
   std::string name = "a laptop";
-  double devices = 1024;  ///< of a host: ranks that it takes
-  double cores = 2;       ///< of a host, which its ranks share; 0: a rank has a device of its own
-  double hosts = 1024;    ///< of a rack
-  double flop_32 = 50e9;  ///< in a second, as products reach it
-  double flop_16 = 10e9;
-  double flop_dropout = 25e9;  ///< of attention with dropout
-  double bytes_per_s = 8e9;    ///< that other operations read and write
-  double launch_s = 2e-6;      ///< of an operation, beside that
-  double memory_bytes = 8e9;   ///< of a device; with cores of the host
-  double dollars = 0;          ///< of a device in an hour
-  Link device{}, host{.latency_s = 50e-6, .bytes_per_s = 0.1e9}, rack = host;  ///< between two
+  double devices = 1024;       ///< ranks that a host takes
+  double cores = 2;            ///< that the ranks of a host share; 0: each rank has its own device
+  double hosts = 1024;         ///< hosts of a rack
+  double flop_32 = 50e9;       ///< rate that matrix products reach in 32 bits
+  double flop_16 = 10e9;       ///< rate in 16 bits
+  double flop_dropout = 25e9;  ///< rate of attention with dropout
+  double bytes_per_s = 8e9;    ///< rate at which other operations read and write
+  double launch_s = 2e-6;      ///< cost of starting an operation
+  double memory_bytes = 8e9;   ///< of a device, or of the host if ranks share cores
+  double dollars = 0;          ///< price of a device for an hour
+  Link device{}, host{.latency_s = 50e-6, .bytes_per_s = 0.1e9},
+      rack = host;  ///< between two devices, hosts, racks
 
-  /// visitor(key, value, unit): the file has value / unit.
+  /// Calls visitor(key, value, unit) for each key of the file, which states value / unit.
   static void visit(auto& cluster, auto visitor) {
     visitor("host.devices", cluster.devices, 1);
     visitor("host.cores", cluster.cores, 1);
@@ -62,7 +63,7 @@ struct Cluster {
   [[nodiscard]] std::string text() const;
 };
 
-/// Throws one sentence with the line of a mistake.
+/// Throws an error of one sentence that names the wrong line.
 inline Cluster Cluster::parse(const std::string& text, const std::string& path) {
   Cluster made;
   std::set<std::string> found;

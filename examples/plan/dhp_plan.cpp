@@ -1,5 +1,5 @@
-// Plans a training before there are ranks for it: the fastest layouts on a cluster, their time by part, their memory
-// and their cost. The model runs on the device Meta, which computes nothing.
+// Finds the fastest layouts of a training on a cluster before it runs, with their time, memory and cost. The model runs
+// on the device Meta, which computes nothing.
 #include <dhp/ops/meta.hpp>
 
 #include "../bert/model.hpp"
@@ -35,12 +35,12 @@ struct Described {
   bool same_shapes = true, equal_shares = false, any_micro_batch = false;
 };
 
-/// Whether the options of a trainer name this one.
+/// Whether the user gave this option of the trainer.
 [[nodiscard]] bool is_given(const RunOptions& options, const std::string& name) {
   return ("\n" + options.configuration).find("\n" + name + "=") != std::string::npos;
 }
 
-/// The trainer's own options. gpu: with those of a build for GPUs. Returns the exit status where they are wrong.
+/// Parses the trainer's own options; gpu adds those of a build for GPUs. Returns an exit status if they are wrong.
 [[nodiscard]] std::optional<int> describe(const std::string& model, int argc, char** argv, bool gpu,
                                           Described& made) {
   const auto keep = [&](auto& parsed) {
@@ -52,7 +52,7 @@ struct Described {
   if (model == "resnet50") {
     auto parsed = parse_resnet(argc, argv, gpu);
     if (const auto status = keep(parsed)) return status;
-    parsed.options.normalize = "imagenet";  // no shape depends on it, and images need not be read
+    parsed.options.normalize = "imagenet";  // avoids reading all images; no shape depends on it
     const auto& options = parsed.options;
     const auto data = load_images(options);
     made.batcher = data.train;
@@ -122,7 +122,7 @@ class Page {
   Page(MemoryPlanner& planner, StepModel& model, const Described& of, int ranks)
       : planner_(planner), model_(model), of_(of), ranks_(ranks) {}
 
-  /// The fastest ones whose memory, counted by a step of the whole program, fits.
+  /// The fastest layouts whose memory fits. It is counted by a step of the whole program.
   [[nodiscard]] std::vector<Timed> best(int ranks, std::int64_t samples, std::size_t most) {
     auto choices = choices_of(of_, ranks);
     choices.samples = samples;
@@ -202,8 +202,8 @@ class Page {
   }
 
  private:
-  /// A rank's bytes for each stage; none if it cannot run. Schedules hold no more after twice as many micro-batches as
-  /// stages.
+  /// Bytes of a rank of each stage; empty if the layout cannot run. After twice as many micro-batches as stages a
+  /// schedule holds no more activations.
   [[nodiscard]] std::vector<double> stage_bytes(const Layout& layout) {
     const int many = layout.schedule == dhp::GPipe::name ? 0 : 2 * layout.mesh.pipeline + 2;
     std::vector<double> bytes;
@@ -211,7 +211,7 @@ class Page {
       bytes.push_back(static_cast<double>(stage.most));
     return bytes;
   }
-  /// A device's bytes; 0 if it cannot run.
+  /// Bytes of a device; 0 if the layout cannot run.
   [[nodiscard]] double counted(const Layout& layout) {
     double most = 0;
     for (const double bytes : stage_bytes(layout)) most = std::max(most, bytes);
@@ -248,7 +248,7 @@ int plan(const Asked& asked, const Cluster& cluster, const Described& of) {
   std::printf("%s, %d ranks, %lld samples a step: the best of %zu layouts\n", cluster.name.c_str(),
               ranks, static_cast<long long>(of.options.global_batch), tried);
   page.print(found);
-  // The same samples for each rank, on one host alone.
+  // One host alone, with the same number of samples for each rank.
   if (const int host = static_cast<int>(cluster.devices);
       host < ranks && of.options.global_batch * host % ranks == 0) {
     const auto samples = of.options.global_batch * host / ranks;
@@ -291,7 +291,7 @@ int main(int argc, char** argv) {
   of.any_micro_batch = std::none_of(words.begin(), words.end(), [](const auto& word) {
     return word.starts_with("--micro-batch") || word.starts_with("--config");
   });
-  if (of.any_micro_batch) words.insert(words.end(), {"--micro-batch", "1"});  // of any batch
+  if (of.any_micro_batch) words.insert(words.end(), {"--micro-batch", "1"});  // divides any batch
   std::vector<char*> rest;
   for (auto& word : words) rest.push_back(word.data());
   return exit_status_of([&] {

@@ -1,4 +1,4 @@
-// ModelWork: what a model's layers do in one micro-batch, counted by the run's own code on the device Meta.
+// ModelWork: the work of a model's layers in one micro-batch, counted by running the training code on the device Meta.
 #pragma once
 
 #include <dhp/train/memory_plan.hpp>
@@ -11,22 +11,23 @@ namespace examples {
 
 using Work = dhp::detail::MetaCount;
 
-/// The work of one rank of a tensor axis.
+/// Work of a layer on one rank of the tensor axis.
 struct LayerWork {
   Work forward{}, backward{};
-  double kept_bytes = 0;                       ///< from the forward pass to the backward one
-  double output_bytes = 0;                     ///< which cross to the next stage
-  std::map<const void*, double> parameters{};  ///< elements by identity: layers may share some
+  double kept_bytes = 0;    ///< activations kept for the backward pass
+  double output_bytes = 0;  ///< activations sent to a next stage
+  std::map<const void*, double>
+      parameters{};  ///< elements by identity, as layers may share parameters
 };
 
 struct ModelWork {
-  std::vector<LayerWork> layers{};  ///< the last one with the loss
-  std::vector<double> costs{};      ///< that stages are cut by
-  Work update{};                    ///< of a step, outside the layers
+  std::vector<LayerWork> layers{};  ///< the last one includes the loss
+  std::vector<double> costs{};  ///< relative cost of each layer, which decides where stages begin
+  Work update{};                ///< work of a step outside the layers
   double parameters = 0;
-  double in_pages = 0;  ///< elements of all, as replicas shard them
+  double in_pages = 0;  ///< elements of all parameters with the padding of ZeRO's pages
   double weight_bytes = 0, gradient_bytes = 0, optimizer_bytes = 0;
-  double transient_bytes = 0;  ///< at the peak, beside state and what layers keep
+  double transient_bytes = 0;  ///< peak memory beyond state and kept activations
 
   /// Multiplications and additions of a forward pass.
   [[nodiscard]] double forward_flop() const {
@@ -36,7 +37,8 @@ struct ModelWork {
   }
 };
 
-/// Counts a model on one stage; planned.options.layout: the tensor axis alone. Throws if it cannot be cut so.
+/// Counts a model on one pipeline stage and one replica. planned.options.layout has the tensor axis alone. Throws if
+/// the model cannot be split that way.
 template <class Options>
 [[nodiscard]] ModelWork count_work(const dhp::PlannedRun<Options>& planned,
                                    dhp::MetaOptions device = {}) {
@@ -95,7 +97,7 @@ template <class Options>
     const bool forward = span.name.starts_with("forward");
     if (forward || span.name.starts_with("backward")) {
       work.update.add(span.count, -1);
-      auto rest = span.count;  // of the loss
+      auto rest = span.count;  // what remains is the loss
       // Layers come first in a forward pass, and last in a backward one.
       for (std::size_t at = 0; at < std::min(count, inside.size()); ++at) {
         auto& layer = work.layers[at];
@@ -120,8 +122,7 @@ template <class Options>
   return work;
 }
 
-/// Interpolates between two counted micro-batches, at this share of the way: all grows evenly, but for the size classes
-/// of memory.
+/// Interpolates linearly between the counts of two micro-batch sizes. Only rounding of memory blocks is not linear.
 [[nodiscard]] inline ModelWork between(const ModelWork& small, const ModelWork& large,
                                        double share) {
   auto made = small;

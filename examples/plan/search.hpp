@@ -1,4 +1,4 @@
-// The layouts that a training may have, and the fastest of them.
+// Enumerates the layouts that a training may have, and finds the fastest ones.
 #pragma once
 
 #include "step_time.hpp"
@@ -11,17 +11,17 @@ namespace examples {
 
 struct Choices {
   std::vector<int> ranks{};
-  int tensor = 0, pipeline = 0;  ///< axes; 0: any
+  int tensor = 0, pipeline = 0;  ///< sizes of these axes; 0: any size
   int context = 1;
   std::vector<std::int64_t> micro_batches{};
   std::vector<int> zero{0};
   std::vector<bool> recompute{false};
-  std::vector<std::pair<std::string, int>> schedules{{"1f1b", 1}};  ///< and chunks
-  std::int64_t samples = 0;                                         ///< of a step
-  bool equal_shares = false;   ///< replicas need as many micro-batches each
-  bool powers_of_two = false;  ///< axes
+  std::vector<std::pair<std::string, int>> schedules{{"1f1b", 1}};  ///< schedule and chunks
+  std::int64_t samples = 0;                                         ///< samples of a step
+  bool equal_shares = false;   ///< all replicas need the same number of micro-batches
+  bool powers_of_two = false;  ///< only axes that are powers of two
 
-  /// As many ranks on any axes, and the rest as it is.
+  /// The same number of ranks on any axes, with all else as in `layout`.
   [[nodiscard]] static Choices near(const Layout& layout, std::int64_t samples, bool equal_shares) {
     return {.ranks = {layout.mesh.size()},
             .context = layout.mesh.context,
@@ -63,8 +63,8 @@ void for_each_layout(const Choices& choices, auto visit) {
 
 using Timed = std::pair<StepTime, Layout>;
 
-/// The fastest layouts whose estimated memory fits, the best first. Of more than `exhaustive` the axes that are powers
-/// of two.
+/// The fastest layouts whose estimated memory fits, the best first. If there are more than `exhaustive`, only axes that
+/// are powers of two are tried.
 [[nodiscard]] inline std::vector<Timed> fastest(StepModel& model, Choices choices, std::size_t most,
                                                 std::size_t* tried = nullptr,
                                                 std::size_t exhaustive = 100'000) {
@@ -89,7 +89,7 @@ using Timed = std::pair<StepTime, Layout>;
   return found;
 }
 
-/// Why another one is slower, in a phrase.
+/// Says in a phrase why a layout is slower than the best one.
 [[nodiscard]] inline std::string why_slower(const StepTime& best, const StepTime& other) {
   const auto of_best = best.seconds(), of_other = other.seconds();
   std::size_t worst = 0;

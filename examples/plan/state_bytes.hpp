@@ -1,5 +1,5 @@
-// Sizes of a rank's state and of what its replicas exchange with ZeRO: stage 1 shards the optimizer, 2 the
-// gradients, 3 the weights (docs/memory.md, docs/zero.md).
+// Bytes of a rank's state, and bytes that replicas exchange, with ZeRO: stage 1 shards the optimizer state, stage 2
+// also the gradients, stage 3 also the weights (docs/memory.md, docs/zero.md).
 #pragma once
 
 #include <dhp/comm/collective.hpp>
@@ -8,13 +8,13 @@
 
 namespace examples {
 
-/// Per rank.
+/// State of one rank.
 struct StateBytes {
   double weights = 0, gradients = 0, optimizer = 0;
   [[nodiscard]] double sum() const { return weights + gradients + optimizer; }
 };
 
-/// Given those of a rank without ZeRO. In stage 1 the summed gradients lie beside the others.
+/// The arguments are the bytes of a rank without ZeRO. In stage 1 a rank also holds the summed gradients of its share.
 [[nodiscard]] inline StateBytes state_bytes(double weights, double gradients, double optimizer,
                                             int replicas, int zero) {
   return {weights / (zero >= 3 ? replicas : 1),
@@ -22,26 +22,21 @@ struct StateBytes {
           optimizer / (zero >= 1 ? replicas : 1)};
 }
 
-struct DataExchange {
-  double bytes = 0;  ///< that a rank sends in a step
-  double calls = 0;  ///< for each bucket, in all-reduces: others are half of one
-};
-
-/// Stage 3: at most; a bucket that the next pass needs first stays.
-[[nodiscard]] inline DataExchange data_bytes(double gradients, double weights, int replicas,
-                                             int zero, int micro_batches) {
+/// Bytes that a rank sends to its replicas in a step. For stage 3 this is an upper bound, because a bucket that the
+/// next pass needs first is not gathered again.
+[[nodiscard]] inline double data_bytes(double gradients, double weights, int replicas, int zero,
+                                       int micro_batches) {
   using dhp::CallKind;
   const auto sent = [&](CallKind kind, double bytes) {
     return dhp::sent_bytes(kind, static_cast<std::int64_t>(bytes), replicas);
   };
   const double scattered = sent(CallKind::reduce_scatter, gradients);
   const double gathered = sent(CallKind::all_gather, weights / replicas);
-  const double times = micro_batches;
   switch (zero) {
-    case 0: return {sent(CallKind::all_reduce, gradients), 1};
-    case 1: return {scattered + gathered, 1};
-    case 2: return {times * scattered + gathered, (times + 1) / 2};
-    default: return {times * (scattered + 2 * gathered), times * 3 / 2};
+    case 0: return sent(CallKind::all_reduce, gradients);
+    case 1: return scattered + gathered;
+    case 2: return micro_batches * scattered + gathered;
+    default: return micro_batches * (scattered + 2 * gathered);
   }
 }
 

@@ -1,6 +1,6 @@
-// StepModel: how long a step takes in a layout, part by part, what a rank holds, and why: layers by FLOP, bytes and
-// launches, collectives and messages by latency and bandwidth, the pipeline by its schedule, gradients by buckets in
-// the reducer's order. All that dhp plans asks it.
+// StepModel predicts the time of a step and the memory of a rank in a layout. Layers cost FLOP, bytes and launches;
+// collectives and messages cost latency and bandwidth; the pipeline's schedule and the exchange of gradient buckets are
+// simulated.
 #pragma once
 
 #include <dhp/parallel/cut_layers.hpp>
@@ -28,17 +28,17 @@ struct Layout {
   bool recompute = false;
 };
 
-/// Seconds of a step, of the stage that decides; what other work hides is not in them.
+/// Seconds of a step on the slowest stage. Communication that computation hides is not included.
 struct StepTime {
-  double compute = 0;  ///< of layers
-  double tensor = 0;   ///< exchange inside layers
-  double waiting = 0;  ///< for other stages and their messages
-  double data = 0;     ///< exchange of gradients and weights that nothing hides
-  double update = 0;
-  double shared = 0;        ///< for cores that other ranks have
-  double memory_bytes = 0;  ///< of a rank, about
-  double idle_share = 0;    ///< of the schedule, of all stages
-  double flop = 0;          ///< multiplications and additions that the model needs, of all ranks
+  double compute = 0;       ///< passes of the layers
+  double tensor = 0;        ///< collectives inside layers
+  double waiting = 0;       ///< idle time of the pipeline
+  double data = 0;          ///< exposed exchange of gradients and weights
+  double update = 0;        ///< optimizer and the step's small collectives
+  double shared = 0;        ///< slowdown by ranks on the same cores
+  double memory_bytes = 0;  ///< estimate for one rank
+  double idle_share = 0;    ///< mean over the stages
+  double flop = 0;          ///< that the model needs, over all ranks, without recomputation
 
   static constexpr std::array parts{"layers",    "tensor axis", "pipeline",
                                     "data axis", "update",      "shared cores"};
@@ -55,11 +55,13 @@ struct StepTime {
 
 struct StepModelOptions {
   Cluster cluster{};
-  std::function<dhp::AnySchedule(const std::string&)> schedule = dhp::parse_schedule;  ///< by name
-  bool half = false;  ///< products are of 16 bits
+  std::function<dhp::AnySchedule(const std::string&)> schedule =
+      dhp::parse_schedule;  ///< finds one by name
+  bool half = false;        ///< matrix products run in 16 bits
   double bucket_bytes = 25 << 20;
-  std::int64_t samples = 0;  ///< of a step
-  /// Counts a mesh of these tensor and context axes and one rank on the others; null: the model cannot be cut so.
+  std::int64_t samples = 0;  ///< samples of a step
+  /// Counts the work of one rank with the layout's tensor and context axes and no other. Returns null if the model
+  /// cannot be split that way.
   std::function<std::shared_ptr<const ModelWork>(const Layout&)> work{};
 };
 
@@ -76,17 +78,17 @@ class StepModel {
     const double flop = (work.flop - work.dropout_flop) / products +
                         work.dropout_flop / std::min(products, c.flop_dropout);
     const double moved = work.product_bytes / c.bytes_per_s;
-    // On cores the caches hide what products read.
+    // On CPUs the caches hide the reads of matrix products.
     return (c.cores > 0 ? std::max(flop, moved) : flop + moved) + work.bytes / c.bytes_per_s +
            work.launches * c.launch_s;
   }
-  /// Time of all-reduces in which a rank sends so many bytes, in a group of so many ranks whose neighbours are
-  /// `stride` apart.
+  /// Time of `calls` all-reduces in which a rank sends `sent_bytes` in total. Neighbours of the group are `stride`
+  /// ranks apart.
   [[nodiscard]] double exchange(double calls, double sent_bytes, int ranks, int stride) const {
     if (ranks == 1 || calls == 0) return 0;
     const auto& c = options_.cluster;
     const double extent = static_cast<double>(ranks) * stride;
-    // The group's ranks on one host meet first, and use their links side by side.
+    // Ranks on one host reduce among themselves first, then use their network links in parallel.
     const double here = std::clamp(std::floor(c.devices / stride), 1.0, static_cast<double>(ranks));
     const double inside = calls * rounds(here) * c.device.latency_s;
     if (extent <= c.devices) return inside + sent_bytes / c.device.bytes_per_s;
@@ -95,12 +97,14 @@ class StepModel {
            sent_bytes / std::min(c.device.bytes_per_s, here * link.bytes_per_s);
   }
 
-  /// None where the model cannot be cut so, or a replica has nothing to do.
+  /// Returns nothing if the model cannot be split that way, or a replica would have no micro-batch.
   [[nodiscard]] std::optional<StepTime> operator()(const Layout& layout) {
     const auto& mesh = layout.mesh;
     const auto micro_batches = std::max<std::int64_t>(options_.samples / layout.micro_batch, 1);
     if (micro_batches < mesh.data) return {};
     const auto share = dhp::part_of(micro_batches, mesh.data, 0).size();
+    const auto& c = options_.cluster;
+    const double here = std::min<double>(mesh.size(), c.devices);  // ranks of a host
     const auto* const pipeline = staged(layout, static_cast<int>(share));
     if (pipeline == nullptr) return {};
     const auto& work = *pipeline->work;
@@ -111,17 +115,27 @@ class StepModel {
       const int replicas = mesh.replicas();
       const double part = stage.parameters / work.parameters;
       const double cut = layout.zero > 0 ? part * work.in_pages / work.parameters : part;
-      const auto moved = data_bytes(work.gradient_bytes * cut, work.weight_bytes * cut, replicas,
-                                    layout.zero, static_cast<int>(share));
-      const auto calls = std::ceil(4 * stage.parameters / options_.bucket_bytes) * moved.calls;
-      const double exchanging = exchange(calls, moved.bytes, replicas, mesh.tensor);
+      const double gradients = work.gradient_bytes * cut, weights = work.weight_bytes * cut;
+      const auto sent = [&](double calls, double bytes) {
+        return exchange(calls, bytes, replicas, mesh.tensor);
+      };
+      const bool sharded = layout.zero > 0;
+      const double calls = std::ceil(4 * stage.parameters / bucket_bytes(stage, layout.zero));
+      const double summing =
+          sent(sharded ? calls / 2 : calls, data_bytes(gradients, 0, replicas, sharded, 1));
+      const double gathering =
+          sharded ? sent(calls / 2, data_bytes(0, weights, replicas, 1, 1)) : 0;
+      const auto rounds = layout.zero >= 2 ? static_cast<int>(share) : 1;
       time.compute = stage.compute;
       time.tensor = stage.tensor;
       time.waiting = std::max(0.0, stage.end - stage.compute - stage.tensor) + stage.tied;
-      time.data = layout.zero >= 2
-                      ? std::max(exchanging - stage.compute * (layout.zero == 3 ? 1 : 2.0 / 3),
-                                 exchanging / std::max(2 * calls, 1.0))
-                      : exposed(stage, exchanging);
+      const double exchanging = rounds * summing + gathering * (layout.zero == 3 ? 2 * rounds : 1);
+      if (exchanging > 0) {
+        time.data = exposed(stage, layout.zero, rounds, summing, gathering);
+        if (replicas * mesh.tensor > c.devices && c.cores > 0 && here >= c.cores)
+          time.data += tcp_s * (1 - time.data / exchanging) *
+                       data_bytes(gradients, weights, replicas, layout.zero, rounds);
+      }
       auto update = work.update;
       update.add(update, (layout.zero > 0 ? part / replicas : part) - 1);
       time.update = seconds(update) + exchange(6, 0, mesh.size(), 1);
@@ -130,17 +144,15 @@ class StepModel {
       time.memory_bytes = state.sum() + stage.kept_bytes + work.transient_bytes;
       slowest.memory_bytes = std::max(slowest.memory_bytes, time.memory_bytes);
       busy += time.compute + time.update;
-      if (mesh.size() <= options_.cluster.devices) busy += time.tensor + exchanging;  // by copies
+      if (mesh.size() <= c.devices) busy += time.tensor + exchanging;  // by copies
       idle += std::max(0.0, 1 - (time.compute + time.tensor) / pipeline->makespan);
       if (time.total() > slowest.total()) {
         time.memory_bytes = slowest.memory_bytes;
         slowest = time;
       }
     }
-    // Ranks on the cores of a host do no more in a second than these can.
-    const auto& c = options_.cluster;
+    // A step lasts at least as long as the host's cores need for the work of all its ranks.
     if (c.cores > 0) {
-      const double here = std::min<double>(mesh.size(), c.devices);
       const double of_host = busy / mesh.pipeline * here / c.cores;
       slowest.shared = std::max(0.0, of_host - slowest.total());
       slowest.memory_bytes *= here;
@@ -152,13 +164,18 @@ class StepModel {
   }
 
  private:
-  /// A stage of a pipeline, with times of all of its micro-batches.
+  /// Times of a layer, or of a bucket of layers, in one micro-batch.
+  struct Passes {
+    double parameters = 0;  // without those that an earlier layer has
+    bool tied = false;      // shares parameters with an earlier layer
+    double forward = 0, backward = 0;
+  };
+  /// A pipeline stage, with times of all its micro-batches.
   struct Stage {
     double compute = 0, tensor = 0, end = 0;
-    double tied = 0;  // exchange of gradients that other stages have, too
+    double tied = 0;  // sums gradients of parameters that other stages share
     double parameters = 0, kept_bytes = 0;
-    /// For each layer, the last one first: parameters, and seconds of the last backward pass that are left then.
-    std::vector<std::pair<double, double>> ready{};
+    std::vector<Passes> layers{};  // the last one first
   };
   struct Pipeline {
     std::shared_ptr<const ModelWork> work{};
@@ -167,25 +184,59 @@ class StepModel {
   };
   using Cut = std::tuple<int, int, int, std::string, int, std::int64_t, bool>;
 
+  /// Core time of TCP for each byte that is both sent and received, measured on an AMD EPYC. It delays computation that
+  /// overlaps with the exchange if a rank has no spare core.
+  static constexpr double tcp_s = 1.3e-9;
+
   [[nodiscard]] static double rounds(double ranks) { return 2 * std::ceil(std::log2(ranks)); }
 
-  /// Buckets go one after the other, each when its layers are done; the rest of the backward pass hides them.
-  [[nodiscard]] double exposed(const Stage& stage, double exchanging) const {
-    double done = 0, waiting = 0, sent = 0;
-    bool first = true;
-    for (std::size_t at = 0; at < stage.ready.size(); ++at) {
-      const auto& [parameters, left] = stage.ready[at];
-      waiting += parameters;
-      if (4 * waiting < options_.bucket_bytes && at + 1 < stage.ready.size()) continue;
-      done = (first ? -left : std::max(done, -left)) +
-             exchanging * waiting / std::max(stage.parameters, 1.0);
-      first = false;
-      sent += waiting, waiting = 0;
+  [[nodiscard]] double bucket_bytes(const Stage& stage, int zero) const {
+    const double part = std::max(4 * stage.parameters / 32, 1024.0 * 1024);
+    return zero >= 2 ? std::min(options_.bucket_bytes, part) : options_.bucket_bytes;
+  }
+  /// Seconds that a replica waits for its exchange. `summing` and `gathering` are the seconds of one sum of all
+  /// gradients and of one all-gather of all weights. The link carries one bucket at a time, in the reducer's order. Few
+  /// rounds are simulated, and each further one takes as long as the last.
+  [[nodiscard]] double exposed(const Stage& stage, int zero, int rounds, double summing,
+                               double gathering) const {
+    std::vector<Passes> buckets{{}};  // the last layers first
+    double passes = 0;
+    for (const auto& layer : stage.layers) {
+      if (4 * buckets.back().parameters >= bucket_bytes(stage, zero)) buckets.emplace_back();
+      auto& bucket = buckets.back();
+      bucket.parameters += layer.parameters;
+      bucket.tied |= layer.tied;
+      bucket.forward += layer.forward, bucket.backward += layer.backward;
+      passes += layer.forward + layer.backward;
     }
-    return std::max(0.0, done);
+    summing /= std::max(stage.parameters, 1.0), gathering /= std::max(stage.parameters, 1.0);
+    double now = 0, link = 0, asked = 0, round_s = 0;
+    const auto gather = [&](const Passes& bucket) {
+      link = std::max(link, asked) + gathering * bucket.parameters;
+      now = std::max(now, link);
+      if (zero == 3) asked = now;  // for the next bucket
+    };
+    const int few = std::min(rounds, 3);
+    for (int round = 0; round < few; ++round) {
+      const double start = now;
+      for (auto bucket = buckets.rbegin(); bucket != buckets.rend(); ++bucket) {
+        if (zero == 3 || (zero > 0 && round == 0)) gather(*bucket);
+        now += bucket->forward;
+      }
+      for (const auto& bucket : buckets) {
+        if (zero == 3) gather(bucket);
+        if (zero >= 2 && bucket.tied) now = std::max(now, link);  // its gradients are being summed
+        now += bucket.backward;
+        const double before = link;
+        link = std::max(link, now) + summing * bucket.parameters;
+        if (zero >= 2) now = std::max(now, before);  // two buckets are in memory
+      }
+      round_s = now - start;
+    }
+    return std::max(now, link) - few * passes + (rounds - few) * (round_s - passes);
   }
 
-  /// Null where there is no such pipeline.
+  /// Returns null if the model cannot be split into such a pipeline.
   [[nodiscard]] const Pipeline* staged(const Layout& layout, int micro_batches) {
     const auto& mesh = layout.mesh;
     const auto [known, fresh] = pipelines_.try_emplace(
@@ -229,25 +280,19 @@ class StepModel {
         cost.backward_input += backward / 2 + inside(of.backward);
         cost.backward_weight += backward / 2;
         kept[at] += of.kept_bytes / layout.chunks;
-        double fresh = 0;
+        Passes passes{.forward = forward + inside(of.forward),
+                      .backward = backward + inside(of.backward)};
         for (const auto& [id, elements] : of.parameters)
-          if (held[at].emplace(id, elements).second) fresh += elements;
-        stage.parameters += fresh;
-        stage.ready.insert(stage.ready.begin(), {fresh, backward + inside(of.backward)});
+          if (held[at].emplace(id, elements).second) passes.parameters += elements;
+          else passes.tied = true;
+        stage.parameters += passes.parameters;
+        stage.layers.insert(stage.layers.begin(), passes);
       }
       if (part + 1 < wiring.parts())
         message = std::max(
             message,
             work.layers[static_cast<std::size_t>(cuts[static_cast<std::size_t>(part) + 1]) - 1]
                 .output_bytes);
-    }
-    for (auto& stage : made.stages) {
-      double left = 0;  // seconds of the layers behind
-      for (auto at = stage.ready.size(); at-- > 0;) {
-        const double mine = stage.ready[at].second;
-        stage.ready[at].second = left;
-        left += mine;
-      }
     }
     const int stride = mesh.size() / mesh.pipeline;
     const double bytes_each = work.gradient_bytes / work.parameters;
@@ -256,7 +301,7 @@ class StepModel {
         const auto ranks = static_cast<int>(std::count_if(
             held.begin(), held.end(), [&](const auto& of) { return of.contains(id); }));
         made.stages[at].tied +=
-            exchange(1, data_bytes(elements * bytes_each, 0, ranks, 0, 1).bytes, ranks, stride);
+            exchange(1, data_bytes(elements * bytes_each, 0, ranks, 0, 1), ranks, stride);
       }
     const double hop = exchange(0.5, message, std::min(mesh.pipeline, 2), stride);
     const auto times = simulated(layout, micro_batches, costs, hop);
@@ -270,7 +315,7 @@ class StepModel {
     double makespan = 0;
     std::vector<double> ends{}, in_flight{};
   };
-  /// Simulates few micro-batches, and adds so much for each further one.
+  /// Simulates few micro-batches and extrapolates to the others.
   [[nodiscard]] Times simulated(const Layout& layout, int micro_batches,
                                 const std::vector<dhp::ActionCosts>& costs, double hop) const {
     const int stages = layout.mesh.pipeline;

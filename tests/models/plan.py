@@ -29,6 +29,9 @@ with tempfile.TemporaryDirectory() as folder:
         assert all(each["zero"] == 1 and abs(sum(each["parts"].values()) / each["seconds"] - 1) < 1e-6
                    for each in found), found
         assert all(mesh[0] * mesh[1] * mesh[2] == 16 for mesh in (each["mesh"] for each in found)), found
+    # No layout of as many as 100,000 is left out.
+    page = ended(plan, *small["bert"], "--cluster", CLUSTERS / "h100x8.toml", "--gpus", "768", "--global-batch", "2304").stdout
+    assert "the best of 99482 layouts" in page, page
     for cluster in CLUSTERS.glob("*.toml"):
         ended(plan, "--preset", "tiny", "--cluster", cluster, "--gpus", "2", "--global-batch", "4")
     # Micro-batches of 12 are not counted, but lie between two that are: as many samples are as much work.

@@ -100,6 +100,23 @@ TEST_CASE("step time: buckets that are ready early are hidden, the last one is n
   CHECK(model_of(cluster, four_layers())({.mesh = {2, 1, 1}, .zero = 1})->update == Approx(0.5));
 }
 
+TEST_CASE("step time: ZeRO 2 sums after each micro-batch, behind the next forward pass") {
+  auto cluster = simple();
+  cluster.device.bytes_per_s = 2e6;  // 16e6 bytes of gradients: 4 s for a sum, and 4 s for weights
+  auto work = four_layers();
+  work.in_pages = work.parameters;
+  const Layout layout{.mesh = {2, 1, 1}, .micro_batch = 2, .zero = 2};  // two micro-batches each
+  // Each layer is a bucket. Only the first weights and the last sum are waited for.
+  CHECK(model_of(cluster, work)(layout)->data == Approx(1 + 1));
+  // TCP takes the only core.
+  auto across = cluster;
+  across.devices = across.cores = 1, across.host = cluster.device;
+  CHECK(model_of(across, work)(layout)->data == Approx(2 + 1.3e-9 * 24e6 * (1 - 2.0 / 12)));
+  // A slow link has weights, sums once a layer has both passes, and sums that wait for the next backward pass.
+  cluster.device.bytes_per_s = 0.5e6;
+  CHECK(model_of(cluster, work)(layout)->data == Approx(16 + (3 + 16) + (2 + 16) - 2 * 12));
+}
+
 TEST_CASE("step time: groups across hosts use the links of hosts side by side") {
   auto model = model_of(simple(), four_layers());
   CHECK(model.exchange(1, 1e8, 2, 1) == Approx(0.1));  // on one host

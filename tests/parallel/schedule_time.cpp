@@ -28,6 +28,12 @@ TEST_CASE("schedule_time: each part of the model may have costs of its own") {
   CHECK_THROWS_AS(dhp::simulate(lists, std::vector<dhp::ActionCosts>(3)), dhp::Error);
 }
 
+TEST_CASE("schedule_time: a stage sends one message at a time") {
+  const auto times = dhp::simulate(dhp::all_stages(GPipe{}, 2, 2), {{1, 1, 1}}, 3);
+  CHECK(times.start[1] == std::vector<double>{4, 7, 8, 10});
+  CHECK(times.start[0] == std::vector<double>{0, 1, 13, 16});
+}
+
 TEST_CASE("schedule_time: m micro-batches over s stages take 2(m+s-1) in gpipe and 1f1b") {
   for (const auto& schedule : {AnySchedule(GPipe{}), AnySchedule(OneForwardOneBackward{})})
     for (int s = 1; s <= 8; ++s)

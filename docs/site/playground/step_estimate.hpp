@@ -166,8 +166,7 @@ inline void check_question(const Question& q) {
       stage.sent.context =
           keys * ((q.context - 1) * passes + q.context * (q.half ? 2 : 1) * backward);
     stage.sent.data = examples::data_bytes(4 * stage.parameters, weights, q.data * q.context,
-                                           q.zero, micro_batches)
-                          .bytes;
+                                           q.zero, micro_batches);
     answer.stages.push_back(std::move(stage));
   }
   return answer;

@@ -1,5 +1,5 @@
-// Simulates a schedule, with given costs of actions and messages. And draws it: a line per stage, a column
-// per slot of time.
+// Simulates a schedule with given costs of actions and messages, and draws it: a line per stage, a column per slot of
+// time.
 //
 //   stage 0 | F0 F1 .  .  B0--- F2 B1--- F3 B2--- .  B3--- | idle 20 %
 //   stage 1 | .  F0 B0--- F1 B1--- F2 B2--- F3 B3--- .  .  | idle 20 %
@@ -36,9 +36,9 @@ struct ScheduleTimes {
   std::vector<double> idle_share;  ///< idle share of the makespan, one for each stage
 };
 
-/// Each stage runs its actions in order, each as soon as its message has arrived. The lists may lack backwards.
-/// costs: of each part of the model (Wiring::part), or one for all. message: from a stage to another. Throws on a
-/// deadlock.
+/// Each stage runs its actions in order, each as soon as its message has arrived. The lists may lack backwards. costs
+/// has an entry for each part of the model (Wiring::part), or one for all. message is the time of a message between
+/// stages; a stage sends one at a time. Throws on a deadlock.
 [[nodiscard]] inline ScheduleTimes simulate(const StageLists& lists,
                                             const std::vector<ActionCosts>& costs,
                                             double message = 0) {
@@ -73,9 +73,10 @@ struct ScheduleTimes {
 
   const auto cells = static_cast<std::size_t>(wiring.parts() * micro_batches);
   constexpr double not_yet = -1;
-  std::vector<double> activation_at(cells, not_yet);  // time, by part and micro-batch
+  std::vector<double> activation_at(cells, not_yet);  // time of arrival, by part and micro-batch
   std::vector<double> gradient_at(cells, not_yet);
   std::vector<double> clock(lists.size(), 0);
+  std::vector<double> sent(lists.size(), 0);  // arrival of the stage's last message
   std::vector<double> busy(lists.size(), 0);
   ScheduleTimes times;
   times.start.resize(lists.size());
@@ -90,14 +91,16 @@ struct ScheduleTimes {
     double ready = clock[s];
     if (const auto source = wiring.source(stage, action); source >= 0) {
       if (done_at[cell(source)] == not_yet) return false;
-      const double travels = wiring.stage_of(source) == stage ? 0 : message;
-      ready = std::max(ready, done_at[cell(source)] + travels);
+      ready = std::max(ready, done_at[cell(source)]);
     }
     times.start[s].push_back(ready);
     clock[s] = ready + cost_of(stage, action);
     busy[s] += cost_of(stage, action);
-    if (action.kind != Action::Kind::backward_weight)
-      done_at[cell(wiring.part(stage, action))] = clock[s];
+    if (action.kind == Action::Kind::backward_weight) return true;
+    auto& done = done_at[cell(wiring.part(stage, action))] = clock[s];
+    if (const auto target = wiring.target(stage, action);
+        target >= 0 && wiring.stage_of(target) != stage)
+      done = sent[s] = std::max(sent[s], done) + message;
     return true;
   };
   for (bool moved = true; moved;) {
