@@ -8,12 +8,7 @@
 #include <dhp/ops/conv2d.hpp>
 #include <dhp/ops/gemm.hpp>
 
-#include <concepts>
-
 namespace dhp::detail {
-
-template <class Dev>
-concept Counting = std::same_as<Dev, Meta>;
 
 /// Returns the FLOP of one product, queries by keys or probabilities by values, over all samples and heads.
 [[nodiscard]] inline double attention_flop(In<Meta> q, const Sequences<Meta>& sequences,
@@ -83,97 +78,82 @@ inline void attend_to_part_backward_on(Meta& dev, In<Meta>, In<Meta> q, In<Meta>
                       dk, dk);
 }
 
-void activation_backward_on(Counting auto& dev, const auto&... all) { dev.count_launch(all...); }
-void activation_forward_on(Counting auto& dev, const auto&... all) { dev.count_launch(all...); }
-void adamw_update_on(Counting auto& dev, const auto&... all) { dev.count_launch(all...); }
-void add_both_on(Counting auto& dev, const auto&... all) { dev.count_launch(all...); }
-void add_on(Counting auto& dev, const auto&... all) { dev.count_launch(all...); }
-void add_signs_on(Counting auto& dev, const auto&... all) { dev.count_launch(all...); }
-void append_to_cache_on(Counting auto& dev, const auto&... all) { dev.count_launch(all...); }
-void axpy_on(Counting auto& dev, const auto&... all) { dev.count_launch(all...); }
-void attention_step_on(Counting auto& dev, const auto&... all) { dev.count_launch(all...); }
-void batch_norm_apply_on(Counting auto& dev, const auto&... all) { dev.count_launch(all...); }
-void batch_norm_backward_apply_on(Counting auto& dev, const auto&... all) {
+void activation_backward_on(Meta& dev, const auto&... all) { dev.count_launch(all...); }
+void activation_forward_on(Meta& dev, const auto&... all) { dev.count_launch(all...); }
+void adamw_update_on(Meta& dev, const auto&... all) { dev.count_launch(all...); }
+void add_both_on(Meta& dev, const auto&... all) { dev.count_launch(all...); }
+void add_on(Meta& dev, const auto&... all) { dev.count_launch(all...); }
+void add_signs_on(Meta& dev, const auto&... all) { dev.count_launch(all...); }
+void append_to_cache_on(Meta& dev, const auto&... all) { dev.count_launch(all...); }
+void axpy_on(Meta& dev, const auto&... all) { dev.count_launch(all...); }
+void attention_step_on(Meta& dev, const auto&... all) { dev.count_launch(all...); }
+void batch_norm_apply_on(Meta& dev, const auto&... all) { dev.count_launch(all...); }
+void batch_norm_backward_apply_on(Meta& dev, const auto&... all) { dev.count_launch(all...); }
+void batch_norm_backward_sums_on(Meta& dev, const auto&... all) { dev.count_launch(all...); }
+void batch_norm_residual_backward_sums_on(Meta& dev, const auto&... all) {
   dev.count_launch(all...);
 }
-void batch_norm_backward_sums_on(Counting auto& dev, const auto&... all) {
-  dev.count_launch(all...);
-}
-void batch_norm_residual_backward_sums_on(Counting auto& dev, const auto&... all) {
-  dev.count_launch(all...);
-}
-void batch_norm_from_sums_on(Counting auto& dev, const auto&... all) { dev.count_launch(all...); }
-void batch_norm_squared_deviations_on(Counting auto& dev, const auto&... all) {
-  dev.count_launch(all...);
-}
-void batch_norm_sums_on(Counting auto& dev, const auto&... all) { dev.count_launch(all...); }
-void cast_on(Counting auto& dev, const auto&... all) { dev.count_launch(all...); }
-void column_sums_on(Counting auto& dev, const auto&... all) { dev.count_launch(all...); }
-void copy_columns_on(Counting auto& dev, const auto&... all) { dev.count_launch(all...); }
-void cross_entropy_backward_on(Counting auto& dev, const auto&... all) { dev.count_launch(all...); }
-void cross_entropy_loss_on(Counting auto& dev, const auto&... all) { dev.count_launch(all...); }
-void cross_entropy_max_on(Counting auto& dev, const auto&... all) { dev.count_launch(all...); }
-void cross_entropy_rank_on(Counting auto& dev, const auto&... all) { dev.count_launch(all...); }
-void cross_entropy_sums_on(Counting auto& dev, const auto&... all) { dev.count_launch(all...); }
-void cross_entropy_totals_on(Counting auto& dev, const auto&... all) { dev.count_launch(all...); }
-void decide_step_on(Counting auto& dev, const auto&... all) { dev.count_launch(all...); }
-void dropout_on(Counting auto& dev, const auto&... all) { dev.count_launch(all...); }
-void embedding_backward_on(Counting auto& dev, const auto& dy, const auto&...) {
+void batch_norm_from_sums_on(Meta& dev, const auto&... all) { dev.count_launch(all...); }
+void batch_norm_squared_deviations_on(Meta& dev, const auto&... all) { dev.count_launch(all...); }
+void batch_norm_sums_on(Meta& dev, const auto&... all) { dev.count_launch(all...); }
+void cast_on(Meta& dev, const auto&... all) { dev.count_launch(all...); }
+void column_sums_on(Meta& dev, const auto&... all) { dev.count_launch(all...); }
+void copy_columns_on(Meta& dev, const auto&... all) { dev.count_launch(all...); }
+void cross_entropy_backward_on(Meta& dev, const auto&... all) { dev.count_launch(all...); }
+void cross_entropy_loss_on(Meta& dev, const auto&... all) { dev.count_launch(all...); }
+void cross_entropy_max_on(Meta& dev, const auto&... all) { dev.count_launch(all...); }
+void cross_entropy_rank_on(Meta& dev, const auto&... all) { dev.count_launch(all...); }
+void cross_entropy_sums_on(Meta& dev, const auto&... all) { dev.count_launch(all...); }
+void cross_entropy_totals_on(Meta& dev, const auto&... all) { dev.count_launch(all...); }
+void decide_step_on(Meta& dev, const auto&... all) { dev.count_launch(all...); }
+void dropout_on(Meta& dev, const auto&... all) { dev.count_launch(all...); }
+void embedding_backward_on(Meta& dev, const auto& dy, const auto&...) {
   dev.count_launch(dy, dy);  // the rows of dy and dtable, not the whole table
 }
-void embedding_forward_on(Counting auto& dev, const auto&, const auto&, const auto&,
-                          const auto& y) {
+void embedding_forward_on(Meta& dev, const auto&, const auto&, const auto&, const auto& y) {
   dev.count_launch(y, y);  // the rows of table and y, not the whole table
 }
-void exact_accumulate_on(Counting auto& dev, const auto&... all) { dev.count_launch(all...); }
-void exact_finalize_on(Counting auto& dev, const auto&... all) { dev.count_launch(all...); }
-void fill_on(Counting auto& dev, const auto&... all) { dev.count_launch(all...); }
-void fingerprint_on(Counting auto& dev, const auto&... all) { dev.count_launch(all...); }
-void find_nonfinite_on(Counting auto& dev, const auto&... all) { dev.count_launch(all...); }
-void gather_rows_on(Counting auto& dev, const auto&, const auto&, const auto& y) {
+void exact_accumulate_on(Meta& dev, const auto&... all) { dev.count_launch(all...); }
+void exact_finalize_on(Meta& dev, const auto&... all) { dev.count_launch(all...); }
+void fill_on(Meta& dev, const auto&... all) { dev.count_launch(all...); }
+void fingerprint_on(Meta& dev, const auto&... all) { dev.count_launch(all...); }
+void find_nonfinite_on(Meta& dev, const auto&... all) { dev.count_launch(all...); }
+void gather_rows_on(Meta& dev, const auto&, const auto&, const auto& y) {
   dev.count_launch(y, y);  // the gathered rows of x and y, not all of x
 }
-void global_average_pool_backward_on(Counting auto& dev, const auto&... all) {
-  dev.count_launch(all...);
-}
-void global_average_pool_forward_on(Counting auto& dev, const auto&... all) {
-  dev.count_launch(all...);
-}
-void keep_if_applied_on(Counting auto& dev, const auto&... all) { dev.count_launch(all...); }
-void lamb_rates_on(Counting auto& dev, const auto&... all) { dev.count_launch(all...); }
-void lamb_squares_on(Counting auto& dev, const auto&... all) { dev.count_launch(all...); }
-void lamb_update_on(Counting auto& dev, const auto&... all) { dev.count_launch(all...); }
-void lars_rates_on(Counting auto& dev, const auto&... all) { dev.count_launch(all...); }
-void layer_norm_backward_on(Counting auto& dev, const auto&... all) { dev.count_launch(all...); }
-void layer_norm_forward_on(Counting auto& dev, const auto&... all) { dev.count_launch(all...); }
-void max_pool_backward_on(Counting auto& dev, const auto&... all) { dev.count_launch(all...); }
-void max_pool_forward_on(Counting auto& dev, const auto&... all) { dev.count_launch(all...); }
-void objective_scales_on(Counting auto& dev, const auto&... all) { dev.count_launch(all...); }
-void orthonormalize_on(Counting auto& dev, const auto&... all) { dev.count_launch(all...); }
-void pack_signs_on(Counting auto& dev, const auto&... all) { dev.count_launch(all...); }
-void residual_layer_norm_backward_on(Counting auto& dev, const auto&... all) {
-  dev.count_launch(all...);
-}
-void residual_layer_norm_forward_on(Counting auto& dev, const auto&... all) {
-  dev.count_launch(all...);
-}
-void rsqrt_on(Counting auto& dev, const auto&... all) { dev.count_launch(all...); }
-void rotary_on(Counting auto& dev, const auto&... all) { dev.count_launch(all...); }
-void scale_by_on(Counting auto& dev, const auto&... all) { dev.count_launch(all...); }
-void scale_on(Counting auto& dev, const auto&... all) { dev.count_launch(all...); }
-void scatter_add_rows_on(Counting auto& dev, const auto& dy, const auto&...) {
+void global_average_pool_backward_on(Meta& dev, const auto&... all) { dev.count_launch(all...); }
+void global_average_pool_forward_on(Meta& dev, const auto&... all) { dev.count_launch(all...); }
+void keep_if_applied_on(Meta& dev, const auto&... all) { dev.count_launch(all...); }
+void lamb_rates_on(Meta& dev, const auto&... all) { dev.count_launch(all...); }
+void lamb_squares_on(Meta& dev, const auto&... all) { dev.count_launch(all...); }
+void lamb_update_on(Meta& dev, const auto&... all) { dev.count_launch(all...); }
+void lars_rates_on(Meta& dev, const auto&... all) { dev.count_launch(all...); }
+void layer_norm_backward_on(Meta& dev, const auto&... all) { dev.count_launch(all...); }
+void layer_norm_forward_on(Meta& dev, const auto&... all) { dev.count_launch(all...); }
+void max_pool_backward_on(Meta& dev, const auto&... all) { dev.count_launch(all...); }
+void max_pool_forward_on(Meta& dev, const auto&... all) { dev.count_launch(all...); }
+void objective_scales_on(Meta& dev, const auto&... all) { dev.count_launch(all...); }
+void orthonormalize_on(Meta& dev, const auto&... all) { dev.count_launch(all...); }
+void pack_signs_on(Meta& dev, const auto&... all) { dev.count_launch(all...); }
+void residual_layer_norm_backward_on(Meta& dev, const auto&... all) { dev.count_launch(all...); }
+void residual_layer_norm_forward_on(Meta& dev, const auto&... all) { dev.count_launch(all...); }
+void rsqrt_on(Meta& dev, const auto&... all) { dev.count_launch(all...); }
+void rotary_on(Meta& dev, const auto&... all) { dev.count_launch(all...); }
+void scale_by_on(Meta& dev, const auto&... all) { dev.count_launch(all...); }
+void scale_on(Meta& dev, const auto&... all) { dev.count_launch(all...); }
+void scatter_add_rows_on(Meta& dev, const auto& dy, const auto&...) {
   dev.count_launch(dy, dy);  // the rows of dy and dx, not all of dx
 }
-void sgd_update_on(Counting auto& dev, const auto&... all) { dev.count_launch(all...); }
-void sum_of_magnitudes_on(Counting auto& dev, const auto&... all) { dev.count_launch(all...); }
-void sum_of_squares_on(Counting auto& dev, const auto&... all) { dev.count_launch(all...); }
-void sum_on(Counting auto& dev, const auto&... all) { dev.count_launch(all...); }
-void sum_tiles_on(Counting auto& dev, const auto&... all) { dev.count_launch(all...); }
-void swiglu_backward_on(Counting auto& dev, const auto&... all) { dev.count_launch(all...); }
-void swiglu_forward_on(Counting auto& dev, const auto&... all) { dev.count_launch(all...); }
-void take_largest_on(Counting auto& dev, const auto&... all) { dev.count_launch(all...); }
-void tile_squares_on(Counting auto& dev, const auto&... all) { dev.count_launch(all...); }
-void tree_sum_on(Counting auto& dev, const auto&... all) { dev.count_launch(all...); }
-void update_moving_averages_on(Counting auto& dev, const auto&... all) { dev.count_launch(all...); }
+void sgd_update_on(Meta& dev, const auto&... all) { dev.count_launch(all...); }
+void sum_of_magnitudes_on(Meta& dev, const auto&... all) { dev.count_launch(all...); }
+void sum_of_squares_on(Meta& dev, const auto&... all) { dev.count_launch(all...); }
+void sum_on(Meta& dev, const auto&... all) { dev.count_launch(all...); }
+void sum_tiles_on(Meta& dev, const auto&... all) { dev.count_launch(all...); }
+void swiglu_backward_on(Meta& dev, const auto&... all) { dev.count_launch(all...); }
+void swiglu_forward_on(Meta& dev, const auto&... all) { dev.count_launch(all...); }
+void take_largest_on(Meta& dev, const auto&... all) { dev.count_launch(all...); }
+void tile_squares_on(Meta& dev, const auto&... all) { dev.count_launch(all...); }
+void tree_sum_on(Meta& dev, const auto&... all) { dev.count_launch(all...); }
+void update_moving_averages_on(Meta& dev, const auto&... all) { dev.count_launch(all...); }
 
 }  // namespace dhp::detail
