@@ -11,7 +11,7 @@
 namespace dhp::detail {
 
 /// Returns the FLOP of one product, queries by keys or probabilities by values, over all samples and heads.
-[[nodiscard]] inline double attention_flop(In<Meta> q, const Sequences<Meta>& sequences,
+[[nodiscard]] inline double attention_flop(InView<Meta> q, const Sequences<Meta>& sequences,
                                            const AttentionOptions& options) {
   double pairs = 0;
   const auto* lengths = sequences.lengths.data<std::int32_t>();
@@ -20,42 +20,44 @@ namespace dhp::detail {
              (options.causal ? (lengths[sample] + 1) / 2.0 : lengths[sample]);
   return 2 * pairs * static_cast<double>(q.columns());
 }
-[[nodiscard]] inline double conv2d_flop(In<Meta> w, In<Meta> y) {
+[[nodiscard]] inline double conv2d_flop(InView<Meta> w, InView<Meta> y) {
   return 2.0 * static_cast<double>(y.rows()) * static_cast<double>(w.count());
 }
 
-inline void gemm_on(Meta& dev, In<Meta> a, In<Meta> b, Out<Meta> c, GemmOptions options, In<Meta>) {
+inline void gemm_on(Meta& dev, InView<Meta> a, InView<Meta> b, OutView<Meta> c, GemmOptions options,
+                    InView<Meta>) {
   const auto [m, n, k] = gemm_size<Meta>(b, c, options);
   dev.count_product(2.0 * static_cast<double>(m * n) * static_cast<double>(k), a, b, c);
 }
-inline void conv2d_forward_on(Meta& dev, In<Meta> x, In<Meta> w, Conv2dGeometry, Out<Meta> y) {
+inline void conv2d_forward_on(Meta& dev, InView<Meta> x, InView<Meta> w, Conv2dGeometry,
+                              OutView<Meta> y) {
   dev.count_product(detail::conv2d_flop(w, y), x, w, y);
 }
-inline void conv2d_backward_data_on(Meta& dev, In<Meta> dy, In<Meta> w, Conv2dGeometry,
-                                    Out<Meta> dx, double) {
+inline void conv2d_backward_data_on(Meta& dev, InView<Meta> dy, InView<Meta> w, Conv2dGeometry,
+                                    OutView<Meta> dx, double) {
   dev.count_product(detail::conv2d_flop(w, dy), dy, w, dx);
 }
-inline void conv2d_backward_filter_on(Meta& dev, In<Meta> x, In<Meta> dy, Conv2dGeometry,
-                                      Out<Meta> dw, double) {
+inline void conv2d_backward_filter_on(Meta& dev, InView<Meta> x, InView<Meta> dy, Conv2dGeometry,
+                                      OutView<Meta> dw, double) {
   dev.count_product(detail::conv2d_flop(dw, dy), x, dy, dw);
 }
-inline void attention_forward_on(Meta& dev, In<Meta> q, In<Meta> k, In<Meta> v,
+inline void attention_forward_on(Meta& dev, InView<Meta> q, InView<Meta> k, InView<Meta> v,
                                  const Sequences<Meta>& sequences, const AttentionOptions& options,
-                                 Out<Meta> y, Out<Meta>) {
+                                 OutView<Meta> y, OutView<Meta>) {
   dev.count_attention(2 * detail::attention_flop(q, sequences, options), options.dropout > 0, q, k,
                       v, y);
 }
 /// Counts the gradient without the recomputation of the probabilities.
-inline void attention_backward_on(Meta& dev, In<Meta>, In<Meta> q, In<Meta>, In<Meta>, In<Meta>,
-                                  In<Meta>, const Sequences<Meta>& sequences,
-                                  const AttentionOptions& options, Out<Meta> dq, Out<Meta> dk,
-                                  Out<Meta>) {
+inline void attention_backward_on(Meta& dev, InView<Meta>, InView<Meta> q, InView<Meta>,
+                                  InView<Meta>, InView<Meta>, InView<Meta>,
+                                  const Sequences<Meta>& sequences, const AttentionOptions& options,
+                                  OutView<Meta> dq, OutView<Meta> dk, OutView<Meta>) {
   dev.count_attention(4 * detail::attention_flop(q, sequences, options), options.dropout > 0, q, q,
                       dk, dk, dq, dk, dk);
 }
 
 /// Returns the FLOP of one product with a part of the keys. A causal mask keeps about half of all pairs.
-[[nodiscard]] inline double attention_flop(In<Meta> q, const AttentionParts<Meta>& parts,
+[[nodiscard]] inline double attention_flop(InView<Meta> q, const AttentionParts<Meta>& parts,
                                            const AttentionOptions& options) {
   const auto tokens = [](const TokenRuns& runs) {
     return static_cast<double>(runs[0].length + runs[1].length);
@@ -65,15 +67,17 @@ inline void attention_backward_on(Meta& dev, In<Meta>, In<Meta> q, In<Meta>, In<
     pairs += tokens(parts.queries[at]) * tokens(parts.keys[at]);
   return 2 * pairs * static_cast<double>(q.columns()) / (options.causal ? 2 : 1);
 }
-inline void attend_to_part_forward_on(Meta& dev, In<Meta> q, In<Meta> k, In<Meta> v,
+inline void attend_to_part_forward_on(Meta& dev, InView<Meta> q, InView<Meta> k, InView<Meta> v,
                                       const AttentionParts<Meta>& parts,
-                                      const AttentionOptions& options, Out<Meta> y, Out<Meta>) {
+                                      const AttentionOptions& options, OutView<Meta> y,
+                                      OutView<Meta>) {
   dev.count_attention(2 * attention_flop(q, parts, options), options.dropout > 0, q, k, v, y);
 }
-inline void attend_to_part_backward_on(Meta& dev, In<Meta>, In<Meta> q, In<Meta>, In<Meta>,
-                                       In<Meta>, In<Meta>, const AttentionParts<Meta>& parts,
-                                       const AttentionOptions& options, Out<Meta> dq, Out<Meta> dk,
-                                       Out<Meta>) {
+inline void attend_to_part_backward_on(Meta& dev, InView<Meta>, InView<Meta> q, InView<Meta>,
+                                       InView<Meta>, InView<Meta>, InView<Meta>,
+                                       const AttentionParts<Meta>& parts,
+                                       const AttentionOptions& options, OutView<Meta> dq,
+                                       OutView<Meta> dk, OutView<Meta>) {
   dev.count_attention(4 * attention_flop(q, parts, options), options.dropout > 0, q, q, dk, dk, dq,
                       dk, dk);
 }
