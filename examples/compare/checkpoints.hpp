@@ -156,7 +156,7 @@ class CheckpointComparison {
     std::vector<std::byte> bytes(wanted.bytes());
     from.read(wanted, bytes.data());
     std::vector<double> values(static_cast<std::size_t>(range.size()));
-    dhp::visit_floating(like.dtype, [&]<class T>(dhp::Tag<T>) {
+    dhp::visit_floating(like.dtype, [&]<class T>(dhp::TypeTag<T>) {
       const auto* const typed = reinterpret_cast<const T*>(bytes.data());
       for (std::size_t at = 0; at < values.size(); ++at)
         values[at] = static_cast<double>(typed[at]);

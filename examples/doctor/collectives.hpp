@@ -143,7 +143,7 @@ template <class Dev>
                           dhp::DType::i64, dhp::DType::i32, dhp::DType::u8})
     for (const std::int64_t count : {1, 1037, 100'003})
       if (count < 10'000 || !exam.options.quick)
-        dhp::visit_any(type, [&]<class T>(dhp::Tag<T>) {
+        dhp::visit_any(type, [&]<class T>(dhp::TypeTag<T>) {
           patterns.template all_of<T>(std::max<std::int64_t>(count, exam.size()));
         });
   patterns.groups();

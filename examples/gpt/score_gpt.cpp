@@ -28,7 +28,7 @@ void print(const std::string& text) {
 
 /// Prints the loss of the text as one line of JSON.
 void score(examples::ScoredRun& scored, const examples::GptScoring& of) {
-  const auto term = scored.run.evaluate(scored.loader).terms[0];
+  const auto term = scored.run.evaluate(scored.loader).value().terms[0];
   if (scored.run.mesh().world().rank() != 0) return;
   dhp::check(std::isfinite(term.mean()), "the loss of this text is not finite (", term.mean(),
              "); are weights of the model, or is --precision too small for them?");

@@ -22,7 +22,7 @@ constexpr auto longer_all_reduce = std::chrono::microseconds(1500);
 /// Simulates a slow network: all-reduces of gradients or weights take longer.
 class SlowNetwork final : public dhp::CommObserver<Dev> {
  public:
-  std::unique_ptr<Watch> before(Dev*, const dhp::Call& call) override {
+  std::unique_ptr<Watch> before(Dev*, const dhp::CommCall& call) override {
     if (call.bytes() > 1024) std::this_thread::sleep_for(longer_all_reduce);
     return std::make_unique<Watch>();
   }

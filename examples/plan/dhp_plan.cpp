@@ -109,7 +109,7 @@ struct Described {
   for (const auto& schedule : dhp::built_in_schedules())
     for (const int chunks : {1, 2, 4}) {
       const std::string name = schedule.name();
-      const bool useful = name != dhp::Interleaved::name || chunks > 1;
+      const bool useful = schedule.needed_chunks() || chunks > 1;
       if (name != dhp::GPipe::name && name != made.schedules.front().first && useful &&
           schedule.needed_chunks().value_or(chunks) == chunks)
         made.schedules.emplace_back(name, chunks);

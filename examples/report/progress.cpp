@@ -13,7 +13,6 @@
 #include <cstdio>
 #include <cstdlib>
 #include <filesystem>
-#include <new>
 
 namespace examples {
 
@@ -209,12 +208,8 @@ int exit_status_of(const std::function<int()>& body) {
   for (const int number : {SIGPIPE, SIGXFSZ}) std::signal(number, SIG_IGN);
   try {
     return body();
-  } catch (const dhp::Error& error) {
-    std::fprintf(stderr, "error: %s\n", error.sentence().c_str());
-  } catch (const std::bad_alloc&) {
-    std::fprintf(stderr, "error: out of memory; a smaller model or micro-batch needs less\n");
   } catch (const std::exception& error) {
-    std::fprintf(stderr, "error: %s\n", error.what());
+    std::fprintf(stderr, "error: %s\n", dhp::detail::sentence_of(error).c_str());
   }
   return 1;
 }

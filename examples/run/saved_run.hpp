@@ -14,24 +14,15 @@
 
 namespace examples {
 
-/// Returns how the data are cut into steps; a continued run starts where the saved one stopped.
-[[nodiscard]] inline dhp::Batching batching_of(const TrainingSetup& setup) {
-  const auto& options = setup.options;
-  dhp::Batching batching(setup.train.size(), options.global_batch, options.micro_batch);
-  batching.resume_at(options.from);
-  return batching;
-}
-
 class SavedRun : dhp::detail::NonCopyable {
  public:
   /// Keeps references to its arguments. may_commit: for elastic jobs, as in RunRecord.
-  SavedRun(const TrainingSetup& setup, dhp::TrainingRun<Dev>& run, const dhp::Batching& batching,
-           RunReport& report, Patience& patience, std::function<void()> may_commit)
+  SavedRun(const TrainingSetup& setup, dhp::TrainingRun<Dev>& run, RunReport& report,
+           Patience& patience, std::function<void()> may_commit)
       : setup_(setup),
         options_(setup.options),
         run_(run),
         files_(run.files()),
-        batching_(batching),
         report_(report),
         patience_(patience),
         may_commit_(std::move(may_commit)) {}
@@ -143,7 +134,7 @@ class SavedRun : dhp::detail::NonCopyable {
     for (const auto& option : options_.differing) report_.say("warning: ", option);
     if (!none_asked_for && step > 0)
       for (const auto& sentence : options_.not_saved()) report_.say("warning: ", sentence);
-    const auto now = batching_.dataset_size();
+    const auto now = setup_.train.size();
     const auto size = loaded.about.value("training_samples", now);
     if (size != now)
       report_.say("warning: the data have ", now, " training samples, when it was saved ", size,
@@ -158,7 +149,7 @@ class SavedRun : dhp::detail::NonCopyable {
     made.files["options.toml"] = options_.configuration;
     if (adapts()) made.files["adapter_config.json"] = config_of_adapter();
     made.about["options"] = nlohmann::ordered_json::parse(options_.remembered);
-    made.about["training_samples"] = batching_.dataset_size();
+    made.about["training_samples"] = setup_.train.size();
     if (measures_.first == saved_step_) made.measures = measures_.second;
     return made;
   }
@@ -195,7 +186,6 @@ class SavedRun : dhp::detail::NonCopyable {
   const RunOptions& options_;
   dhp::TrainingRun<Dev>& run_;
   dhp::RunFiles<Dev>& files_;
-  const dhp::Batching& batching_;
   RunReport& report_;
   Patience& patience_;
   std::function<void()> may_commit_;

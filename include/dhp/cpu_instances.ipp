@@ -153,6 +153,7 @@ DHP_INSTANCE class FeedForward<Cpu>;
 DHP_INSTANCE class AnyLayer<Cpu>;
 DHP_INSTANCE class detail::LayerNormParameters<Cpu>;
 DHP_INSTANCE class LayerNorm<Cpu>;
+DHP_INSTANCE class detail::LinearParts<Cpu>;
 DHP_INSTANCE class Linear<Cpu>;
 DHP_INSTANCE class AnyLoss<Cpu>;
 DHP_INSTANCE class LowRank<Cpu>;

@@ -16,19 +16,19 @@ TEST_CASE("collective: what ranks agree on is what it does to how much of which 
   CHECK(Calls::reduce_scatter(wide, x.mut()).call.agreed() == "reduce_scatter of 12 f32");
   CHECK(Calls::all_gather(x, wide.mut()).call.agreed() == "all_gather of 6 f32");
   CHECK(Calls::broadcast(x.mut(), 1).call.agreed() == "broadcast of 6 f32 from rank 1");
-  CHECK(Call{.kind = CallKind::barrier, .count = 3}.agreed() == "barrier");
-  CHECK(Call{.kind = CallKind::recv, .count = 5}.shown() == "recv of a message of 5 f32");
+  CHECK(CommCall{.kind = CallKind::barrier, .count = 3}.agreed() == "barrier");
+  CHECK(CommCall{.kind = CallKind::recv, .count = 5}.shown() == "recv of a message of 5 f32");
 
   const auto differs = [&](auto change) {
     auto other = sum;
     change(other);
     return !sum.agrees_with(other);
   };
-  CHECK(differs([](Call& call) { call.kind = CallKind::all_gather; }));
-  CHECK(differs([](Call& call) { call.count = 7; }));
-  CHECK(differs([](Call& call) { call.dtype = DType::i32; }));
-  CHECK(differs([](Call& call) { call.reduce = Reduce::max; }));
-  CHECK_FALSE(differs([](Call& call) { call.other = 1; }));  // no root
+  CHECK(differs([](CommCall& call) { call.kind = CallKind::all_gather; }));
+  CHECK(differs([](CommCall& call) { call.count = 7; }));
+  CHECK(differs([](CommCall& call) { call.dtype = DType::i32; }));
+  CHECK(differs([](CommCall& call) { call.reduce = Reduce::max; }));
+  CHECK_FALSE(differs([](CommCall& call) { call.other = 1; }));  // no root
   CHECK_FALSE(Calls::broadcast(x.mut(), 0).call.agrees_with(Calls::broadcast(x.mut(), 1).call));
 }
 

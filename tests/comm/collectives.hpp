@@ -66,7 +66,7 @@ std::string wrong_collectives(Comm<Dev>& world, Dev& dev, const std::vector<std:
   std::string wrong;
   for (const auto type : types)
     for (const auto count : counts)
-      visit_any(type, [&]<class T>(Tag<T>) {
+      visit_any(type, [&]<class T>(TypeTag<T>) {
         dhp::detail::append_text(wrong, wrong_collectives_of<T>(world, dev, count));
       });
   return wrong;

@@ -86,7 +86,7 @@ TEST_CASE("types: NaN stays NaN and keeps its sign, wherever its bits are") {
 TEST_CASE("types: sizes, names and the types that sums are taken in") {
   for (const auto type :
        {DType::f64, DType::f32, DType::bf16, DType::f16, DType::i64, DType::i32, DType::u8}) {
-    visit_any(type, [&]<class T>(Tag<T>) {
+    visit_any(type, [&]<class T>(TypeTag<T>) {
       CHECK(dtype_of<T>() == type);
       CHECK(sizeof(T) == size_of(type));
     });

@@ -90,7 +90,7 @@ cudnnStatus_t cudnnBackendSetAttribute(cudnnBackendDescriptor_t raw,
                                        cudnnBackendAttributeType_t type, int64_t count,
                                        const void* values) {
   auto& to = fake::of(raw);
-  const auto keep = [&]<class T>(dhp::Tag<T>) {
+  const auto keep = [&]<class T>(dhp::TypeTag<T>) {
     const auto* const first = static_cast<const T*>(values);
     to.numbers[name].assign(first, first + count);
   };
@@ -106,10 +106,10 @@ cudnnStatus_t cudnnBackendSetAttribute(cudnnBackendDescriptor_t raw,
     case CUDNN_TYPE_CHAR:
       to.text.assign(static_cast<const char*>(values), static_cast<std::size_t>(count));
       break;
-    case CUDNN_TYPE_INT64: keep(dhp::Tag<std::int64_t>()); break;
-    case CUDNN_TYPE_BOOLEAN: keep(dhp::Tag<bool>()); break;
-    case CUDNN_TYPE_DATA_TYPE: keep(dhp::Tag<cudnnDataType_t>()); break;
-    case CUDNN_TYPE_HEUR_MODE: keep(dhp::Tag<cudnnBackendHeurMode_t>()); break;
+    case CUDNN_TYPE_INT64: keep(dhp::TypeTag<std::int64_t>()); break;
+    case CUDNN_TYPE_BOOLEAN: keep(dhp::TypeTag<bool>()); break;
+    case CUDNN_TYPE_DATA_TYPE: keep(dhp::TypeTag<cudnnDataType_t>()); break;
+    case CUDNN_TYPE_HEUR_MODE: keep(dhp::TypeTag<cudnnBackendHeurMode_t>()); break;
     case CUDNN_TYPE_FLOAT:  // of a convolution's beta only whether it is 0
       to.numbers[name] = {*static_cast<const float*>(values) != 0};
       break;

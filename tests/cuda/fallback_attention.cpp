@@ -294,17 +294,17 @@ TEST_CASE("plain attention: a head too wide is refused in a sentence") {
 
 #ifndef __CUDACC__
 TEST_CASE("plain attention: a head too wide for the GPU's shared memory is refused in a sentence") {
-  const auto says = [&]<class T>(int size, Tag<T>) {
+  const auto says = [&]<class T>(int size, TypeTag<T>) {
     Side<T, Gpu> side;
     side.dev.shared_bytes = 166912;  // an A100's
     const Case with{.lengths = {2}, .padding = {0}, .heads = 1, .size = size, .total_heads = 1};
     return message_of([&] { (void)run(side, with); });
   };
-  CHECK(says(256, Tag<double>()) ==
+  CHECK(says(256, TypeTag<double>()) ==
         "attention: heads of 256 columns, with sums in f64, need 168576 bytes of shared memory, "
         "and this GPU has 166912 for a block; a narrower type (fp32, say) needs less");
-  CHECK(says(240, Tag<double>()) == "no error");
-  CHECK(says(256, Tag<float>()) == "no error");
+  CHECK(says(240, TypeTag<double>()) == "no error");
+  CHECK(says(256, TypeTag<float>()) == "no error");
   Gpu gpu;
   gpu.shared_bytes = 1 << 10;
   const detail::cuda::Grid grid{.blocks = 1, .threads = 32, .shared_bytes = 1040};

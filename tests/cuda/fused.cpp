@@ -140,7 +140,7 @@ struct Outcome {
 /// Of two micro-batches, whose gradients add up.
 template <class L>
 Outcome run(Dev& dev, L layer, const Shape& shape, bool deterministic = false,
-            Mode mode = Mode::train) {
+            StepContext::Mode mode = StepContext::Mode::train) {
   ParameterList<Dev> parameters;
   layer.parameters(parameters);
   ParameterStore<Dev> store(dev, parameters,
@@ -156,7 +156,7 @@ Outcome run(Dev& dev, L layer, const Shape& shape, bool deterministic = false,
     Tape<Dev> tape({.mode = mode});
     outcome.y =
         layer.forward(dev, values(shape, 1 + micro_batch), tape).template to_host<double>(dev);
-    if (mode == Mode::train)
+    if (mode == StepContext::Mode::train)
       outcome.dx =
           layer.backward(dev, values(shape, 3 + micro_batch), tape).template to_host<double>(dev);
     CHECK(tape.empty());
@@ -204,7 +204,8 @@ Sequential<Dev> convolved(bool relu) {
 }
 /// With the functions as by the pieces: y has the same bits, or of pixels nearly.
 void check_like_pieces(Fused& fused, const Shape& shape, const auto& make,
-                       bool deterministic = false, Mode mode = Mode::train) {
+                       bool deterministic = false,
+                       StepContext::Mode mode = StepContext::Mode::train) {
   const double apart = shape == pixels ? 1e-13 : 0;
   Fused pieces(false);
   const auto found = run(fused, make(), shape, deterministic, mode);
@@ -243,7 +244,7 @@ TEST_CASE("fused linear: evaluation and a forward pass that is done again ask th
   check_like_pieces(fused, rows, [] { return recompute<Dev>(pair_of_layers()); });
   CHECK(fused.forwards == 4);
   CHECK(fused.backwards == 2);
-  check_like_pieces(fused, rows, pair_of_layers, false, Mode::eval);
+  check_like_pieces(fused, rows, pair_of_layers, false, StepContext::Mode::eval);
   CHECK(fused.forwards == 6);
 }
 
@@ -294,7 +295,7 @@ TEST_CASE("fused norm: a recomputed forward pass adds no statistics; evaluation 
   CHECK(fused.norms == 4);
   CHECK(fused.norm_gradients == 2);
   check_like_pieces(
-      fused, image, [] { return block(true); }, false, Mode::eval);
+      fused, image, [] { return block(true); }, false, StepContext::Mode::eval);
   CHECK(fused.norms == 4);
 }
 
@@ -333,7 +334,7 @@ TEST_CASE("fused norm: sums are taken again for a recomputed pass, and never in 
   Fused fused;
   check_like_pieces(fused, pixels, [] { return recompute<Dev>(convolved_block()); });
   CHECK(fused.sums == 4);
-  check_like_pieces(fused, pixels, convolved_block, false, Mode::eval);
+  check_like_pieces(fused, pixels, convolved_block, false, StepContext::Mode::eval);
   CHECK(fused.sums == 4);
   CHECK(fused.applied == 4);
 }

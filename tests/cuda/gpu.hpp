@@ -33,7 +33,7 @@ struct Side {
   Tensor<Dev> tensor(const Shape& shape, const std::vector<U>& values) {
     return Tensor<Dev>::from_host(dev, shape, values);
   }
-  std::vector<double> values(In<Dev> view) { return widened(dev, view); }
+  std::vector<double> values(InView<Dev> view) { return widened(dev, view); }
   Results results(const auto&... of) { return {values(of)...}; }
 
  private:

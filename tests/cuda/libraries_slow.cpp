@@ -30,7 +30,7 @@ CublasCall call_of(ColumnMajorProduct product, DType in, DType out) {
 }
 // What a descriptor of cuBLASLt holds.
 template <class T>
-T attribute(const CublasProduct& product, cublasLtMatmulDescAttributes_t name, Tag<T>) {
+T attribute(const CublasProduct& product, cublasLtMatmulDescAttributes_t name, TypeTag<T>) {
   T value{};
   std::size_t size = 0;
   detail::check_cublas(
@@ -100,7 +100,7 @@ TEST_CASE("descriptors of cuBLASLt say what the call says") {
     call.sms = 100;
     const CublasProduct product(call);
     const auto check_is = [&]<class T>(cublasLtMatmulDescAttributes_t name, T value) {
-      CHECK(attribute(product, name, Tag<T>()) == value);
+      CHECK(attribute(product, name, TypeTag<T>()) == value);
     };
     check_is(CUBLASLT_MATMUL_DESC_TRANSA, static_cast<std::int32_t>(CUBLAS_OP_N));
     check_is(CUBLASLT_MATMUL_DESC_TRANSB, static_cast<std::int32_t>(CUBLAS_OP_T));
@@ -113,7 +113,7 @@ TEST_CASE("descriptors of cuBLASLt say what the call says") {
     call.tf32 = true;
     if (in == DType::f32)
       CHECK(attribute(CublasProduct(call), CUBLASLT_MATMUL_DESC_COMPUTE_TYPE,
-                      Tag<std::int32_t>()) == CUBLAS_COMPUTE_32F_FAST_TF32);
+                      TypeTag<std::int32_t>()) == CUBLAS_COMPUTE_32F_FAST_TF32);
     std::uint64_t rows = 0;
     std::size_t size = 0;
     detail::check_cublas(
@@ -144,8 +144,8 @@ TEST_CASE("fused products of linear layers say what each pointer is") {
     CHECK(p.c == ColumnMajorProduct::Matrix{n, m});
     CHECK((p.transpose_left ? p.left.rows : p.left.columns) == k);
     CHECK((p.transpose_right ? p.right.columns : p.right.rows) == k);
-    const auto stride =
-        attribute(CublasProduct(call), CUBLASLT_MATMUL_DESC_EPILOGUE_AUX_LD, Tag<std::int64_t>());
+    const auto stride = attribute(CublasProduct(call), CUBLASLT_MATMUL_DESC_EPILOGUE_AUX_LD,
+                                  TypeTag<std::int64_t>());
     CHECK(stride == (aux == nullptr ? 0 : n));
   };
   for (const auto type : {DType::bf16, DType::f16}) {

@@ -4,8 +4,8 @@
 #include <tests/cuda/gpu.hpp>
 #include <tests/extra/compressed_reducer.hpp>
 #include <tests/nn/channels.hpp>
-#include <tests/nn/global_loss.hpp>
 #include <tests/nn/group_sum.hpp>
+#include <tests/nn/loss.hpp>
 #include <tests/parallel/data.hpp>
 #include <tests/parallel/pipeline.hpp>
 #include <tests/parallel/reducer.hpp>

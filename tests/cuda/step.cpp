@@ -34,7 +34,7 @@ TEST_CASE("decide_step agrees with the Cpu on good and bad steps") {
 }
 
 TEST_CASE("objective_scales, update_moving_averages, rates of LARS and LAMB agree with the Cpu") {
-  const auto run = []<class A>(auto& dev, Tag<A>, std::int64_t skip) {
+  const auto run = []<class A>(auto& dev, TypeTag<A>, std::int64_t skip) {
     using Dev = std::remove_reference_t<decltype(dev)>;
     const auto part = [&](auto view) { return view.slice(skip, view.count()); };
     const auto state = make_step_state(
@@ -69,7 +69,7 @@ TEST_CASE("objective_scales, update_moving_averages, rates of LARS and LAMB agre
   Gpu gpu;
   Cpu cpu;
   for (const std::int64_t skip : {0, 1}) {
-    CHECK(distance(run(gpu, Tag<float>(), skip), run(cpu, Tag<float>(), skip)) < 1e-15);
-    CHECK(distance(run(gpu, Tag<double>(), skip), run(cpu, Tag<double>(), skip)) < 1e-15);
+    CHECK(distance(run(gpu, TypeTag<float>(), skip), run(cpu, TypeTag<float>(), skip)) < 1e-15);
+    CHECK(distance(run(gpu, TypeTag<double>(), skip), run(cpu, TypeTag<double>(), skip)) < 1e-15);
   }
 }

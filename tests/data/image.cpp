@@ -41,15 +41,15 @@ TEST_CASE("image: an .npy pair, with every integer type of labels") {
   const auto images = folder.write(
       "i.npy", npy_bytes<std::uint8_t>(
                    {2, 1, 2, 3}, std::vector<std::uint8_t>{1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12}));
-  const auto check_labels = [&]<class T>(dhp::Tag<T>) {
+  const auto check_labels = [&]<class T>(dhp::TypeTag<T>) {
     const auto labels = folder.write("l.npy", npy_bytes<T>({2}, std::vector<T>{3, 0}));
     const auto data = dhp::load_npy_images(images, labels, 4);
     CHECK(data.get(0).label == 3);
     CHECK(data.get(1).image == dhp::Image{1, 2, 3, {7, 8, 9, 10, 11, 12}});
   };
-  check_labels(dhp::Tag<std::uint8_t>{});
-  check_labels(dhp::Tag<std::int32_t>{});
-  check_labels(dhp::Tag<std::int64_t>{});
+  check_labels(dhp::TypeTag<std::uint8_t>{});
+  check_labels(dhp::TypeTag<std::int32_t>{});
+  check_labels(dhp::TypeTag<std::int64_t>{});
   const auto large = folder.write(
       "l.npy", npy_bytes<std::int64_t>({2}, std::vector<std::int64_t>{(1LL << 32) + 1, 0}));
   CHECK_THROWS_WITH_AS((void)dhp::load_npy_images(images, large, 4), Contains("label 0"),

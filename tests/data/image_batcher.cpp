@@ -43,7 +43,7 @@ TEST_CASE("image batcher: each channel has its own mean; other types are the rou
     const dhp::ImageBatcher batcher(two_images(),
                                     {.height = 2, .width = 2, .channels = 1, .dtype = type});
     const auto batch = batcher.collate(both, 0);
-    dhp::visit_floating(type, [&]<class T>(dhp::Tag<T>) {
+    dhp::visit_floating(type, [&]<class T>(dhp::TypeTag<T>) {
       CHECK(static_cast<double>(batch.input.values<T>()[5]) ==
             static_cast<double>(static_cast<T>(51.0 / 255)));
     });

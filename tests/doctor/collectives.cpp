@@ -50,7 +50,7 @@ std::vector<WrongElement> found_on(int ranks, const std::string& spoiled, int ba
     for (const auto type :
          {DType::f32, DType::f64, DType::bf16, DType::f16, DType::i64, DType::i32, DType::u8})
       for (const std::int64_t count : {7, 300})
-        visit_any(type, [&]<class T>(Tag<T>) { patterns.template all_of<T>(count); });
+        visit_any(type, [&]<class T>(TypeTag<T>) { patterns.template all_of<T>(count); });
     patterns.groups();
     return patterns.wrong();
   });

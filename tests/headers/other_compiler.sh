@@ -7,4 +7,5 @@ for word in "$@"; do
   [ "$word" != "$compiler" ] || word=$other
   command+=("$word")
 done
+export CCACHE_SLOPPINESS=pch_defines,time_macros  # without it ccache caches nothing that includes what is precompiled
 exec "${command[@]}"

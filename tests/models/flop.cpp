@@ -113,7 +113,7 @@ TEST_CASE("FLOP of attention with dropout: counted apart") {
   const ParameterStore<Meta> store(dev, parameters, {});
   const auto batch = tests::token_batch(dev, 3, 8, 11);  // 8, 7 and 8 tokens
   for (const bool trains : {false, true}) {
-    Tape<Meta> tape({.mode = trains ? Mode::train : Mode::eval}, &batch);
+    Tape<Meta> tape({.mode = trains ? StepContext::Mode::train : StepContext::Mode::eval}, &batch);
     auto y = layer.forward(dev, Tensor<Meta>(dev, DType::f32, {24, 16}), tape);
     if (trains) (void)layer.backward(dev, std::move(y), tape);
     CHECK(dev.count().dropout_flop == (trains ? 12 * (64 + 49 + 64) * 16 : 0));

@@ -48,6 +48,8 @@ def fault(program, what, who):
         if rank == who:
             if goes_on and len(own) != 1:
                 yield f"{what}: rank {rank} itself has not ended once"
+            if what == "throw" and own != [("failed", f"rank {who}: the disk is full")]:
+                yield f"{what}: rank {rank} itself does not say who it is: {own}"
         elif len(own) != 1 or not re.search(sentence.format(who=who), own[0][1]):
             yield f"{what} of rank {who}: rank {rank} says {own}"
         if goes_on and f"rank {rank}: goes on" not in said:

@@ -50,7 +50,7 @@ TEST_CASE("feed forward: the bits of its parts") {
         CHECK(one.dx.size() == 2 * 8 * columns);
         for (const auto& gradient : one.gradients) CHECK(any(gradient));
       }
-  const LayerCase eval{.shape = shape, .mode = Mode::eval};
+  const LayerCase eval{.shape = shape, .mode = StepContext::Mode::eval};
   CHECK(run(true, eval) == run(false, eval));
   CHECK(run(true, eval).kept_bytes == 0);
 }

@@ -25,7 +25,7 @@ TEST_CASE("linear: the bias gradient is deferred with the weight gradient") {
 TEST_CASE("linear: the input gradient is added to beta times dx") {
   Cpu dev;
   ModelBuilder<Cpu> build(Comm<Cpu>{});
-  Linear<Cpu> layer(build, "l", {.in = 5, .out = 3});
+  detail::LinearParts<Cpu> layer(build, "l", {.in = 5, .out = 3}, {.columns = 0});
   ParameterList<Cpu> parameters;
   layer.parameters(parameters);
   ParameterStore<Cpu> store(dev, parameters, {.compute = DType::f64, .seed = 4});

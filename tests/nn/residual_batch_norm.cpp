@@ -86,7 +86,7 @@ TEST_CASE("residual norm: the results of a residual, a norm and a ReLU, in all t
         CHECK(recomputed.dx == found.dx);
         CHECK(recomputed.gradients == found.gradients);  // the statistics were added once
 
-        each.mode = Mode::eval;
+        each.mode = StepContext::Mode::eval;
         const auto evaluated = run(each, false, relu, kind).y;
         CHECK(distance(run(each, true, relu, kind).y, evaluated, size_of_values(evaluated)) <=
               tolerance);

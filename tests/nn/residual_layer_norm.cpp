@@ -72,7 +72,7 @@ TEST_CASE("residual norm: the results of its parts, in training") {
 
 TEST_CASE("residual norm: evaluation drops nothing and keeps nothing") {
   auto eval = standard;
-  eval.mode = Mode::eval;
+  eval.mode = StepContext::Mode::eval;
   const auto one = run(true, eval);
   CHECK(distance(one.y, run(false, eval).y) <= 1e-13);
   CHECK(one.kept_bytes == 0);

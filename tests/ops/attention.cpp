@@ -65,14 +65,14 @@ Results run(Cpu& dev, const Layout& layout, const AttentionOptions& options, con
             const Tensor<Cpu>& k, const Tensor<Cpu>& v, const Tensor<Cpu>& dy) {
   using A = Accumulator<T>;
   const auto side = samples_of(dev, layout);
-  const auto blank = [&]<class E>(Tag<E>, const Shape& shape) {
+  const auto blank = [&]<class E>(TypeTag<E>, const Shape& shape) {
     return Tensor<Cpu>::from_host(
         dev, shape, std::vector<E>(static_cast<std::size_t>(shape.count()), static_cast<E>(NAN)));
   };
-  auto y = blank(Tag<T>{}, q.shape());
-  auto logsumexp = blank(Tag<A>{}, {options.heads, layout.rows()});
-  auto dq = blank(Tag<T>{}, q.shape()), dk = blank(Tag<T>{}, k.shape()),
-       dv = blank(Tag<T>{}, v.shape());
+  auto y = blank(TypeTag<T>{}, q.shape());
+  auto logsumexp = blank(TypeTag<A>{}, {options.heads, layout.rows()});
+  auto dq = blank(TypeTag<T>{}, q.shape()), dk = blank(TypeTag<T>{}, k.shape()),
+       dv = blank(TypeTag<T>{}, v.shape());
   attention_forward(dev, q, k, v, side, options, y.mut(), logsumexp.mut());
   attention_backward(dev, dy, q, k, v, y, logsumexp, side, options, dq.mut(), dk.mut(), dv.mut());
   return {widened(y), widened(logsumexp), widened(dq), widened(dk), widened(dv)};

@@ -70,7 +70,8 @@ TEST_CASE("every mix of types: add, axpy, cast") {
   Cpu dev({.threads = 2});
   const Shape shape{1031};
   const auto tensor = [&](DType type, std::uint32_t use) {
-    return visit_floating(type, [&]<class T>(Tag<T>) { return random_tensor<T>(dev, shape, use); });
+    return visit_floating(type,
+                          [&]<class T>(TypeTag<T>) { return random_tensor<T>(dev, shape, use); });
   };
   const std::vector<DType> types{DType::f64, DType::f32, DType::bf16, DType::f16};
   const std::vector<double> epsilon{1e-15, 3e-7, 1e-2, 2e-3};  // of y's type

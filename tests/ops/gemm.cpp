@@ -166,7 +166,7 @@ TEST_CASE("pairs of bf16 change no bit") {
                                 .transpose_b = (form & 2) != 0,
                                 .alpha = 0.7,
                                 .beta = -1.3};
-      const auto run = [&, rows = m, columns = n, deep = k]<class C>(Cpu& dev, Tag<C>) {
+      const auto run = [&, rows = m, columns = n, deep = k]<class C>(Cpu& dev, TypeTag<C>) {
         const auto a = random_tensor<bf16>(
             dev, options.transpose_a ? Shape{deep, rows} : Shape{rows, deep}, 1);
         const auto b = random_tensor<bf16>(
@@ -176,8 +176,8 @@ TEST_CASE("pairs of bf16 change no bit") {
         return widened(c);
       };
       INFO("m ", m, " n ", n, " k ", k, " form ", form);
-      CHECK(run(pairs, Tag<float>{}) == run(floats, Tag<float>{}));
-      CHECK(run(pairs, Tag<bf16>{}) == run(floats, Tag<bf16>{}));
+      CHECK(run(pairs, TypeTag<float>{}) == run(floats, TypeTag<float>{}));
+      CHECK(run(pairs, TypeTag<bf16>{}) == run(floats, TypeTag<bf16>{}));
     }
 }
 

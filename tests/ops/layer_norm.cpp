@@ -102,7 +102,7 @@ struct ResidualCase {
   Tensor<Cpu> sum, y, mean, inv_std, dresidual, dx, dgamma, dbeta;
 
   template <class T>
-  ResidualCase(Tag<T>, const Shape& of, double p, int threads = 1)
+  ResidualCase(TypeTag<T>, const Shape& of, double p, int threads = 1)
       : dev({.threads = threads}),
         type(dtype_of<T>()),
         shape(of),
@@ -170,7 +170,7 @@ TEST_CASE_TEMPLATE("residual: dropout, a sum and a norm", T, double, float, bf16
   for (const auto& shape : {Shape{0, 4}, {1, 3}, {17, 16}, {2, 9, 33}, {40, 131}})
     for (const double p : {0.0, 0.3}) {
       INFO("shape ", to_text(shape), " p ", p);
-      ResidualCase one(Tag<T>{}, shape, p);
+      ResidualCase one(TypeTag<T>{}, shape, p);
       one.forward();
       one.backward();
       auto& dev = one.dev;
@@ -205,23 +205,23 @@ TEST_CASE_TEMPLATE("residual: dropout, a sum and a norm", T, double, float, bf16
 
 TEST_CASE_TEMPLATE("residual: bits of any threads, and in place", T, double, float, bf16, f16) {
   const Shape shape{70, 45};
-  ResidualCase right(Tag<T>{}, shape, 0.3);
+  ResidualCase right(TypeTag<T>{}, shape, 0.3);
   right.forward();
   right.backward();
   for (const int threads : {2, 3}) {
-    ResidualCase one(Tag<T>{}, shape, 0.3, threads);
+    ResidualCase one(TypeTag<T>{}, shape, 0.3, threads);
     one.forward();
     one.backward();
     CHECK(one.results() == right.results());
   }
   for (auto member : {&ResidualCase::x, &ResidualCase::residual, &ResidualCase::y}) {
-    ResidualCase over(Tag<T>{}, shape, 0.3);
+    ResidualCase over(TypeTag<T>{}, shape, 0.3);
     over.forward(over.*member);
     if (member != &ResidualCase::y) CHECK(widened(over.*member) == widened(right.sum));
     CHECK(widened(over.y) == widened(right.y));
     CHECK(widened(over.mean) == widened(right.mean));
   }
-  ResidualCase both(Tag<T>{}, shape, 0.3);
+  ResidualCase both(TypeTag<T>{}, shape, 0.3);
   both.forward();
   both.backward(both.dy, both.sum);
   CHECK(widened(both.dy) == widened(right.dresidual));
@@ -232,7 +232,7 @@ TEST_CASE_TEMPLATE("residual: bits of any threads, and in place", T, double, flo
 
 TEST_CASE("residual: rows are known by their numbers; other columns than whole rows are refused") {
   const Shape shape{3, 10};
-  ResidualCase right(Tag<float>{}, shape, 0.5), one(Tag<float>{}, shape, 0.5);
+  ResidualCase right(TypeTag<float>{}, shape, 0.5), one(TypeTag<float>{}, shape, 0.5);
   right.rows.first = 40;
   right.forward();
   right.backward();
@@ -254,7 +254,7 @@ TEST_CASE("residual: rows are known by their numbers; other columns than whole r
 }
 
 TEST_CASE("residual: with probability 0 no random number is drawn") {
-  ResidualCase one(Tag<float>{}, {5, 12}, 0);
+  ResidualCase one(TypeTag<float>{}, {5, 12}, 0);
   // Whoever draws reads the step, which nobody can read there.
   one.options.random.series_at = reinterpret_cast<const std::uint32_t*>(std::uintptr_t{64});
   one.forward();

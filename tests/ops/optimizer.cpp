@@ -105,8 +105,8 @@ TEST_CASE("what does not fit is refused") {
   const auto now = make_step_state(dev, {.learning_rate = 0.1, .updates = 1});
   const auto rates = tensor_of<double>(dev, {1, 1});
   const auto small = random_tensor<float>(dev, {71}, 1);
-  const auto sgd = [&](const detail::SgdUpdate& update, In<Cpu> state, In<Cpu> of_weights,
-                       In<Cpu> gradient) {
+  const auto sgd = [&](const detail::SgdUpdate& update, InView<Cpu> state, InView<Cpu> of_weights,
+                       InView<Cpu> gradient) {
     return message_of([&] {
       sgd_update(dev, update, w.table, state, of_weights, gradient, {}, w.masters.mut());
     });

@@ -43,7 +43,7 @@ Tensor<Dev>* state_of(Optimizer<Dev>& optimizer, const std::string& name) {
 
 /// The same numbers, rounded to a type.
 inline std::vector<double> rounded_to(DType type, std::vector<double> values) {
-  visit_floating(type, [&]<class T>(Tag<T>) {
+  visit_floating(type, [&]<class T>(TypeTag<T>) {
     for (auto& value : values) value = static_cast<double>(static_cast<T>(value));
   });
   return values;

@@ -42,6 +42,8 @@ def check(program, what, who, tries=3):
         end = job.wait(300)[who]
         if end.status == 0 and what != "exit":
             wrong.append(f"the odd rank ended with status 0: {end.output.strip()}")
+        if what == "throw" and f"error: rank {who}: the disk is full" not in end.output:
+            wrong.append(f"the odd rank does not say who it is: {end.output.strip()}")
         example = others[0].output.strip()
     print(f"{what} of rank {who}, after {last:.1f} s: {example}", flush=True)
     if last > LIMIT_S + 2 + 1 and not wrong:

@@ -23,7 +23,7 @@ checks = ["tests/support/layer_gradients.hpp"]
 
 def by_class(name, files):
     """The files that name a class which calls the operation, itself or in its header, and such classes."""
-    classes = [(kind, body) for user in having(calls(name), users)
+    classes = [(kind.removesuffix("Parts"), body) for user in having(calls(name), users)
                for kind, body in re.findall(r"^class (\w+)((?:.*\n)*?)\};", texts[user], re.M)]
     kinds = sorted({kind for kind, body in classes if re.search(calls(name), body)} or {kind for kind, _ in classes})
     found = having(rf"\b({'|'.join(kinds)})<", files) if kinds else []

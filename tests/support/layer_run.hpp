@@ -9,7 +9,7 @@ namespace tests {
 struct LayerCase {
   Shape shape;  ///< of x; an even number of rows
   DType compute = DType::f64;
-  Mode mode = Mode::train;
+  StepContext::Mode mode = StepContext::Mode::train;
   std::uint32_t stream = 1;                 ///< of x and dy
   std::vector<std::int64_t> row_numbers{};  ///< of packed samples
   std::int64_t first_sample = 5;
@@ -68,7 +68,7 @@ inline LayerRun run_layer(Sequential<Cpu> layer, const LayerCase& each) {
     const auto y = layer.forward(dev, random(each.shape, each.stream + micro_batch), tape);
     append(found.y, y);
     found.kept_bytes = tape.size_bytes();
-    if (each.mode == Mode::eval) continue;
+    if (each.mode == StepContext::Mode::eval) continue;
     append(found.dx, layer.backward(dev, random(y.shape(), each.stream + 50 + micro_batch), tape));
     CHECK(tape.empty());
   }

@@ -70,7 +70,7 @@ inline void place_part(const dhp::ParameterSpec& spec, const std::vector<double>
 }
 
 template <class Dev>
-std::vector<double> host_values(Dev& dev, dhp::In<Dev> view) {
+std::vector<double> host_values(Dev& dev, dhp::InView<Dev> view) {
   dhp::Tensor<Dev> wide(dev, dhp::DType::f64, view.shape());
   cast(dev, view, wide.mut());
   return wide.template to_host<double>(dev);

@@ -21,7 +21,7 @@ Tensor<Cpu> random_tensor(Cpu& dev, const Shape& shape, std::uint32_t use) {
 
 inline std::vector<double> widened(const Tensor<Cpu>& tensor) {
   std::vector<double> values(static_cast<std::size_t>(tensor.count()));
-  visit_floating(tensor.dtype(), [&]<class T>(Tag<T>) {
+  visit_floating(tensor.dtype(), [&]<class T>(TypeTag<T>) {
     const T* from = tensor.view().data<T>();
     for (std::size_t i = 0; i < values.size(); ++i) values[i] = static_cast<double>(from[i]);
   });
@@ -40,12 +40,12 @@ template <class Dev>
 Tensor<Dev> random_tensor(Dev& dev, DType type, const Shape& shape, std::uint32_t use) {
   Cpu cpu;
   Tensor<Cpu> drawn;
-  visit_floating(type, [&]<class T>(Tag<T>) { drawn = random_tensor<T>(cpu, shape, use); });
+  visit_floating(type, [&]<class T>(TypeTag<T>) { drawn = random_tensor<T>(cpu, shape, use); });
   return to_device(dev, drawn);
 }
 // The values of a view on any device, in double on the host.
 template <class Dev>
-std::vector<double> widened(Dev& dev, In<Dev> view) {
+std::vector<double> widened(Dev& dev, InView<Dev> view) {
   Cpu cpu;
   Tensor<Cpu> host(cpu, view.dtype(), view.shape());
   dev.copy_to_host(host.mut().bytes(), view.bytes(), view.size_bytes());

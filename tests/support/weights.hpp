@@ -81,15 +81,15 @@ struct Weights {
 
 /// squares[parameter] = the sum of squares of its segment of x, or of its weights.
 template <class Dev>
-void segment_squares(Dev& dev, const dhp::detail::SegmentTable<Dev>& table, dhp::In<Dev> x,
-                     dhp::Out<Dev> squares) {
+void segment_squares(Dev& dev, const dhp::detail::SegmentTable<Dev>& table, dhp::InView<Dev> x,
+                     dhp::OutView<Dev> squares) {
   auto sums = Tensor<Dev>::zeros(dev, DType::f64, {table.sum_count()});
   dhp::detail::tile_squares(dev, table, x, sums.mut());
   dhp::detail::sum_tiles(dev, table, sums.view(), squares);
 }
 template <class Dev>
-void weight_squares(Dev& dev, const dhp::detail::SegmentTable<Dev>& table, dhp::In<Dev> masters,
-                    dhp::Out<Dev> squares) {
+void weight_squares(Dev& dev, const dhp::detail::SegmentTable<Dev>& table, dhp::InView<Dev> masters,
+                    dhp::OutView<Dev> squares) {
   auto sums = Tensor<Dev>::zeros(dev, DType::f64, {table.sum_count()});
   dhp::detail::tile_weight_squares(dev, table, masters, sums.mut());
   dhp::detail::sum_tiles(dev, table, sums.view(), squares);
@@ -98,7 +98,8 @@ void weight_squares(Dev& dev, const dhp::detail::SegmentTable<Dev>& table, dhp::
 /// The squared norms of lamb_squares, f64 [parameters]: of weights and of directions.
 template <class Dev, class T>
 std::pair<std::vector<double>, std::vector<double>> lamb_squares_of(
-    Dev& dev, const dhp::detail::AdamUpdate& update, const Weights<Dev, T>& w, dhp::In<Dev> state) {
+    Dev& dev, const dhp::detail::AdamUpdate& update, const Weights<Dev, T>& w,
+    dhp::InView<Dev> state) {
   auto weights = Tensor<Dev>::zeros(dev, DType::f64, {w.table.sum_count()});
   auto directions = Tensor<Dev>::zeros(dev, DType::f64, {w.table.sum_count()});
   dhp::detail::lamb_squares(dev, update, w.table, state, w.gradient, w.m, w.v, w.masters,

@@ -19,7 +19,7 @@ int owners = 0;
 template <class Managed>
 Managed* exported(dhp::DType type, bool shared) {
   auto kept = std::make_shared<Tensor<Cpu>>(device(), type, dhp::Shape{2, 3});
-  dhp::visit_any(type, [&]<class T>(dhp::Tag<T>) {
+  dhp::visit_any(type, [&]<class T>(dhp::TypeTag<T>) {
     for (int at = 0; at < 6; ++at)
       kept->mut().template data<T>()[at] = static_cast<T>(static_cast<float>(at));
   });

@@ -30,7 +30,7 @@ TEST_CASE("tape: pops in the reverse order of the pushes, and no more than was p
 
 TEST_CASE("tape: in evaluation nothing is kept") {
   Cpu dev;
-  Tape<Cpu> tape({.mode = Mode::eval});
+  Tape<Cpu> tape({.mode = StepContext::Mode::eval});
   CHECK(!tape.keeps());
   tape.push(number(dev, 1));
   tape.push_shape({1});

@@ -98,7 +98,7 @@ Found train(const Options& options, bool from_loader) {
     for (int step = 0; step < 4; ++step)
       mine.losses.push_back((from_loader ? run.step() : run.step(all)).loss);
     Loader pass(dev, Waves{7}, evaluation_pass({.global_batch = 4, .micro_batch = 2}));
-    const auto held_out = run.evaluate(pass);
+    const auto held_out = run.evaluate(pass).value();
     mine.held_out = held_out.value();
     mine.counted = held_out.terms.at(0).count;
     CHECK(run.evaluate(all).terms.at(0).count == 12);
@@ -234,6 +234,27 @@ TEST_CASE(
   CHECK(seen[0] == seen[1]);
 }
 
+TEST_CASE(
+    "training run: who is asked to stop during a pass makes all ranks leave it after the same "
+    "step") {
+  for (const bool predicts : {false, true})
+    for (const auto& layout : {MeshShape{.data = 2}, MeshShape{.pipeline = 2}})
+      on_ranks_of<Cpu>(2, [&](Cpu& dev, Comm<Cpu> world) {
+        TrainingRun run(dev, world, options_of(layout), network, example_batch(dev, Waves{}, 2));
+        int questions = 0;
+        run.stop_when([&] { return ++questions > 3 && world.rank() == 1; });
+        Loader pass(dev, Waves{40}, evaluation_pass({.global_batch = 4, .micro_batch = 2}));
+        const auto whole = [&] {
+          return predicts ? run.predict(pass).has_value() : run.evaluate(pass).has_value();
+        };
+        CHECK_FALSE(whole());
+        CHECK(run.stopped());
+        CHECK(pass.steps_done() == 3);
+        CHECK_FALSE(whole());  // the next pass, before its first step
+        CHECK(pass.steps_done() == 0);
+      });
+}
+
 TEST_CASE("training run: predictions of a pass, in the order of its samples") {
   std::vector<std::vector<double>> found;
   std::mutex mutex;
@@ -242,7 +263,9 @@ TEST_CASE("training run: predictions of a pass, in the order of its samples") {
       TrainingRun run(dev, world, options_of(layout), network, example_batch(dev, Waves{}, 2));
       Loader pass(dev, Waves{7}, evaluation_pass({.global_batch = 4, .micro_batch = 2}));
       std::vector<double> mine;
-      for (const auto& array : run.predict(pass)) {
+      const auto all = run.predict(pass);
+      REQUIRE(all.has_value());
+      for (const auto& array : *all) {
         const auto values = array.values<double>();
         mine.insert(mine.end(), values.begin(), values.end());
       }

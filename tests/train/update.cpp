@@ -28,7 +28,7 @@ class Kinds {
 class CallNotes final : public CommObserver<Cpu> {
  public:
   explicit CallNotes(std::shared_ptr<Kinds> kinds) : kinds_(std::move(kinds)) {}
-  [[nodiscard]] std::unique_ptr<Watch> before(Cpu*, const Call& call) override {
+  [[nodiscard]] std::unique_ptr<Watch> before(Cpu*, const CommCall& call) override {
     kinds_->add(call.kind);
     return std::make_unique<Watch>();
   }

@@ -142,7 +142,7 @@
       `for <b>${percent(idle(answer))}</b> of it. The schedule is proved; on an edge there are at most ` +
       `${many(answer.most_messages, "message")} at a time.`;
     timeline(answer, Number(chosen.chunks));
-    const others = ["gpipe", "1f1b", "interleaved", "zero-bubble", "zero-bubble-v", "dual-pipe-v"].map((schedule) => {
+    const others = [...form.elements.schedule.options].map(({ value: schedule }) => {
       const more = chosen.schedule === schedule ? chosen.chunks : Math.max(2, chosen.chunks);
       const chunks = schedule === "interleaved" ? more : 1;
       const other = ask(`${text}&schedule=${schedule}&chunks=${chunks}`);

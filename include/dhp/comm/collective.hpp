@@ -64,7 +64,7 @@ enum class CallKind {
 }
 
 /// A call without its buffers: the part that all ranks must agree on, and the local call site.
-struct Call {
+struct CommCall {
   CallKind kind = CallKind::barrier;
   std::int64_t count = 0;  ///< number of elements of this rank's input, or of the message
   DType dtype = DType::f32;
@@ -87,19 +87,19 @@ struct Call {
   [[nodiscard]] std::string shown() const {
     return is_message() ? concat(name_of(kind), " of a ", agreed()) : agreed();
   }
-  [[nodiscard]] bool agrees_with(const Call& call) const {
+  [[nodiscard]] bool agrees_with(const CommCall& call) const {
     return kind == call.kind && count == call.count && dtype == call.dtype &&
            (kind != CallKind::all_reduce || reduce == call.reduce) &&
            (kind != CallKind::broadcast || other == call.other);
   }
-  friend std::string to_text(const Call& call) {
+  friend std::string to_text(const CommCall& call) {
     return concat(call.shown(), " at ", dhp::to_text(call.where));
   }
 };
 
 template <class Dev>
 struct Collective {
-  Call call;
+  CommCall call;
   ConstView<Dev> in{};  ///< this rank's input
   View<Dev> out{};      ///< this rank's output; for all_reduce and broadcast the memory of `in`
 

@@ -43,7 +43,7 @@ void run_rank_threads(Latch& latch, int ranks, auto body, CallSite where) {
     } catch (const Error& error) {
       failed(rank, error.sentence(), error.where());
     } catch (const std::exception& error) {
-      failed(rank, error.what(), where);
+      failed(rank, sentence_of(error), where);
     } catch (...) {
       failed(rank, "an exception of unknown type", where);
     }

@@ -56,28 +56,37 @@ namespace detail {
           .log = options.log};
 }
 
-/// Runs work() of a rank. If work() throws, publishes the exception to the other ranks, then rethrows it.
-void run_in(Latch& latch, auto work) {
+/// Throws a rank's exception as run_ranks does: Error("rank 3: ..."). Aborted names the rank that is the cause.
+[[noreturn]] inline void leave_rank(int rank, const std::exception& error, CallSite where) {
+  if (const auto* const aborted = dynamic_cast<const Aborted*>(&error)) throw Aborted(*aborted);
+  const auto* const own = dynamic_cast<const Error*>(&error);
+  throw Error(concat("rank ", rank, ": ", sentence_of(error)),
+              own != nullptr ? own->where() : where);
+}
+/// Runs work() of a rank. If work() throws, publishes the exception to the other ranks, then throws it with the rank.
+void run_in(Latch& latch, int rank, auto work, CallSite where) {
   try {
     work();
   } catch (const std::exception& error) {
     if (!latch.ended()) latch.abort(sentence_of(error));
-    throw;
+    leave_rank(rank, error, where);
   }
 }
 
 }  // namespace detail
 
 /// Makes the world's communicator by connect(watchdog, me, options), a collective call, and runs body(Comm<Dev>). An
-/// exception of body reaches the caller when all ranks know of it. Throws Aborted if another rank is the cause.
+/// exception of body reaches the caller as Error("rank 3: ...") when all ranks know of it. Throws Aborted if another
+/// rank is the cause.
 void run_process_rank(const ProcessRank& me, auto connect, auto body,
-                      const ProcessOptions& options = {}) {
+                      const ProcessOptions& options = {}, CallSite where = CallSite::current()) {
   const auto store = rendezvous(detail::rendezvous_of(me, options));
   const auto watchdog = std::make_shared<ProcessWatchdog>(store, me.rank, me.size, options.watch());
-  detail::run_in(*watchdog, [&] {
+  const auto work = [&] {
     body(connect(watchdog, me, options));
     watchdog->finish(me.rank);
-  });
+  };
+  detail::run_in(*watchdog, me.rank, work, where);
 }
 
 /// Runs body(Comm<Dev>) on each rank of a job. If a launcher (mpirun, srun, torchrun) started this process, the process

@@ -135,7 +135,7 @@ void reduce_slice_of(const Inputs& in, const Outputs& out, std::int64_t first, s
 /// 16-bit types accumulate in float, and are rounded once.
 inline void reduce_slice(DType dtype, const Inputs& in, const Outputs& out, std::int64_t first,
                          std::int64_t last, Reduce reduce) {
-  visit_any(dtype, [&]<class T>(Tag<T>) { reduce_slice_of<T>(in, out, first, last, reduce); });
+  visit_any(dtype, [&]<class T>(TypeTag<T>) { reduce_slice_of<T>(in, out, first, last, reduce); });
 }
 
 }  // namespace dhp::detail

@@ -4,6 +4,7 @@
 #include <dhp/core/text.hpp>
 
 #include <exception>
+#include <new>
 #include <source_location>
 #include <stdexcept>
 #include <string>
@@ -51,8 +52,10 @@ class Error : public std::runtime_error {
 namespace detail {
 /// Returns the message of any exception, without a source location if it is an Error.
 [[nodiscard]] inline std::string sentence_of(const std::exception& error) {
-  const auto* const own = dynamic_cast<const Error*>(&error);
-  return own != nullptr ? own->sentence() : error.what();
+  if (const auto* const own = dynamic_cast<const Error*>(&error)) return own->sentence();
+  if (dynamic_cast<const std::bad_alloc*>(&error) != nullptr)
+    return "out of memory; a smaller model or micro-batch needs less";
+  return error.what();
 }
 
 [[noreturn, gnu::cold, gnu::noinline]] inline void fail_with(const Located& first,

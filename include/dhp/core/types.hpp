@@ -166,43 +166,43 @@ namespace detail {
 template <class T, class A>
 struct Tags {};
 }  // namespace detail
-/// Carries a type into a generic lambda: `visit_floating(dtype, [&]<class T>(Tag<T>) {...})`.
+/// Carries a type into a generic lambda: `visit_floating(dtype, [&]<class T>(TypeTag<T>) {...})`.
 template <class T>
-struct Tag : detail::Tags<T, Accumulator<T>> {
+struct TypeTag : detail::Tags<T, Accumulator<T>> {
   using type = T;
 };
 
-/// Calls body(Tag<T>{}) for a floating-point type. Throws Error for integer types.
+/// Calls body(TypeTag<T>{}) for a floating-point type. Throws Error for integer types.
 template <class Body>
 decltype(auto) visit_floating(DType type, Body&& body) {
   switch (type) {
-    case DType::f64: return body(Tag<double>{});
-    case DType::f32: return body(Tag<float>{});
-    case DType::bf16: return body(Tag<bf16>{});
-    case DType::f16: return body(Tag<f16>{});
+    case DType::f64: return body(TypeTag<double>{});
+    case DType::f32: return body(TypeTag<float>{});
+    case DType::bf16: return body(TypeTag<bf16>{});
+    case DType::f16: return body(TypeTag<f16>{});
     default: fail("expected a floating-point tensor, got ", type);
   }
 }
 
 namespace detail {
-/// Calls body(Tag<T>{}) for an accumulation type: double or float.
+/// Calls body(TypeTag<T>{}) for an accumulation type: double or float.
 template <class Body>
 decltype(auto) visit_accumulator(DType type, Body&& body) {
   switch (type) {
-    case DType::f64: return body(Tag<double>{});
-    case DType::f32: return body(Tag<float>{});
+    case DType::f64: return body(TypeTag<double>{});
+    case DType::f32: return body(TypeTag<float>{});
     default: fail("expected an accumulation type (f64 or f32), got ", type);
   }
 }
 }  // namespace detail
 
-/// Calls body(Tag<T>{}) for any element type.
+/// Calls body(TypeTag<T>{}) for any element type.
 template <class Body>
 decltype(auto) visit_any(DType type, Body&& body) {
   switch (type) {
-    case DType::i64: return body(Tag<std::int64_t>{});
-    case DType::i32: return body(Tag<std::int32_t>{});
-    case DType::u8: return body(Tag<std::uint8_t>{});
+    case DType::i64: return body(TypeTag<std::int64_t>{});
+    case DType::i32: return body(TypeTag<std::int32_t>{});
+    case DType::u8: return body(TypeTag<std::uint8_t>{});
     default: return visit_floating(type, body);
   }
 }

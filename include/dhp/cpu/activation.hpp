@@ -9,7 +9,7 @@ namespace dhp::detail {
 
 void activation_forward_on(std::same_as<Cpu> auto& dev, Activation kind, ConstView<Cpu> x,
                            View<Cpu> y) {
-  visit_accumulator(accumulation_type(y.dtype()), [&]<class A>(Tag<A>) {
+  visit_accumulator(accumulation_type(y.dtype()), [&]<class A>(TypeTag<A>) {
     const auto apply = [&](auto f) { cpu::map<A>(dev, y, f, x); };
     switch (kind) {
       case Activation::relu:
@@ -23,7 +23,7 @@ void activation_forward_on(std::same_as<Cpu> auto& dev, Activation kind, ConstVi
 }
 void activation_backward_on(std::same_as<Cpu> auto& dev, Activation kind, ConstView<Cpu> saved,
                             ConstView<Cpu> dy, View<Cpu> dx) {
-  visit_accumulator(accumulation_type(dx.dtype()), [&]<class A>(Tag<A>) {
+  visit_accumulator(accumulation_type(dx.dtype()), [&]<class A>(TypeTag<A>) {
     const auto apply = [&](auto f) { cpu::map<A>(dev, dx, f, saved, dy); };
     switch (kind) {
       case Activation::relu: return apply([](A y, A g) { return y > A(0) ? g : A(0); });
@@ -43,14 +43,14 @@ void activation_backward_on(std::same_as<Cpu> auto& dev, Activation kind, ConstV
 }
 void swiglu_forward_on(std::same_as<Cpu> auto& dev, ConstView<Cpu> gate, ConstView<Cpu> up,
                        View<Cpu> y) {
-  visit_accumulator(accumulation_type(y.dtype()), [&]<class A>(Tag<A>) {
+  visit_accumulator(accumulation_type(y.dtype()), [&]<class A>(TypeTag<A>) {
     cpu::map<A>(
         dev, y, [](auto g, auto u) { return g * cpu::sigmoid(g) * u; }, gate, up);
   });
 }
 void swiglu_backward_on(std::same_as<Cpu> auto& dev, ConstView<Cpu> dy, ConstView<Cpu> gate,
                         ConstView<Cpu> up, View<Cpu> dgate, View<Cpu> dup) {
-  visit_accumulator(accumulation_type(dy.dtype()), [&]<class A>(Tag<A>) {
+  visit_accumulator(accumulation_type(dy.dtype()), [&]<class A>(TypeTag<A>) {
     cpu::map<A>(
         dev, dgate,
         [](auto d, auto g, auto u) {

@@ -336,7 +336,7 @@ void attention_forward_on(std::same_as<Cpu> auto& dev, ConstView<Cpu> q, ConstVi
                           ConstView<Cpu> v, const Sequences<Cpu>& sequences,
                           const AttentionOptions& options, View<Cpu> y, View<Cpu> logsumexp) {
   const auto all = cpu::whole_samples(sequences, q.rows());
-  visit_floating(q.dtype(), [&]<class T>(Tag<T>) {
+  visit_floating(q.dtype(), [&]<class T>(TypeTag<T>) {
     cpu::attend<T, T>(dev, q, k, v, all, options, y, logsumexp);
   });
 }
@@ -346,14 +346,14 @@ void attention_backward_on(std::same_as<Cpu> auto& dev, ConstView<Cpu> dy, Const
                            const AttentionOptions& options, View<Cpu> dq, View<Cpu> dk,
                            View<Cpu> dv) {
   const auto all = cpu::whole_samples(sequences, q.rows());
-  visit_floating(q.dtype(), [&]<class T>(Tag<T>) {
+  visit_floating(q.dtype(), [&]<class T>(TypeTag<T>) {
     cpu::attend_backward<T, T>(dev, dy, q, k, v, y, logsumexp, all, options, dq, dk, dv);
   });
 }
 void attend_to_part_forward_on(std::same_as<Cpu> auto& dev, ConstView<Cpu> q, ConstView<Cpu> k,
                                ConstView<Cpu> v, const AttentionParts<Cpu>& parts,
                                const AttentionOptions& options, View<Cpu> y, View<Cpu> logsumexp) {
-  visit_floating(q.dtype(), [&]<class T>(Tag<T>) {
+  visit_floating(q.dtype(), [&]<class T>(TypeTag<T>) {
     cpu::attend<T, Accumulator<T>>(dev, q, k, v, parts, options, y, logsumexp);
   });
 }
@@ -362,7 +362,7 @@ void attend_to_part_backward_on(std::same_as<Cpu> auto& dev, ConstView<Cpu> dy, 
                                 ConstView<Cpu> logsumexp, const AttentionParts<Cpu>& parts,
                                 const AttentionOptions& options, View<Cpu> dq, View<Cpu> dk,
                                 View<Cpu> dv) {
-  visit_floating(q.dtype(), [&]<class T>(Tag<T>) {
+  visit_floating(q.dtype(), [&]<class T>(TypeTag<T>) {
     using A = Accumulator<T>;
     cpu::attend_backward<T, A>(dev, dy, q, k, v, y, logsumexp, parts, options, dq, dk, dv);
   });

@@ -225,7 +225,7 @@ void batch_norm_backward_apply_on(std::same_as<Cpu> auto& dev, ConstView<Cpu> dy
 void batch_norm_from_sums_on(std::same_as<Cpu> auto&, ConstView<Cpu> sums, std::int64_t rows,
                              double epsilon, View<Cpu> mean, View<Cpu> inv_std,
                              View<Cpu> squared_deviations) {
-  visit_accumulator(sums.dtype(), [&]<class A>(Tag<A>) {
+  visit_accumulator(sums.dtype(), [&]<class A>(TypeTag<A>) {
     const auto channels = mean.count();
     const A* const sum = sums.data<A>();
     for (std::int64_t at = 0; at < channels; ++at) {

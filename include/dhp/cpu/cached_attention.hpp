@@ -46,7 +46,7 @@ void attention_step_on(std::same_as<Cpu> auto& dev, ConstView<Cpu> q, ConstView<
   const auto sharing = options.sharing();
   const std::int64_t key_heads = options.heads / sharing, size = q.columns() / options.heads;
   const auto stride = options.stride(q.columns()), key_columns = cache.columns();
-  visit_floating(q.dtype(), [&]<class T>(Tag<T>) {
+  visit_floating(q.dtype(), [&]<class T>(TypeTag<T>) {
     using A = Accumulator<T>;
     const A scale = static_cast<A>(1.0 / std::sqrt(static_cast<double>(size)));
     dev.for_tiles(q.rows() * key_heads, [&](std::int64_t task) {

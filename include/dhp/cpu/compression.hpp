@@ -17,14 +17,14 @@ void keep_if_applied_on(std::same_as<Cpu> auto& dev, ConstView<Cpu> state, Const
                         View<Cpu> memory) {
   const auto& now = cpu::step_state(state);
   const auto from = now.applies() ? fresh : ConstView<Cpu>(memory);
-  visit_accumulator(memory.dtype(), [&]<class T>(Tag<T>) {
+  visit_accumulator(memory.dtype(), [&]<class T>(TypeTag<T>) {
     const auto factor = static_cast<T>(now.loss_scale / now.used_loss_scale);
     cpu::map<T>(
         dev, memory, [factor](T value) { return factor * value; }, from);
   });
 }
 void take_largest_on(std::same_as<Cpu> auto&, View<Cpu> x, View<Cpu> indices, View<Cpu> values) {
-  visit_accumulator(x.dtype(), [&]<class T>(Tag<T>) {
+  visit_accumulator(x.dtype(), [&]<class T>(TypeTag<T>) {
     using Bits = cpu::BitsOf<T>;
     T* const all = x.data<T>();
     auto* const index = indices.data<std::int32_t>();
@@ -50,7 +50,7 @@ void take_largest_on(std::same_as<Cpu> auto&, View<Cpu> x, View<Cpu> indices, Vi
   });
 }
 void pack_signs_on(std::same_as<Cpu> auto& dev, ConstView<Cpu> x, View<Cpu> bits) {
-  visit_accumulator(x.dtype(), [&]<class T>(Tag<T>) {
+  visit_accumulator(x.dtype(), [&]<class T>(TypeTag<T>) {
     dev.for_ranges(bits.count(), 1 << 12,
                    [count = x.count(), from = x.data<T>(), to = bits.data<std::uint8_t>()](
                        std::int64_t first, std::int64_t last) {
@@ -66,7 +66,7 @@ void pack_signs_on(std::same_as<Cpu> auto& dev, ConstView<Cpu> x, View<Cpu> bits
 }
 void add_signs_on(std::same_as<Cpu> auto& dev, ConstView<Cpu> bits, ConstView<Cpu> magnitudes,
                   double factor, View<Cpu> y) {
-  visit_accumulator(y.dtype(), [&]<class T>(Tag<T>) {
+  visit_accumulator(y.dtype(), [&]<class T>(TypeTag<T>) {
     const auto level =
         static_cast<T>(factor * *magnitudes.data<double>() / static_cast<double>(y.count()));
     const std::array<T, 2> levels{-level, level};  // a look-up, since no branch predicts signs
@@ -79,7 +79,7 @@ void add_signs_on(std::same_as<Cpu> auto& dev, ConstView<Cpu> bits, ConstView<Cp
   });
 }
 void orthonormalize_on(std::same_as<Cpu> auto&, View<Cpu> x, const RandomStream& random) {
-  visit_accumulator(x.dtype(), [&]<class T>(Tag<T>) {
+  visit_accumulator(x.dtype(), [&]<class T>(TypeTag<T>) {
     const auto rows = x.rows();
     gram_schmidt(
         x.data<T>(), x.columns(), random,

@@ -223,7 +223,7 @@ namespace dhp::detail {
 
 void conv2d_forward_on(std::same_as<Cpu> auto& dev, ConstView<Cpu> x, ConstView<Cpu> w,
                        Conv2dGeometry geometry, View<Cpu> y) {
-  cpu::visit_products(dev, x.dtype(), [&]<class E, class T>(Tag<E>, Tag<T>) {
+  cpu::visit_products(dev, x.dtype(), [&]<class E, class T>(TypeTag<E>, TypeTag<T>) {
     using L = cpu::Loaded<E>;
     const auto out_channels = w.shape()[0];
     const auto m = y.shape()[0] * y.shape()[1] * y.shape()[2];
@@ -244,7 +244,7 @@ void conv2d_forward_on(std::same_as<Cpu> auto& dev, ConstView<Cpu> x, ConstView<
 }
 void conv2d_backward_data_on(std::same_as<Cpu> auto& dev, ConstView<Cpu> dy, ConstView<Cpu> w,
                              Conv2dGeometry geometry, View<Cpu> dx, double beta) {
-  cpu::visit_products(dev, dy.dtype(), [&]<class E, class T>(Tag<E>, Tag<T>) {
+  cpu::visit_products(dev, dy.dtype(), [&]<class E, class T>(TypeTag<E>, TypeTag<T>) {
     using L = cpu::Loaded<E>;
     const auto kept = static_cast<cpu::Sum<E>>(beta);
     const auto& in = dx.shape();
@@ -305,7 +305,7 @@ void conv2d_backward_data_on(std::same_as<Cpu> auto& dev, ConstView<Cpu> dy, Con
 }
 void conv2d_backward_filter_on(std::same_as<Cpu> auto& dev, ConstView<Cpu> x, ConstView<Cpu> dy,
                                Conv2dGeometry geometry, View<Cpu> dw, double beta) {
-  cpu::visit_products(dev, x.dtype(), [&]<class E, class T>(Tag<E>, Tag<T>) {
+  cpu::visit_products(dev, x.dtype(), [&]<class E, class T>(TypeTag<E>, TypeTag<T>) {
     using L = cpu::Loaded<E>;
     const auto m = dw.shape()[0];
     const auto n = geometry.kernel * geometry.kernel * dw.shape()[3];

@@ -78,7 +78,7 @@ void cross_entropy_sums_on(std::same_as<Cpu> auto& dev, ConstView<Cpu> logits,
 void cross_entropy_loss_on(std::same_as<Cpu> auto&, ConstView<Cpu> max, ConstView<Cpu> sums,
                            ConstView<Cpu> labels, const CrossEntropyOptions& options,
                            View<Cpu> loss) {
-  visit_accumulator(loss.dtype(), [&]<class A>(Tag<A>) {
+  visit_accumulator(loss.dtype(), [&]<class A>(TypeTag<A>) {
     const auto rows = labels.count();
     const auto* const label = cpu::checked_labels(labels, options.classes);
     const A *const most = max.data<A>(), *const sum = sums.data<A>();

@@ -21,7 +21,7 @@ template <class A>
 [[nodiscard]] const A* read(const ConstView<Cpu>& x, std::int64_t first, std::int64_t count,
                             A* block) {
   if (x.dtype() == dtype_of<A>()) return x.data<A>() + first;
-  visit_floating(x.dtype(), [&]<class T>(Tag<T>) {
+  visit_floating(x.dtype(), [&]<class T>(TypeTag<T>) {
     if constexpr (!std::is_same_v<T, A>) {
       convert(x.data<T>() + first, block, count);
     }
@@ -31,7 +31,7 @@ template <class A>
 /// Rounds a block to elements of another type than A.
 template <class A>
 void write(const View<Cpu>& y, std::int64_t first, std::int64_t count, const A* block) {
-  visit_floating(y.dtype(), [&]<class T>(Tag<T>) {
+  visit_floating(y.dtype(), [&]<class T>(TypeTag<T>) {
     if constexpr (!std::is_same_v<T, A>) {
       convert(block, y.data<T>() + first, count);
     }
@@ -71,20 +71,20 @@ namespace dhp::detail {
 
 void fill_on(std::same_as<Cpu> auto& dev, View<Cpu> y, double value) {
   const auto type = y.dtype() == DType::f32 ? DType::f32 : DType::f64;  // rounds once
-  visit_accumulator(type, [&]<class A>(Tag<A>) {
+  visit_accumulator(type, [&]<class A>(TypeTag<A>) {
     cpu::map<A>(dev, y, [filler = static_cast<A>(value)] { return filler; });
   });
 }
 void add_on(std::same_as<Cpu> auto& dev, ConstView<Cpu> a, ConstView<Cpu> b, View<Cpu> y) {
   // The sum of two floats in double, then rounded, equals the float sum.
   const bool alike = a.dtype() == y.dtype() && b.dtype() == y.dtype();
-  visit_accumulator(alike ? accumulation_type(y.dtype()) : DType::f64, [&]<class A>(Tag<A>) {
+  visit_accumulator(alike ? accumulation_type(y.dtype()) : DType::f64, [&]<class A>(TypeTag<A>) {
     cpu::map<A>(
         dev, y, [](A left, A right) { return left + right; }, a, b);
   });
 }
 void axpy_on(std::same_as<Cpu> auto& dev, double alpha, ConstView<Cpu> x, View<Cpu> y) {
-  visit_accumulator(accumulation_type(y.dtype()), [&]<class A>(Tag<A>) {
+  visit_accumulator(accumulation_type(y.dtype()), [&]<class A>(TypeTag<A>) {
     cpu::map<A>(
         dev, y, [factor = static_cast<A>(alpha)](A old, A more) { return old + factor * more; }, x);
   });
@@ -98,7 +98,7 @@ void add_both_on(std::same_as<Cpu> auto& dev, const AddedVector<Cpu>& one,
   }
 }
 void scale_on(std::same_as<Cpu> auto& dev, double alpha, View<Cpu> y) {
-  visit_accumulator(accumulation_type(y.dtype()), [&]<class A>(Tag<A>) {
+  visit_accumulator(accumulation_type(y.dtype()), [&]<class A>(TypeTag<A>) {
     cpu::map<A>(dev, y, [factor = static_cast<A>(alpha)](A value) { return factor * value; });
   });
 }
@@ -107,13 +107,13 @@ void scale_by_on(std::same_as<Cpu> auto& dev, double alpha, ConstView<Cpu> facto
 }
 void cast_on(std::same_as<Cpu> auto& dev, ConstView<Cpu> x, View<Cpu> y) {
   const bool wide = x.dtype() == DType::f64 || y.dtype() == DType::f64;
-  visit_accumulator(wide ? DType::f64 : DType::f32, [&]<class A>(Tag<A>) {
+  visit_accumulator(wide ? DType::f64 : DType::f32, [&]<class A>(TypeTag<A>) {
     cpu::map<A>(
         dev, y, [](A value) { return value; }, x);
   });
 }
 void rsqrt_on(std::same_as<Cpu> auto& dev, ConstView<Cpu> x, double epsilon, View<Cpu> y) {
-  visit_accumulator(accumulation_type(y.dtype()), [&]<class A>(Tag<A>) {
+  visit_accumulator(accumulation_type(y.dtype()), [&]<class A>(TypeTag<A>) {
     cpu::map<A>(
         dev, y, [more = static_cast<A>(epsilon)](A v) { return A(1) / std::sqrt(v + more); }, x);
   });

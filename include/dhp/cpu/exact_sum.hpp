@@ -11,7 +11,7 @@ namespace dhp::detail {
 
 void exact_accumulate_on(std::same_as<Cpu> auto& dev, ConstView<Cpu> x, View<Cpu> high,
                          View<Cpu> low, View<Cpu> flag) {
-  visit_accumulator(x.dtype(), [&]<class T>(Tag<T>) {
+  visit_accumulator(x.dtype(), [&]<class T>(TypeTag<T>) {
     const T* const from = x.data<T>();
     auto* const highs = high.data<std::int64_t>();
     auto* const lows = low.data<std::int64_t>();
@@ -33,7 +33,7 @@ void exact_finalize_on(std::same_as<Cpu> auto& dev, ConstView<Cpu> high, ConstVi
                        ConstView<Cpu> flag, View<Cpu> x) {
   if (*flag.data<std::int32_t>() != 0)
     return fill_on(dev, x, std::numeric_limits<double>::quiet_NaN());
-  visit_accumulator(x.dtype(), [&]<class T>(Tag<T>) {
+  visit_accumulator(x.dtype(), [&]<class T>(TypeTag<T>) {
     constexpr std::int64_t tile = 1 << 10;
     const auto* const h = high.data<std::int64_t>();
     const auto* const l = low.data<std::int64_t>();

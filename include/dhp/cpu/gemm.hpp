@@ -10,12 +10,12 @@
 
 namespace dhp::detail::cpu {
 
-/// Calls body(Tag<E>, Tag<T>): matrices of T are packed as E, pairs of bf16 where the processor multiplies pairs.
+/// Calls body(TypeTag<E>, TypeTag<T>): matrices of T are packed as E, pairs of bf16 where the processor multiplies pairs.
 void visit_products(const Cpu& dev, DType type, const auto& body) {
-  visit_floating(type, [&]<class T>(Tag<T> of) {
+  visit_floating(type, [&]<class T>(TypeTag<T> of) {
     if constexpr (has_pair_kernel && std::is_same_v<T, bf16>)
-      if (dev.bf16_pairs() && multiplies_pairs()) return body(Tag<Pair>{}, of);
-    body(Tag<Accumulator<T>>{}, of);
+      if (dev.bf16_pairs() && multiplies_pairs()) return body(TypeTag<Pair>{}, of);
+    body(TypeTag<Accumulator<T>>{}, of);
   });
 }
 
@@ -268,7 +268,7 @@ namespace dhp::detail {
 
 void gemm_on(std::same_as<Cpu> auto& dev, ConstView<Cpu> a, ConstView<Cpu> b, View<Cpu> c,
              const GemmOptions& options, ConstView<Cpu> bias) {
-  cpu::visit_products(dev, a.dtype(), [&]<class E, class T>(Tag<E>, Tag<T>) {
+  cpu::visit_products(dev, a.dtype(), [&]<class E, class T>(TypeTag<E>, TypeTag<T>) {
     using A = cpu::Sum<E>;
     using Matrix = cpu::MatrixSource<cpu::Loaded<E>, T>;
     const auto [m, n, k] = gemm_size<Cpu>(b, c, options);

@@ -11,11 +11,11 @@ void for_tiles(Cpu& dev, const SegmentTable<Cpu>& table, auto body) {
                  [&](std::int64_t at, std::int64_t) { body(table.tiles()[at]); });
 }
 
-/// body(Tag of the accumulation type, state), if the step is applied.
+/// body(TypeTag of the accumulation type, state), if the step is applied.
 void if_applied(const SegmentTable<Cpu>& table, ConstView<Cpu> state, auto body) {
   const auto& now = step_state(state);
   if (now.applies())
-    visit_accumulator(table.accumulation(), [&]<class A>(Tag<A> tag) { body(tag, now); });
+    visit_accumulator(table.accumulation(), [&]<class A>(TypeTag<A> tag) { body(tag, now); });
 }
 
 /// step_of(tile) returns step(weight, element of each of `flat`...), which computes the new weight in A: the type of
@@ -43,7 +43,7 @@ namespace dhp::detail {
 void sgd_update_on(std::same_as<Cpu> auto& dev, const SgdUpdate& update,
                    const SegmentTable<Cpu>& table, ConstView<Cpu> state, ConstView<Cpu> rates,
                    ConstView<Cpu> gradient, View<Cpu> momentum, View<Cpu> masters) {
-  cpu::if_applied(table, state, [&]<class A>(Tag<A>, const StepState& now) {
+  cpu::if_applied(table, state, [&]<class A>(TypeTag<A>, const StepState& now) {
     const auto step_of = [&, by_parameter = data_or_null<double>(rates)](const SegmentTile& tile) {
       return SgdStep<A>(update, now, tile_rate(tile, now, by_parameter),
                         tile_decay(tile, update.weight_decay));
@@ -56,7 +56,7 @@ void sgd_update_on(std::same_as<Cpu> auto& dev, const SgdUpdate& update,
 void adamw_update_on(std::same_as<Cpu> auto& dev, const AdamUpdate& update,
                      const SegmentTable<Cpu>& table, ConstView<Cpu> state, ConstView<Cpu> gradient,
                      View<Cpu> m, View<Cpu> v, View<Cpu> masters) {
-  cpu::if_applied(table, state, [&]<class A>(Tag<A>, const StepState& now) {
+  cpu::if_applied(table, state, [&]<class A>(TypeTag<A>, const StepState& now) {
     const auto step_of = [&, adam = AdamStep<A>(update, now)](const SegmentTile& tile) {
       return AdamwStep<A>(adam, now.learning_rate, tile_decay(tile, update.weight_decay));
     };
@@ -67,7 +67,7 @@ void adamw_update_on(std::same_as<Cpu> auto& dev, const AdamUpdate& update,
 void update_moving_averages_on(std::same_as<Cpu> auto& dev, double momentum, std::int64_t parts,
                                const SegmentTable<Cpu>& table, ConstView<Cpu> state,
                                ConstView<Cpu> sums) {
-  cpu::if_applied(table, state, [&]<class A>(Tag<A>, const StepState&) {
+  cpu::if_applied(table, state, [&]<class A>(TypeTag<A>, const StepState&) {
     const MovingAverageStep<A> step(momentum, parts);
     cpu::update_weights<A>(
         dev, table, {}, [=](const SegmentTile&) { return step; }, sums.data<A>());
@@ -77,7 +77,7 @@ void lamb_squares_on(std::same_as<Cpu> auto& dev, const AdamUpdate& update,
                      const SegmentTable<Cpu>& table, ConstView<Cpu> state, ConstView<Cpu> gradient,
                      ConstView<Cpu> m, ConstView<Cpu> v, ConstView<Cpu> masters, View<Cpu> weights,
                      View<Cpu> directions) {
-  cpu::if_applied(table, state, [&]<class A>(Tag<A>, const StepState& now) {
+  cpu::if_applied(table, state, [&]<class A>(TypeTag<A>, const StepState& now) {
     const AdamStep<A> adam(update, now);
     const TileSource<A> weight_of{data_or_null<A>(masters), true};
     cpu::for_tiles(dev, table, [&](const SegmentTile& tile) {
@@ -99,7 +99,7 @@ void lamb_squares_on(std::same_as<Cpu> auto& dev, const AdamUpdate& update,
 void lamb_update_on(std::same_as<Cpu> auto& dev, const AdamUpdate& update,
                     const SegmentTable<Cpu>& table, ConstView<Cpu> state, ConstView<Cpu> rates,
                     ConstView<Cpu> gradient, View<Cpu> m, View<Cpu> v, View<Cpu> masters) {
-  cpu::if_applied(table, state, [&]<class A>(Tag<A>, const StepState& now) {
+  cpu::if_applied(table, state, [&]<class A>(TypeTag<A>, const StepState& now) {
     const auto step_of = [&, adam = AdamStep<A>(update, now),
                           by_parameter = rates.data<double>()](const SegmentTile& tile) {
       return LambStep<A>(adam, tile_rate(tile, now, by_parameter),

@@ -22,7 +22,7 @@ using BitsOf = std::conditional_t<sizeof(T) == 8, std::int64_t,
 double tiled_sum(Cpu& dev, ConstView<Cpu> x, auto term) {
   constexpr std::int64_t tile = 1 << 14;
   std::vector<double> parts(as_size((x.count() + tile - 1) / tile));
-  visit_accumulator(accumulation_type(x.dtype()), [&]<class A>(Tag<A>) {
+  visit_accumulator(accumulation_type(x.dtype()), [&]<class A>(TypeTag<A>) {
     const auto step = x.dtype() == dtype_of<A>() ? tile : converted_block;
     dev.for_ranges(x.count(), tile, [&](std::int64_t first, std::int64_t last) {
       A block[converted_block];
@@ -54,7 +54,7 @@ double squares_of(const auto* x, std::int64_t count) {
 namespace dhp::detail {
 
 void column_sums_on(std::same_as<Cpu> auto& dev, ConstView<Cpu> x, View<Cpu> sums, double beta) {
-  visit_accumulator(accumulation_type(x.dtype()), [&]<class A>(Tag<A>) {
+  visit_accumulator(accumulation_type(x.dtype()), [&]<class A>(TypeTag<A>) {
     const auto columns = sums.count(), stride = x.columns();
     cpu::reduce_column_tiles<A>(
         dev, x.rows(), columns, 1, 128,
@@ -82,7 +82,7 @@ void sum_of_magnitudes_on(std::same_as<Cpu> auto& dev, ConstView<Cpu> x, View<Cp
   *out.data<double>() = cpu::tiled_sum(dev, x, [](double value) { return std::fabs(value); });
 }
 void find_nonfinite_on(std::same_as<Cpu> auto& dev, ConstView<Cpu> x, View<Cpu> flag) {
-  visit_floating(x.dtype(), [&]<class T>(Tag<T>) {
+  visit_floating(x.dtype(), [&]<class T>(TypeTag<T>) {
     // Without the sign bit, non-finite values have bits of at least infinity's.
     using Bits = cpu::BitsOf<T>;
     const auto infinite = std::bit_cast<Bits>(static_cast<T>(HUGE_VALF));

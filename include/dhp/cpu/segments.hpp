@@ -8,7 +8,7 @@ namespace dhp::detail {
 
 void tile_squares_on(std::same_as<Cpu> auto& dev, const SegmentTable<Cpu>& table, ConstView<Cpu> x,
                      bool of_weights, View<Cpu> sums) {
-  visit_accumulator(table.accumulation(), [&]<class A>(Tag<A>) {
+  visit_accumulator(table.accumulation(), [&]<class A>(TypeTag<A>) {
     const TileSource<A> source{data_or_null<A>(x), of_weights};
     dev.for_ranges(table.tile_count(), 1, [&](std::int64_t at, std::int64_t) {
       const auto& tile = table.tiles()[at];

@@ -9,7 +9,7 @@ void tree_sum_on(std::same_as<Cpu> auto& dev, View<Cpu> parts, const std::vector
                  View<Cpu> y, double beta) {
   constexpr std::int64_t block =
       cpu::converted_block;  // of each row, so that all stay in the L1 cache
-  visit_accumulator(parts.dtype(), [&]<class A>(Tag<A>) {
+  visit_accumulator(parts.dtype(), [&]<class A>(TypeTag<A>) {
     const auto columns = parts.columns();
     A* const rows = parts.data<A>();
     dev.for_ranges(columns, 16 * block, [&](std::int64_t first, std::int64_t last) {

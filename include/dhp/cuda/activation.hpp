@@ -68,7 +68,7 @@ namespace dhp::detail {
 
 template <KernelDevice Dev>
 void activation_forward_on(Dev& dev, Activation kind, ConstView<Dev> x, View<Dev> y) {
-  visit_floating(x.dtype(), [&]<class T>(Tag<T>) {
+  visit_floating(x.dtype(), [&]<class T>(TypeTag<T>) {
     const auto apply = [&]<class F>(F f) {
       cuda::map(dev, y.count(), cuda::Rounded<T, F>{f}, y.template data<T>(), x.template data<T>());
     };
@@ -83,7 +83,7 @@ void activation_forward_on(Dev& dev, Activation kind, ConstView<Dev> x, View<Dev
 template <KernelDevice Dev>
 void activation_backward_on(Dev& dev, Activation kind, ConstView<Dev> saved, ConstView<Dev> dy,
                             View<Dev> dx) {
-  visit_floating(dy.dtype(), [&]<class T>(Tag<T>) {
+  visit_floating(dy.dtype(), [&]<class T>(TypeTag<T>) {
     const auto apply = [&]<class F>(F f) {
       cuda::map(dev, dx.count(), cuda::Rounded<T, F>{f}, dx.template data<T>(),
                 saved.template data<T>(), dy.template data<T>());
@@ -98,7 +98,7 @@ void activation_backward_on(Dev& dev, Activation kind, ConstView<Dev> saved, Con
 }
 template <KernelDevice Dev>
 void swiglu_forward_on(Dev& dev, ConstView<Dev> gate, ConstView<Dev> up, View<Dev> y) {
-  visit_floating(y.dtype(), [&]<class T>(Tag<T>) {
+  visit_floating(y.dtype(), [&]<class T>(TypeTag<T>) {
     cuda::map(dev, y.count(), cuda::Rounded<T, cuda::Swiglu>{}, y.template data<T>(),
               gate.template data<T>(), up.template data<T>());
   });
@@ -106,7 +106,7 @@ void swiglu_forward_on(Dev& dev, ConstView<Dev> gate, ConstView<Dev> up, View<De
 template <KernelDevice Dev>
 void swiglu_backward_on(Dev& dev, ConstView<Dev> dy, ConstView<Dev> gate, ConstView<Dev> up,
                         View<Dev> dgate, View<Dev> dup) {
-  visit_floating(dy.dtype(), [&]<class T>(Tag<T>) {
+  visit_floating(dy.dtype(), [&]<class T>(TypeTag<T>) {
     const T *const from = dy.data(), *const gates = gate.template data<T>();
     cuda::map(dev, dy.count(), cuda::Rounded<T, cuda::SwigluGateGradient>{},
               dgate.template data<T>(), from, gates, up.template data<T>());

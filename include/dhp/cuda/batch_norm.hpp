@@ -253,7 +253,7 @@ namespace dhp::detail {
 
 template <KernelDevice Dev>
 void batch_norm_sums_on(Dev& dev, ConstView<Dev> x, View<Dev> sum) {
-  visit_floating(x.dtype(), [&]<class T>(Tag<T>) {
+  visit_floating(x.dtype(), [&]<class T>(TypeTag<T>) {
     const cuda::ColumnTerms<T> terms{x.data(), x.columns()};
     const cuda::StoreColumn<Accumulator<T>> finish{sum.data()};
     cuda::reduce_columns<T>(dev, x.rows(), x.columns(), terms, finish, terms.x);
@@ -271,7 +271,7 @@ void batch_norm_squared_deviations_on(Dev& dev, ConstView<Dev> x, ConstView<Dev>
 template <KernelDevice Dev>
 void batch_norm_apply_on(Dev& dev, ConstView<Dev> x, const BatchNormVectors<Dev>& vectors,
                          ConstView<Dev> residual, bool relu, View<Dev> y) {
-  visit_floating(x.dtype(), [&]<class T>(Tag<T>) {
+  visit_floating(x.dtype(), [&]<class T>(TypeTag<T>) {
     const auto v = cuda::pointers<Accumulator<T>>(vectors);
     const auto apply = [&]<bool adds>(std::bool_constant<adds>) {
       const cuda::BatchNormApply<T, adds> f{
@@ -287,7 +287,7 @@ template <KernelDevice Dev>
 void batch_norm_backward_sums_on(Dev& dev, ConstView<Dev> dy, ConstView<Dev> x,
                                  const BatchNormVectors<Dev>& vectors, bool relu, View<Dev> sum_dy,
                                  View<Dev> sum_dy_xhat) {
-  visit_floating(x.dtype(), [&]<class T>(Tag<T>) {
+  visit_floating(x.dtype(), [&]<class T>(TypeTag<T>) {
     cuda::with_gate(
         relu, [&]<auto gate>(std::integral_constant<cuda::NormGate, gate>) {
           cuda::batch_norm_gradient_sums<gate, T>(dev, dy, x, vectors, nullptr, nullptr, sum_dy,
@@ -300,7 +300,7 @@ void batch_norm_residual_backward_sums_on(Dev& dev, ConstView<Dev> dy, ConstView
                                           ConstView<Dev> x, const BatchNormVectors<Dev>& vectors,
                                           View<Dev> dresidual, View<Dev> sum_dy,
                                           View<Dev> sum_dy_xhat) {
-  visit_floating(x.dtype(), [&]<class T>(Tag<T>) {
+  visit_floating(x.dtype(), [&]<class T>(TypeTag<T>) {
     cuda::batch_norm_gradient_sums<cuda::NormGate::result, T>(
         dev, dy, x, vectors, y.template data<T>(), dresidual.template data<T>(), sum_dy,
         sum_dy_xhat);
@@ -332,7 +332,7 @@ void batch_norm_backward_apply_on(Dev& dev, ConstView<Dev> dy, ConstView<Dev> x,
 template <KernelDevice Dev>
 void batch_norm_from_sums_on(Dev& dev, ConstView<Dev> sums, std::int64_t rows, double epsilon,
                              View<Dev> mean, View<Dev> inv_std, View<Dev> squared_deviations) {
-  visit_accumulator(sums.dtype(), [&]<class A>(Tag<A>) {
+  visit_accumulator(sums.dtype(), [&]<class A>(TypeTag<A>) {
     launch(
         dev, cuda::grid_for(dev, mean.count()),
         cuda::StatisticsFromSums<A>{mean.count(), static_cast<double>(rows), epsilon, sums.data(),

@@ -100,7 +100,7 @@ template <KernelDevice Dev>
 void append_to_cache_on(Dev& dev, ConstView<Dev> k, ConstView<Dev> v, ConstView<Dev> offsets,
                         ConstView<Dev> positions, std::int64_t row_stride, View<Dev> cache) {
   if (k.count() == 0) return;
-  visit_floating(k.dtype(), [&]<class T>(Tag<T>) {
+  visit_floating(k.dtype(), [&]<class T>(TypeTag<T>) {
     T* const keys = cache.template data<T>();
     launch(dev, cuda::grid_for(dev, k.count()),
            cuda::AppendToCache<T>{k.rows(), k.columns(), row_stride, cache.shape()[1],
@@ -114,7 +114,7 @@ template <KernelDevice Dev>
 void attention_step_on(Dev& dev, ConstView<Dev> q, ConstView<Dev> cache, ConstView<Dev> positions,
                        const AttentionOptions& options, View<Dev> y) {
   const auto size = cuda::attention_head_size(q, options);
-  visit_floating(q.dtype(), [&]<class T>(Tag<T>) {
+  visit_floating(q.dtype(), [&]<class T>(TypeTag<T>) {
     const T* const keys = cache.template data<T>();
     cuda::Grid grid{q.rows() * options.heads};
     grid.shared_bytes = static_cast<std::size_t>(grid.threads / cuda::warp_size * (size + 2)) *

@@ -148,7 +148,7 @@ namespace dhp::detail {
 
 template <KernelDevice Dev>
 void keep_if_applied_on(Dev& dev, ConstView<Dev> state, ConstView<Dev> fresh, View<Dev> memory) {
-  visit_accumulator(memory.dtype(), [&]<class T>(Tag<T>) {
+  visit_accumulator(memory.dtype(), [&]<class T>(TypeTag<T>) {
     launch(dev, cuda::grid_for(dev, memory.count()),
            cuda::KeepIfApplied<T>{cuda::step_state<Dev>(state), memory.count(), fresh.data(),
                                   memory.data()});
@@ -156,7 +156,7 @@ void keep_if_applied_on(Dev& dev, ConstView<Dev> state, ConstView<Dev> fresh, Vi
 }
 template <KernelDevice Dev>
 void take_largest_on(Dev& dev, View<Dev> x, View<Dev> indices, View<Dev> values) {
-  visit_accumulator(x.dtype(), [&]<class T>(Tag<T>) {
+  visit_accumulator(x.dtype(), [&]<class T>(TypeTag<T>) {
     launch(
         dev, cuda::Grid{1, 256, 256 * sizeof(double)},
         cuda::TakeLargest<T>{x.count(), values.count(), x.data(), indices.data(), values.data()});
@@ -164,7 +164,7 @@ void take_largest_on(Dev& dev, View<Dev> x, View<Dev> indices, View<Dev> values)
 }
 template <KernelDevice Dev>
 void pack_signs_on(Dev& dev, ConstView<Dev> x, View<Dev> bits) {
-  visit_accumulator(x.dtype(), [&]<class T>(Tag<T>) {
+  visit_accumulator(x.dtype(), [&]<class T>(TypeTag<T>) {
     const T* const from = x.data();
     cuda::with_width<cuda::pack_size<T>, 1>(
         0,
@@ -178,14 +178,14 @@ void pack_signs_on(Dev& dev, ConstView<Dev> x, View<Dev> bits) {
 template <KernelDevice Dev>
 void add_signs_on(Dev& dev, ConstView<Dev> bits, ConstView<Dev> magnitudes, double factor,
                   View<Dev> y) {
-  visit_accumulator(y.dtype(), [&]<class T>(Tag<T>) {
+  visit_accumulator(y.dtype(), [&]<class T>(TypeTag<T>) {
     launch(dev, cuda::grid_for(dev, y.count()),
            cuda::AddSigns<T>{y.count(), bits.data(), magnitudes.data(), factor, y.data()});
   });
 }
 template <KernelDevice Dev>
 void orthonormalize_on(Dev& dev, View<Dev> x, const RandomStream& random) {
-  visit_accumulator(x.dtype(), [&]<class T>(Tag<T>) {
+  visit_accumulator(x.dtype(), [&]<class T>(TypeTag<T>) {
     launch(dev, cuda::Grid{1, 256, cuda::block_reduce_scratch * sizeof(double)},
            cuda::Orthonormalize<T>{x.rows(), x.columns(), x.data(), random});
   });

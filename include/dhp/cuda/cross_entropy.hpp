@@ -222,7 +222,7 @@ namespace dhp::detail {
 template <KernelDevice Dev>
 void cross_entropy_max_on(Dev& dev, ConstView<Dev> logits, const CrossEntropyOptions& options,
                           View<Dev> max) {
-  visit_floating(logits.dtype(), [&]<class T>(Tag<T>) {
+  visit_floating(logits.dtype(), [&]<class T>(TypeTag<T>) {
     const T* const x = logits.data();
     cuda::launch_rows<cuda::RowMaximum, T>(dev, max.count(), logits, options, x, options.onto, x,
                                            max.template data<Accumulator<T>>());
@@ -241,7 +241,7 @@ void cross_entropy_sums_on(Dev& dev, ConstView<Dev> logits, ConstView<Dev> label
 template <KernelDevice Dev>
 void cross_entropy_loss_on(Dev& dev, ConstView<Dev> max, ConstView<Dev> sums, ConstView<Dev> labels,
                            const CrossEntropyOptions& options, View<Dev> loss) {
-  visit_accumulator(loss.dtype(), [&]<class A>(Tag<A>) {
+  visit_accumulator(loss.dtype(), [&]<class A>(TypeTag<A>) {
     const auto rows = loss.count();
     const A* const table = sums.data();
     cuda::map(dev, rows, cuda::RowLoss<A>{static_cast<A>(options.smoothing), options.classes},
@@ -264,7 +264,7 @@ void cross_entropy_rank_on(Dev& dev, ConstView<Dev> logits, ConstView<Dev> sums,
 template <KernelDevice Dev>
 void cross_entropy_totals_on(Dev& dev, ConstView<Dev> loss, ConstView<Dev> labels,
                              ConstView<Dev> rank, View<Dev> totals) {
-  visit_accumulator(loss.dtype(), [&]<class A>(Tag<A>) {
+  visit_accumulator(loss.dtype(), [&]<class A>(TypeTag<A>) {
     launch(dev, {1, cuda::LossTotals<A>::most_threads, cuda::block_reduce_scratch * sizeof(double)},
            cuda::LossTotals<A>{loss.count(), loss.data(), labels.data(),
                                rank.empty() ? nullptr : rank.template data<std::int32_t>(),

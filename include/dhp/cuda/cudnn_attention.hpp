@@ -144,7 +144,7 @@ class CudnnAttention {
 template <class Dev>
 void clear_all_padding(Dev& dev, const Sequences<Dev>& sequences,
                        std::initializer_list<View<Dev>> views, std::int64_t stride) {
-  visit_floating(views.begin()->dtype(), [&]<class T>(Tag<T>) {
+  visit_floating(views.begin()->dtype(), [&]<class T>(TypeTag<T>) {
     clear_padding<T>(dev, views, stride, sequences.offsets, sequences.lengths);
   });
 }

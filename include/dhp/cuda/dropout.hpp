@@ -143,7 +143,7 @@ template <KernelDevice Dev>
 void dropout_on(Dev& dev, ConstView<Dev> x, const RowNumbers<Dev>& rows,
                 const DropoutOptions& options, View<Dev> y) {
   if (x.count() == 0) return;
-  visit_floating(x.dtype(), [&]<class T>(Tag<T>) {
+  visit_floating(x.dtype(), [&]<class T>(TypeTag<T>) {
     const auto mask = cuda::dropout_mask<T>(rows, options);
     // Treats contiguous rows as one long row.
     const bool one = mask.index == nullptr && x.columns() == options.total_columns;

@@ -84,17 +84,17 @@ namespace dhp::detail {
 
 template <KernelDevice Dev>
 void fill_on(Dev& dev, View<Dev> y, double value) {
-  visit_floating(y.dtype(), [&]<class T>(Tag<T>) {
+  visit_floating(y.dtype(), [&]<class T>(TypeTag<T>) {
     cuda::map(dev, y.count(), cuda::Constant<T>{static_cast<T>(value)}, y.template data<T>());
   });
 }
 template <KernelDevice Dev>
 void axpy_on(Dev& dev, double alpha, ConstView<Dev> x, View<Dev> y) {
-  visit_floating(y.dtype(), [&]<class T>(Tag<T>) {
+  visit_floating(y.dtype(), [&]<class T>(TypeTag<T>) {
     T* const out = y.data();
     using A = Accumulator<T>;
     const cuda::Rounded<T, cuda::AddScaled<A>> f{{static_cast<A>(alpha)}};
-    visit_floating(x.dtype(), [&]<class X>(Tag<X>) {
+    visit_floating(x.dtype(), [&]<class X>(TypeTag<X>) {
       cuda::map(dev, y.count(), f, out, static_cast<const T*>(out), x.template data<X>());
     });
   });
@@ -112,7 +112,7 @@ void add_both_on(Dev& dev, const AddedVector<Dev>& one, const AddedVector<Dev>& 
 }
 template <KernelDevice Dev>
 void scale_on(Dev& dev, double alpha, View<Dev> y) {
-  visit_floating(y.dtype(), [&]<class T>(Tag<T>) {
+  visit_floating(y.dtype(), [&]<class T>(TypeTag<T>) {
     T* const out = y.data();
     using A = Accumulator<T>;
     const cuda::Rounded<T, cuda::Scaled<A>> f{{static_cast<A>(alpha)}};
@@ -121,7 +121,7 @@ void scale_on(Dev& dev, double alpha, View<Dev> y) {
 }
 template <KernelDevice Dev>
 void scale_by_on(Dev& dev, double alpha, ConstView<Dev> factor, View<Dev> y) {
-  visit_floating(y.dtype(), [&]<class T>(Tag<T>) {
+  visit_floating(y.dtype(), [&]<class T>(TypeTag<T>) {
     T* const out = y.data();
     const cuda::ScaledBy<T> f{alpha, factor.data()};
     cuda::map(dev, y.count(), f, out, static_cast<const T*>(out));
@@ -129,15 +129,15 @@ void scale_by_on(Dev& dev, double alpha, ConstView<Dev> factor, View<Dev> y) {
 }
 template <KernelDevice Dev>
 void cast_on(Dev& dev, ConstView<Dev> x, View<Dev> y) {
-  visit_floating(y.dtype(), [&]<class T>(Tag<T>) {
-    visit_floating(x.dtype(), [&]<class X>(Tag<X>) {
+  visit_floating(y.dtype(), [&]<class T>(TypeTag<T>) {
+    visit_floating(x.dtype(), [&]<class X>(TypeTag<X>) {
       cuda::map(dev, y.count(), cuda::Cast<T>{}, y.template data<T>(), x.template data<X>());
     });
   });
 }
 template <KernelDevice Dev>
 void add_on(Dev& dev, ConstView<Dev> a, ConstView<Dev> b, View<Dev> y) {
-  visit_floating(y.dtype(), [&]<class T>(Tag<T>) {
+  visit_floating(y.dtype(), [&]<class T>(TypeTag<T>) {
     T* const out = y.data();
     if (a.dtype() == y.dtype() && b.dtype() == y.dtype()) {
       cuda::map(dev, y.count(), cuda::Rounded<T, cuda::Plus>{}, out, a.template data<T>(),

@@ -16,7 +16,7 @@ void embedding_forward_on(Dev& dev, ConstView<Dev> table, ConstView<Dev> ids, st
 template <KernelDevice Dev>
 void embedding_backward_on(Dev& dev, ConstView<Dev> dy, ConstView<Dev> ids, std::int64_t first_id,
                            View<Dev> dtable, double beta) {
-  visit_floating(dy.dtype(), [&]<class T>(Tag<T>) {
+  visit_floating(dy.dtype(), [&]<class T>(TypeTag<T>) {
     cuda::sum_rows<T, Accumulator<T>>(dev, dy, ids, first_id, beta, dtable);
   });
 }

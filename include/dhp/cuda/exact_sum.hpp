@@ -50,7 +50,7 @@ template <KernelDevice Dev>
 void exact_accumulate_on(Dev& dev, ConstView<Dev> x, View<Dev> high, View<Dev> low,
                          View<Dev> flag) {
   if (x.count() == 0) return;
-  visit_accumulator(x.dtype(), [&]<class T>(Tag<T>) {
+  visit_accumulator(x.dtype(), [&]<class T>(TypeTag<T>) {
     launch(dev, cuda::grid_for(dev, x.count()),
            cuda::ExactAccumulate<T>{x.count(), x.data(), high.data(), low.data(), flag.data()});
   });
@@ -59,7 +59,7 @@ template <KernelDevice Dev>
 void exact_finalize_on(Dev& dev, ConstView<Dev> high, ConstView<Dev> low, ConstView<Dev> flag,
                        View<Dev> x) {
   if (x.count() == 0) return;
-  visit_accumulator(x.dtype(), [&]<class T>(Tag<T>) {
+  visit_accumulator(x.dtype(), [&]<class T>(TypeTag<T>) {
     launch(dev, cuda::grid_for(dev, x.count()),
            cuda::ExactFinalize<T>{x.count(), high.data(), low.data(), flag.data(), x.data()});
   });

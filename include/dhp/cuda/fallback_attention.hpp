@@ -284,7 +284,7 @@ void fallback_attention_forward(Dev& dev, ConstView<Dev> q, ConstView<Dev> k, Co
                                 const Sequences<Dev>& sequences, const AttentionOptions& options,
                                 View<Dev> y, View<Dev> logsumexp) {
   if (q.count() == 0) return;
-  visit_floating(q.dtype(), [&]<class T>(Tag<T>) {
+  visit_floating(q.dtype(), [&]<class T>(TypeTag<T>) {
     using A = Accumulator<T>;
     const auto place = attention_place<Dev>(q, sequences, options);
     const T *const queries = q.template data<T>(), *const keys = k.template data<T>(),
@@ -309,7 +309,7 @@ void fallback_attention_backward(Dev& dev, ConstView<Dev> dy, ConstView<Dev> q, 
                                  const Sequences<Dev>& sequences, const AttentionOptions& options,
                                  View<Dev> dq, View<Dev> dk, View<Dev> dv) {
   if (q.count() == 0) return;
-  visit_floating(q.dtype(), [&]<class T>(Tag<T>) {
+  visit_floating(q.dtype(), [&]<class T>(TypeTag<T>) {
     using A = Accumulator<T>;
     const auto place = attention_place<Dev>(q, sequences, options);
     const T *const gradient = dy.template data<T>(), *const queries = q.template data<T>(),

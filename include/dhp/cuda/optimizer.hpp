@@ -228,7 +228,7 @@ void lamb_squares_on(Dev& dev, const AdamUpdate& update, const SegmentTable<Dev>
                      ConstView<Dev> state, ConstView<Dev> gradient, ConstView<Dev> m,
                      ConstView<Dev> v, ConstView<Dev> masters, View<Dev> weights,
                      View<Dev> directions) {
-  visit_accumulator(table.accumulation(), [&]<class A>(Tag<A>) {
+  visit_accumulator(table.accumulation(), [&]<class A>(TypeTag<A>) {
     launch(dev, cuda::grid_of_tiles(dev, table),
            cuda::LambSquares<A>{update,
                                 cuda::step_state<Dev>(state),
@@ -255,7 +255,7 @@ template <KernelDevice Dev>
 void update_moving_averages_on(Dev& dev, double momentum, std::int64_t parts,
                                const SegmentTable<Dev>& table, ConstView<Dev> state,
                                ConstView<Dev> sums) {
-  visit_accumulator(table.accumulation(), [&]<class A>(Tag<A>) {
+  visit_accumulator(table.accumulation(), [&]<class A>(TypeTag<A>) {
     cuda::update_weights<A>(dev, cuda::MovingAverageRule<A>{{momentum, parts}}, table, state,
                             {sums.data(), nullptr, nullptr, nullptr});
   });

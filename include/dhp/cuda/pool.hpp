@@ -178,7 +178,7 @@ struct AveragePoolBackward {
 template <class Dev>
 void pool(ConstView<Dev> x, View<Dev> y, const auto& body, const auto*... index) {
   if (y.count() == 0) return;
-  visit_floating(x.dtype(), [&]<class T>(Tag<T>) {
+  visit_floating(x.dtype(), [&]<class T>(TypeTag<T>) {
     const T* const from = x.data();
     T* const to = y.data();
     const auto run = [&](auto width) { body(from, to, width); };

@@ -105,7 +105,7 @@ struct FindNonfinite {
 /// Sets out to the sum of f over x. There are few parts, so that the last block has little work.
 template <KernelDevice Dev, class F>
 void sum_all(Dev& dev, ConstView<Dev> x, F f, View<Dev> out) {
-  visit_floating(x.dtype(), [&]<class T>(Tag<T>) {
+  visit_floating(x.dtype(), [&]<class T>(TypeTag<T>) {
     const T* const from = x.data();
     constexpr int share = 4 * pack_size<T> * 256;  // smallest share of a block
     const auto grid = sum_grid((x.count() + share - 1) / share);
@@ -146,7 +146,7 @@ void sum_of_magnitudes_on(Dev& dev, ConstView<Dev> x, View<Dev> out) {
 template <KernelDevice Dev>
 void find_nonfinite_on(Dev& dev, ConstView<Dev> x, View<Dev> flag) {
   if (x.count() == 0) return;
-  visit_floating(x.dtype(), [&]<class T>(Tag<T>) {
+  visit_floating(x.dtype(), [&]<class T>(TypeTag<T>) {
     const T* const from = x.data();
     auto* const found = flag.template data<std::int32_t>();
     const auto run = [&]<int width>(std::integral_constant<int, width>) {

@@ -41,7 +41,7 @@ namespace dhp::detail {
 template <KernelDevice Dev>
 void rotary_on(Dev& dev, View<Dev> x, ConstView<Dev> positions, const RotaryOptions& options) {
   const auto half = x.columns() / options.heads / 2;
-  visit_floating(x.dtype(), [&]<class T>(Tag<T>) {
+  visit_floating(x.dtype(), [&]<class T>(TypeTag<T>) {
     launch(dev, cuda::grid_for(dev, x.rows() * half),
            cuda::Rotary<T>{x.rows(), options.row_stride == 0 ? x.columns() : options.row_stride,
                            half, options.heads, options.inverse, std::log(options.base),

@@ -109,7 +109,7 @@ void gather_rows_on(Dev& dev, ConstView<Dev> x, ConstView<Dev> index, View<Dev> 
 template <KernelDevice Dev>
 void scatter_add_rows_on(Dev& dev, ConstView<Dev> dy, ConstView<Dev> index, View<Dev> dx) {
   visit_floating(dx.dtype(),
-                 [&]<class T>(Tag<T>) { cuda::sum_rows<T, T>(dev, dy, index, 0, 1, dx); });
+                 [&]<class T>(TypeTag<T>) { cuda::sum_rows<T, T>(dev, dy, index, 0, 1, dx); });
 }
 
 }  // namespace dhp::detail

@@ -97,7 +97,7 @@ namespace dhp::detail {
 template <KernelDevice Dev>
 void tile_squares_on(Dev& dev, const SegmentTable<Dev>& table, ConstView<Dev> x, bool of_weights,
                      View<Dev> sums) {
-  visit_accumulator(table.accumulation(), [&]<class A>(Tag<A>) {
+  visit_accumulator(table.accumulation(), [&]<class A>(TypeTag<A>) {
     launch(dev, cuda::grid_of_tiles(dev, table),
            cuda::SquareTiles<A>{
                table.tiles(), table.tile_count(), {data_or_null<A>(x), of_weights}, sums.data()});

@@ -36,16 +36,16 @@ namespace dhp::detail {
 template <KernelDevice Dev>
 void tree_sum_on(Dev& dev, View<Dev> parts, const std::vector<TreeAdd>& adds, View<Dev> y,
                  double beta) {
-  visit_accumulator(parts.dtype(), [&]<class A>(Tag<A>) {
+  visit_accumulator(parts.dtype(), [&]<class A>(TypeTag<A>) {
     std::array<TreeAdd, most_tree_leaves> list{};
     std::copy(adds.begin(), adds.end(), list.begin());
-    const auto run = [&]<class Y>(Tag<Y>) {
+    const auto run = [&]<class Y>(TypeTag<Y>) {
       launch(dev, cuda::grid_for(dev, parts.columns()),
              cuda::SumTree<A, Y>{list, static_cast<int>(adds.size()), parts.columns(), y.count(),
                                  static_cast<A>(beta), parts.data(),
                                  y.empty() ? nullptr : y.template data<Y>()});
     };
-    if (y.empty()) run(Tag<A>());
+    if (y.empty()) run(TypeTag<A>());
     else visit_floating(y.dtype(), run);
   });
 }

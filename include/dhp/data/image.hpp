@@ -79,7 +79,7 @@ class ImageArray {
     check(shape[0] == labels.shape()[0], images_name, " has ", shape[0], " samples, but ",
           labels_name, " has ", labels.shape()[0], " labels");
     Data data{std::move(images), {}};
-    const auto append = [&]<class T>(Tag<T>) {
+    const auto append = [&]<class T>(TypeTag<T>) {
       if (labels.dtype() != dtype_of<T>()) return;
       for (const std::int64_t label : labels.values<T>()) {
         check(label >= 0 && label < classes, labels_name, ": label ", data.labels.size(), " is ",
@@ -87,9 +87,9 @@ class ImageArray {
         data.labels.push_back(static_cast<std::int32_t>(label));
       }
     };
-    append(Tag<std::uint8_t>{});
-    append(Tag<std::int32_t>{});
-    append(Tag<std::int64_t>{});
+    append(TypeTag<std::uint8_t>{});
+    append(TypeTag<std::int32_t>{});
+    append(TypeTag<std::int64_t>{});
     data_ = std::make_shared<const Data>(std::move(data));
   }
 

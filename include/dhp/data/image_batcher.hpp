@@ -98,7 +98,7 @@ class ImageBatcher {
 
   // Writes (p / 255 - mean) / deviation for pixel p, computed in double and rounded once.
   void write(HostArray& input, std::size_t at, const Image& image) const {
-    visit_floating(options_.dtype, [&]<class T>(Tag<T>) {
+    visit_floating(options_.dtype, [&]<class T>(TypeTag<T>) {
       const auto channels = detail::as_size(options_.channels);
       std::vector<T> table;  // the results for all values, [C, 256]
       for (std::size_t c = 0; c < channels; ++c)

@@ -127,7 +127,7 @@ class FeedForward final {
     return detail::as_matrix(detail::piece(all, pieces(), at));
   }
 
-  Linear<Dev> first_, second_;
+  detail::LinearParts<Dev> first_, second_;
   GroupSum<Dev> gradient_sum_;
 };
 

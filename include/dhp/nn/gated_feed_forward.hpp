@@ -63,7 +63,8 @@ class GatedFeedForward final {
     gradients.push_back(reuse(dev, dinner));
     detail::swiglu_backward(dev, of_inner, gate.view(), of_up, gradients[0].mut(),
                             gradients[1].mut());
-    return Linear<Dev>::backward_of_all(dev, {layers_.data(), 2}, gradients, std::move(onto), tape);
+    return detail::LinearParts<Dev>::backward_of_all(dev, {layers_.data(), 2}, gradients,
+                                                     std::move(onto), tape);
   }
 
   [[nodiscard]] Shape output_shape(const Shape& in, const MicroBatch<Dev>& batch) const {
@@ -79,7 +80,7 @@ class GatedFeedForward final {
   }
 
  private:
-  std::vector<Linear<Dev>> layers_;  // gate, up, down
+  std::vector<detail::LinearParts<Dev>> layers_;  // gate, up, down
 };
 
 }  // namespace dhp

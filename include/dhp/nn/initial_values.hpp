@@ -51,7 +51,7 @@ class InitialValues {
       for (auto at = number * tile; at < last;) {
         const auto run = spec.contiguous() - (first + at) % spec.contiguous();
         const auto some = std::min(run, last - at);
-        visit_floating(type, [&]<class T>(Tag<T>) {
+        visit_floating(type, [&]<class T>(TypeTag<T>) {
           spec.init.fill(stream, spec.unsplit_index(first + at),
                          std::span(reinterpret_cast<T*>(to) + at, as_size(some)));
         });

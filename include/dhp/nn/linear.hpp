@@ -24,17 +24,14 @@ struct TiedLinearOptions {
   bool padded = false;
 };
 
-/// x is [.., in], y is [.., out]; the weight is "name.weight" [out, in], the bias "name.bias" [out]. By columns or
-/// words, each rank has the complete x and computes its outputs in y. By rows, x holds the rank's inputs, and each rank
-/// gets the complete y; the first rank adds the replicated bias, whose gradient each rank computes alone. With tensor
-/// groups, a rank's inputs or outputs are pieces [pieces, .., columns of the widest piece]. If ranks share rows, a rank
-/// holds only its rows of complete tensors; the layer gathers them. The builder may add an adapter (nn/low_rank.hpp).
+namespace detail {
+
+/// A linear layer, and the parts of its passes of which layers of several products are made.
 template <class Dev>
-class Linear final {
+class LinearParts {
  public:
-  /// dims: the dimension of the weight that each placement splits.
-  Linear(ModelBuilder<Dev>& build, const std::string& name, LinearOptions options,
-         PlacementDims dims = {.columns = 0, .rows = 1, .words = 0}) {
+  LinearParts(ModelBuilder<Dev>& build, const std::string& name, LinearOptions options,
+              PlacementDims dims) {
     weights_ = build.pieces({.name = name + ".weight",
                              .shape = {options.out, options.in},
                              .init = options.weight_init,
@@ -43,18 +40,12 @@ class Linear final {
     follow(build, name, options.bias, options.bias_init, options.fused);
     adapter_ = build.adapter(name, spec());
   }
-  /// Uses the weights of another layer with the same placement: a tied decoder.
-  Linear(ModelBuilder<Dev>& build, const std::string& name, ParameterList<Dev> tied,
-         TiedLinearOptions options = {})
+  LinearParts(ModelBuilder<Dev>& build, const std::string& name, ParameterList<Dev> tied,
+              TiedLinearOptions options)
       : weights_(std::move(tied)), padded_(options.padded) {
     follow(build, name, options.bias);
   }
-  /// Returns this layer with the same parameters for an x that has all rows on each rank.
-  [[nodiscard]] Linear of_whole_rows() const {
-    auto made = *this;
-    made.sum_.shares() = {};
-    return made;
-  }
+  void forget_shares() { sum_.shares() = {}; }
 
   Tensor<Dev> forward(Dev& dev, Tensor<Dev> x, Tape<Dev>& tape) {
     auto all = by_rows_ ? x.share() : gathered(dev, x.share(), tape);
@@ -64,12 +55,11 @@ class Linear final {
   Tensor<Dev> backward(Dev& dev, Tensor<Dev> dy, Tape<Dev>& tape) {
     return backward_onto(dev, std::move(dy), {}, tape);
   }
-  /// Returns onto + the gradient of x; an empty onto counts as zero.
   Tensor<Dev> backward_onto(Dev& dev, Tensor<Dev> dy, Tensor<Dev> onto, Tape<Dev>& tape) {
     if (!by_rows_) return backward_of_all(dev, {this, 1}, {&dy, 1}, std::move(onto), tape);
     dy = gathered(dev, std::move(dy), tape);
     const double beta = onto ? 1 : 0;
-    auto dx = detail::writable(dev, std::move(onto), dy.dtype(), x_shape(dy.shape()));
+    auto dx = writable(dev, std::move(onto), dy.dtype(), x_shape(dy.shape()));
     for (int at = 0; at < pieces(); ++at)
       input_gradient(dev, dy.view(), at, piece(dx.mut(), at), beta);
     finish(dev, tape.pop(), std::move(dy), dx.mut(), bias_of_pieces(), tape);
@@ -102,8 +92,8 @@ class Linear final {
   }
   /// Returns onto + the gradient of the common x of several column-parallel layers, with one sum over the group. onto
   /// may be empty. dy: gradients of the layers' outputs, in the order of their forward passes; they are moved from.
-  static Tensor<Dev> backward_of_all(Dev& dev, std::span<Linear> layers, std::span<Tensor<Dev>> dy,
-                                     Tensor<Dev> onto, Tape<Dev>& tape) {
+  static Tensor<Dev> backward_of_all(Dev& dev, std::span<LinearParts> layers,
+                                     std::span<Tensor<Dev>> dy, Tensor<Dev> onto, Tape<Dev>& tape) {
     auto& any = layers[0];
     auto kept = tape.pop();
     auto all = any.sum_.shares().start_gather(dev, std::move(kept), tape);
@@ -130,7 +120,7 @@ class Linear final {
   /// Computes dx = beta dx + dy W with piece `at` of W, without the adapter's contribution. By columns, dy is that
   /// piece and dx the complete x's; by rows, dx is that piece and dy complete. dx and dy may be a range of rows.
   void input_gradient(Dev& dev, ConstView<Dev> dy, int at, View<Dev> dx, double beta) {
-    gemm(dev, detail::as_matrix(dy), weight(at)->value, detail::as_matrix(dx),
+    gemm(dev, as_matrix(dy), weight(at)->value, as_matrix(dx),
          {.beta = beta, .padded = is_padded()});
   }
   /// Defers the weight's gradient only: the caller computes the gradients of x and of the bias.
@@ -157,14 +147,14 @@ class Linear final {
   /// Returns y's shape for an x that has all rows.
   [[nodiscard]] Shape whole_y(const Shape& in) const {
     if (by_rows_) {
-      const auto piece = detail::shape_of_piece(pieces(), in);
+      const auto piece = shape_of_piece(pieces(), in);
       return piece.with(piece.rank() - 1, spec().shape[0]);
     }
     const auto columns = padded_ ? (width_ + 63) / 64 * 64 : width_;
-    return detail::shape_of_pieces(pieces(), in.with(in.rank() - 1, columns));
+    return shape_of_pieces(pieces(), in.with(in.rank() - 1, columns));
   }
   [[nodiscard]] double flops(const Shape& in, const MicroBatch<Dev>& batch) const {
-    const auto own = by_rows_ ? detail::shape_of_piece(pieces(), in) : in;
+    const auto own = by_rows_ ? shape_of_piece(pieces(), in) : in;
     const auto height =
         by_rows_ ? own.rows() : own.with(0, sum_.shares().all(batch, own[0])).rows();
     double weights = 0;
@@ -183,7 +173,7 @@ class Linear final {
 
  private:
   [[nodiscard]] int pieces() const { return static_cast<int>(weights_.size()); }
-  [[nodiscard]] const Parameter<Dev>& weight(int at) const { return weights_[detail::as_size(at)]; }
+  [[nodiscard]] const Parameter<Dev>& weight(int at) const { return weights_[as_size(at)]; }
   template <class AnyView>
   [[nodiscard]] AnyView piece(AnyView all, int at) const {
     return detail::piece(all, pieces(), at);
@@ -195,8 +185,8 @@ class Linear final {
     return list;
   }
   void product(Dev& dev, ConstView<Dev> x, int at, bool adds_bias, View<Dev> y) {
-    const auto& bias = biases_.empty() ? nullptr : biases_[by_rows_ ? 0 : detail::as_size(at)];
-    gemm(dev, detail::as_matrix(x), weight(at)->value, detail::as_matrix(y),
+    const auto& bias = biases_.empty() ? nullptr : biases_[by_rows_ ? 0 : as_size(at)];
+    gemm(dev, as_matrix(x), weight(at)->value, as_matrix(y),
          {.transpose_b = true, .padded = is_padded()},
          bias && adds_bias ? ConstView<Dev>(bias->value) : ConstView<Dev>());
   }
@@ -220,13 +210,13 @@ class Linear final {
           // bits, so the two are computed separately.
           const bool apart = by_rows && grouped;
           for (int at = 0; at < pieces; ++at) {
-            const auto& weight = weights[detail::as_size(at)];
-            const auto& bias = biases[detail::as_size(at)];
+            const auto& weight = weights[as_size(at)];
+            const auto& bias = biases[as_size(at)];
             const auto of = [&](bool split, const Tensor<Dev>& all) {
-              return detail::as_matrix(split ? detail::piece(all.view(), pieces, at) : all.view());
+              return as_matrix(split ? detail::piece(all.view(), pieces, at) : all.view());
             };
             const auto all_out = of(!by_rows, dy), all_in = of(by_rows, x);
-            detail::for_row_groups(row_groups, all_in.rows(), [&](Range of_group) {
+            for_row_groups(row_groups, all_in.rows(), [&](Range of_group) {
               const auto out = all_out.slice(of_group);
               const auto in = all_in.slice(of_group);
               if (bias && apart)
@@ -238,8 +228,8 @@ class Linear final {
                   gemm(device, out, in, dw, {.transpose_a = true, .beta = beta, .padded = padded});
                 });
               else
-                detail::accumulate_all(device, {weight, bias}, [&](const auto& views, double beta) {
-                  detail::linear_gradients(device, out, in, views[0], views[1], beta, padded);
+                accumulate_all(device, {weight, bias}, [&](const auto& views, double beta) {
+                  linear_gradients(device, out, in, views[0], views[1], beta, padded);
                 });
             });
           }
@@ -249,8 +239,8 @@ class Linear final {
   [[nodiscard]] bool is_padded() const { return padded_ || uneven_; }
   [[nodiscard]] Shape x_shape(const Shape& out) const {
     if (by_rows_)
-      return detail::shape_of_pieces(pieces(), out.with(out.rank() - 1, spec().local_shape()[1]));
-    const auto piece = detail::shape_of_piece(pieces(), out);
+      return shape_of_pieces(pieces(), out.with(out.rank() - 1, spec().local_shape()[1]));
+    const auto piece = shape_of_piece(pieces(), out);
     return piece.with(piece.rank() - 1, spec().shape[1]);
   }
 
@@ -288,7 +278,59 @@ class Linear final {
   bool uneven_ = false;     // pieces differ in width
   std::int64_t width_ = 0;  // columns of the widest piece of y, without padding
   GroupSum<Dev> sum_;       // sums y by rows, otherwise the gradient of x
-  std::shared_ptr<detail::Adapter<Dev>> adapter_;
+  std::shared_ptr<Adapter<Dev>> adapter_;
+};
+
+}  // namespace detail
+
+/// x is [.., in], y is [.., out]; the weight is "name.weight" [out, in], the bias "name.bias" [out]. By columns or
+/// words, each rank has the complete x and computes its outputs in y. By rows, x holds the rank's inputs, and each rank
+/// gets the complete y; the first rank adds the replicated bias, whose gradient each rank computes alone. With tensor
+/// groups, a rank's inputs or outputs are pieces [pieces, .., columns of the widest piece]. If ranks share rows, a rank
+/// holds only its rows of complete tensors; the layer gathers them. The builder may add an adapter (nn/low_rank.hpp).
+template <class Dev>
+class Linear final {
+ public:
+  /// dims: the dimension of the weight that each placement splits.
+  Linear(ModelBuilder<Dev>& build, const std::string& name, LinearOptions options,
+         PlacementDims dims = {.columns = 0, .rows = 1, .words = 0})
+      : parts_(build, name, options, dims) {}
+  /// Uses the weights of another layer with the same placement: a tied decoder.
+  Linear(ModelBuilder<Dev>& build, const std::string& name, ParameterList<Dev> tied,
+         TiedLinearOptions options = {})
+      : parts_(build, name, std::move(tied), options) {}
+  /// Returns this layer with the same parameters for an x that has all rows on each rank.
+  [[nodiscard]] Linear of_whole_rows() const {
+    auto made = *this;
+    made.parts_.forget_shares();
+    return made;
+  }
+
+  Tensor<Dev> forward(Dev& dev, Tensor<Dev> x, Tape<Dev>& tape) {
+    return parts_.forward(dev, std::move(x), tape);
+  }
+  Tensor<Dev> backward(Dev& dev, Tensor<Dev> dy, Tape<Dev>& tape) {
+    return parts_.backward(dev, std::move(dy), tape);
+  }
+  /// Returns onto + the gradient of x; an empty onto counts as zero.
+  Tensor<Dev> backward_onto(Dev& dev, Tensor<Dev> dy, Tensor<Dev> onto, Tape<Dev>& tape) {
+    return parts_.backward_onto(dev, std::move(dy), std::move(onto), tape);
+  }
+
+  [[nodiscard]] Shape output_shape(const Shape& in, const MicroBatch<Dev>& batch) const {
+    return parts_.output_shape(in, batch);
+  }
+  [[nodiscard]] double flops(const Shape& in, const MicroBatch<Dev>& batch) const {
+    return parts_.flops(in, batch);
+  }
+  void parameters(ParameterList<Dev>& out) const { parts_.parameters(out); }
+  /// Returns the pieces that this rank holds; one without tensor groups.
+  [[nodiscard]] const ParameterList<Dev>& weights() const { return parts_.weights(); }
+  /// Empty without a bias; one element where it is replicated.
+  [[nodiscard]] const ParameterList<Dev>& biases() const { return parts_.biases(); }
+
+ private:
+  detail::LinearParts<Dev> parts_;
 };
 
 }  // namespace dhp

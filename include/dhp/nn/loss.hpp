@@ -186,7 +186,7 @@ namespace detail {
 template <class Dev>
 [[nodiscard]] Tensor<Dev> gather_losses(Dev& dev, Mesh<Dev>& mesh, Tensor<Dev> mine,
                                         std::span<const MicroBatch<Dev>> batches,
-                                        std::int64_t micro_batches, In<Dev> request = {}) {
+                                        std::int64_t micro_batches, InView<Dev> request = {}) {
   auto& data = mesh.data();
   auto& pipeline = mesh.pipeline();
   const auto rows = micro_batches + (request ? 1 : 0);

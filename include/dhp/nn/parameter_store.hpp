@@ -153,7 +153,7 @@ class ParameterStore {
 
   /// Updates batch norm's running statistics with the mean over the step's micro-batches, if the step is applied.
   void update_running_statistics(Dev& dev, double momentum, std::int64_t micro_batches,
-                                 In<Dev> state) {
+                                 InView<Dev> state) {
     if (micro_batches == 0) return;
     update_moving_averages(dev, momentum, micro_batches, running_, state, gradients_.view());
   }

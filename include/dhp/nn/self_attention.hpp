@@ -229,7 +229,8 @@ class SelfAttention final {
       rotate(dev, piece(dq.mut(), at), heads_of_piece_, 0, tape, true);
       rotate(dev, piece(dk.mut(), at), key_heads_of_piece_, 0, tape, true);
     }
-    return Linear<Dev>::backward_of_all(dev, projections_, gradients, std::move(onto), tape);
+    return detail::LinearParts<Dev>::backward_of_all(dev, projections_, gradients, std::move(onto),
+                                                     tape);
   }
 
   /// Attention of one piece's q, k and v. In evaluation with a cache, cached keys and values come before k and v.
@@ -354,10 +355,10 @@ class SelfAttention final {
   bool exchanges_heads_ = false;
   bool is_grouped_ = false;  // all layouts have the same groups of rows
   int heads_of_piece_ = 0, key_heads_of_piece_ = 0;
-  int first_head_ = 0;                    // this rank's first head
-  std::vector<Linear<Dev>> projections_;  // query, key, value
-  bool apart_ = false;                    // q, k and v are separate matrices
-  ParameterList<Dev> weights_, biases_;   // for one product unless apart_
+  int first_head_ = 0;                                 // this rank's first head
+  std::vector<detail::LinearParts<Dev>> projections_;  // query, key, value
+  bool apart_ = false;                                 // q, k and v are separate matrices
+  ParameterList<Dev> weights_, biases_;                // for one product unless apart_
   GroupSum<Dev> gradient_sum_;
 };
 

@@ -32,14 +32,15 @@ struct GeluTanhTerm {
 
 /// y = f(x). x and y [..] have the same number of elements; y may be x.
 template <Device Dev>
-void activation_forward(Dev& dev, Activation kind, In<Dev> x, Out<Dev> y) {
+void activation_forward(Dev& dev, Activation kind, InView<Dev> x, OutView<Dev> y) {
   detail::check_like("activation:", x, y);
   activation_forward_on(dev, kind, x, y);
 }
 
 /// dx = dy f'(x), from the saved x or y. All tensors [..] have the same number of elements; dx may be dy.
 template <Device Dev>
-void activation_backward(Dev& dev, Activation kind, In<Dev> saved, In<Dev> dy, Out<Dev> dx) {
+void activation_backward(Dev& dev, Activation kind, InView<Dev> saved, InView<Dev> dy,
+                         OutView<Dev> dx) {
   detail::check_like("activation: the gradient", dy, saved);
   detail::check_like("activation: the gradient", dx, saved);
   activation_backward_on(dev, kind, saved, dy, dx);
@@ -48,7 +49,7 @@ void activation_backward(Dev& dev, Activation kind, In<Dev> saved, In<Dev> dy, O
 namespace detail {
 /// y = gate sigmoid(gate) up. All tensors [..] have the same number of elements; y may be gate or up.
 template <Device Dev>
-void swiglu_forward(Dev& dev, In<Dev> gate, In<Dev> up, Out<Dev> y) {
+void swiglu_forward(Dev& dev, InView<Dev> gate, InView<Dev> up, OutView<Dev> y) {
   check_like("swiglu:", up, gate);
   check_like("swiglu:", y, gate);
   swiglu_forward_on(dev, gate, up, y);
@@ -56,8 +57,9 @@ void swiglu_forward(Dev& dev, In<Dev> gate, In<Dev> up, Out<Dev> y) {
 
 /// Computes the gradients of gate and up. All tensors [..] have equally many elements. dgate may be up, dup may be dy.
 template <Device Dev>
-void swiglu_backward(Dev& dev, In<Dev> dy, In<Dev> gate, In<Dev> up, Out<Dev> dgate, Out<Dev> dup) {
-  for (const auto& each : {dy, up, In<Dev>(dgate), In<Dev>(dup)})
+void swiglu_backward(Dev& dev, InView<Dev> dy, InView<Dev> gate, InView<Dev> up, OutView<Dev> dgate,
+                     OutView<Dev> dup) {
+  for (const auto& each : {dy, up, InView<Dev>(dgate), InView<Dev>(dup)})
     check_like("swiglu: the gradient", each, gate);
   swiglu_backward_on(dev, dy, gate, up, dgate, dup);
 }

@@ -75,15 +75,16 @@ concept AttendsToParts = requires(Dev& dev, ConstView<Dev> in, const AttentionPa
 
 /// Throws Error unless the view fits q. sharing: the number of heads of q that share one head of the view.
 template <Device Dev>
-void check_like_q(const char* name, In<Dev> view, In<Dev> q, int sharing = 1) {
+void check_like_q(const char* name, InView<Dev> view, InView<Dev> q, int sharing = 1) {
   check(view.rows() == q.rows() && view.columns() * sharing == q.columns() &&
             view.dtype() == q.dtype(),
         "attention: ", name, " ", view.shape(), " of ", view.dtype(), " is not like q ", q.shape(),
         " of ", q.dtype(), sharing == 1 ? "" : " with shared heads");
 }
 template <Device Dev>
-void check_attention(In<Dev> q, In<Dev> k, In<Dev> v, In<Dev> y, In<Dev> logsumexp,
-                     const Sequences<Dev>& sequences, const AttentionOptions& options) {
+void check_attention(InView<Dev> q, InView<Dev> k, InView<Dev> v, InView<Dev> y,
+                     InView<Dev> logsumexp, const Sequences<Dev>& sequences,
+                     const AttentionOptions& options) {
   check(
       options.key_heads >= 0 && (options.key_heads == 0 || options.heads % options.key_heads == 0),
       "attention: ", options.heads, " heads cannot share the keys of ", options.key_heads);
@@ -118,8 +119,9 @@ void check_attention(In<Dev> q, In<Dev> k, In<Dev> v, In<Dev> y, In<Dev> logsume
 /// Computes y [R, heads * head size] from q [R, heads * head size] and k, v [R, key heads * head size]. Writes
 /// logsumexp [heads, R] in the accumulation type for the backward pass.
 template <Device Dev>
-void attention_forward(Dev& dev, In<Dev> q, In<Dev> k, In<Dev> v, const Sequences<Dev>& sequences,
-                       const AttentionOptions& options, Out<Dev> y, Out<Dev> logsumexp) {
+void attention_forward(Dev& dev, InView<Dev> q, InView<Dev> k, InView<Dev> v,
+                       const Sequences<Dev>& sequences, const AttentionOptions& options,
+                       OutView<Dev> y, OutView<Dev> logsumexp) {
   detail::check_attention<Dev>(q, k, v, y, logsumexp, sequences, options);
   attention_forward_on(dev, q, k, v, sequences, options, y, logsumexp);
 }
@@ -127,9 +129,10 @@ void attention_forward(Dev& dev, In<Dev> q, In<Dev> k, In<Dev> v, const Sequence
 /// Overwrites dq [R, heads * head size] and dk, dv [R, key heads * head size] from dy, shaped as dq, and the tensors of
 /// the forward pass. Recomputes the probabilities from logsumexp [heads, R] (Dao et al. 2022).
 template <Device Dev>
-void attention_backward(Dev& dev, In<Dev> dy, In<Dev> q, In<Dev> k, In<Dev> v, In<Dev> y,
-                        In<Dev> logsumexp, const Sequences<Dev>& sequences,
-                        const AttentionOptions& options, Out<Dev> dq, Out<Dev> dk, Out<Dev> dv) {
+void attention_backward(Dev& dev, InView<Dev> dy, InView<Dev> q, InView<Dev> k, InView<Dev> v,
+                        InView<Dev> y, InView<Dev> logsumexp, const Sequences<Dev>& sequences,
+                        const AttentionOptions& options, OutView<Dev> dq, OutView<Dev> dk,
+                        OutView<Dev> dv) {
   detail::check_attention<Dev>(q, k, v, y, logsumexp, sequences, options);
   detail::check_like_q<Dev>("dy", dy, q);
   detail::check_like_q<Dev>("dq", dq, q);

@@ -25,14 +25,14 @@ void check_norm(ConstView<Dev> x, const BatchNormVectors<Dev>& vectors) {
 }
 /// sum [C] = the sum of x [.., C] over its rows.
 template <Device Dev>
-void batch_norm_sums(Dev& dev, In<Dev> x, Out<Dev> sum) {
+void batch_norm_sums(Dev& dev, InView<Dev> x, OutView<Dev> sum) {
   check_columns("batch_norm: the sum", sum, x);
   batch_norm_sums_on(dev, x, sum);
 }
 
 /// sum [C] = the sum of (x - mean)^2 over the rows of x [.., C], with mean [C].
 template <Device Dev>
-void batch_norm_squared_deviations(Dev& dev, In<Dev> x, In<Dev> mean, Out<Dev> sum) {
+void batch_norm_squared_deviations(Dev& dev, InView<Dev> x, InView<Dev> mean, OutView<Dev> sum) {
   check_columns("batch_norm: the mean", mean, x);
   check_columns("batch_norm: the sum", sum, x);
   batch_norm_squared_deviations_on(dev, x, mean, sum);
@@ -42,8 +42,9 @@ void batch_norm_squared_deviations(Dev& dev, In<Dev> x, In<Dev> mean, Out<Dev> s
 /// and of x^2 over `rows` rows, [2, C]. The variance E[x^2] - E[x]^2 is computed in double, because the difference
 /// cancels if the mean is much larger than the deviations.
 template <Device Dev>
-void batch_norm_from_sums(Dev& dev, In<Dev> sums, std::int64_t rows, double epsilon, Out<Dev> mean,
-                          Out<Dev> inv_std, Out<Dev> squared_deviations) {
+void batch_norm_from_sums(Dev& dev, InView<Dev> sums, std::int64_t rows, double epsilon,
+                          OutView<Dev> mean, OutView<Dev> inv_std,
+                          OutView<Dev> squared_deviations) {
   for (const auto& vector : {mean, inv_std, squared_deviations})
     check(vector.dtype() == sums.dtype() && 2 * vector.count() == sums.count() && rows > 0,
           "batch_norm: sums ", sums.shape(), " of ", sums.dtype(), " over ", rows,
@@ -54,8 +55,8 @@ void batch_norm_from_sums(Dev& dev, In<Dev> sums, std::int64_t rows, double epsi
 /// y = (x - mean) * inv_std * gamma + beta + residual, then ReLU if `relu`. x, residual and y are [.., C], vectors [C].
 /// residual may be empty; y may alias the residual.
 template <Device Dev>
-void batch_norm_apply(Dev& dev, In<Dev> x, const BatchNormVectors<Dev>& vectors, In<Dev> residual,
-                      bool relu, Out<Dev> y) {
+void batch_norm_apply(Dev& dev, InView<Dev> x, const BatchNormVectors<Dev>& vectors,
+                      InView<Dev> residual, bool relu, OutView<Dev> y) {
   check_norm<Dev>(x, vectors);
   if (!residual.empty()) check_like("batch_norm: the residual", residual, x);
   check_like("batch_norm: the result", y, x);
@@ -65,8 +66,9 @@ void batch_norm_apply(Dev& dev, In<Dev> x, const BatchNormVectors<Dev>& vectors,
 /// sum_dy [C] = the sum of dy [.., C] over rows; sum_dy_xhat [C] = the sum of dy * xhat over rows, where xhat = (x -
 /// mean) * inv_std. With `relu`, dy is masked by the sign of the output without residual, which is recomputed.
 template <Device Dev>
-void batch_norm_backward_sums(Dev& dev, In<Dev> dy, In<Dev> x, const BatchNormVectors<Dev>& vectors,
-                              bool relu, Out<Dev> sum_dy, Out<Dev> sum_dy_xhat) {
+void batch_norm_backward_sums(Dev& dev, InView<Dev> dy, InView<Dev> x,
+                              const BatchNormVectors<Dev>& vectors, bool relu, OutView<Dev> sum_dy,
+                              OutView<Dev> sum_dy_xhat) {
   check_norm<Dev>(x, vectors);
   check_columns("batch_norm: the sum", sum_dy, x);
   check_columns("batch_norm: the sum", sum_dy_xhat, x);
@@ -78,9 +80,9 @@ void batch_norm_backward_sums(Dev& dev, In<Dev> dy, In<Dev> x, const BatchNormVe
 /// Also writes the masked dy to dresidual, which is the residual's gradient and the dy for batch_norm_backward_apply
 /// without `relu`. dy, y, x, dresidual [.., C]; sums [C]. dresidual may alias dy.
 template <Device Dev>
-void batch_norm_residual_backward_sums(Dev& dev, In<Dev> dy, In<Dev> y, In<Dev> x,
-                                       const BatchNormVectors<Dev>& vectors, Out<Dev> dresidual,
-                                       Out<Dev> sum_dy, Out<Dev> sum_dy_xhat) {
+void batch_norm_residual_backward_sums(Dev& dev, InView<Dev> dy, InView<Dev> y, InView<Dev> x,
+                                       const BatchNormVectors<Dev>& vectors, OutView<Dev> dresidual,
+                                       OutView<Dev> sum_dy, OutView<Dev> sum_dy_xhat) {
   check_norm<Dev>(x, vectors);
   check_columns("batch_norm: the sum", sum_dy, x);
   check_columns("batch_norm: the sum", sum_dy_xhat, x);
@@ -94,9 +96,9 @@ void batch_norm_residual_backward_sums(Dev& dev, In<Dev> dy, In<Dev> y, In<Dev> 
 /// batch_norm_backward_sums. dy, x, dx [.., C]. The sums [C] and `count` (the number of rows) may be reduced over
 /// ranks. dx may alias dy.
 template <Device Dev>
-void batch_norm_backward_apply(Dev& dev, In<Dev> dy, In<Dev> x,
-                               const BatchNormVectors<Dev>& vectors, bool relu, In<Dev> sum_dy,
-                               In<Dev> sum_dy_xhat, double count, Out<Dev> dx) {
+void batch_norm_backward_apply(Dev& dev, InView<Dev> dy, InView<Dev> x,
+                               const BatchNormVectors<Dev>& vectors, bool relu, InView<Dev> sum_dy,
+                               InView<Dev> sum_dy_xhat, double count, OutView<Dev> dx) {
   check_norm<Dev>(x, vectors);
   check_columns("batch_norm: the sum", sum_dy, x);
   check_columns("batch_norm: the sum", sum_dy_xhat, x);
@@ -136,9 +138,10 @@ template <Device Dev>
 /// The fused forward pass, with the statistics of these rows and inv_std = 1 / sqrt(variance + epsilon). x and residual
 /// [.., C], where residual may be empty; gamma, beta [C]. Returns nullopt if the caller must use the unfused ops.
 template <Device Dev>
-[[nodiscard]] std::optional<BatchNormResult<Dev>> batch_norm_fused(Dev& dev, In<Dev> x,
-                                                                   In<Dev> residual, In<Dev> gamma,
-                                                                   In<Dev> beta, double epsilon,
+[[nodiscard]] std::optional<BatchNormResult<Dev>> batch_norm_fused(Dev& dev, InView<Dev> x,
+                                                                   InView<Dev> residual,
+                                                                   InView<Dev> gamma,
+                                                                   InView<Dev> beta, double epsilon,
                                                                    bool relu) {
   check_columns("batch_norm: gamma", gamma, x);
   check_columns("batch_norm: beta", beta, x);
@@ -150,7 +153,8 @@ template <Device Dev>
 /// statistics. Returns nullopt if the device has no such kernel: use batch_norm_apply.
 template <Device Dev>
 [[nodiscard]] std::optional<BatchNormResult<Dev>> batch_norm_fused_apply(
-    Dev& dev, In<Dev> x, const BatchNormVectors<Dev>& vectors, In<Dev> residual, bool relu) {
+    Dev& dev, InView<Dev> x, const BatchNormVectors<Dev>& vectors, InView<Dev> residual,
+    bool relu) {
   check_norm<Dev>(x, vectors);
   if (!residual.empty()) check_like("batch_norm: the residual", residual, x);
   return batch_norm_fused_apply_on(dev, x, vectors, residual, relu);
@@ -160,8 +164,8 @@ template <Device Dev>
 /// an unfused forward pass. Returns nullopt if the caller must use the unfused ops.
 template <Device Dev>
 [[nodiscard]] std::optional<BatchNormGradients<Dev>> batch_norm_fused_backward(
-    Dev& dev, In<Dev> dy, In<Dev> x, const BatchNormVectors<Dev>& vectors, In<Dev> signs, bool relu,
-    bool residual) {
+    Dev& dev, InView<Dev> dy, InView<Dev> x, const BatchNormVectors<Dev>& vectors,
+    InView<Dev> signs, bool relu, bool residual) {
   check_norm<Dev>(x, vectors);
   check_like("batch_norm: the gradient", dy, x);
   if (relu == signs.empty() || (residual && !relu)) return {};

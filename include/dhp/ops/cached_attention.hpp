@@ -8,7 +8,7 @@
 namespace dhp::detail {
 
 template <Device Dev>
-void check_cache(In<Dev> cache, In<Dev> q, In<Dev> positions, int sharing) {
+void check_cache(InView<Dev> cache, InView<Dev> q, InView<Dev> positions, int sharing) {
   const auto& shape = cache.shape();
   check(shape.rank() == 4 && shape[0] == 2 && shape[3] * sharing == q.columns() &&
             cache.dtype() == q.dtype(),
@@ -21,8 +21,8 @@ void check_cache(In<Dev> cache, In<Dev> q, In<Dev> positions, int sharing) {
 /// Appends k and v [R, key columns] to the cache. Their rows are row_stride elements apart; 0 means contiguous rows.
 /// offsets: i32 [N + 1], of the samples; positions: i32 [R].
 template <Device Dev>
-void append_to_cache(Dev& dev, In<Dev> k, In<Dev> v, In<Dev> offsets, In<Dev> positions,
-                     std::int64_t row_stride, Out<Dev> cache) {
+void append_to_cache(Dev& dev, InView<Dev> k, InView<Dev> v, InView<Dev> offsets,
+                     InView<Dev> positions, std::int64_t row_stride, OutView<Dev> cache) {
   check_cache<Dev>(cache, k, positions, 1);
   check_like_q<Dev>("v", v, k);
   check(offsets.dtype() == DType::i32 && offsets.count() == cache.shape()[1] + 1,
@@ -34,8 +34,8 @@ void append_to_cache(Dev& dev, In<Dev> k, In<Dev> v, In<Dev> offsets, In<Dev> po
 
 /// Row n of q, y [N, heads * head size] attends to sample n's keys up to positions[n]. There is no dropout.
 template <Device Dev>
-void attention_step(Dev& dev, In<Dev> q, In<Dev> cache, In<Dev> positions,
-                    const AttentionOptions& options, Out<Dev> y) {
+void attention_step(Dev& dev, InView<Dev> q, InView<Dev> cache, InView<Dev> positions,
+                    const AttentionOptions& options, OutView<Dev> y) {
   check_cache<Dev>(cache, q, positions, options.sharing());
   check_like_q<Dev>("y", y, q);
   check(q.rows() == cache.shape()[1] && options.causal && options.dropout == 0,

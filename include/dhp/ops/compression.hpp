@@ -13,7 +13,7 @@ namespace dhp::detail {
 /// Updates an error memory after a step: memory = fresh if the step was applied, else memory, times loss_scale /
 /// used_loss_scale for the next step's loss scale. fresh, memory [n] have one floating-point type.
 template <Device Dev>
-void keep_if_applied(Dev& dev, In<Dev> state, In<Dev> fresh, Out<Dev> memory) {
+void keep_if_applied(Dev& dev, InView<Dev> state, InView<Dev> fresh, OutView<Dev> memory) {
   check_step_state<Dev>(state);
   check(fresh.count() == memory.count() && fresh.dtype() == memory.dtype(),
         "keep_if_applied: ", fresh.shape(), " of ", fresh.dtype(), " does not fit ", memory.shape(),
@@ -24,7 +24,7 @@ void keep_if_applied(Dev& dev, In<Dev> state, In<Dev> fresh, Out<Dev> memory) {
 /// Moves the k elements of largest magnitude out of x [n] and sets them to 0 there. indices i32 [k] are ascending;
 /// values is [k]. Of equal elements the first are moved; NaN counts as larger than infinity. k <= n < 2^31.
 template <Device Dev>
-void take_largest(Dev& dev, Out<Dev> x, Out<Dev> indices, Out<Dev> values) {
+void take_largest(Dev& dev, OutView<Dev> x, OutView<Dev> indices, OutView<Dev> values) {
   check(indices.dtype() == DType::i32 && values.dtype() == x.dtype() &&
             indices.count() == values.count() && values.count() <= x.count() &&
             x.count() <= std::numeric_limits<std::int32_t>::max(),
@@ -38,7 +38,7 @@ void take_largest(Dev& dev, Out<Dev> x, Out<Dev> indices, Out<Dev> values) {
 
 /// Bit i % 8 of bits[i / 8] is 1 if x[i] >= 0. x [n], bits u8 [sign_bytes(n)].
 template <Device Dev>
-void pack_signs(Dev& dev, In<Dev> x, Out<Dev> bits) {
+void pack_signs(Dev& dev, InView<Dev> x, OutView<Dev> bits) {
   check(bits.dtype() == DType::u8 && bits.count() == sign_bytes(x.count()),
         "pack_signs: ", bits.shape(), " of ", bits.dtype(), " is not u8 [", sign_bytes(x.count()),
         "]");
@@ -46,7 +46,7 @@ void pack_signs(Dev& dev, In<Dev> x, Out<Dev> bits) {
 }
 /// Adds +-factor * magnitudes / n to y[i], with minus if bit i is 0. magnitudes f64 [1]: sum over n elements; y [n].
 template <Device Dev>
-void add_signs(Dev& dev, In<Dev> bits, In<Dev> magnitudes, double factor, Out<Dev> y) {
+void add_signs(Dev& dev, InView<Dev> bits, InView<Dev> magnitudes, double factor, OutView<Dev> y) {
   check(bits.dtype() == DType::u8 && bits.count() == sign_bytes(y.count()) &&
             magnitudes.dtype() == DType::f64 && magnitudes.count() == 1,
         "add_signs: ", bits.shape(), " of ", bits.dtype(), " and ", magnitudes.shape(), " of ",
@@ -57,7 +57,7 @@ void add_signs(Dev& dev, In<Dev> bits, In<Dev> magnitudes, double factor, Out<De
 /// Makes the columns of x [M, R], R <= M, orthonormal by Gram-Schmidt, with two passes per column ("twice is enough",
 /// Giraud et al. 2005). A column that depends on earlier ones is first replaced by random numbers. f32 or f64.
 template <Device Dev>
-void orthonormalize(Dev& dev, Out<Dev> x, const RandomStream& random) {
+void orthonormalize(Dev& dev, OutView<Dev> x, const RandomStream& random) {
   check(x.shape().rank() == 2 && x.columns() <= x.rows(), "orthonormalize: the columns of ",
         x.shape(), " cannot be orthonormal");
   if (x.count() > 0) orthonormalize_on(dev, x, random);

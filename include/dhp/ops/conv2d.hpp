@@ -45,7 +45,8 @@ void check_conv2d(const char* op, const auto& x, const auto& w, const auto& y,
 /// y = x * w. x [N, H, W, C], w [O, K, K, C] and y [N, OH, OW, O] have one type; sums are in the accumulation type.
 /// This op and its gradients throw Error on wrong shapes or types.
 template <Device Dev>
-void conv2d_forward(Dev& dev, In<Dev> x, In<Dev> w, Conv2dGeometry geometry, Out<Dev> y) {
+void conv2d_forward(Dev& dev, InView<Dev> x, InView<Dev> w, Conv2dGeometry geometry,
+                    OutView<Dev> y) {
   detail::check_conv2d("forward", x, w, y, geometry, x.dtype());
   conv2d_forward_on(dev, x, w, geometry, y);
 }
@@ -64,9 +65,10 @@ template <Device Dev>
 /// Like conv2d_forward, but also returns the sums of y and of y^2 over rows, [2, O] in the accumulation type, from the
 /// same pass. Returns nullopt and writes nothing if the device has no such kernel.
 template <Device Dev>
-[[nodiscard]] std::optional<Tensor<Dev>> conv2d_forward_with_sums(Dev& dev, In<Dev> x, In<Dev> w,
+[[nodiscard]] std::optional<Tensor<Dev>> conv2d_forward_with_sums(Dev& dev, InView<Dev> x,
+                                                                  InView<Dev> w,
                                                                   Conv2dGeometry geometry,
-                                                                  Out<Dev> y) {
+                                                                  OutView<Dev> y) {
   check_conv2d("forward_with_sums", x, w, y, geometry, x.dtype());
   return conv2d_forward_with_sums_on(dev, x, w, geometry, y);
 }
@@ -75,8 +77,8 @@ template <Device Dev>
 /// dx [N, H, W, C] = beta dx + the input gradient, from dy [N, OH, OW, O] and w [O, K, K, C] of one type. With beta 0,
 /// dx is not read.
 template <Device Dev>
-void conv2d_backward_data(Dev& dev, In<Dev> dy, In<Dev> w, Conv2dGeometry geometry, Out<Dev> dx,
-                          double beta = 0) {
+void conv2d_backward_data(Dev& dev, InView<Dev> dy, InView<Dev> w, Conv2dGeometry geometry,
+                          OutView<Dev> dx, double beta = 0) {
   detail::check_conv2d("backward_data", dx, w, dy, geometry, dx.dtype());
   conv2d_backward_data_on(dev, dy, w, geometry, dx, beta);
 }
@@ -88,8 +90,8 @@ namespace detail {
 /// normalized input. Returns nullopt if the device has no such kernel; the caller must then write dx again.
 template <Device Dev>
 [[nodiscard]] std::optional<Tensor<Dev>> conv2d_backward_data_to_norm(
-    Dev& dev, In<Dev> dy, In<Dev> w, Conv2dGeometry geometry, In<Dev> onto,
-    const NormTrace<Dev>& norm, Out<Dev> dx) {
+    Dev& dev, InView<Dev> dy, InView<Dev> w, Conv2dGeometry geometry, InView<Dev> onto,
+    const NormTrace<Dev>& norm, OutView<Dev> dx) {
   check_conv2d("backward_data_to_norm", dx, w, dy, geometry, dx.dtype());
   check_like("conv2d_backward_data_to_norm: the norm's input", norm.x, dx);
   if (!onto.empty()) check_like("conv2d_backward_data_to_norm: what it adds to,", onto, dx);
@@ -99,8 +101,8 @@ template <Device Dev>
 
 /// dw [O, K, K, C] = beta dw + the weight gradient, in x's accumulation type. With beta 0, dw is not read.
 template <Device Dev>
-void conv2d_backward_filter(Dev& dev, In<Dev> x, In<Dev> dy, Conv2dGeometry geometry, Out<Dev> dw,
-                            double beta) {
+void conv2d_backward_filter(Dev& dev, InView<Dev> x, InView<Dev> dy, Conv2dGeometry geometry,
+                            OutView<Dev> dw, double beta) {
   detail::check_conv2d("backward_filter", x, dw, dy, geometry, accumulation_type(x.dtype()));
   conv2d_backward_filter_on(dev, x, dy, geometry, dw, beta);
 }

@@ -39,13 +39,14 @@ inline void check_class_part(const CrossEntropyOptions& options, std::int64_t co
         "cross_entropy: the smoothing must be in [0, 1], got ", options.smoothing);
 }
 template <Device Dev>
-void check_class_rows(const char* what, In<Dev> view, const Shape& shape, DType type) {
+void check_class_rows(const char* what, InView<Dev> view, const Shape& shape, DType type) {
   check(view.count() == shape.count() && view.dtype() == type, "cross_entropy: the ", what, " ",
         view.shape(), " of ", view.dtype(), " are not ", shape, " of ", type);
 }
 /// Throws Error unless labels [M], maxima [M] and sums [3, M] fit M rows.
 template <Device Dev>
-void check_label_rows(std::int64_t rows, DType type, In<Dev> labels, In<Dev> max, In<Dev> sums) {
+void check_label_rows(std::int64_t rows, DType type, InView<Dev> labels, InView<Dev> max,
+                      InView<Dev> sums) {
   check_class_rows<Dev>("labels", labels, {rows}, DType::i32);
   check_class_rows<Dev>("maxima", max, {rows}, type);
   check_class_rows<Dev>("sums", sums, {3, rows}, type);
@@ -53,7 +54,8 @@ void check_label_rows(std::int64_t rows, DType type, In<Dev> labels, In<Dev> max
 
 /// max [M] = the largest local logit of each row of logits [M, V]. The caller then all-reduces max by maximum.
 template <Device Dev>
-void cross_entropy_max(Dev& dev, In<Dev> logits, const CrossEntropyOptions& options, Out<Dev> max) {
+void cross_entropy_max(Dev& dev, InView<Dev> logits, const CrossEntropyOptions& options,
+                       OutView<Dev> max) {
   check_class_part(options, logits.columns());
   check(max.count() == logits.rows() && max.dtype() == accumulation_type(logits.dtype()),
         "cross_entropy: the maxima ", max.shape(), " of ", max.dtype(), " do not fit the logits ",
@@ -64,8 +66,8 @@ void cross_entropy_max(Dev& dev, In<Dev> logits, const CrossEntropyOptions& opti
 /// Writes three sums [3, M] from logits x [M, V], labels i32 [M] and max [M]: the sum of exp(x - max); x[label] if the
 /// label is local, else 0; and, with smoothing, the sum of x - max, else 0. The caller then all-reduces them by sum.
 template <Device Dev>
-void cross_entropy_sums(Dev& dev, In<Dev> logits, In<Dev> labels, In<Dev> max,
-                        const CrossEntropyOptions& options, Out<Dev> sums) {
+void cross_entropy_sums(Dev& dev, InView<Dev> logits, InView<Dev> labels, InView<Dev> max,
+                        const CrossEntropyOptions& options, OutView<Dev> sums) {
   check_class_part(options, logits.columns());
   check_label_rows<Dev>(logits.rows(), accumulation_type(logits.dtype()), labels, max, sums);
   cross_entropy_sums_on(dev, logits, labels, max, options, sums);
@@ -73,8 +75,8 @@ void cross_entropy_sums(Dev& dev, In<Dev> logits, In<Dev> labels, In<Dev> max,
 
 /// loss [M] = -sum over classes of target * log softmax, from max [M], sums [3, M], labels i32 [M]; 0 in ignored rows.
 template <Device Dev>
-void cross_entropy_loss(Dev& dev, In<Dev> max, In<Dev> sums, In<Dev> labels,
-                        const CrossEntropyOptions& options, Out<Dev> loss) {
+void cross_entropy_loss(Dev& dev, InView<Dev> max, InView<Dev> sums, InView<Dev> labels,
+                        const CrossEntropyOptions& options, OutView<Dev> loss) {
   check_class_part(options, std::max<std::int64_t>(options.local_classes, 0));
   check_label_rows<Dev>(loss.count(), loss.dtype(), labels, max, sums);
   cross_entropy_loss_on(dev, max, sums, labels, options, loss);
@@ -83,8 +85,8 @@ void cross_entropy_loss(Dev& dev, In<Dev> max, In<Dev> sums, In<Dev> labels,
 /// rank i32 [M] = how many local classes of logits [M, V] have a larger logit than the label (in sums [3, M]), or an
 /// equal one and a smaller index; 0 in ignored rows. The caller then all-reduces by sum; 0 is a correct prediction.
 template <Device Dev>
-void cross_entropy_rank(Dev& dev, In<Dev> logits, In<Dev> sums, In<Dev> labels,
-                        const CrossEntropyOptions& options, Out<Dev> rank) {
+void cross_entropy_rank(Dev& dev, InView<Dev> logits, InView<Dev> sums, InView<Dev> labels,
+                        const CrossEntropyOptions& options, OutView<Dev> rank) {
   check_class_part(options, logits.columns());
   const auto rows = logits.rows();
   check_class_rows<Dev>("ranks", rank, {rows}, DType::i32);
@@ -96,7 +98,8 @@ void cross_entropy_rank(Dev& dev, In<Dev> logits, In<Dev> sums, In<Dev> labels,
 /// totals f64 [4] = the sum of loss [M], the number of counted rows, and how many of these have rank 0 and rank below
 /// 5. rank is i32 [M], or empty: the last two totals are then 0.
 template <Device Dev>
-void cross_entropy_totals(Dev& dev, In<Dev> loss, In<Dev> labels, In<Dev> rank, Out<Dev> totals) {
+void cross_entropy_totals(Dev& dev, InView<Dev> loss, InView<Dev> labels, InView<Dev> rank,
+                          OutView<Dev> totals) {
   check_class_rows<Dev>("labels", labels, {loss.count()}, DType::i32);
   if (!rank.empty()) check_class_rows<Dev>("ranks", rank, {loss.count()}, DType::i32);
   check_class_rows<Dev>("totals", totals, {4}, DType::f64);
@@ -106,8 +109,9 @@ void cross_entropy_totals(Dev& dev, In<Dev> loss, In<Dev> labels, In<Dev> rank, 
 /// dlogits [M, V] = scale * (softmax - target), but 0 in ignored rows and in padding. dlogits may alias the logits.
 /// scale f64 [1], max [M], sums [3, M], labels i32 [M].
 template <Device Dev>
-void cross_entropy_backward(Dev& dev, In<Dev> logits, In<Dev> max, In<Dev> sums, In<Dev> labels,
-                            const CrossEntropyOptions& options, In<Dev> scale, Out<Dev> dlogits) {
+void cross_entropy_backward(Dev& dev, InView<Dev> logits, InView<Dev> max, InView<Dev> sums,
+                            InView<Dev> labels, const CrossEntropyOptions& options,
+                            InView<Dev> scale, OutView<Dev> dlogits) {
   check(scale.count() == 1 && scale.dtype() == DType::f64,
         "cross_entropy: the scale is f64 [1], got ", scale.dtype(), " ", scale.shape());
   check_class_part(options, logits.columns());

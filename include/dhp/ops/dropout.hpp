@@ -43,8 +43,8 @@ void check_dropout(ConstView<Dev> x, const RowNumbers<Dev>& rows, const DropoutO
 /// y = keep ? x / (1 - p) : 0 for x, y [.., C], where keep(row, column) = uniform(number(row) * total_columns +
 /// first_column + column) >= p. The gradient is the same op. y may alias x.
 template <Device Dev>
-void dropout(Dev& dev, In<Dev> x, const detail::RowNumbers<Dev>& rows,
-             const DropoutOptions& options, Out<Dev> y) {
+void dropout(Dev& dev, InView<Dev> x, const detail::RowNumbers<Dev>& rows,
+             const DropoutOptions& options, OutView<Dev> y) {
   detail::check_like("dropout:", x, y);
   detail::check_dropout<Dev>(x, rows, options);
   dropout_on(dev, x, rows, options, y);

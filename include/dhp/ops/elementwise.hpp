@@ -8,13 +8,13 @@ namespace dhp {
 
 /// y [..] = value.
 template <Device Dev>
-void fill(Dev& dev, Out<Dev> y, double value) {
+void fill(Dev& dev, OutView<Dev> y, double value) {
   fill_on(dev, y, value);
 }
 
 /// y [..] = a [..] + b [..]; y may be a or b.
 template <Device Dev>
-void add(Dev& dev, In<Dev> a, In<Dev> b, Out<Dev> y) {
+void add(Dev& dev, InView<Dev> a, InView<Dev> b, OutView<Dev> y) {
   check(a.count() == y.count() && b.count() == y.count(), "add: ", a.shape(), " + ", b.shape(),
         " does not fit ", y.shape());
   add_on(dev, a, b, y);
@@ -22,7 +22,7 @@ void add(Dev& dev, In<Dev> a, In<Dev> b, Out<Dev> y) {
 
 /// y [..] += alpha * x [..].
 template <Device Dev>
-void axpy(Dev& dev, double alpha, In<Dev> x, Out<Dev> y) {
+void axpy(Dev& dev, double alpha, InView<Dev> x, OutView<Dev> y) {
   check(x.count() == y.count(), "axpy: ", x.shape(), " does not fit ", y.shape());
   axpy_on(dev, alpha, x, y);
 }
@@ -49,14 +49,14 @@ void add_both(Dev& dev, const AddedVector<Dev>& one, const AddedVector<Dev>& oth
 
 /// y [..] *= alpha.
 template <Device Dev>
-void scale(Dev& dev, double alpha, Out<Dev> y) {
+void scale(Dev& dev, double alpha, OutView<Dev> y) {
   scale_on(dev, alpha, y);
 }
 
 namespace detail {
 /// y [..] *= alpha * factor, with factor f64 [1] on the device.
 template <Device Dev>
-void scale_by(Dev& dev, double alpha, In<Dev> factor, Out<Dev> y) {
+void scale_by(Dev& dev, double alpha, InView<Dev> factor, OutView<Dev> y) {
   check_one("scale_by: the factor", factor, DType::f64);
   scale_by_on(dev, alpha, factor, y);
 }
@@ -64,14 +64,14 @@ void scale_by(Dev& dev, double alpha, In<Dev> factor, Out<Dev> y) {
 
 /// y [..] = x [..], rounded to y's type.
 template <Device Dev>
-void cast(Dev& dev, In<Dev> x, Out<Dev> y) {
+void cast(Dev& dev, InView<Dev> x, OutView<Dev> y) {
   check(x.count() == y.count(), "cast: ", x.shape(), " does not fit ", y.shape());
   cast_on(dev, x, y);
 }
 
 /// y [..] = 1 / sqrt(x [..] + epsilon). x and y have one type.
 template <Device Dev>
-void rsqrt(Dev& dev, In<Dev> x, double epsilon, Out<Dev> y) {
+void rsqrt(Dev& dev, InView<Dev> x, double epsilon, OutView<Dev> y) {
   detail::check_like("rsqrt:", x, y);
   rsqrt_on(dev, x, epsilon, y);
 }

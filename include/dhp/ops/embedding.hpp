@@ -8,7 +8,8 @@ namespace dhp {
 
 /// y[r] = table[ids[r] - first_id], or 0 if that row is not in this shard; table [V, C], ids i32 [R], y [R, C].
 template <Device Dev>
-void embedding_forward(Dev& dev, In<Dev> table, In<Dev> ids, std::int64_t first_id, Out<Dev> y) {
+void embedding_forward(Dev& dev, InView<Dev> table, InView<Dev> ids, std::int64_t first_id,
+                       OutView<Dev> y) {
   check(table.shape().rank() == 2 && y.columns() == table.columns() && y.rows() == ids.count() &&
             y.dtype() == table.dtype(),
         "embedding: ", ids.count(), " rows of ", table.shape(), " of ", table.dtype(),
@@ -19,8 +20,8 @@ void embedding_forward(Dev& dev, In<Dev> table, In<Dev> ids, std::int64_t first_
 
 /// dtable [V, C] = beta * dtable; then dtable[ids[r] - first_id] += dy[r] in the order of r; ids i32 [R], dy [R, C].
 template <Device Dev>
-void embedding_backward(Dev& dev, In<Dev> dy, In<Dev> ids, std::int64_t first_id, Out<Dev> dtable,
-                        double beta) {
+void embedding_backward(Dev& dev, InView<Dev> dy, InView<Dev> ids, std::int64_t first_id,
+                        OutView<Dev> dtable, double beta) {
   check(dtable.shape().rank() == 2 && dy.columns() == dtable.columns() &&
             dy.rows() == ids.count() && dtable.dtype() == accumulation_type(dy.dtype()),
         "embedding: the gradient ", dy.shape(), " of ", dy.dtype(), " does not fit the table ",

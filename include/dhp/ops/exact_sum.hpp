@@ -14,7 +14,8 @@ namespace dhp {
 
 namespace detail {
 template <Device Dev>
-void check_limbs(const char* op, In<Dev> x, In<Dev> high, In<Dev> low, In<Dev> flag) {
+void check_limbs(const char* op, InView<Dev> x, InView<Dev> high, InView<Dev> low,
+                 InView<Dev> flag) {
   check(high.count() == x.count() && low.count() == x.count() && high.dtype() == DType::i64 &&
             low.dtype() == DType::i64,
         op, ": the limbs of ", x.shape(), " are i64 of the same count");
@@ -26,14 +27,15 @@ void check_limbs(const char* op, In<Dev> x, In<Dev> high, In<Dev> low, In<Dev> f
 /// Accumulates: adds the limbs of the elements of x, f64 or f32 [n], to high and low. An element that is not finite or
 /// has magnitude >= 2^18 is skipped, and flag, i32 [1], becomes 1.
 template <Device Dev>
-void exact_accumulate(Dev& dev, In<Dev> x, Out<Dev> high, Out<Dev> low, Out<Dev> flag) {
+void exact_accumulate(Dev& dev, InView<Dev> x, OutView<Dev> high, OutView<Dev> low,
+                      OutView<Dev> flag) {
   detail::check_limbs<Dev>("exact_accumulate", x, high, low, flag);
   exact_accumulate_on(dev, x, high, low, flag);
 }
 
 /// Finalizes: x [n] = the sum of the limbs i64 [n], rounded once, or NaN if flag, i32 [1], is not 0.
 template <Device Dev>
-void exact_finalize(Dev& dev, In<Dev> high, In<Dev> low, In<Dev> flag, Out<Dev> x) {
+void exact_finalize(Dev& dev, InView<Dev> high, InView<Dev> low, InView<Dev> flag, OutView<Dev> x) {
   detail::check_limbs<Dev>("exact_finalize", x, high, low, flag);
   exact_finalize_on(dev, high, low, flag, x);
 }

@@ -13,7 +13,8 @@ namespace dhp {
 /// sum, i64 [1], += times * (sum over i of the bits of x[i] as an unsigned integer * fingerprint_factor(first + i)),
 /// modulo 2^64. x has any type; first: the index of x's first element. One flipped bit of x always changes the sum.
 template <Device Dev>
-void fingerprint(Dev& dev, In<Dev> x, std::int64_t first, Out<Dev> sum, std::int64_t times = 1) {
+void fingerprint(Dev& dev, InView<Dev> x, std::int64_t first, OutView<Dev> sum,
+                 std::int64_t times = 1) {
   check(sum.dtype() == DType::i64 && sum.count() == 1, "fingerprint: the sum is i64 [1], got ",
         sum.dtype(), " ", sum.shape());
   if (x.count() > 0) fingerprint_on(dev, x, first, sum, times);

@@ -23,14 +23,15 @@ struct GemmSize {
 };
 /// Returns the extents of a product whose shapes fit.
 template <Device Dev>
-[[nodiscard]] GemmSize gemm_size(In<Dev> b, In<Dev> c, const GemmOptions& options) {
+[[nodiscard]] GemmSize gemm_size(InView<Dev> b, InView<Dev> c, const GemmOptions& options) {
   return {c.shape()[0], b.shape()[options.transpose_b ? 0 : 1],
           b.shape()[options.transpose_b ? 1 : 0]};
 }
 
 /// Throws Error on wrong shapes or types.
 template <Device Dev>
-void check_gemm(In<Dev> a, In<Dev> b, In<Dev> c, GemmOptions options, In<Dev> bias) {
+void check_gemm(InView<Dev> a, InView<Dev> b, InView<Dev> c, GemmOptions options,
+                InView<Dev> bias) {
   check(a.shape().rank() == 2 && b.shape().rank() == 2 && c.shape().rank() == 2,
         "gemm: a, b and c are matrices, got ", a.shape(), ", ", b.shape(), " and ", c.shape(),
         "; see a tensor of more dims as [rows, columns] first");
@@ -64,7 +65,8 @@ void check_gemm(In<Dev> a, In<Dev> b, In<Dev> c, GemmOptions options, In<Dev> bi
 /// type; c and bias have this type or its accumulation type (weight gradients of 16-bit layers are f32). Sums are in
 /// the accumulation type and rounded once. c aliases no input. Throws Error on wrong shapes or types.
 template <Device Dev>
-void gemm(Dev& dev, In<Dev> a, In<Dev> b, Out<Dev> c, GemmOptions options = {}, In<Dev> bias = {}) {
+void gemm(Dev& dev, InView<Dev> a, InView<Dev> b, OutView<Dev> c, GemmOptions options = {},
+          InView<Dev> bias = {}) {
   detail::check_gemm<Dev>(a, b, c, options, bias);
   gemm_on(dev, a, b, c, options, bias);
 }

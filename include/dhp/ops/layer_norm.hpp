@@ -36,8 +36,8 @@ void check_layer_norm_dropout(ConstView<Dev> x, const RowNumbers<Dev>& rows,
 /// y = (x - mean) * inv_std * gamma + beta with each row's mean and variance, where inv_std = 1 / sqrt(variance +
 /// epsilon). x, y [.., C]; gamma, beta [C]. Writes mean and inv_std, one per row, for the backward pass.
 template <Device Dev>
-void layer_norm_forward(Dev& dev, In<Dev> x, In<Dev> gamma, In<Dev> beta, double epsilon,
-                        Out<Dev> y, Out<Dev> mean, Out<Dev> inv_std) {
+void layer_norm_forward(Dev& dev, InView<Dev> x, InView<Dev> gamma, InView<Dev> beta,
+                        double epsilon, OutView<Dev> y, OutView<Dev> mean, OutView<Dev> inv_std) {
   detail::check_columns("layer_norm: the shift", beta, x);
   detail::check_layer_norm<Dev>(x, gamma, mean, inv_std);
   detail::check_like("layer_norm: the output", y, x);
@@ -48,9 +48,9 @@ void layer_norm_forward(Dev& dev, In<Dev> x, In<Dev> gamma, In<Dev> beta, double
 /// means over the row; dx may alias dy. The same pass computes dgamma [C] = beta * dgamma + sum over rows of dy * xhat
 /// and dbeta [C] = beta * dbeta + sum over rows of dy. With beta 0, dgamma and dbeta are not read.
 template <Device Dev>
-void layer_norm_backward(Dev& dev, In<Dev> dy, In<Dev> x, In<Dev> gamma, In<Dev> mean,
-                         In<Dev> inv_std, Out<Dev> dx, Out<Dev> dgamma, Out<Dev> dbeta,
-                         double beta) {
+void layer_norm_backward(Dev& dev, InView<Dev> dy, InView<Dev> x, InView<Dev> gamma,
+                         InView<Dev> mean, InView<Dev> inv_std, OutView<Dev> dx,
+                         OutView<Dev> dgamma, OutView<Dev> dbeta, double beta) {
   detail::check_like("layer_norm: the gradient", dy, x);
   detail::check_like("layer_norm: the gradient", dx, x);
   detail::check_layer_norm<Dev>(x, gamma, mean, inv_std);
@@ -62,25 +62,26 @@ namespace detail {
 /// y [.., C] = x * inv_rms * gamma [C] with inv_rms = 1 / sqrt(the mean of x * x over the row + epsilon). Writes
 /// inv_rms, one per row, for the backward pass.
 template <Device Dev>
-void rms_norm_forward(Dev& dev, In<Dev> x, In<Dev> gamma, double epsilon, Out<Dev> y,
-                      Out<Dev> inv_rms) {
+void rms_norm_forward(Dev& dev, InView<Dev> x, InView<Dev> gamma, double epsilon, OutView<Dev> y,
+                      OutView<Dev> inv_rms) {
   check_columns("rms_norm: the scale", gamma, x);
   check_rows("rms_norm: the root mean square", inv_rms, x);
   check_like("rms_norm: the output", y, x);
-  layer_norm_forward_on(dev, x, gamma, In<Dev>(), epsilon, y, Out<Dev>(), inv_rms);
+  layer_norm_forward_on(dev, x, gamma, InView<Dev>(), epsilon, y, OutView<Dev>(), inv_rms);
 }
 
 /// dx [.., C] = inv_rms * (g - xhat * mean(g * xhat)) with g = dy * gamma and xhat = x * inv_rms; dx may alias dy. The
 /// same pass computes dgamma [C] = beta * dgamma + sum over rows of dy * xhat. With beta 0, dgamma is not read.
 template <Device Dev>
-void rms_norm_backward(Dev& dev, In<Dev> dy, In<Dev> x, In<Dev> gamma, In<Dev> inv_rms, Out<Dev> dx,
-                       Out<Dev> dgamma, double beta) {
+void rms_norm_backward(Dev& dev, InView<Dev> dy, InView<Dev> x, InView<Dev> gamma,
+                       InView<Dev> inv_rms, OutView<Dev> dx, OutView<Dev> dgamma, double beta) {
   check_like("rms_norm: the gradient", dy, x);
   check_like("rms_norm: the gradient", dx, x);
   check_columns("rms_norm: the scale", gamma, x);
   check_rows("rms_norm: the root mean square", inv_rms, x);
   check_columns("rms_norm: the gradient of the scale", dgamma, x);
-  layer_norm_backward_on(dev, dy, x, gamma, In<Dev>(), inv_rms, dx, dgamma, Out<Dev>(), beta);
+  layer_norm_backward_on(dev, dy, x, gamma, InView<Dev>(), inv_rms, dx, dgamma, OutView<Dev>(),
+                         beta);
 }
 
 /// sum = residual + dropout(x), rounded once, and y = layer_norm(sum), all [.., C]; gamma, beta [C]. Writes mean and
@@ -88,10 +89,11 @@ void rms_norm_backward(Dev& dev, In<Dev> dy, In<Dev> x, In<Dev> gamma, In<Dev> i
 /// be x's columns; probability 0 draws no random numbers. The backward pass reads sum: saving the normalized sum would
 /// cost as many bytes and a second rounding, and y cannot be inverted where gamma is 0 or much smaller than beta.
 template <Device Dev>
-void residual_layer_norm_forward(Dev& dev, In<Dev> x, In<Dev> residual, const RowNumbers<Dev>& rows,
-                                 const DropoutOptions& dropout, In<Dev> gamma, In<Dev> beta,
-                                 double epsilon, Out<Dev> sum, Out<Dev> y, Out<Dev> mean,
-                                 Out<Dev> inv_std) {
+void residual_layer_norm_forward(Dev& dev, InView<Dev> x, InView<Dev> residual,
+                                 const RowNumbers<Dev>& rows, const DropoutOptions& dropout,
+                                 InView<Dev> gamma, InView<Dev> beta, double epsilon,
+                                 OutView<Dev> sum, OutView<Dev> y, OutView<Dev> mean,
+                                 OutView<Dev> inv_std) {
   check_layer_norm_dropout<Dev>(x, rows, dropout);
   check_like("layer_norm: the residual", residual, x);
   check_like("layer_norm: the sum", sum, x);
@@ -105,10 +107,11 @@ void residual_layer_norm_forward(Dev& dev, In<Dev> x, In<Dev> residual, const Ro
 /// Writes dresidual [.., C], the gradient of the sum, and dgamma and dbeta [C] as layer_norm_backward does, and dx [..,
 /// C] = dropout of the unrounded gradient. dresidual may alias dy, and dx may alias sum.
 template <Device Dev>
-void residual_layer_norm_backward(Dev& dev, In<Dev> dy, In<Dev> sum, In<Dev> gamma, In<Dev> mean,
-                                  In<Dev> inv_std, const RowNumbers<Dev>& rows,
-                                  const DropoutOptions& dropout, Out<Dev> dresidual, Out<Dev> dx,
-                                  Out<Dev> dgamma, Out<Dev> dbeta, double beta) {
+void residual_layer_norm_backward(Dev& dev, InView<Dev> dy, InView<Dev> sum, InView<Dev> gamma,
+                                  InView<Dev> mean, InView<Dev> inv_std,
+                                  const RowNumbers<Dev>& rows, const DropoutOptions& dropout,
+                                  OutView<Dev> dresidual, OutView<Dev> dx, OutView<Dev> dgamma,
+                                  OutView<Dev> dbeta, double beta) {
   check_layer_norm_dropout<Dev>(sum, rows, dropout);
   check_like("layer_norm: the gradient", dy, sum);
   check_like("layer_norm: the gradient of the residual", dresidual, sum);

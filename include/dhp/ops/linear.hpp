@@ -15,8 +15,8 @@ namespace dhp::detail {
 
 /// before = x w^T + bias, y = GELU(before). x [R, K], w [N, K], before and y [R, N] have one type.
 template <Device Dev>
-void linear_gelu_forward(Dev& dev, In<Dev> x, In<Dev> w, In<Dev> bias, Out<Dev> before,
-                         Out<Dev> y) {
+void linear_gelu_forward(Dev& dev, InView<Dev> x, InView<Dev> w, InView<Dev> bias,
+                         OutView<Dev> before, OutView<Dev> y) {
   check(!bias.empty(), "linear_gelu needs a bias");
   check(y.shape() == before.shape() && y.dtype() == before.dtype(), "linear_gelu: the result ",
         y.shape(), " of ", y.dtype(), " does not match the input of GELU, ", before.shape(), " of ",
@@ -32,8 +32,8 @@ void linear_gelu_forward(Dev& dev, In<Dev> x, In<Dev> w, In<Dev> bias, Out<Dev> 
 /// [R, K] have one type; dbias is [K] in the accumulation type. With 16-bit types a device may first round the sums to
 /// 16 bits; sums beyond f16's range become infinite.
 template <Device Dev>
-void gelu_linear_backward(Dev& dev, In<Dev> dy, In<Dev> w, In<Dev> before, Out<Dev> dbefore,
-                          Out<Dev> dbias, double beta) {
+void gelu_linear_backward(Dev& dev, InView<Dev> dy, InView<Dev> w, InView<Dev> before,
+                          OutView<Dev> dbefore, OutView<Dev> dbias, double beta) {
   check(before.shape() == dbefore.shape() && before.dtype() == dbefore.dtype(),
         "gelu_linear: the gradient ", dbefore.shape(), " of ", dbefore.dtype(),
         " does not match the input of GELU, ", before.shape(), " of ", before.dtype());
@@ -50,8 +50,8 @@ void gelu_linear_backward(Dev& dev, In<Dev> dy, In<Dev> w, In<Dev> before, Out<D
 /// x [R, K] have one type; dw [N, K] and dbias [N] have the accumulation type. padded: dy may have further columns,
 /// which are not read.
 template <Device Dev>
-void linear_gradients(Dev& dev, In<Dev> dy, In<Dev> x, Out<Dev> dw, Out<Dev> dbias, double beta,
-                      bool padded = false) {
+void linear_gradients(Dev& dev, InView<Dev> dy, InView<Dev> x, OutView<Dev> dw, OutView<Dev> dbias,
+                      double beta, bool padded = false) {
   const GemmOptions options{.transpose_a = true, .beta = beta, .padded = padded};
   check_gemm<Dev>(dy, x, dw, options, {});
   check_columns("column_sums:", dbias, dy, padded);

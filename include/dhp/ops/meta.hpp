@@ -8,15 +8,10 @@
 #include <dhp/ops/conv2d.hpp>
 #include <dhp/ops/gemm.hpp>
 
-#include <concepts>
-
 namespace dhp::detail {
 
-template <class Dev>
-concept Counting = std::same_as<Dev, Meta>;
-
 /// Returns the FLOP of one product, queries by keys or probabilities by values, over all samples and heads.
-[[nodiscard]] inline double attention_flop(In<Meta> q, const Sequences<Meta>& sequences,
+[[nodiscard]] inline double attention_flop(InView<Meta> q, const Sequences<Meta>& sequences,
                                            const AttentionOptions& options) {
   double pairs = 0;
   const auto* lengths = sequences.lengths.data<std::int32_t>();
@@ -25,42 +20,44 @@ concept Counting = std::same_as<Dev, Meta>;
              (options.causal ? (lengths[sample] + 1) / 2.0 : lengths[sample]);
   return 2 * pairs * static_cast<double>(q.columns());
 }
-[[nodiscard]] inline double conv2d_flop(In<Meta> w, In<Meta> y) {
+[[nodiscard]] inline double conv2d_flop(InView<Meta> w, InView<Meta> y) {
   return 2.0 * static_cast<double>(y.rows()) * static_cast<double>(w.count());
 }
 
-inline void gemm_on(Meta& dev, In<Meta> a, In<Meta> b, Out<Meta> c, GemmOptions options, In<Meta>) {
+inline void gemm_on(Meta& dev, InView<Meta> a, InView<Meta> b, OutView<Meta> c, GemmOptions options,
+                    InView<Meta>) {
   const auto [m, n, k] = gemm_size<Meta>(b, c, options);
   dev.count_product(2.0 * static_cast<double>(m * n) * static_cast<double>(k), a, b, c);
 }
-inline void conv2d_forward_on(Meta& dev, In<Meta> x, In<Meta> w, Conv2dGeometry, Out<Meta> y) {
+inline void conv2d_forward_on(Meta& dev, InView<Meta> x, InView<Meta> w, Conv2dGeometry,
+                              OutView<Meta> y) {
   dev.count_product(detail::conv2d_flop(w, y), x, w, y);
 }
-inline void conv2d_backward_data_on(Meta& dev, In<Meta> dy, In<Meta> w, Conv2dGeometry,
-                                    Out<Meta> dx, double) {
+inline void conv2d_backward_data_on(Meta& dev, InView<Meta> dy, InView<Meta> w, Conv2dGeometry,
+                                    OutView<Meta> dx, double) {
   dev.count_product(detail::conv2d_flop(w, dy), dy, w, dx);
 }
-inline void conv2d_backward_filter_on(Meta& dev, In<Meta> x, In<Meta> dy, Conv2dGeometry,
-                                      Out<Meta> dw, double) {
+inline void conv2d_backward_filter_on(Meta& dev, InView<Meta> x, InView<Meta> dy, Conv2dGeometry,
+                                      OutView<Meta> dw, double) {
   dev.count_product(detail::conv2d_flop(dw, dy), x, dy, dw);
 }
-inline void attention_forward_on(Meta& dev, In<Meta> q, In<Meta> k, In<Meta> v,
+inline void attention_forward_on(Meta& dev, InView<Meta> q, InView<Meta> k, InView<Meta> v,
                                  const Sequences<Meta>& sequences, const AttentionOptions& options,
-                                 Out<Meta> y, Out<Meta>) {
+                                 OutView<Meta> y, OutView<Meta>) {
   dev.count_attention(2 * detail::attention_flop(q, sequences, options), options.dropout > 0, q, k,
                       v, y);
 }
 /// Counts the gradient without the recomputation of the probabilities.
-inline void attention_backward_on(Meta& dev, In<Meta>, In<Meta> q, In<Meta>, In<Meta>, In<Meta>,
-                                  In<Meta>, const Sequences<Meta>& sequences,
-                                  const AttentionOptions& options, Out<Meta> dq, Out<Meta> dk,
-                                  Out<Meta>) {
+inline void attention_backward_on(Meta& dev, InView<Meta>, InView<Meta> q, InView<Meta>,
+                                  InView<Meta>, InView<Meta>, InView<Meta>,
+                                  const Sequences<Meta>& sequences, const AttentionOptions& options,
+                                  OutView<Meta> dq, OutView<Meta> dk, OutView<Meta>) {
   dev.count_attention(4 * detail::attention_flop(q, sequences, options), options.dropout > 0, q, q,
                       dk, dk, dq, dk, dk);
 }
 
 /// Returns the FLOP of one product with a part of the keys. A causal mask keeps about half of all pairs.
-[[nodiscard]] inline double attention_flop(In<Meta> q, const AttentionParts<Meta>& parts,
+[[nodiscard]] inline double attention_flop(InView<Meta> q, const AttentionParts<Meta>& parts,
                                            const AttentionOptions& options) {
   const auto tokens = [](const TokenRuns& runs) {
     return static_cast<double>(runs[0].length + runs[1].length);
@@ -70,110 +67,97 @@ inline void attention_backward_on(Meta& dev, In<Meta>, In<Meta> q, In<Meta>, In<
     pairs += tokens(parts.queries[at]) * tokens(parts.keys[at]);
   return 2 * pairs * static_cast<double>(q.columns()) / (options.causal ? 2 : 1);
 }
-inline void attend_to_part_forward_on(Meta& dev, In<Meta> q, In<Meta> k, In<Meta> v,
+inline void attend_to_part_forward_on(Meta& dev, InView<Meta> q, InView<Meta> k, InView<Meta> v,
                                       const AttentionParts<Meta>& parts,
-                                      const AttentionOptions& options, Out<Meta> y, Out<Meta>) {
+                                      const AttentionOptions& options, OutView<Meta> y,
+                                      OutView<Meta>) {
   dev.count_attention(2 * attention_flop(q, parts, options), options.dropout > 0, q, k, v, y);
 }
-inline void attend_to_part_backward_on(Meta& dev, In<Meta>, In<Meta> q, In<Meta>, In<Meta>,
-                                       In<Meta>, In<Meta>, const AttentionParts<Meta>& parts,
-                                       const AttentionOptions& options, Out<Meta> dq, Out<Meta> dk,
-                                       Out<Meta>) {
+inline void attend_to_part_backward_on(Meta& dev, InView<Meta>, InView<Meta> q, InView<Meta>,
+                                       InView<Meta>, InView<Meta>, InView<Meta>,
+                                       const AttentionParts<Meta>& parts,
+                                       const AttentionOptions& options, OutView<Meta> dq,
+                                       OutView<Meta> dk, OutView<Meta>) {
   dev.count_attention(4 * attention_flop(q, parts, options), options.dropout > 0, q, q, dk, dk, dq,
                       dk, dk);
 }
 
-void activation_backward_on(Counting auto& dev, const auto&... all) { dev.count_launch(all...); }
-void activation_forward_on(Counting auto& dev, const auto&... all) { dev.count_launch(all...); }
-void adamw_update_on(Counting auto& dev, const auto&... all) { dev.count_launch(all...); }
-void add_both_on(Counting auto& dev, const auto&... all) { dev.count_launch(all...); }
-void add_on(Counting auto& dev, const auto&... all) { dev.count_launch(all...); }
-void add_signs_on(Counting auto& dev, const auto&... all) { dev.count_launch(all...); }
-void append_to_cache_on(Counting auto& dev, const auto&... all) { dev.count_launch(all...); }
-void axpy_on(Counting auto& dev, const auto&... all) { dev.count_launch(all...); }
-void attention_step_on(Counting auto& dev, const auto&... all) { dev.count_launch(all...); }
-void batch_norm_apply_on(Counting auto& dev, const auto&... all) { dev.count_launch(all...); }
-void batch_norm_backward_apply_on(Counting auto& dev, const auto&... all) {
+void activation_backward_on(Meta& dev, const auto&... all) { dev.count_launch(all...); }
+void activation_forward_on(Meta& dev, const auto&... all) { dev.count_launch(all...); }
+void adamw_update_on(Meta& dev, const auto&... all) { dev.count_launch(all...); }
+void add_both_on(Meta& dev, const auto&... all) { dev.count_launch(all...); }
+void add_on(Meta& dev, const auto&... all) { dev.count_launch(all...); }
+void add_signs_on(Meta& dev, const auto&... all) { dev.count_launch(all...); }
+void append_to_cache_on(Meta& dev, const auto&... all) { dev.count_launch(all...); }
+void axpy_on(Meta& dev, const auto&... all) { dev.count_launch(all...); }
+void attention_step_on(Meta& dev, const auto&... all) { dev.count_launch(all...); }
+void batch_norm_apply_on(Meta& dev, const auto&... all) { dev.count_launch(all...); }
+void batch_norm_backward_apply_on(Meta& dev, const auto&... all) { dev.count_launch(all...); }
+void batch_norm_backward_sums_on(Meta& dev, const auto&... all) { dev.count_launch(all...); }
+void batch_norm_residual_backward_sums_on(Meta& dev, const auto&... all) {
   dev.count_launch(all...);
 }
-void batch_norm_backward_sums_on(Counting auto& dev, const auto&... all) {
-  dev.count_launch(all...);
-}
-void batch_norm_residual_backward_sums_on(Counting auto& dev, const auto&... all) {
-  dev.count_launch(all...);
-}
-void batch_norm_from_sums_on(Counting auto& dev, const auto&... all) { dev.count_launch(all...); }
-void batch_norm_squared_deviations_on(Counting auto& dev, const auto&... all) {
-  dev.count_launch(all...);
-}
-void batch_norm_sums_on(Counting auto& dev, const auto&... all) { dev.count_launch(all...); }
-void cast_on(Counting auto& dev, const auto&... all) { dev.count_launch(all...); }
-void column_sums_on(Counting auto& dev, const auto&... all) { dev.count_launch(all...); }
-void copy_columns_on(Counting auto& dev, const auto&... all) { dev.count_launch(all...); }
-void cross_entropy_backward_on(Counting auto& dev, const auto&... all) { dev.count_launch(all...); }
-void cross_entropy_loss_on(Counting auto& dev, const auto&... all) { dev.count_launch(all...); }
-void cross_entropy_max_on(Counting auto& dev, const auto&... all) { dev.count_launch(all...); }
-void cross_entropy_rank_on(Counting auto& dev, const auto&... all) { dev.count_launch(all...); }
-void cross_entropy_sums_on(Counting auto& dev, const auto&... all) { dev.count_launch(all...); }
-void cross_entropy_totals_on(Counting auto& dev, const auto&... all) { dev.count_launch(all...); }
-void decide_step_on(Counting auto& dev, const auto&... all) { dev.count_launch(all...); }
-void dropout_on(Counting auto& dev, const auto&... all) { dev.count_launch(all...); }
-void embedding_backward_on(Counting auto& dev, const auto& dy, const auto&...) {
+void batch_norm_from_sums_on(Meta& dev, const auto&... all) { dev.count_launch(all...); }
+void batch_norm_squared_deviations_on(Meta& dev, const auto&... all) { dev.count_launch(all...); }
+void batch_norm_sums_on(Meta& dev, const auto&... all) { dev.count_launch(all...); }
+void cast_on(Meta& dev, const auto&... all) { dev.count_launch(all...); }
+void column_sums_on(Meta& dev, const auto&... all) { dev.count_launch(all...); }
+void copy_columns_on(Meta& dev, const auto&... all) { dev.count_launch(all...); }
+void cross_entropy_backward_on(Meta& dev, const auto&... all) { dev.count_launch(all...); }
+void cross_entropy_loss_on(Meta& dev, const auto&... all) { dev.count_launch(all...); }
+void cross_entropy_max_on(Meta& dev, const auto&... all) { dev.count_launch(all...); }
+void cross_entropy_rank_on(Meta& dev, const auto&... all) { dev.count_launch(all...); }
+void cross_entropy_sums_on(Meta& dev, const auto&... all) { dev.count_launch(all...); }
+void cross_entropy_totals_on(Meta& dev, const auto&... all) { dev.count_launch(all...); }
+void decide_step_on(Meta& dev, const auto&... all) { dev.count_launch(all...); }
+void dropout_on(Meta& dev, const auto&... all) { dev.count_launch(all...); }
+void embedding_backward_on(Meta& dev, const auto& dy, const auto&...) {
   dev.count_launch(dy, dy);  // the rows of dy and dtable, not the whole table
 }
-void embedding_forward_on(Counting auto& dev, const auto&, const auto&, const auto&,
-                          const auto& y) {
+void embedding_forward_on(Meta& dev, const auto&, const auto&, const auto&, const auto& y) {
   dev.count_launch(y, y);  // the rows of table and y, not the whole table
 }
-void exact_accumulate_on(Counting auto& dev, const auto&... all) { dev.count_launch(all...); }
-void exact_finalize_on(Counting auto& dev, const auto&... all) { dev.count_launch(all...); }
-void fill_on(Counting auto& dev, const auto&... all) { dev.count_launch(all...); }
-void fingerprint_on(Counting auto& dev, const auto&... all) { dev.count_launch(all...); }
-void find_nonfinite_on(Counting auto& dev, const auto&... all) { dev.count_launch(all...); }
-void gather_rows_on(Counting auto& dev, const auto&, const auto&, const auto& y) {
+void exact_accumulate_on(Meta& dev, const auto&... all) { dev.count_launch(all...); }
+void exact_finalize_on(Meta& dev, const auto&... all) { dev.count_launch(all...); }
+void fill_on(Meta& dev, const auto&... all) { dev.count_launch(all...); }
+void fingerprint_on(Meta& dev, const auto&... all) { dev.count_launch(all...); }
+void find_nonfinite_on(Meta& dev, const auto&... all) { dev.count_launch(all...); }
+void gather_rows_on(Meta& dev, const auto&, const auto&, const auto& y) {
   dev.count_launch(y, y);  // the gathered rows of x and y, not all of x
 }
-void global_average_pool_backward_on(Counting auto& dev, const auto&... all) {
-  dev.count_launch(all...);
-}
-void global_average_pool_forward_on(Counting auto& dev, const auto&... all) {
-  dev.count_launch(all...);
-}
-void keep_if_applied_on(Counting auto& dev, const auto&... all) { dev.count_launch(all...); }
-void lamb_rates_on(Counting auto& dev, const auto&... all) { dev.count_launch(all...); }
-void lamb_squares_on(Counting auto& dev, const auto&... all) { dev.count_launch(all...); }
-void lamb_update_on(Counting auto& dev, const auto&... all) { dev.count_launch(all...); }
-void lars_rates_on(Counting auto& dev, const auto&... all) { dev.count_launch(all...); }
-void layer_norm_backward_on(Counting auto& dev, const auto&... all) { dev.count_launch(all...); }
-void layer_norm_forward_on(Counting auto& dev, const auto&... all) { dev.count_launch(all...); }
-void max_pool_backward_on(Counting auto& dev, const auto&... all) { dev.count_launch(all...); }
-void max_pool_forward_on(Counting auto& dev, const auto&... all) { dev.count_launch(all...); }
-void objective_scales_on(Counting auto& dev, const auto&... all) { dev.count_launch(all...); }
-void orthonormalize_on(Counting auto& dev, const auto&... all) { dev.count_launch(all...); }
-void pack_signs_on(Counting auto& dev, const auto&... all) { dev.count_launch(all...); }
-void residual_layer_norm_backward_on(Counting auto& dev, const auto&... all) {
-  dev.count_launch(all...);
-}
-void residual_layer_norm_forward_on(Counting auto& dev, const auto&... all) {
-  dev.count_launch(all...);
-}
-void rsqrt_on(Counting auto& dev, const auto&... all) { dev.count_launch(all...); }
-void rotary_on(Counting auto& dev, const auto&... all) { dev.count_launch(all...); }
-void scale_by_on(Counting auto& dev, const auto&... all) { dev.count_launch(all...); }
-void scale_on(Counting auto& dev, const auto&... all) { dev.count_launch(all...); }
-void scatter_add_rows_on(Counting auto& dev, const auto& dy, const auto&...) {
+void global_average_pool_backward_on(Meta& dev, const auto&... all) { dev.count_launch(all...); }
+void global_average_pool_forward_on(Meta& dev, const auto&... all) { dev.count_launch(all...); }
+void keep_if_applied_on(Meta& dev, const auto&... all) { dev.count_launch(all...); }
+void lamb_rates_on(Meta& dev, const auto&... all) { dev.count_launch(all...); }
+void lamb_squares_on(Meta& dev, const auto&... all) { dev.count_launch(all...); }
+void lamb_update_on(Meta& dev, const auto&... all) { dev.count_launch(all...); }
+void lars_rates_on(Meta& dev, const auto&... all) { dev.count_launch(all...); }
+void layer_norm_backward_on(Meta& dev, const auto&... all) { dev.count_launch(all...); }
+void layer_norm_forward_on(Meta& dev, const auto&... all) { dev.count_launch(all...); }
+void max_pool_backward_on(Meta& dev, const auto&... all) { dev.count_launch(all...); }
+void max_pool_forward_on(Meta& dev, const auto&... all) { dev.count_launch(all...); }
+void objective_scales_on(Meta& dev, const auto&... all) { dev.count_launch(all...); }
+void orthonormalize_on(Meta& dev, const auto&... all) { dev.count_launch(all...); }
+void pack_signs_on(Meta& dev, const auto&... all) { dev.count_launch(all...); }
+void residual_layer_norm_backward_on(Meta& dev, const auto&... all) { dev.count_launch(all...); }
+void residual_layer_norm_forward_on(Meta& dev, const auto&... all) { dev.count_launch(all...); }
+void rsqrt_on(Meta& dev, const auto&... all) { dev.count_launch(all...); }
+void rotary_on(Meta& dev, const auto&... all) { dev.count_launch(all...); }
+void scale_by_on(Meta& dev, const auto&... all) { dev.count_launch(all...); }
+void scale_on(Meta& dev, const auto&... all) { dev.count_launch(all...); }
+void scatter_add_rows_on(Meta& dev, const auto& dy, const auto&...) {
   dev.count_launch(dy, dy);  // the rows of dy and dx, not all of dx
 }
-void sgd_update_on(Counting auto& dev, const auto&... all) { dev.count_launch(all...); }
-void sum_of_magnitudes_on(Counting auto& dev, const auto&... all) { dev.count_launch(all...); }
-void sum_of_squares_on(Counting auto& dev, const auto&... all) { dev.count_launch(all...); }
-void sum_on(Counting auto& dev, const auto&... all) { dev.count_launch(all...); }
-void sum_tiles_on(Counting auto& dev, const auto&... all) { dev.count_launch(all...); }
-void swiglu_backward_on(Counting auto& dev, const auto&... all) { dev.count_launch(all...); }
-void swiglu_forward_on(Counting auto& dev, const auto&... all) { dev.count_launch(all...); }
-void take_largest_on(Counting auto& dev, const auto&... all) { dev.count_launch(all...); }
-void tile_squares_on(Counting auto& dev, const auto&... all) { dev.count_launch(all...); }
-void tree_sum_on(Counting auto& dev, const auto&... all) { dev.count_launch(all...); }
-void update_moving_averages_on(Counting auto& dev, const auto&... all) { dev.count_launch(all...); }
+void sgd_update_on(Meta& dev, const auto&... all) { dev.count_launch(all...); }
+void sum_of_magnitudes_on(Meta& dev, const auto&... all) { dev.count_launch(all...); }
+void sum_of_squares_on(Meta& dev, const auto&... all) { dev.count_launch(all...); }
+void sum_on(Meta& dev, const auto&... all) { dev.count_launch(all...); }
+void sum_tiles_on(Meta& dev, const auto&... all) { dev.count_launch(all...); }
+void swiglu_backward_on(Meta& dev, const auto&... all) { dev.count_launch(all...); }
+void swiglu_forward_on(Meta& dev, const auto&... all) { dev.count_launch(all...); }
+void take_largest_on(Meta& dev, const auto&... all) { dev.count_launch(all...); }
+void tile_squares_on(Meta& dev, const auto&... all) { dev.count_launch(all...); }
+void tree_sum_on(Meta& dev, const auto&... all) { dev.count_launch(all...); }
+void update_moving_averages_on(Meta& dev, const auto&... all) { dev.count_launch(all...); }
 
 }  // namespace dhp::detail

@@ -44,8 +44,8 @@ void check_squares(const char* op, ConstView<Dev> first, ConstView<Dev> second,
 /// [table.size()].
 template <Device Dev>
 void sgd_update(Dev& dev, const detail::SgdUpdate& update, const detail::SegmentTable<Dev>& table,
-                In<Dev> state, In<Dev> rates, In<Dev> gradient, Out<Dev> momentum,
-                Out<Dev> masters) {
+                InView<Dev> state, InView<Dev> rates, InView<Dev> gradient, OutView<Dev> momentum,
+                OutView<Dev> masters) {
   detail::check_step_state<Dev>(state);
   if (!rates.empty()) detail::check_by_parameter<Dev>("sgd_update", "rates", table, rates);
   detail::check_flat<Dev>("sgd_update", "the gradient", table, gradient);
@@ -61,8 +61,9 @@ namespace detail {
 /// AdamW (Loshchilov & Hutter 2019): w -= lr * (m^ / (sqrt(v^) + epsilon) + decay * w), with bias-corrected moving
 /// averages m^, v^ of g and g^2. gradient, m, v, masters [table.size()]; only 16-bit values have masters.
 template <Device Dev>
-void adamw_update(Dev& dev, const AdamUpdate& update, const SegmentTable<Dev>& table, In<Dev> state,
-                  In<Dev> gradient, Out<Dev> m, Out<Dev> v, Out<Dev> masters) {
+void adamw_update(Dev& dev, const AdamUpdate& update, const SegmentTable<Dev>& table,
+                  InView<Dev> state, InView<Dev> gradient, OutView<Dev> m, OutView<Dev> v,
+                  OutView<Dev> masters) {
   check_step_state<Dev>(state);
   check_flat<Dev>("adamw_update", "the gradient", table, gradient);
   check_flat<Dev>("adamw_update", "m", table, m);
@@ -75,9 +76,9 @@ void adamw_update(Dev& dev, const AdamUpdate& update, const SegmentTable<Dev>& t
 /// pass does not store. Writes the sums of squared weights and of squared directions per tile, f64 [table.sum_count()],
 /// as tile_squares does.
 template <Device Dev>
-void lamb_squares(Dev& dev, const AdamUpdate& update, const SegmentTable<Dev>& table, In<Dev> state,
-                  In<Dev> gradient, In<Dev> m, In<Dev> v, In<Dev> masters, Out<Dev> weights,
-                  Out<Dev> directions) {
+void lamb_squares(Dev& dev, const AdamUpdate& update, const SegmentTable<Dev>& table,
+                  InView<Dev> state, InView<Dev> gradient, InView<Dev> m, InView<Dev> v,
+                  InView<Dev> masters, OutView<Dev> weights, OutView<Dev> directions) {
   check_step_state<Dev>(state);
   check_flat<Dev>("lamb_squares", "the gradient", table, gradient);
   check_flat<Dev>("lamb_squares", "m", table, m);
@@ -92,8 +93,9 @@ void lamb_squares(Dev& dev, const AdamUpdate& update, const SegmentTable<Dev>& t
 /// The second pass of LAMB: w -= rate * direction, with the direction of lamb_squares. Stores m and v [table.size()].
 /// The rate is rates[parameter], f64 [P], for segments that decay, and the learning rate for others.
 template <Device Dev>
-void lamb_update(Dev& dev, const AdamUpdate& update, const SegmentTable<Dev>& table, In<Dev> state,
-                 In<Dev> rates, In<Dev> gradient, Out<Dev> m, Out<Dev> v, Out<Dev> masters) {
+void lamb_update(Dev& dev, const AdamUpdate& update, const SegmentTable<Dev>& table,
+                 InView<Dev> state, InView<Dev> rates, InView<Dev> gradient, OutView<Dev> m,
+                 OutView<Dev> v, OutView<Dev> masters) {
   check_step_state<Dev>(state);
   check_by_parameter<Dev>("lamb_update", "rates", table, rates);
   check_flat<Dev>("lamb_update", "the gradient", table, gradient);
@@ -109,7 +111,8 @@ void lamb_update(Dev& dev, const AdamUpdate& update, const SegmentTable<Dev>& ta
 /// momentum * sum / parts. sums [table.size()] has the flat numbering of gradients.
 template <Device Dev>
 void update_moving_averages(Dev& dev, double momentum, std::int64_t parts,
-                            const detail::SegmentTable<Dev>& table, In<Dev> state, In<Dev> sums) {
+                            const detail::SegmentTable<Dev>& table, InView<Dev> state,
+                            InView<Dev> sums) {
   detail::check_step_state<Dev>(state);
   check(parts > 0, "update_moving_averages: sums of ", parts, " parts have no mean");
   detail::check_flat<Dev>("update_moving_averages", "the sums", table, sums);
@@ -122,8 +125,8 @@ namespace detail {
 /// LARS (You, Gitman, Ginsburg 2017): rates[p] = lr * trust |w| / (|g| + decay |w|), or lr if a norm is 0. The inputs
 /// are squared norms of weights and of unscaled gradients, f64 [P].
 template <Device Dev>
-void lars_rates(Dev& dev, const LarsRule& rule, In<Dev> state, In<Dev> weights, In<Dev> gradients,
-                Out<Dev> rates) {
+void lars_rates(Dev& dev, const LarsRule& rule, InView<Dev> state, InView<Dev> weights,
+                InView<Dev> gradients, OutView<Dev> rates) {
   check_step_state<Dev>(state);
   check_squares<Dev>("lars_rates", weights, gradients, rates);
   lars_rates_on(dev, rule, state, weights, gradients, rates);
@@ -132,7 +135,8 @@ void lars_rates(Dev& dev, const LarsRule& rule, In<Dev> state, In<Dev> weights, 
 /// LAMB (You et al. 2020, algorithm 2): rates[p] = lr * |w| / |direction|, or lr if a norm is 0. The squared norms and
 /// the rates are f64 [P].
 template <Device Dev>
-void lamb_rates(Dev& dev, In<Dev> state, In<Dev> weights, In<Dev> directions, Out<Dev> rates) {
+void lamb_rates(Dev& dev, InView<Dev> state, InView<Dev> weights, InView<Dev> directions,
+                OutView<Dev> rates) {
   check_step_state<Dev>(state);
   check_squares<Dev>("lamb_rates", weights, directions, rates);
   lamb_rates_on(dev, state, weights, directions, rates);

@@ -25,7 +25,8 @@ struct PoolGeometry {
 /// y [N, OH, OW, C] = the maximum of each window of x [N, H, W, C], or NaN if there is one. index, i32 of y's shape, is
 /// h * W + w of the first such pixel. y has x's type. All pooling ops throw Error on wrong shapes or types.
 template <Device Dev>
-void max_pool_forward(Dev& dev, In<Dev> x, PoolGeometry geometry, Out<Dev> y, Out<Dev> index) {
+void max_pool_forward(Dev& dev, InView<Dev> x, PoolGeometry geometry, OutView<Dev> y,
+                      OutView<Dev> index) {
   const auto expected = pool_output_shape(x.shape(), geometry);
   check(y.shape() == expected && index.shape() == expected, "max_pool_forward: ", x.shape(),
         " gives ", expected, ", got y ", y.shape(), " and index ", index.shape());
@@ -39,7 +40,8 @@ void max_pool_forward(Dev& dev, In<Dev> x, PoolGeometry geometry, Out<Dev> y, Ou
 /// Overwrites dx [N, H, W, C]: adds each element of dy [N, OH, OW, C] to the pixel of its index, in window order, in
 /// the accumulation type. index and geometry are those of max_pool_forward.
 template <Device Dev>
-void max_pool_backward(Dev& dev, In<Dev> dy, In<Dev> index, PoolGeometry geometry, Out<Dev> dx) {
+void max_pool_backward(Dev& dev, InView<Dev> dy, InView<Dev> index, PoolGeometry geometry,
+                       OutView<Dev> dx) {
   const auto expected = pool_output_shape(dx.shape(), geometry);
   check(dy.shape() == expected && index.shape() == expected, "max_pool_backward: dx ", dx.shape(),
         " belongs to dy ", expected, ", got dy ", dy.shape(), " and index ", index.shape());
@@ -50,7 +52,7 @@ void max_pool_backward(Dev& dev, In<Dev> dy, In<Dev> index, PoolGeometry geometr
 
 /// y [N, C] = the mean over H and W of x [N, H, W, C], summed in the accumulation type.
 template <Device Dev>
-void global_average_pool_forward(Dev& dev, In<Dev> x, Out<Dev> y) {
+void global_average_pool_forward(Dev& dev, InView<Dev> x, OutView<Dev> y) {
   check(x.shape().rank() == 4 && y.shape() == Shape{x.shape()[0], x.shape()[3]},
         "global_average_pool_forward: x [N, H, W, C] gives y [N, C], got ", x.shape(), " and ",
         y.shape());
@@ -63,7 +65,7 @@ void global_average_pool_forward(Dev& dev, In<Dev> x, Out<Dev> y) {
 
 /// dx [N, H, W, C] = dy [N, C] / (H W).
 template <Device Dev>
-void global_average_pool_backward(Dev& dev, In<Dev> dy, Out<Dev> dx) {
+void global_average_pool_backward(Dev& dev, InView<Dev> dy, OutView<Dev> dx) {
   check(dx.shape().rank() == 4 && dy.shape() == Shape{dx.shape()[0], dx.shape()[3]},
         "global_average_pool_backward: dx [N, H, W, C] belongs to dy [N, C], got ", dx.shape(),
         " and ", dy.shape());

@@ -48,7 +48,7 @@ struct Rotation {
 
 /// Rotates x [R, heads * head size] in place. positions: i32 [R].
 template <Device Dev>
-void rotary(Dev& dev, Out<Dev> x, In<Dev> positions, const RotaryOptions& options) {
+void rotary(Dev& dev, OutView<Dev> x, InView<Dev> positions, const RotaryOptions& options) {
   check(options.heads >= 1 && x.columns() % (2 * options.heads) == 0, "rotary: ", x.columns(),
         " columns cannot be divided into ", options.heads, " heads of pairs");
   check(options.base > 0, "rotary: the base must be above 0, got ", options.base);

@@ -21,7 +21,7 @@ inline void for_row_groups(int groups, std::int64_t rows, FunctionRef<void(Range
 
 /// Copies `columns` columns of `from` [R, C1], from column first_from on, to column first_to of `to` [R, C2].
 template <Device Dev>
-void copy_columns(Dev& dev, In<Dev> from, std::int64_t first_from, Out<Dev> to,
+void copy_columns(Dev& dev, InView<Dev> from, std::int64_t first_from, OutView<Dev> to,
                   std::int64_t first_to, std::int64_t columns) {
   check(from.dtype() == to.dtype() && from.rows() == to.rows(), "copy_columns: ", from.shape(),
         " of ", from.dtype(), " and ", to.shape(), " of ", to.dtype(), " have different rows");
@@ -34,7 +34,7 @@ void copy_columns(Dev& dev, In<Dev> from, std::int64_t first_from, Out<Dev> to,
 
 /// y[m] = x[index[m]]; x [R, C], index i32 [M], y [M, C]. An index outside [0, R) is an error.
 template <Device Dev>
-void gather_rows(Dev& dev, In<Dev> x, In<Dev> index, Out<Dev> y) {
+void gather_rows(Dev& dev, InView<Dev> x, InView<Dev> index, OutView<Dev> y) {
   check(index.dtype() == DType::i32, "gather_rows: the index is i32, got ", index.dtype());
   check(y.count() == index.count() * x.columns() && x.columns() == y.columns() &&
             x.dtype() == y.dtype(),
@@ -46,7 +46,7 @@ void gather_rows(Dev& dev, In<Dev> x, In<Dev> index, Out<Dev> y) {
 /// dx[index[m]] += dy[m], in the order of m; dx [R, C], index i32 [M], dy [M, C]. An index outside [0, R) is an error
 /// and leaves dx unchanged.
 template <Device Dev>
-void scatter_add_rows(Dev& dev, In<Dev> dy, In<Dev> index, Out<Dev> dx) {
+void scatter_add_rows(Dev& dev, InView<Dev> dy, InView<Dev> index, OutView<Dev> dx) {
   check(index.dtype() == DType::i32, "scatter_add_rows: the index is i32, got ", index.dtype());
   check(dy.count() == index.count() * dx.columns() && dx.columns() == dy.columns() &&
             dx.dtype() == dy.dtype(),

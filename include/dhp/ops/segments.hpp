@@ -197,14 +197,15 @@ void check_sums(const char* op, const SegmentTable<Dev>& table, ConstView<Dev> s
 /// sums[tile.sum] = the sum of squares of the tile's part of x, in double. Sums of tiles outside this table are
 /// unchanged. x [table.size()]; sums f64 [table.sum_count()].
 template <Device Dev>
-void tile_squares(Dev& dev, const SegmentTable<Dev>& table, In<Dev> x, Out<Dev> sums) {
+void tile_squares(Dev& dev, const SegmentTable<Dev>& table, InView<Dev> x, OutView<Dev> sums) {
   check_flat<Dev>("tile_squares", "the tensor", table, x);
   check_sums<Dev>("tile_squares", table, sums);
   if (table.tile_count() > 0) tile_squares_on(dev, table, x, false, sums);
 }
 /// Like tile_squares, for weights: masters [table.size()] of 16-bit values, else values. sums f64 [table.sum_count()].
 template <Device Dev>
-void tile_weight_squares(Dev& dev, const SegmentTable<Dev>& table, In<Dev> masters, Out<Dev> sums) {
+void tile_weight_squares(Dev& dev, const SegmentTable<Dev>& table, InView<Dev> masters,
+                         OutView<Dev> sums) {
   check_masters<Dev>("tile_weight_squares", table, masters);
   check_sums<Dev>("tile_weight_squares", table, sums);
   if (table.tile_count() > 0) tile_squares_on(dev, table, masters, true, sums);
@@ -212,7 +213,7 @@ void tile_weight_squares(Dev& dev, const SegmentTable<Dev>& table, In<Dev> maste
 /// squares[group * stride + parameter] = the sum of the parameter's tile sums, in order. Other entries are unchanged.
 /// sums f64 [table.sum_count()], squares f64 [at least parameters].
 template <Device Dev>
-void sum_tiles(Dev& dev, const SegmentTable<Dev>& table, In<Dev> sums, Out<Dev> squares,
+void sum_tiles(Dev& dev, const SegmentTable<Dev>& table, InView<Dev> sums, OutView<Dev> squares,
                std::int64_t stride = 0) {
   check_sums<Dev>("sum_tiles", table, sums);
   check_by_parameter<Dev>("sum_tiles", "squares", table, squares);

@@ -51,13 +51,13 @@ namespace detail {
   return state;
 }
 template <Device Dev>
-void check_step_state(In<Dev> state) {
+void check_step_state(InView<Dev> state) {
   check(state.dtype() == DType::u8 && state.count() == step_state_bytes,
         "the state of a step is u8 [", step_state_bytes, "], got ", state.dtype(), " ",
         state.shape());
 }
 template <Device Dev>
-void write_step_state(Dev& dev, const StepState& state, Out<Dev> to) {
+void write_step_state(Dev& dev, const StepState& state, OutView<Dev> to) {
   check_step_state<Dev>(to);
   dev.copy_from_host(to.bytes(), reinterpret_cast<const std::byte*>(&state), sizeof state);
 }
@@ -72,7 +72,7 @@ template <Device Dev>
 namespace detail {
 /// Writes only the learning rate of a state. to: u8 [sizeof(StepState)].
 template <Device Dev>
-void write_learning_rate(Dev& dev, double rate, Out<Dev> to) {
+void write_learning_rate(Dev& dev, double rate, OutView<Dev> to) {
   check_step_state<Dev>(to);
   dev.copy_from_host(to.bytes() + offsetof(StepState, learning_rate),
                      reinterpret_cast<const std::byte*>(&rate), sizeof rate);
@@ -80,7 +80,7 @@ void write_learning_rate(Dev& dev, double rate, Out<Dev> to) {
 }  // namespace detail
 /// Reads the state back, waiting for the device. state: u8 [sizeof(StepState)].
 template <Device Dev>
-[[nodiscard]] StepState read_step_state(Dev& dev, In<Dev> state) {
+[[nodiscard]] StepState read_step_state(Dev& dev, InView<Dev> state) {
   detail::check_step_state<Dev>(state);
   StepState read;
   dev.copy_to_host(reinterpret_cast<std::byte*>(&read), state.bytes(), sizeof read);
@@ -163,8 +163,8 @@ struct StepRule {
 /// state = decided(state), from losses, f64 [.., loss_fields], and squared norms, f64 [P], which are summed in order.
 /// The first field of each row of losses must be finite.
 template <Device Dev>
-void decide_step(Dev& dev, const detail::StepRule& rule, In<Dev> losses, In<Dev> squares,
-                 Out<Dev> state) {
+void decide_step(Dev& dev, const detail::StepRule& rule, InView<Dev> losses, InView<Dev> squares,
+                 OutView<Dev> state) {
   detail::check_step_state<Dev>(state);
   check(losses.dtype() == DType::f64 && squares.dtype() == DType::f64,
         "decide_step: losses and squares are f64, got ", losses.dtype(), " and ", squares.dtype());
@@ -175,7 +175,7 @@ namespace detail {
 /// scales[t] = loss scale / counts[t], or 0 if the count is 0. This is the derivative of the objective by the sum of
 /// loss term t. counts i64 [n], scales f64 [n].
 template <Device Dev>
-void objective_scales(Dev& dev, In<Dev> counts, In<Dev> state, Out<Dev> scales) {
+void objective_scales(Dev& dev, InView<Dev> counts, InView<Dev> state, OutView<Dev> scales) {
   check_step_state<Dev>(state);
   check(counts.dtype() == DType::i64 && scales.dtype() == DType::f64 &&
             counts.count() == scales.count(),

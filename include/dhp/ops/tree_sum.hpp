@@ -71,7 +71,7 @@ class TreeSum {
 /// Runs the additions in order on the rows of parts [P, n], f32 or f64, in place. If y is not empty, y = beta y + row
 /// 0, rounded once; y may be shorter than the rows.
 template <Device Dev>
-void tree_sum(Dev& dev, Out<Dev> parts, const std::vector<TreeAdd>& adds, Out<Dev> y = {},
+void tree_sum(Dev& dev, OutView<Dev> parts, const std::vector<TreeAdd>& adds, OutView<Dev> y = {},
               double beta = 0) {
   check(parts.shape().rank() == 2 && parts.dtype() == accumulation_type(parts.dtype()) &&
             y.count() <= parts.columns() && adds.size() < most_tree_leaves,

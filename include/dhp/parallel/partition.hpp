@@ -39,7 +39,7 @@ template <class Dev>
     const ParameterStore<Dev> memory(dev, parameters, options);
     double fastest = std::numeric_limits<double>::infinity();
     for (int round = 0; round < 2; ++round) {
-      Tape<Dev> tape({.mode = Mode::eval}, &batch);
+      Tape<Dev> tape({.mode = StepContext::Mode::eval}, &batch);
       dev.synchronize();
       const auto start = std::chrono::steady_clock::now();
       forward(tape);

@@ -99,7 +99,7 @@ class PipelineParallel {
       Ready ready = [](Range) {}) {
     const auto micro_batches = static_cast<int>(step.batches.size());
     const int all = rounds(step);
-    auto run = start(dev, step, Mode::train, replicas);
+    auto run = start(dev, step, StepContext::Mode::train, replicas);
     expect_contributions(all, run);
     if (all == 0) layers_.for_each([&](int at) { complete(dev, at, run, ready); });
     const auto& actions = proven(all, detail::Pass::training)[detail::as_size(stage_)];
@@ -138,7 +138,7 @@ class PipelineParallel {
 
   [[nodiscard]] Execution forward_only(Dev& dev, const Step<Dev>& step, Replicas<Dev>* replicas,
                                        bool predicts) {
-    auto run = start(dev, step, Mode::eval, replicas, predicts);
+    auto run = start(dev, step, StepContext::Mode::eval, replicas, predicts);
     const auto micro_batches = static_cast<int>(step.batches.size());
     const auto& actions = proven(rounds(step), detail::Pass::evaluation)[detail::as_size(stage_)];
     for (const auto& action : actions) {
@@ -221,7 +221,7 @@ class PipelineParallel {
     return lists = std::move(made);
   }
 
-  Execution start(Dev& dev, const Step<Dev>& step, Mode mode, Replicas<Dev>* replicas,
+  Execution start(Dev& dev, const Step<Dev>& step, StepContext::Mode mode, Replicas<Dev>* replicas,
                   bool predicts = false) const {
     detail::check_has_replicas(store_, replicas);
     const auto terms = std::ssize(term_names());
@@ -239,7 +239,7 @@ class PipelineParallel {
     run.replicas = replicas;
     run.losses =
         Tensor<Dev>::zeros(dev, DType::f64, {std::ssize(step.batches), terms, loss_fields});
-    if (mode == Mode::eval) return run;
+    if (mode == StepContext::Mode::eval) return run;
     const auto counts = detail::device_counts(dev, step, term_names());
     const auto plain = step.state ? Tensor<Dev>() : make_step_state(dev, StepState{});
     run.scales = Tensor<Dev>(dev, DType::f64, {terms});
@@ -314,7 +314,7 @@ class PipelineParallel {
       }
       free(dev, run, layers_.layer_of_loss());
     } else {
-      if (output_gradients_ && run.context.mode == Mode::train)
+      if (output_gradients_ && run.context.mode == StepContext::Mode::train)
         output_gradients_->sent(action.micro_batch, x);
       hand_over(dev, action, run, part + 1, forward_, std::move(x));
     }

@@ -13,10 +13,9 @@
 
 namespace dhp {
 
-enum class Mode { train, eval };
-
 /// Settings that all micro-batches of a replica share in a step.
 struct StepContext {
+  enum class Mode { train, eval };
   Mode mode = Mode::train;
   std::uint64_t seed = 0;
   std::uint32_t step = 1;  ///< number of the step, counted from 1

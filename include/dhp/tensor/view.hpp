@@ -93,9 +93,9 @@ using ConstView = BasicView<Dev, const std::byte>;
 
 /// Parameter types of ops. Only the op's first argument deduces the device, so that tensors and views convert.
 template <class Dev>
-using In = std::type_identity_t<ConstView<Dev>>;
+using InView = std::type_identity_t<ConstView<Dev>>;
 template <class Dev>
-using Out = std::type_identity_t<View<Dev>>;
+using OutView = std::type_identity_t<View<Dev>>;
 
 namespace detail {
 /// Returns the elements as T, or null for an empty view.

@@ -44,7 +44,7 @@ inline void merge_adapter(SavedPieces& saved, const std::string& layer, double s
   const auto& outer = b->front().piece;  // [out, rank]
   const auto inner_bytes = whole_tensor(saved, inner);
   const auto outer_bytes = whole_tensor(saved, outer);
-  visit_floating(inner.dtype, [&]<class T>(Tag<T>) {
+  visit_floating(inner.dtype, [&]<class T>(TypeTag<T>) {
     const auto as = [](const std::vector<std::byte>& bytes) {
       return reinterpret_cast<const T*>(bytes.data());
     };

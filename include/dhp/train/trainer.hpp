@@ -3,6 +3,7 @@
 // optimizer, running statistics. All this runs on the device: the host issues a step and reads the outcome later.
 #pragma once
 
+#include <dhp/comm/gather.hpp>
 #include <dhp/core/trace.hpp>
 #include <dhp/data/batching.hpp>
 #include <dhp/optim/optimizer.hpp>
@@ -11,6 +12,7 @@
 #include <dhp/train/step_recorder.hpp>
 #include <dhp/train/step_report.hpp>
 
+#include <algorithm>
 #include <atomic>
 #include <functional>
 #include <memory>
@@ -131,6 +133,11 @@ class Trainer {
 
   /// Asks all ranks to stop; a later step's report says so on every rank. Any thread may call it.
   void request_stop() { stop_requested_ = true; }
+  /// Returns whether a rank has asked to stop, between two steps. Collective; the same on all ranks.
+  [[nodiscard]] bool agree_to_stop() {
+    const auto all = gather(dev_, mesh_.world(), {stop_requested_ ? 1.0 : 0.0});
+    return std::ranges::find(all, 1.0) != all.end();
+  }
   /// Sets a function that each step calls between this rank's last collective for gradients and norms and its first
   /// write to weights, optimizer state or running statistics. At the call, a save may still read these. The rank then
   /// completes its update alone; only with ZeRO, all-gathers of new weights follow. On a GPU, the collectives are

@@ -10,9 +10,11 @@
 
 #include <functional>
 #include <memory>
+#include <optional>
 #include <span>
 #include <type_traits>
 #include <utility>
+#include <vector>
 
 namespace dhp {
 
@@ -96,7 +98,8 @@ class TrainingRun : detail::NonCopyable {
 
   /// Sets a function that is called with the report of each finished step.
   void after_step(std::function<void(const StepReport&)> call) { after_step_ = std::move(call); }
-  /// Each rank calls `asked`, such as a StopSignal, before each step. If one returns true, all stop after that step.
+  /// Each rank calls `asked`, such as a StopSignal, before each step, also before each of a pass. If one returns true, all
+  /// stop after that step, or leave the pass.
   void stop_when(std::function<bool()> asked) { stop_when_ = std::move(asked); }
   /// Returns whether a rank was asked to stop, or whether the data have ended.
   [[nodiscard]] bool stopped() const { return stopped_ || (data_ != nullptr && data_->finished()); }
@@ -108,15 +111,17 @@ class TrainingRun : detail::NonCopyable {
   /// Returns the loss over a held-out set, the same in any layout.
   GlobalLoss evaluate(std::span<const MicroBatch<Dev>> all) { return evaluate(mine_of(all)); }
   GlobalLoss evaluate(const StepBatches<Dev>& mine);
-  /// Evaluates all of `pass`, such as a Loader of evaluation_pass().
-  GlobalLoss evaluate(StepSource<Dev>& pass);
+  /// Evaluates all of `pass`, such as a Loader of evaluation_pass(). Returns nothing if the run stops before its end: all
+  /// ranks then leave it between the same two steps, and stopped() returns true.
+  std::optional<GlobalLoss> evaluate(StepSource<Dev>& pass);
 
   /// Predicts like Trainer::predict. Rank 0 gets one array per micro-batch, in the given order; other ranks get none.
   [[nodiscard]] std::vector<HostArray> predict(std::span<const MicroBatch<Dev>> all) {
     return predict(mine_of(all));
   }
   [[nodiscard]] std::vector<HostArray> predict(const StepBatches<Dev>& mine);
-  [[nodiscard]] std::vector<HostArray> predict(StepSource<Dev>& pass);
+  /// Predicts all of `pass`. Returns nothing if the run stops before its end, as evaluate() does.
+  [[nodiscard]] std::optional<std::vector<HostArray>> predict(StepSource<Dev>& pass);
 
   /// The next four functions need <dhp/checkpoint.hpp>, which needs nlohmann/json; they are collective.
   /// Resumes after the newest checkpoint of a folder, saved in any layout. Returns false if it has none: a first start.
@@ -177,12 +182,12 @@ class TrainingRun : detail::NonCopyable {
     check(data_ != nullptr, "this training run has no data of its own: give it the micro-batches");
     return *data_;
   }
-  /// Makes a pass ready to run from its first to its last step.
-  void begin_pass(StepSource<Dev>& pass) {
-    read(pass);
-    pass.start_at({});
-    check(pass.steps() > 0, "the data of an evaluation have no end; choose one epoch");
+  void ask_whether_to_stop() {
+    if (stop_when_ && stop_when_()) trainer_.request_stop();
   }
+  /// Calls `call` with each step of the pass. Returns false if all ranks have left it before its end. Collective.
+  [[nodiscard]] bool run_pass(StepSource<Dev>& pass,
+                              FunctionRef<void(const StepBatches<Dev>&)> call);
 
   Dev& dev_;
   Mesh<Dev> mesh_;
@@ -221,7 +226,7 @@ template <class Dev>
 TrainingRun<Dev>::~TrainingRun() = default;
 template <class Dev>
 StepTicket<Dev> TrainingRun<Dev>::start(const StepBatches<Dev>& mine) {
-  if (stop_when_ && stop_when_()) trainer_.request_stop();
+  ask_whether_to_stop();
   return trainer_.start(mine);
 }
 template <class Dev>
@@ -232,14 +237,27 @@ StepReport TrainingRun<Dev>::finish(const StepTicket<Dev>& ticket) {
   return report;
 }
 template <class Dev>
+bool TrainingRun<Dev>::run_pass(StepSource<Dev>& pass,
+                                FunctionRef<void(const StepBatches<Dev>&)> call) {
+  read(pass);
+  pass.start_at({});
+  check(pass.steps() > 0, "the data of an evaluation have no end; choose one epoch");
+  while (!pass.finished()) {
+    ask_whether_to_stop();
+    stopped_ = stopped_ || trainer_.agree_to_stop();
+    if (stopped_) return false;
+    call(pass.next());
+  }
+  return true;
+}
+template <class Dev>
 GlobalLoss TrainingRun<Dev>::evaluate(const StepBatches<Dev>& mine) {
   return trainer_.evaluate(mine);
 }
 template <class Dev>
-GlobalLoss TrainingRun<Dev>::evaluate(StepSource<Dev>& pass) {
-  begin_pass(pass);
+std::optional<GlobalLoss> TrainingRun<Dev>::evaluate(StepSource<Dev>& pass) {
   GlobalLoss loss{.terms = std::vector<LossTerm>(term_names().size())};
-  while (!pass.finished()) loss += evaluate(pass.next());
+  if (!run_pass(pass, [&](const auto& mine) { loss += evaluate(mine); })) return std::nullopt;
   return loss;
 }
 template <class Dev>
@@ -247,11 +265,12 @@ std::vector<HostArray> TrainingRun<Dev>::predict(const StepBatches<Dev>& mine) {
   return trainer_.predict(mine);
 }
 template <class Dev>
-std::vector<HostArray> TrainingRun<Dev>::predict(StepSource<Dev>& pass) {
-  begin_pass(pass);
+std::optional<std::vector<HostArray>> TrainingRun<Dev>::predict(StepSource<Dev>& pass) {
   std::vector<HostArray> all;
-  while (!pass.finished())
-    for (auto& array : predict(pass.next())) all.push_back(std::move(array));
+  const bool whole = run_pass(pass, [&](const auto& mine) {
+    for (auto& array : predict(mine)) all.push_back(std::move(array));
+  });
+  if (!whole) return std::nullopt;
   return all;
 }
 template <class Dev>

@@ -10,7 +10,7 @@ namespace tests {
 using Values = std::vector<int>;  // whole numbers, exact in every type
 inline Tensor<Cuda> on_gpu(Cuda& dev, DType dtype, const Values& values) {
   Tensor<Cuda> made(dev, dtype, {static_cast<std::int64_t>(values.size())});
-  visit_any(dtype, [&]<class T>(Tag<T>) {
+  visit_any(dtype, [&]<class T>(TypeTag<T>) {
     const auto typed = generate<T>(
         made.count(), [&](std::int64_t i) { return values[static_cast<std::size_t>(i)]; });
     dev.copy_from_host(made.mut().bytes(), reinterpret_cast<const std::byte*>(typed.data()),
@@ -20,7 +20,7 @@ inline Tensor<Cuda> on_gpu(Cuda& dev, DType dtype, const Values& values) {
 }
 inline bool holds(Cuda& dev, const Tensor<Cuda>& got, const Values& expected) {
   Values values;
-  visit_any(got.dtype(), [&]<class T>(Tag<T>) {
+  visit_any(got.dtype(), [&]<class T>(TypeTag<T>) {
     for (const T each : got.to_host<T>(dev)) values.push_back(static_cast<int>(each));
   });
   return values == expected;

@@ -67,8 +67,8 @@ TEST_CASE("flight recorder: a key that all ranks of a call have, and no other ca
   dhp::detail::GroupRecorder world(recorder, 1, 4);
   auto part = world.of_part({3, 1});
   auto again = world.of_part({1});
-  const Call sum{.kind = CallKind::all_reduce, .count = 5, .other = 0};
-  const Call sends{.kind = CallKind::send, .count = 3, .other = 0};
+  const CommCall sum{.kind = CallKind::all_reduce, .count = 5, .other = 0};
+  const CommCall sends{.kind = CallKind::send, .count = 3, .other = 0};
   { const auto a = world.begin(sum), b = part.begin(sum, 2), c = part.begin(sends); }
   { const auto a = world.begin(sum), b = again.begin(sum), c = part.begin(sends); }
   std::vector<std::string> keys;

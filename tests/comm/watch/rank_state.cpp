@@ -65,7 +65,7 @@ TEST_CASE("rank state: other texts are none, and harmless") {
 TEST_CASE("rank state: what a flight recorder has") {
   const auto recorder = std::make_shared<FlightRecorder>();
   GroupRecorder group(recorder, 2, 5);
-  const Call barrier{.kind = CallKind::barrier, .where = CallSite::current()};
+  const CommCall barrier{.kind = CallKind::barrier, .where = CallSite::current()};
   { const auto ended = group.begin(barrier); }
   for (int message = 0; message < 20; ++message)
     const auto sent = group.begin({.kind = CallKind::send, .count = message, .other = 1});

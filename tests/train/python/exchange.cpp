@@ -14,7 +14,7 @@ int main(int argc, char** argv) {
     std::printf("%s\t%s\t", name.c_str(), dhp::name_of(tensor.dtype));
     for (const auto extent : tensor.shape) std::printf("%lld ", static_cast<long long>(extent));
     std::printf("\t");
-    dhp::visit_any(tensor.dtype, [&]<class T>(dhp::Tag<T>) {
+    dhp::visit_any(tensor.dtype, [&]<class T>(dhp::TypeTag<T>) {
       for (std::size_t at = 0; at + sizeof(T) <= bytes.size(); at += sizeof(T)) {
         T value;
         std::memcpy(&value, bytes.data() + at, sizeof(T));

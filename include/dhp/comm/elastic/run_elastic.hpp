@@ -199,7 +199,8 @@ void run_elastic(std::shared_ptr<KeyValueStore> store, const ProcessRank& me, Me
       if (!watchdog->ended()) watchdog->abort(detail::sentence_of(error));
       // A rank that cannot be reached may be gone, and a process that was left out comes back as a newcomer: try again.
       const bool left_out = dynamic_cast<const detail::LeftOut*>(&error) != nullptr;
-      if (!left_out && dynamic_cast<const detail::NotConnected*>(&error) == nullptr) throw;
+      if (!left_out && dynamic_cast<const detail::NotConnected*>(&error) == nullptr)
+        detail::leave_rank(place.rank, error, CallSite::current());
       ended = detail::sentence_of(error);
     }
     if (connected) continue;

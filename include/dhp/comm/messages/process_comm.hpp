@@ -196,7 +196,7 @@ class ProcessComm {
       else in_messages(tag).run(collective);
     });
   }
-  void begin(const Call& call, auto action) {
+  void begin(const CommCall& call, auto action) {
     const ExclusiveUse use(state_->taken, call.kind, call.where);
     const auto tag = state_->tag_of(collective_kind, ++state_->collectives, call.agreed());
     state_->guarded([&] { action(tag); });

@@ -146,14 +146,14 @@ class MpiSession : detail::NonCopyable {
   /// Returns the communicator of all ranks. It is valid as long as the session.
   [[nodiscard]] Comm<Cpu> world() const { return world_; }
 
-  /// Runs body(world()) and closes the session. An exception is published to all ranks, then rethrown. Throws Aborted
-  /// if another rank is the cause.
-  void run(auto body) {
+  /// Runs body(world()) and closes the session. An exception is published to all ranks, then thrown as
+  /// Error("rank 3: ..."). Throws Aborted if another rank is the cause.
+  void run(auto body, CallSite where = CallSite::current()) {
     try {
       body(world());
     } catch (const std::exception& error) {
       leave(detail::sentence_of(error));
-      throw;
+      detail::leave_rank(context_->rank(), error, where);
     }
   }
 
@@ -164,10 +164,11 @@ class MpiSession : detail::NonCopyable {
     check_mpi(MPI_Finalized(&finalised), "MPI_Finalized");
     if (finalised != 0) return;
     if (watchdog_) {
-      detail::run_in(*watchdog_, [&] {
+      const auto end = [&] {
         world_.barrier();
         watchdog_->finish(context_->rank());
-      });
+      };
+      detail::run_in(*watchdog_, context_->rank(), end, CallSite::current());
     }
     context_->call([&] { context_->close(); });
   }

@@ -27,7 +27,7 @@ class NcclBranch final : public CudaBranch {
       : owner_(std::move(owner)), handle_(std::move(handle)) {}
 
   /// Adds a call that is being recorded.
-  void add(const Call& call) {
+  void add(const CommCall& call) {
     // Collectives of a group have one order on all ranks, and messages one order per edge.
     const auto alike = [&](const Kind& kind) {
       if (!call.is_message()) return !kind.first.is_message();
@@ -47,7 +47,7 @@ class NcclBranch final : public CudaBranch {
 
  private:
   struct Kind {
-    Call first;
+    CommCall first;
     int more;
   };
   std::shared_ptr<void> owner_;
@@ -94,7 +94,7 @@ class NcclChannel : public std::enable_shared_from_this<NcclChannel>, NonCopyabl
 
   /// Splits off a group; null for a negative color and for a group of one, which needs no communicator. Collective.
   [[nodiscard]] std::shared_ptr<NcclChannel> split(int color, int key, int ctas, CallSite where) {
-    const Call call{.kind = CallKind::split, .where = where};
+    const CommCall call{.kind = CallKind::split, .where = where};
     const auto recorded = handle_->recorder().begin(call);
     const auto color_keys = gather({color, key}, call);
     const auto members = part_with(place_.rank, color_keys);
@@ -117,7 +117,7 @@ class NcclChannel : public std::enable_shared_from_this<NcclChannel>, NonCopyabl
   }
   /// Blocks the host until all ranks have arrived and this rank's calls are done.
   void barrier(CallSite where) {
-    const Call call{.kind = CallKind::barrier, .where = where};
+    const CommCall call{.kind = CallKind::barrier, .where = where};
     auto* const any = words();
     meet(call, issue(call, [&](ncclComm_t comm, cudaStream_t stream) {
            return ncclAllReduce(any, any, 1, ncclInt32, ncclMax, comm, stream);
@@ -142,7 +142,7 @@ class NcclChannel : public std::enable_shared_from_this<NcclChannel>, NonCopyabl
 
   /// Runs action(ncclComm_t, cudaStream_t) after all earlier work of `dev`. Returns the point of the channel's stream
   /// where the action's work is done. Fails like NcclHandle::run().
-  CudaEvent issue(Cuda& dev, const Call& call, auto action) {
+  CudaEvent issue(Cuda& dev, const CommCall& call, auto action) {
     if (dev.number() != place_.device) {
       const auto text =
           concat("NCCL: ", call, ": rank ", handle_->recorder().rank(), " is on GPU ",
@@ -204,12 +204,12 @@ class NcclChannel : public std::enable_shared_from_this<NcclChannel>, NonCopyabl
     }
   }
 
-  CudaEvent put(const Call& call, auto action) {
+  CudaEvent put(const CommCall& call, auto action) {
     handle_->run(call, [&](ncclComm_t comm) { return action(comm, handle_->stream()); });
     return CudaEvent::of(handle_->stream());
   }
   // Runs action() after the channel's earlier work, without waiting for a device.
-  CudaEvent issue(const Call& call, auto action) {
+  CudaEvent issue(const CommCall& call, auto action) {
     watchdog_->check_alive();
     auto recorded = handle_->recorder().begin(call);
     auto begin = CudaEvent::of(handle_->stream());
@@ -217,11 +217,11 @@ class NcclChannel : public std::enable_shared_from_this<NcclChannel>, NonCopyabl
     handle_->watch(std::move(recorded), std::move(begin), end);
     return end;
   }
-  void meet(const Call& call, const CudaEvent& met) {
+  void meet(const CommCall& call, const CudaEvent& met) {
     handle_->wait_until(call, "another rank of its group", [&] { return met.passed(); });
     watchdog_->check_alive();
   }
-  [[nodiscard]] std::vector<ColorKey> gather(ColorKey mine, const Call& call) {
+  [[nodiscard]] std::vector<ColorKey> gather(ColorKey mine, const CommCall& call) {
     std::vector<ColorKey> all(as_size(place_.size));
     auto *const received = words(), *const sent = received + 2 * all.size();
     const auto bytes = all.size() * sizeof mine;

@@ -68,7 +68,7 @@ class NcclMessages {
     else if (slot.recording == 0) slot.received.wait();
     // Otherwise the send was recorded, and its memory is kept for the next run.
   }
-  CudaEvent issue(Cuda& dev, const Call& call, int from, int to, auto action) {
+  CudaEvent issue(Cuda& dev, const CommCall& call, int from, int to, auto action) {
     auto& queue = *queues_[as_size(queue_of(from, to, place_.size))];
     return queue.issue(dev, call, [&](ncclComm_t comm, cudaStream_t stream) {
       const auto count = as_size(call.count);

@@ -22,7 +22,7 @@ class CallChecking final : public CommObserver<Dev> {
       : CallChecking(dev, comm.split(0, comm.rank(), where), comm.rank()) {}
 
   [[nodiscard]] std::unique_ptr<typename CommObserver<Dev>::Watch> before(
-      Dev* dev, const Call& call) override {
+      Dev* dev, const CommCall& call) override {
     auto& with = dev == nullptr ? *dev_ : *dev;
     if (call.kind == CallKind::send)
       talk_.send(with, Tensor<Dev>::from_host(with, {width}, written(call)), call.other,
@@ -48,7 +48,7 @@ class CallChecking final : public CommObserver<Dev> {
   CallChecking(Dev& dev, Comm<Dev> talk, int world_rank)
       : dev_(&dev), talk_(std::move(talk)), world_rank_(world_rank) {}
 
-  void compare_with_sender(Dev& dev, const Call& call) {
+  void compare_with_sender(Dev& dev, const CommCall& call) {
     auto words = Tensor<Dev>::zeros(dev, DType::u8, {width});
     talk_.recv(dev, words.mut(), call.other, call.where);
     talk_.synchronize(dev);
@@ -57,7 +57,7 @@ class CallChecking final : public CommObserver<Dev> {
           " sends a ", sent.what, " at ", sent.where, ", rank ", world_rank_, " receives a ",
           call.agreed(), " at ", call.where);
   }
-  void compare_all(Dev& dev, const Call& call) {
+  void compare_all(Dev& dev, const CommCall& call) {
     const auto bytes = detail::rows_of_all(dev, talk_, written(call), call.where);
     const auto first = read(bytes, 0);
     for (int rank = 1; rank < talk_.size(); ++rank) {
@@ -67,7 +67,7 @@ class CallChecking final : public CommObserver<Dev> {
             other.what, " at ", other.where);
     }
   }
-  [[nodiscard]] std::vector<std::uint8_t> written(const Call& call) const {
+  [[nodiscard]] std::vector<std::uint8_t> written(const CommCall& call) const {
     std::string words;
     for (const auto& text :
          {call.agreed(), to_text(call.where).substr(0, 128), concat(world_rank_)})

@@ -25,7 +25,7 @@ class CallCounts {
  public:
   using Group = std::vector<int>;  ///< world ranks of the members, in group order
 
-  void add(const Group& group, const Call& call) {
+  void add(const Group& group, const CommCall& call) {
     const std::lock_guard lock(mutex_);
     const auto at = find(group);
     if (at == groups_.size()) groups_.push_back({.group = group});
@@ -82,7 +82,7 @@ class CallCounting final : public CommObserver<Dev> {
       : dev_(&dev), group_(std::move(group)), world_rank_(world_rank), counts_(std::move(counts)) {}
 
   [[nodiscard]] std::unique_ptr<typename CommObserver<Dev>::Watch> before(
-      Dev*, const Call& call) override {
+      Dev*, const CommCall& call) override {
     counts_->add(group_, call);
     return std::make_unique<typename CommObserver<Dev>::Watch>();
   }

@@ -22,7 +22,7 @@ class CommObserver {
 
   virtual ~CommObserver() = default;
   /// Called before each call of this rank. dev is null for barrier and split. May throw to prevent the call.
-  [[nodiscard]] virtual std::unique_ptr<Watch> before(Dev* dev, const Call& call) = 0;
+  [[nodiscard]] virtual std::unique_ptr<Watch> before(Dev* dev, const CommCall& call) = 0;
   /// Returns the observer of a part of the group that includes this rank. Collective over the part.
   [[nodiscard]] virtual std::shared_ptr<CommObserver> of_part(Comm<Dev> part, CallSite where) = 0;
 };

@@ -14,7 +14,7 @@ class CallRecording final : public CommObserver<Cpu> {
  public:
   explicit CallRecording(GroupRecorder group) : group_(std::move(group)) {}
 
-  [[nodiscard]] std::unique_ptr<Watch> before(Cpu*, const Call& call) override {
+  [[nodiscard]] std::unique_ptr<Watch> before(Cpu*, const CommCall& call) override {
     return std::make_unique<Recorded>(group_.begin(call));
   }
   [[nodiscard]] std::shared_ptr<CommObserver<Cpu>> of_part(Comm<Cpu> part,

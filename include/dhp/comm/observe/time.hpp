@@ -13,7 +13,7 @@ class CallTiming final : public CommObserver<Cpu> {
  public:
   explicit CallTiming(std::shared_ptr<WaitClock> clock) : clock_(std::move(clock)) {}
 
-  [[nodiscard]] std::unique_ptr<Watch> before(Cpu*, const Call& call) override {
+  [[nodiscard]] std::unique_ptr<Watch> before(Cpu*, const CommCall& call) override {
     return std::make_unique<Timed>(
         clock_.get(), call.is_message() ? WaitClock::messages : WaitClock::collectives);
   }

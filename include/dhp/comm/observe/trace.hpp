@@ -21,7 +21,7 @@ class CallTracing final : public CommObserver<Dev> {
       : CallTracing(dev, comm, comm.rank(), std::make_shared<int>(0)) {}
 
   [[nodiscard]] std::unique_ptr<typename CommObserver<Dev>::Watch> before(
-      Dev* dev, const Call& call) override {
+      Dev* dev, const CommCall& call) override {
     if (call.kind == CallKind::split) return std::make_unique<typename CommObserver<Dev>::Watch>();
     if (!lane_) lane_ = dev_->trace()->add_lane(name_);
     auto& of = dev == nullptr ? *dev_ : *dev;

@@ -116,7 +116,7 @@ class ThreadGroup {
  public:
   /// One rank's part in a collective.
   struct Offer {
-    Call call{};
+    CommCall call{};
     const std::byte* in = nullptr;
     std::byte* out = nullptr;
     ColorKey color_key{};
@@ -188,7 +188,7 @@ class ThreadGroup {
     return waits_->edges[as_size(from) * members_.size() + as_size(to)];
   }
   /// Waits in a send or recv of this rank until ready(), which only the other rank of the edge can bring about.
-  void wait(Edge& edge, int rank, const Call& call, auto ready) {
+  void wait(Edge& edge, int rank, const CommCall& call, auto ready) {
     latch_->check_alive();
     for (;;) {
       const auto word = edge.word.read();
@@ -246,7 +246,7 @@ class ThreadGroup {
       if (latch_->has_finished(other.world_rank) && other.entered < member(rank).entered)
         end_in_vain(rank, member(rank).offer.call, other.world_rank);
   }
-  void end_in_vain(int rank, const Call& call, int gone) {
+  void end_in_vain(int rank, const CommCall& call, int gone) {
     latch_->abort(concat("rank ", world_rank(rank), " waits in ", call, " for rank ", gone,
                          ", which has finished"));
   }

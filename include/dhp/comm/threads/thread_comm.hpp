@@ -57,7 +57,7 @@ class ThreadComm {
     check_message(CallKind::send, rank_, size(), to, where);
     auto& edge = group_->edge(rank_, to);
     const ExclusiveUse use(edge.sending, CallKind::send, where);
-    const Call call{CallKind::send, message.count(), message.dtype(), Reduce::sum, to, where};
+    const CommCall call{CallKind::send, message.count(), message.dtype(), Reduce::sum, to, where};
     group_->wait(edge, rank_, call, [&] { return !edge.full(); });
     auto& slot = edge.ring[edge.sent % ThreadGroup::capacity];
     slot.tensor = std::move(message);
@@ -69,7 +69,7 @@ class ThreadComm {
     check_message(CallKind::recv, rank_, size(), from, where);
     auto& edge = group_->edge(from, rank_);
     const ExclusiveUse use(edge.receiving, CallKind::recv, where);
-    const Call call{CallKind::recv, buffer.count(), buffer.dtype(), Reduce::sum, from, where};
+    const CommCall call{CallKind::recv, buffer.count(), buffer.dtype(), Reduce::sum, from, where};
     group_->wait(edge, rank_, call, [&] { return !edge.none(); });
     auto& slot = edge.ring[edge.received % ThreadGroup::capacity];
     const auto& sent = slot.tensor;

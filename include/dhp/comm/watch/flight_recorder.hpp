@@ -27,7 +27,7 @@ struct RecordedGroup {
 
 struct FlightRecord {
   std::shared_ptr<const detail::RecordedGroup> group{};
-  Call call{};
+  CommCall call{};
   int rank = 0;              ///< world rank that makes the call
   int from = -1, to = -1;    ///< world ranks of a message's sender and receiver
   std::uint64_t at = 0;      ///< number of the call in its series(), from 1
@@ -169,7 +169,7 @@ class GroupRecorder {
   [[nodiscard]] const std::vector<int>& members() const { return group_->members; }
   [[nodiscard]] int rank() const { return rank_; }
 
-  [[nodiscard]] FlightRecorder::Open begin(const Call& call, int more = 0) {
+  [[nodiscard]] FlightRecorder::Open begin(const CommCall& call, int more = 0) {
     FlightRecord record{.group = group_, .call = call, .rank = rank_, .more = more};
     if (call.is_message()) {
       const auto other = as_size(call.other);

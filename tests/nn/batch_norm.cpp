@@ -56,7 +56,7 @@ TEST_CASE("running statistics: evaluation normalises by them and adds nothing") 
     if (parameter->spec.name == "bn.running_mean") *parameter->value.data<double>() = 5;
     if (parameter->spec.name == "bn.running_var") *parameter->value.data<double>() = 4;
   }
-  Tape<Cpu> tape({.mode = Mode::eval});
+  Tape<Cpu> tape({.mode = StepContext::Mode::eval});
   const auto y = widened(norm.layer.forward(dev, images(dev, {5, 9}), tape));
   CHECK(tape.empty());
   CHECK(y[0] == 0);

@@ -1,6 +1,6 @@
 // One list of micro-batches on the Cpu, and what its sums are of, which is the host's work.
 #include <dhp/cpu.hpp>
-#include <tests/nn/global_loss.hpp>
+#include <tests/nn/loss.hpp>
 
 TEST_CASE("global loss: the same bits in every layout") { GlobalLossCases<Cpu>::layouts(); }
 

@@ -1,0 +1,34 @@
+// measure_held_out: what an evaluation finds on the samples that are held out of training.
+#pragma once
+
+#include <dhp/comm/gather.hpp>
+
+#include "step_data.hpp"
+
+#include <cstddef>
+#include <optional>
+#include <vector>
+
+namespace examples {
+
+/// The measures on all ranks; nothing where the run was asked to stop meanwhile. Collective.
+[[nodiscard]] inline std::optional<Measures> measure_held_out(Dev& dev, const TrainingSetup& setup,
+                                                              dhp::TrainingRun<Dev>& run) {
+  dhp::Loader pass(dev, setup.held_out, dhp::evaluation_pass(loader_options_of(setup)));
+  if (!setup.predicted_measures) {
+    const auto loss = run.evaluate(pass);
+    if (!loss) return std::nullopt;
+    return setup.measures(loss->terms);
+  }
+  const auto predictions = run.predict(pass);
+  if (!predictions) return std::nullopt;
+  // Rank 0 has the predictions, and all ranks its numbers.
+  auto measures = setup.predicted_measures(*predictions);
+  std::vector<double> values;
+  for (const auto& [name, value] : measures) values.push_back(value);
+  const auto all = dhp::gather(dev, run.mesh().world(), values);
+  for (std::size_t at = 0; at < measures.size(); ++at) measures[at].second = all[at];
+  return measures;
+}
+
+}  // namespace examples

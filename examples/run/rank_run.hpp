@@ -1,0 +1,83 @@
+// RankRun: the training run of one rank, made of what its options describe: the model, its data, and what traces or
+// verifies them.
+#pragma once
+
+#include <dhp/core/open_file.hpp>
+#include <dhp/extra/verify.hpp>
+
+#include "../report/value_trace.hpp"
+#include "ranks.hpp"
+#include "step_data.hpp"
+#include "warm_up.hpp"
+
+#include <cstdint>
+#include <cstdlib>
+#include <optional>
+#include <string_view>
+#include <utility>
+
+namespace examples {
+
+class RankRun {
+ public:
+  /// training: made of the setup's options. Keeps references. Collective.
+  RankRun(Dev& dev, dhp::Comm<Dev> world, const TrainingSetup& setup,
+          const dhp::AllTrainingOptions& training)
+      : dev_(dev),
+        setup_(setup),
+        options_(setup.options),
+        data_(dev, setup),
+        run_(
+            dev, observed(dev, warmed(std::move(world), training), options_), training,
+            [this](dhp::ModelBuilder<Dev>& build) { return described(build); }, data_.source()) {
+    if (values_ && run_.mesh().world().rank() == 0)
+      values_file_.emplace(options_.trace_values, O_WRONLY | O_CREAT | O_TRUNC);
+    data_.begin(run_);
+    if (options_.verify_every > 0)
+      dhp::verify_every(run_, options_.verify_every,
+                        [this](int ahead) { return data_.next_of(run_, ahead); });
+    if (options_.synthetic_gradients)
+      options_.prepare(run_, dhp::example_batch(dev_, setup_.train, options_.micro_batch));
+  }
+
+  [[nodiscard]] dhp::TrainingRun<Dev>& run() { return run_; }
+  [[nodiscard]] StepData& data() { return data_; }
+  /// Before a step: whether its values are traced.
+  void choose_values() {
+    if (values_)
+      values_->takes(options_.stop_after == 0 || options_.stop_after == run_.steps() + 1);
+  }
+  /// Those of the step that was started last. Collective.
+  void write_values() {
+    if (!values_) return;
+    const auto lines = values_->lines(dev_, run_.mesh().world(), run_.steps());
+    if (run_.mesh().world().rank() == 0) values_file_->write(lines);
+  }
+
+ private:
+  /// Kernels that are loaded when needed are loaded before ranks wait for each other.
+  [[nodiscard]] dhp::Comm<Dev> warmed(dhp::Comm<Dev> world,
+                                      const dhp::AllTrainingOptions& training) {
+    const char* const loading = std::getenv("CUDA_MODULE_LOADING");
+    if (on_gpu && world.size() > 1 && loading != nullptr && std::string_view(loading) == "LAZY")
+      warm_up_alone(dev_, training, world.rank(), setup_.make_model, data_.source().example(),
+                    [this](auto& run, const auto& example) { options_.prepare(run, example); });
+    return world;
+  }
+  [[nodiscard]] dhp::Model<Dev> described(dhp::ModelBuilder<Dev>& build) {
+    auto model = setup_.make_model(build);
+    if (options_.trace_values.empty()) return model;
+    values_.emplace(build.tensor.rank());
+    return values_->traced(std::move(model));
+  }
+
+  Dev& dev_;
+  const TrainingSetup& setup_;
+  const RunOptions& options_;
+  StepData data_;
+  std::optional<ValueTrace<Dev>> values_;
+  std::optional<dhp::OpenFile> values_file_;
+  dhp::TrainingRun<Dev> run_;
+};
+
+}  // namespace examples
