@@ -12,11 +12,9 @@ template <class Dev>
 class Replicas : detail::NonCopyable {
  public:
   virtual ~Replicas() = default;
-  /// gather() makes a layer's weights available; they stay until free().
-  virtual void gather(Dev& /*dev*/, const ParameterList<Dev>& /*layer*/) {}
-  virtual void free(Dev& /*dev*/, const ParameterList<Dev>& /*layer*/) {}
-  /// Called when this replica has added a micro-batch's gradients of a layer.
-  virtual void accumulated(Dev& /*dev*/, const ParameterList<Dev>& /*layer*/) {}
+  /// unshard() starts to gather a bucket's weights, which stay until reshard(); wait with the bucket's finish_gather().
+  virtual void unshard(Dev& /*dev*/, detail::ShardedBucket<Dev>& /*bucket*/) {}
+  virtual void reshard(Dev& /*dev*/, detail::ShardedBucket<Dev>& /*bucket*/) {}
   /// Called after weights were written: by the optimizer, or from outside.
   virtual void updated(Dev& /*dev*/) {}
   /// Call before reading or writing weights from outside. Returns when no collective uses them and all replicas have

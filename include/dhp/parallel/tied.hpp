@@ -64,17 +64,9 @@ class TiedParameters {
     }
   }
 
-  [[nodiscard]] bool contains(const ParameterState<Dev>& parameter) const {
-    return std::any_of(groups_.begin(), groups_.end(),
-                       [&](const Group& group) { return group.parameter.get() == &parameter; });
-  }
-
-  /// Sums the gradients of each tied parameter over the stages that use it, then reports it ready.
-  void reduce(Dev& dev, ParameterStore<Dev>& store, FunctionRef<void(Range)> ready) {
-    for (auto& group : groups_) {
-      sum_gradient(dev, store, *group.parameter, group.comm);
-      ready(group.parameter->range);
-    }
+  /// Sums the gradients of all of them over the stages that use them.
+  void sum(Dev& dev, ParameterStore<Dev>& store) {
+    for (auto& group : groups_) sum_gradient(dev, store, *group.parameter, group.comm);
   }
 
  private:
