@@ -187,6 +187,16 @@ TEST_CASE("moves: weights go before they are used, or while they are needed") {
             "position 3 (backward of micro-batch 0 in chunk 0) runs without "
             "the weights of unit 0"));
 }
+TEST_CASE("moves: a sum over stages comes after the last pass, because other stages wait in it") {
+  const MovePlan plan(2, {{{1}, MovedUnit::Reduced::end}});
+  const Case of{{}, plan, 1, Pass::training};
+  const auto passes = dhp::detail::by_layers({{Kind::forward}, {Kind::backward}}, {0, 2});
+  CHECK(text(dhp::detail::with_moves(passes, plan, 1, Pass::training)) ==
+        "0F0,1F0,1B0,0B0,0REDUCE_GRAD\n");
+  auto early = passes;
+  early.insert(early.end() - 1, {Kind::reduce});
+  CHECK(has(complaint(early, of), "comes after the reduce of a unit that other stages add to"));
+}
 TEST_CASE("moves: what is not in the plan") {
   const Case of{{}, unit_per_layer(1, MovedUnit::Reduced::last, false), 0, Pass::training};
   CHECK(has(complaint({{Kind::reduce, 1}}, of), "does not exist: there are 1 units"));
