@@ -224,6 +224,7 @@ TEST_CASE("layout mistakes: 8. a gathered weight is older than its shares") {
     for (auto& bucket : store.buckets())
       if (bucket->range().first <= bias->range.first && bias->range.last <= bucket->range().last)
         of->unshard(dev, *bucket);
+    of->synchronize(dev);
   };
   check_found(serial(), {.layout = replicas, .sharded = ZeroStage::weights, .before_weights = hold},
               true, true, "micro-batch 0: the output of layer 6, block1.feed_forward; the last");
