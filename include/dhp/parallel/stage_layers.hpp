@@ -12,21 +12,21 @@
 #include <vector>
 
 namespace dhp::detail {
-/// Source of the gradients of what a stage has sent to the next one, if it does not simply receive them: for
-/// PipelineParallel::take_gradients_from(). Called in training only.
+/// Where a stage gets the gradients of its output from, if it does not receive them from the next stage: see
+/// PipelineParallel::take_gradients_from(). It is used in training only.
 template <class Dev>
 class OutputGradients {
  public:
   virtual ~OutputGradients() = default;
-  /// The activation of a micro-batch goes to the next stage.
+  /// Is called when the activation of a micro-batch goes to the next stage.
   virtual void sent(int micro_batch, const Tensor<Dev>& activation) = 0;
-  /// The gradient of that, when the stage goes backward.
+  /// Returns the gradient of that activation.
   [[nodiscard]] virtual Tensor<Dev> gradient(Dev& dev, int micro_batch) = 0;
-  /// After a step's last action. All that the next stage has sent must have been received.
+  /// Is called after a step's last action, and receives all that the next stage has sent.
   virtual void end_step(Dev& dev) = 0;
 };
 
-/// A stage's output for a micro-batch, and who sends back its gradients, in the order of micro-batches.
+/// A stage's output for a micro-batch, and the rank that sends back its gradients in the order of micro-batches.
 template <class Dev>
 struct StageOutput {
   Shape shape{};
@@ -34,7 +34,8 @@ struct StageOutput {
   int next = 0;  ///< the rank that sends
 };
 
-/// The pipeline axis for chunks that go forward, and for those that go back, whose messages must not wait for others.
+/// The pipeline axis for chunks that go forward, and for chunks that go back. In a V these are two communicators, so
+/// that no message waits for those of the other direction.
 template <class Dev>
 [[nodiscard]] std::array<Comm<Dev>, 2> both_ways(Comm<Dev>& pipeline, bool v_shaped) {
   return {pipeline, v_shaped ? pipeline.split(0, pipeline.rank()) : pipeline};
