@@ -1,5 +1,5 @@
 // D, the data axis: every replica runs its share of the micro-batches, and gradients are summed over the replicas.
-// Ranks of the context axis count as replicas. Losses are divided by the *global* counts, so gradients are not averaged.
+// Ranks of the context axis count as replicas. Losses are divided by the *global* counts, so nothing is averaged.
 #pragma once
 
 #include <dhp/parallel/any_reducer.hpp>
